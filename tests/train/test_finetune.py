@@ -1,0 +1,159 @@
+"""Training on a network's own float outputs, in Python and from the command line."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import rtlstm
+from rtlstm.cli.main import app
+from rtlstm.spec.errors import ConfigurationError, InputError
+
+torch = pytest.importorskip("torch")
+train = pytest.importorskip("rtlstm.train")
+nn = torch.nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(4, 12)
+        self.head = nn.Linear(12, 2)
+
+    def forward(self, x):
+        return torch.tanh(self.head(self.lstm(x)[0]))
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    net = Net()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter *= 2.0
+    return net
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    return np.cumsum(rng.normal(size=(40, 30, 4)), axis=0) * 0.2
+
+
+REQUEST = {"updates": 60, "sequences": 12, "steps": 20, "rate": 0.005}
+
+
+def test_three_bits_come_closer_to_the_float_network(model, data):
+    seen = []
+    result = train.finetune(
+        model,
+        data,
+        request=train.FinetuneRequest(**REQUEST),
+        weight_bits=3,
+        data_bits=8,
+        progress=lambda what, done, total: seen.append((what, done, total)),
+    )
+    report = result.report
+    assert report.helped
+    assert report.trained.rms < 0.7 * report.rounded.rms
+    assert report.steps == 6 * 40
+    assert seen[-1] == ("train", report.updates, 60)
+    again = train.finetune(model, data, request=train.FinetuneRequest(**REQUEST), weight_bits=3, data_bits=8)
+    assert again.report == report
+    states = result.module.state_dict(), again.module.state_dict()
+    assert all(
+        torch.equal(a, b) for a, b in zip(*(s.values() for s in states), strict=True) if torch.is_tensor(a)
+    )
+
+
+def test_a_network_of_both_directions_learns_from_whole_sequences(data):
+    torch.manual_seed(1)
+    model = nn.LSTM(4, 6, bidirectional=True)
+    lengths = np.random.default_rng(1).integers(5, 40, 30, endpoint=True)
+    result = train.finetune(
+        model, data, lengths=lengths, request=train.FinetuneRequest(**REQUEST), weight_bits=3, data_bits=8
+    )
+    assert result.report.trained.rms < result.report.rounded.rms
+
+
+def test_one_long_sequence_is_split_in_time(model, data):
+    long = data.reshape(-1, 4)
+    request = train.FinetuneRequest(**(REQUEST | {"updates": 20}))
+    result = train.finetune(model, long, request=request, weight_bits=3, data_bits=8)
+    assert result.report.steps == 240
+
+
+def test_too_few_data_are_said(model):
+    with pytest.raises(InputError, match="5 sequences or more"):
+        train.finetune(model, np.zeros((6, 2, 4)), weight_bits=3)
+
+
+def test_pruning_while_training(model, data):
+    array = {"lanes": 16, "macs": 2}
+    request = train.FinetuneRequest(**REQUEST, prune=0.5)
+    result = train.finetune(model, data, request=request, array=array, weight_bits=6, data_bits=8)
+    pruned = result.module.cycles(**array)
+    assert pruned.kept <= 0.55 * pruned.words
+
+
+def run(*arguments):
+    """Call ``rtlstm generate`` on the state dict."""
+    given = ["generate", *arguments, "--dense", "head:tanh"]
+    return CliRunner().invoke(app, [str(argument) for argument in given])
+
+
+def save(folder, model, data):
+    torch.save(model.state_dict(), folder / "model.pt")
+    np.save(folder / "x.npy", data)
+    return folder / "model.pt", folder / "x.npy"
+
+
+def test_the_command_builds_what_it_trained(model, data, tmp_path):
+    file, x = save(tmp_path, model, data)
+    folder = tmp_path / "build"
+    options = ["--weight-bits", 3, "--data-bits", 8, "--lanes", 8, "--macs", 2, "--finetune-updates", 60]
+    done = run(file, "-o", folder, "--finetune", x, *options, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["finetuned"]["helped"]
+    assert found["finetuned"]["trained"]["rms"] < found["finetuned"]["rounded"]["rms"]
+    build = rtlstm.Build(folder)
+    assert "trained" in build.report().notes[0]
+    y, _ = build.run(data[:, 24:])
+    wanted = model(torch.from_numpy(data[:, 24:]).float()).detach().numpy()
+    rms = np.sqrt(np.mean((y - wanted) ** 2))
+    assert rms == pytest.approx(found["finetuned"]["trained"]["rms"], rel=1e-3)
+
+
+def test_the_command_keeps_the_rounded_weights_if_training_does_not_help(model, data, tmp_path):
+    file, x = save(tmp_path, model, data)
+    folder = tmp_path / "build"
+    options = ["--finetune-updates", 1, "--lanes", 4, "--macs", 2]
+    done = run(file, "-o", folder, "--finetune", x, *options)
+    assert done.exit_code == 0, done.output
+    assert "rounded only" in done.output
+    report = rtlstm.Build(folder).report()
+    helped = any("trained in this arithmetic" in note for note in report.notes)
+    assert ("Training did not help" in done.output) != helped
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (["--calibrate", "x.npy"], "leave out --calibrate"),
+        (["--loadable"], "leave out --loadable"),
+        (["--finetune-prune", 0.5], "--skip-zeros"),
+    ],
+)
+def test_the_command_refuses_what_does_not_go_together(model, data, tmp_path, more, message):
+    file, x = save(tmp_path, model, data)
+    more = [x if option == "x.npy" else option for option in more]
+    done = run(file, "-o", tmp_path / "build", "--finetune", x, *more)
+    assert done.exit_code != 0
+    assert message in " ".join(done.output.split())
+
+
+def test_requests_are_checked():
+    with pytest.raises(ConfigurationError, match="updates"):
+        train.FinetuneRequest(updates=0)

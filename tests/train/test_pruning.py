@@ -1,0 +1,85 @@
+"""Pruning by words of the array: what goes, what it saves, and that it stays gone."""
+
+import numpy as np
+import pytest
+
+import rtlstm
+from rtlstm.spec.errors import ConfigurationError
+
+torch = pytest.importorskip("torch")
+train = pytest.importorskip("rtlstm.train")
+
+LANES, MACS, I, H = 16, 2, 8, 16  # noqa: E741
+ARRAY = {"lanes": LANES, "macs": MACS}
+
+
+@pytest.fixture
+def q():
+    torch.manual_seed(0)
+    return train.prepare(torch.nn.LSTM(I, H), weight_bits=8, data_bits=8)
+
+
+def zero_words(rows, groups):
+    """How many words of each group are zero: ``rows`` gate by gate, in groups of whole units."""
+    by_unit = rows.reshape(4, H, -1).swapaxes(0, 1).reshape(groups, LANES, -1, MACS)
+    return (by_unit == 0).all(axis=(1, 3)).sum(axis=1)
+
+
+def test_each_group_loses_its_share_and_the_smallest_words(q):
+    groups = 4 * H // LANES
+    before = q.cycles(**ARRAY)
+    weights = q.weights.layers[0]["w_ih"].detach().clone().numpy()
+    pruned = q.prune(0.5, **ARRAY)
+    layer = q.quantised().layers[0]
+    np.testing.assert_array_equal(zero_words(layer.w_ih, groups), [I // MACS // 2] * groups)
+    np.testing.assert_array_equal(zero_words(layer.w_hh, groups), [H // MACS // 2] * groups)
+    assert pruned.words == before.words == before.kept == groups * (I + H) // MACS
+    assert pruned.kept == before.kept // 2
+    assert pruned.cycles.array_cycles < before.cycles.array_cycles
+    by_unit = weights.reshape(4, H, -1).swapaxes(0, 1).reshape(groups, LANES, -1, MACS)
+    norms = np.square(by_unit).sum(axis=(1, 3))
+    gone = (layer.w_ih.reshape(4, H, -1).swapaxes(0, 1).reshape(by_unit.shape) == 0).all(axis=(1, 3))
+    for group in range(1, groups):
+        assert norms[group][gone[group]].max() < norms[group][~gone[group]].min()
+
+
+def test_what_has_gone_does_not_come_back(q):
+    q.prune(0.25, **ARRAY)
+    first = q.quantised().layers[0].w_ih == 0
+    optimizer = torch.optim.SGD(q.parameters(), 10.0)
+    q(torch.randn(5, 4, I))[0].square().sum().backward()
+    optimizer.step()
+    again = q.quantised().layers[0].w_ih == 0
+    assert (again >= (first & (zero_rows(first)))).all()
+    later = q.prune(0.5, **ARRAY)
+    assert later.kept == later.words // 2
+
+
+def zero_rows(mask):
+    """Where whole words are zero."""
+    by_unit = mask.reshape(4, H, -1).swapaxes(0, 1).reshape(-1, LANES, I // MACS, MACS)
+    whole = np.broadcast_to(by_unit.all(axis=(1, 3), keepdims=True), by_unit.shape)
+    return whole.reshape(H, 4, -1).swapaxes(0, 1).reshape(mask.shape)
+
+
+@pytest.mark.rtl
+def test_a_build_skips_the_words_and_takes_the_cycles_that_were_shown(q, tmp_path):
+    pruned = q.prune(0.5, **ARRAY)
+    build = rtlstm.compile(q, folder=tmp_path / "build", skip_zeros=True, **ARRAY)
+    assert build.report().cycles == pruned.cycles
+    result = build.simulate(steps=12)
+    assert result.output_different == result.state_different == result.cycles_different == 0
+
+
+def test_checkpoints_keep_what_is_pruned(q):
+    q.prune(0.5, **ARRAY)
+    torch.manual_seed(0)
+    again = train.prepare(torch.nn.LSTM(I, H), weight_bits=8, data_bits=8)
+    again.load_state_dict(q.state_dict())
+    assert again.cycles(**ARRAY) == q.cycles(**ARRAY)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_bad_shares_are_said(q, share):
+    with pytest.raises(ConfigurationError, match="0 or more and below 1"):
+        q.prune(share, **ARRAY)
