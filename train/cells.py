@@ -115,8 +115,12 @@ class LookUp(torch.nn.Module):
 
     def forward(self, x: Any) -> Any:
         """Return the values for multiples of the input's step."""
-        index = x.detach() * 2.0**self.table.input.fraction - self.lowest
-        return straight_through(self.values[index.long()].to(x.dtype), activate(self.table.function, x))
+        fraction = self.table.input.fraction
+        index = x.detach() * 2.0**fraction - self.lowest
+        # A table of the middles stands for what was half a step more, on average, before it was rounded down.
+        middle = 0.5 * 2.0**-fraction if self.table.middle else 0.0
+        values = self.values[index.long()].to(x.dtype)
+        return straight_through(values, activate(self.table.function, x + middle))
 
 
 def _of_pieces(pieces: PiecewiseLinear, x: Any) -> Any:

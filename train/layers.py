@@ -55,6 +55,9 @@ class TorchLayers(torch.nn.Module):
         self.network, self.plans = network, tuple(plans)
         self.shapes, self.numerics = network.shapes, network.numerics
         self.tables = torch.nn.ModuleList(LookUp(table) for table in self.numerics.tables)
+        for index, plan in enumerate(self.plans):
+            halves = torch.from_numpy(plan.halves).double()
+            self.register_buffer(f"halves_{index}", halves, persistent=False)
         self._states = {at: number for number, at in enumerate(self._with(lambda shape: shape.has_state))}
         self._hidden = {at: number for number, at in enumerate(self._with(lambda shape: shape.recurrent))}
 
@@ -157,7 +160,9 @@ class TorchLayers(torch.nn.Module):
         if shape.continues:
             return product + partials
         bias = arrays["bias"]
-        return product + (bias.double() * 2.0**plan.target + plan.half if run.rounding else bias)
+        if not run.rounding:
+            return product + bias
+        return product + (bias.double() * 2.0**plan.target + getattr(self, f"halves_{index}"))
 
     def _results(self, index: int, arrays: LayerArrays, sums: Any, state: Any, run: _Run) -> tuple[Any, Any]:
         """Return a layer's results and the new state, None if its cell keeps none."""
@@ -176,11 +181,11 @@ class TorchLayers(torch.nn.Module):
 
     def _preactivations(self, plan: RowPlan, sums: Any) -> Any:
         """Drop the guard bits and saturate; as real numbers."""
-        fraction = plan.target - GUARD_BITS
-        limit = self.numerics.preactivation.maximum * 2.0**-fraction
+        fraction, reads = plan.target - GUARD_BITS, self.numerics.preactivation
+        low, high = (code * 2.0**-fraction for code in (~reads.maximum, reads.maximum))
         rounded = torch.floor(sums.detach() * 0.5**GUARD_BITS) * 2.0**-fraction
         scaled = sums * 2.0**-plan.target
-        return straight_through(rounded.clamp(-limit, limit), scaled.clamp(-limit, limit))
+        return straight_through(rounded.clamp(low, high), scaled.clamp(low, high))
 
     # Recurrent layers
 
@@ -232,9 +237,9 @@ class TorchLayers(torch.nn.Module):
         cell_tanh = next(node.index for node in graph.nodes if _reads(graph, node, "floor"))
         assert shape.state is not None
         assert i == f == o
+        assert not plan.halves.any()
         return FusedLayer(
             target=plan.target,
-            half=plan.half,
             single=self._fits_single(plan, arrays),
             sigmoid=self.tables[i],
             tanh=self.tables[g],

@@ -27,7 +27,6 @@ class FusedLayer:
 
     target: int
     """Fraction bits of the rows' sums."""
-    half: int
     single: bool
     """Whether float32 holds all sums exactly; it is twice as fast."""
     sigmoid: LookUp
@@ -85,7 +84,7 @@ def _forward(
     scale = 2.0**layer.target
     rows_x = _ordered(w_ih, units).double() * scale
     rows_h = _ordered(w_hh, units).double() * scale
-    offset = _ordered(bias, units).double() * scale + (layer.half + centre)
+    offset = _ordered(bias, units).double() * scale + centre
     exact = torch.float32 if layer.single else torch.float64
     part = (x.to(exact) @ rows_x.to(exact).T).floor_().add_(offset.to(exact))
     into_rows = rows_h.to(exact).T.contiguous()
