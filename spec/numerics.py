@@ -30,6 +30,7 @@ __all__ = [
     "ShapeKind",
     "continues_sums",
     "has_four_rows",
+    "rounding_offset",
     "steps_back",
 ]
 
@@ -151,6 +152,15 @@ GUARD_BITS = 4
 """Extra fraction bits of a row's parts until they are added and rounded."""
 MOST_INPUT_SHIFT = 32
 """Largest shift of an input feature."""
+
+
+def rounding_offset(continues: bool) -> int:
+    """Return what a row's bias holds beside the network's bias, in units of the sums.
+
+    It is half a unit of the format read next, so that sums are rounded and not just rounded down.
+    ``continues`` says that the row adds to partial sums, which hold it already.
+    """
+    return 0 if continues else 1 << (GUARD_BITS - 1)
 
 
 class Numerics(Record):

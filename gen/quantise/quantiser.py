@@ -38,6 +38,7 @@ from rtlstm.spec.numerics import (
     QuantizedNetwork,
     QuantizedRecurrent,
     continues_sums,
+    rounding_offset,
 )
 from rtlstm.spec.options import Option, option
 from rtlstm.spec.parameters import Tables
@@ -46,7 +47,7 @@ from rtlstm.spec.record import Record
 from rtlstm.spec.sum_bounds import bound_sums, row_parts
 from rtlstm.spec.weights import WeightFormat
 
-__all__ = ["QuantizationSettings", "quantise"]
+__all__ = ["QuantizationSettings", "quantise", "requantise"]
 
 Floats = NDArray[np.float64]
 
@@ -328,9 +329,7 @@ class _Quantiser:
                 for (weights, fraction), scale in zip(parts, scales, strict=True)
             ]
             continues = continues_sums(layer.kind)
-            bias = round_half_up(layer.bias, target).astype(np.int64) + (
-                0 if continues else 1 << (GUARD_BITS - 1)
-            )
+            bias = round_half_up(layer.bias, target).astype(np.int64) + rounding_offset(continues)
             shifts = [scale + align - target for scale in scales]
             if layer.w_rec is None:
                 layers.append(QuantizedDense(matrices[0], bias, shifts[0], continues))
@@ -529,6 +528,26 @@ def quantise(
     if cell_range is None and (hardware is None or hardware.device is None):
         cell_range = _search_cell_range(network, settings, input_range, data, reference, layer_ranges)
     return quantiser.build(layer_ranges, cell_range or DEFAULT_CELL_RANGE)
+
+
+def requantise(
+    network: Network, settings: QuantizationSettings, former: QuantizedNetwork
+) -> QuantizedNetwork:
+    """Quantise a network with other widths, over the ranges and input shifts that it was quantised with.
+
+    The hardware is made for this network alone. With the widths of such ``former`` integers, they are the
+    same.
+
+    Raises
+    ------
+    ConfigurationError
+        If the formats asked for cannot be built.
+    """
+    numerics, shifts = former.numerics, former.numerics.input_shifts
+    folded = fold_shifts(network, np.array(shifts)) if shifts else network
+    quantiser = _Quantiser(folded, settings, numerics.input.limit, None, shifts)
+    results = tuple(shape.output.limit for shape in former.shapes)
+    return quantiser.build(Ranges(numerics.preactivation.limit, results), numerics.cell.limit)
 
 
 def _input_shifts(
