@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.accuracy.float_layers import float_layers, layers_of_build
 from rtlstm.gen.accuracy.mixed_cell import PARTS, Part, reads_table
 from rtlstm.gen.accuracy.mixed_network import MixedNetwork, MixedRun
-from rtlstm.gen.accuracy.records import ErrorReport, LayerErrors, PartErrors, Saturations
+from rtlstm.gen.accuracy.records import ErrorReport, LayerErrors, PartErrors, Saturations, WidthErrors
 from rtlstm.gen.accuracy.samples import Floats, Labels, Samples
 from rtlstm.gen.accuracy.verdict import conclude
 from rtlstm.gen.accuracy.widths import (
@@ -55,36 +55,28 @@ def measure_errors(
     InputError
         If it was quantised from another model, or the float network's values overflow.
     """
-    parts = _rounded_parts(network, model is not None)
     floats = layers_of_build(network) if model is None else float_layers(model, network)
+    parts = _rounded_parts(network, model is not None)
     begin = _counter(progress, 2 + 2 * len(parts), "runs with parts in float")
 
     def run(exact: Collection[Part]) -> MixedRun:
         begin()
-        return MixedNetwork(network, floats, exact).run(samples.x, samples.lengths)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = MixedNetwork(network, floats, exact).run(samples.x, samples.lengths)
+        _check_finite(found)
+        return found
 
-    with np.errstate(over="ignore", invalid="ignore"):
-        exact = run(PARTS)
-    _check_finite(exact)
-    fixed = run(())
+    exact, fixed = run(PARTS), run(())
     errors = _Errors(network.shapes, exact, samples)
-    changed: dict[Part, tuple[list[float], list[float]]] = {}
-    for part in parts:
-        alone = run([other for other in PARTS if other != part])
-        without = run([part])
-        changed[part] = errors.rms(alone), errors.rms(without)
-    layers, remarks, widths = errors.describe(fixed, changed), [], []
+    split = {
+        part: (errors.rms(run([other for other in PARTS if other != part])), errors.rms(run([part])))
+        for part in parts
+    }
+    *layers, output = errors.describe(fixed, split)
+    widths: tuple[WidthErrors, ...] = ()
+    remarks: tuple[str, ...] = ()
     if model is not None:
-        settings = build_settings(network, tables)
-        again = requantise(model, settings, network)
-        if not same_integers(again, network):
-            remarks.append(
-                "the build's hardware is not made for this network alone, and rounds it otherwise than "
-                f"hardware of its own would, with an error of {_error(again, samples, exact):.3g} rms; other "
-                "widths are measured on such hardware"
-            )
-        each = _counter(progress, 2 * len(changeable_widths(network, settings)), "other widths")
-        widths = list(measure_widths(model, network, settings, samples, exact.y, each))
+        widths, remarks = _try_widths(model, network, tables, samples, exact.y, progress)
     score = None if labels is None else labels.score(exact.y, fixed.y)
     return ErrorReport(
         model=model is not None,
@@ -92,13 +84,36 @@ def measure_errors(
         steps=len(samples.x),
         total_steps=int(samples.lengths.sum()),
         steps_per_point=errors.steps_per_point,
-        output=layers[-1],
-        layers=tuple(layers[:-1]),
+        output=output,
+        layers=tuple(layers),
         saturations=tuple(_saturations(network, samples, fixed)),
-        widths=tuple(widths),
+        widths=widths,
         score=score,
-        verdict=conclude(layers[-1], widths, score, model is not None),
-        remarks=tuple(remarks),
+        verdict=conclude(output, widths, score, model is not None),
+        remarks=remarks,
+    )
+
+
+def _try_widths(
+    model: Network,
+    network: QuantizedNetwork,
+    tables: Tables,
+    samples: Samples,
+    exact: Floats,
+    progress: Progress | None,
+) -> tuple[tuple[WidthErrors, ...], tuple[str, ...]]:
+    """Return errors with other widths, and what is to be said of them."""
+    settings = build_settings(network, tables)
+    begin = _counter(progress, 2 * len(changeable_widths(network, settings)), "other widths")
+    widths = tuple(measure_widths(model, network, settings, samples, exact, begin))
+    again = requantise(model, settings, network)
+    if same_integers(again, network):
+        return widths, ()
+    error = (fixed_outputs(again, samples) - exact)[samples.alive]
+    return widths, (
+        "the build's hardware is not made for this network alone, and rounds it otherwise than hardware for "
+        f"it alone would, whose error is {np.sqrt(np.mean(error**2)):.3g} rms; other widths are measured on "
+        "such hardware",
     )
 
 
@@ -131,11 +146,6 @@ def _check_finite(run: MixedRun) -> None:
             "the float network's values must stay finite, but overflow on these inputs: its activations have "
             "no bounds; give shorter or smaller inputs"
         )
-
-
-def _error(network: QuantizedNetwork, samples: Samples, exact: MixedRun) -> float:
-    error = (fixed_outputs(network, samples) - exact.y)[samples.alive]
-    return float(np.sqrt(np.mean(error**2)))
 
 
 class _Errors:

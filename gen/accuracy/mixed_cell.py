@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.spec.activations.functions import IDENTITY, RELU
+from rtlstm.spec.activations.functions import IDENTITY, RELU, ActivationFunction
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.activations.piecewise import PiecewiseLinear
 from rtlstm.spec.cells.description import Cell, Operation
@@ -162,21 +162,35 @@ class MixedCell:
                 return np.clip(args[0], -limit, limit)
             case _:
                 assert step.function is not None
-                if exact or step.function == IDENTITY:
-                    return step.function(args[0])
-                return self._look_up(args[0], node)
+                return args[0] if step.function == IDENTITY else self._apply(step.function, args[0], node)
 
-    def _look_up(self, values: Floats, node: Node) -> Floats:
-        """Apply a table to values, in the format in which it reads them."""
+    def _apply(self, function: ActivationFunction, values: Floats, node: Node) -> Floats:
+        """Apply a function, with its argument and its table each rounded or not."""
         table: ActivationTable | PiecewiseLinear = (
             self._numerics.tables[node.index] if node.kind == "table" else self._numerics.pieces[node.index]
         )
         read = self._graph.nodes[node.args[0]]
+        rounded = self._rounded["tables"]
+        if not self._rounded[self._part_of_argument(read)]:
+            exact = function(values)
+            # A table reads rounded arguments only: of others, the result is rounded.
+            return node.format.to_floats(node.format.to_integers(exact)) if rounded else exact
         if read.kind == "floor":
             codes = _round_down(values, read.format)
         else:
             codes = _round(values, read.format, read.kind == "narrow")
-        return node.format.to_floats(table.compute(codes.astype(np.int64)))
+        if rounded:
+            return node.format.to_floats(table.compute(codes.astype(np.int64)))
+        middle = isinstance(table, ActivationTable) and table.middle
+        return function(read.format.to_floats(codes + (0.5 if middle else 0.0)))
+
+    def _part_of_argument(self, read: Node) -> Part:
+        """Return what the rounding of a function's argument belongs to: the state if c's bits limit it."""
+        if self._graph.state is None or read.kind not in ("narrow", "floor"):
+            return "tables"
+        kept = self._graph.nodes[self._graph.state]
+        of_kept = kept.kind == "narrow" and kept.args == read.args
+        return "state" if of_kept and read.format.fraction == kept.format.fraction else "tables"
 
     def _keep(self, values: Floats, position: int) -> tuple[Floats, NDArray[np.bool_]]:
         """Return values as they are kept, and which of them saturated."""
@@ -192,7 +206,8 @@ class MixedCell:
             return values, np.zeros(values.shape, dtype=np.bool_)
         narrowed = node.kind == "narrow"
         rounded = node.format.to_floats(_round(values, node.format, narrowed))
-        return rounded, _beyond(values, node.format) & narrowed
+        # A value of 1, as a sigmoid gives, is a unit above the largest code: this is rounding.
+        return rounded, _beyond(values, node.format, 1) & narrowed
 
 
 def _round(values: Floats, form: Format, symmetric: bool) -> Floats:
@@ -206,8 +221,9 @@ def _round_down(values: Floats, form: Format) -> Floats:
     return np.clip(np.floor(np.ldexp(values, form.fraction)), form.lowest, form.maximum)
 
 
-def _beyond(values: Floats, form: Format) -> NDArray[np.bool_]:
-    return np.abs(round_half_up(values, form.fraction)) > form.maximum
+def _beyond(values: Floats, form: Format, units: int = 0) -> NDArray[np.bool_]:
+    """Say which values are beyond the format's limit by more than some units."""
+    return np.abs(round_half_up(values, form.fraction)) > form.maximum + units
 
 
 def _trace(cell: Cell, graph: CellGraph, numerics: Numerics) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ class LayerValues:
     state_saturations: Counts
     """States that saturated, of each unit."""
     result_saturations: Counts
-    """Results that saturated, of each unit."""
+    """Results that saturated, of each unit: that were more than a unit beyond their format's limit."""
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ class Saturations(Record):
     name: str
     """The layer; empty for the network's input."""
     quantity: Literal["input", "pre-activations", "state", "results"]
+    """``results`` count where they are more than a unit beyond the limit: 1 of a sigmoid is within it."""
     values: int
     """Values in all valid steps."""
     saturated: int
