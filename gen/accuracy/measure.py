@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,8 +70,7 @@ def measure_errors(
     exact, fixed = run(PARTS), run(())
     errors = _Errors(network.shapes, exact, samples)
     split = {
-        part: (errors.rms(run([other for other in PARTS if other != part])), errors.rms(run([part])))
-        for part in parts
+        part: errors.change(run([other for other in PARTS if other != part]), run([part])) for part in parts
     }
     *layers, output = errors.describe(fixed, split)
     widths: tuple[WidthErrors, ...] = ()
@@ -148,6 +148,15 @@ def _check_finite(run: MixedRun) -> None:
         )
 
 
+class _Change(NamedTuple):
+    """Errors of each layer, then of the outputs."""
+
+    alone: list[float]
+    over_time: list[tuple[float, ...]]
+    """Errors over time with the part alone rounded."""
+    without: list[float]
+
+
 class _Errors:
     """Errors against a float run: of each layer that has results, and of the outputs, which come last."""
 
@@ -164,44 +173,56 @@ class _Errors:
         for values, exact in zip(self._values(run), self._exact, strict=True):
             yield values - exact
 
-    def rms(self, run: MixedRun) -> list[float]:
-        """Return each layer's error, then that of the outputs."""
-        return [self._rms(error) for error in self._of(run)]
+    def change(self, alone: MixedRun, without: MixedRun) -> _Change:
+        """Measure a run with a part alone rounded, and one with that part in float."""
+        errors = list(self._of(alone))
+        return _Change(
+            alone=[self._rms(error) for error in errors],
+            over_time=[self._over_time(error) for error in errors],
+            without=[self._rms(error) for error in self._of(without)],
+        )
 
     def _rms(self, error: Floats) -> float:
-        return float(np.sqrt(np.mean(error[self._alive] ** 2)))
+        return _digits(float(np.sqrt(np.mean(error[self._alive] ** 2))))
 
-    def describe(
-        self, fixed: MixedRun, parts: dict[Part, tuple[list[float], list[float]]]
-    ) -> list[LayerErrors]:
+    def describe(self, fixed: MixedRun, parts: dict[Part, _Change]) -> list[LayerErrors]:
         """Describe all errors."""
         found = []
         names = [(shape.name, shape.kind) for shape in self._shapes.values()] + [("y", "output")]
         for index, error in enumerate(self._of(fixed)):
             signal, noise = self._rms(self._exact[index]), self._rms(error)
             split = [
-                PartErrors(part=part, alone=_digits(alone[index]), without=_digits(without[index]))
-                for part, (alone, without) in parts.items()
+                PartErrors(
+                    part=part,
+                    alone=change.alone[index],
+                    without=change.without[index],
+                    steps=change.over_time[index],
+                )
+                for part, change in parts.items()
             ]
             found.append(
                 LayerErrors(
                     name=names[index][0],
                     kind=names[index][1],
-                    rms_signal=_digits(signal),
-                    rms_error=_digits(noise),
+                    rms_signal=signal,
+                    rms_error=noise,
                     max_abs_error=_digits(float(np.abs(error[self._alive]).max())),
                     snr_db=round(20 * float(np.log10(signal / noise)), 2) if signal and noise else None,
                     parts=tuple(split),
-                    steps=tuple(_digits(value) for value in self._over_time(error)),
+                    steps=self._over_time(error),
                 )
             )
         return found
 
-    def _over_time(self, error: Floats) -> Iterator[float]:
-        """Yield the error of each point of time: of the steps that are valid there."""
+    def _over_time(self, error: Floats) -> tuple[float, ...]:
+        """Return the error of each point of time: of the steps that are valid there."""
+        found = []
         for first in range(0, len(error), self.steps_per_point):
             some = slice(first, first + self.steps_per_point)
-            yield float(np.sqrt(np.mean(error[some][self._alive[some]] ** 2)))
+            squares = error[some][self._alive[some]] ** 2
+            # The given steps may be more than the longest sequence has.
+            found.append(_digits(float(np.sqrt(np.mean(squares)))) if squares.size else 0.0)
+        return tuple(found)
 
 
 def _digits(value: float) -> float:

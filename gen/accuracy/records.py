@@ -9,13 +9,15 @@ __all__ = ["ErrorReport", "LayerErrors", "PartErrors", "Saturations", "Score", "
 
 
 class PartErrors(Record):
-    """The root mean square error with one part in float, and with nothing but that part rounded."""
+    """Root mean square errors with one part in float, and with nothing but that part rounded."""
 
     part: Part
     alone: float
     """Error if this part is rounded and all others are in float."""
     without: float
     """Error if this part is in float and all others are rounded."""
+    steps: tuple[float, ...]
+    """Errors over time if this part is rounded and all others are in float; see ``LayerErrors.steps``."""
 
 
 class LayerErrors(Record):

@@ -6,7 +6,7 @@ from rtlstm.gen.accuracy.mixed_cell import PARTS
 from rtlstm.gen.accuracy.records import ErrorReport, LayerErrors
 from rtlstm.spec.record import Record
 
-__all__ = ["Curve", "ErrorCharts", "Group", "PartBar", "error_charts"]
+__all__ = ["Curve", "ErrorCharts", "Group", "PartBar", "Plot", "error_charts"]
 
 _WIDTH = 520.0
 """Length of the longest bar in SVG units."""
@@ -33,13 +33,21 @@ class Group(Record):
 
 
 class Curve(Record):
-    """A layer's error over time."""
+    """An error over time, of one part alone or of all."""
 
-    name: str
+    part: str
+    """A part, or ``all``."""
     points: str
     """The points of an SVG polyline."""
+
+
+class Plot(Record):
+    """A layer's errors over time."""
+
+    name: str
+    curves: tuple[Curve, ...]
     most: float
-    """The error at the curve's top."""
+    """The error at the plot's top."""
 
 
 class ErrorCharts(Record):
@@ -47,7 +55,7 @@ class ErrorCharts(Record):
 
     groups: tuple[Group, ...]
     height: int
-    curves: tuple[Curve, ...]
+    plots: tuple[Plot, ...]
     parts: tuple[str, ...]
     """The parts that have bars."""
 
@@ -74,7 +82,7 @@ def error_charts(errors: ErrorReport) -> ErrorCharts:
     return ErrorCharts(
         groups=tuple(groups),
         height=top,
-        curves=tuple(_curve(layer) for layer in _shown_layers(errors)),
+        plots=tuple(_plot(layer) for layer in _shown_layers(errors)),
         parts=tuple(part for part in PARTS if part in found),
     )
 
@@ -91,10 +99,16 @@ def _relative(layer: LayerErrors) -> dict[str, float]:
     return {part: layer.relative(error) or 0.0 for part, error in found.items()}
 
 
-def _curve(layer: LayerErrors) -> Curve:
+def _plot(layer: LayerErrors) -> Plot:
+    series = {each.part: each.steps for each in layer.parts} | {"all": layer.steps}
+    most = max(max(steps) for steps in series.values())
+    curves = [Curve(part=part, points=_points(steps, most)) for part, steps in series.items()]
+    return Plot(name=layer.name, curves=tuple(curves), most=most)
+
+
+def _points(steps: tuple[float, ...], most: float) -> str:
     # A single step is drawn as a line, too.
-    steps = layer.steps if len(layer.steps) > 1 else layer.steps * 2
-    most, across = max(steps), _CURVE_WIDTH / (len(steps) - 1)
+    steps = steps if len(steps) > 1 else steps * 2
+    across = _CURVE_WIDTH / (len(steps) - 1)
     heights = [_CURVE_HEIGHT * (1 - (value / most if most else 0.0)) for value in steps]
-    points = " ".join(f"{at * across:.1f},{height:.1f}" for at, height in enumerate(heights))
-    return Curve(name=layer.name, points=points, most=most)
+    return " ".join(f"{at * across:.1f},{height:.1f}" for at, height in enumerate(heights))

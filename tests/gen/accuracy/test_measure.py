@@ -63,6 +63,7 @@ def test_errors_of_the_outputs(name: str) -> None:
     assert parts == ["weights", "activations", "tables", "state"][: 3 if name == "rnn" else 4]
     assert all(0 < each.alone < 3 * found.output.rms_error for each in found.output.parts)
     assert {each.option for each in found.widths} >= {"weight_bits", "data_bits", "gate_bits"}
+    assert all(len(each.steps) == 20 for each in (found.output, *found.output.parts))
     assert not found.remarks
 
 

@@ -143,8 +143,8 @@ def test_page_shows_where_accuracy_goes():
     """Bars to scale, curves, and nothing from elsewhere; names from a model are text."""
     report, _, _ = make()
     parts = (
-        PartErrors(part="weights", alone=0.03, without=0.01),
-        PartErrors(part="tables", alone=0.01, without=0.03),
+        PartErrors(part="weights", alone=0.03, without=0.01, steps=(0.0, 0.0, 0.02)),
+        PartErrors(part="tables", alone=0.01, without=0.03, steps=(0.01,)),
     )
     layer = LayerErrors(
         name="<b>lstm</b>",
@@ -176,7 +176,11 @@ def test_page_shows_where_accuracy_goes():
     widths = [[bar.width for bar in group.bars] for group in charts.groups]
     # Relative to the layer's float values: 8 %, 6 % and 2 %, then half of that.
     assert widths == [[520.0, 390.0, 130.0], [260.0, 195.0, 65.0]]
-    assert [curve.points for curve in charts.curves] == ["0.0,60.0 320.0,30.0 640.0,0.0", "0.0,0.0 640.0,0.0"]
+    curves = {curve.part: curve.points for curve in charts.plots[0].curves}
+    assert curves["all"] == "0.0,60.0 320.0,30.0 640.0,0.0"
+    assert curves["weights"] == "0.0,60.0 320.0,60.0 640.0,30.0"
+    assert curves["tables"] == "0.0,45.0 640.0,45.0"
+    assert charts.plots[0].most == 0.04
     page = render_report(report.replace(errors=errors))
     for words in ("All is told.", "&lt;b&gt;lstm", "21.9 dB", "9 (+1)", "17.5 %", "1 (6)", "1\u202f234"):
         assert words in page, words
