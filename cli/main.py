@@ -55,6 +55,7 @@ COMMANDS = {
     "program": "bitstream",
     "board": "board",
     "run": "run",
+    "accuracy": "accuracy",
     "devices": "targets",
     "boards": "targets",
     "bench": "bench",

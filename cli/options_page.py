@@ -28,6 +28,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "implement": Build.implement,
     "bitstream": Build.bitstream,
     "run": Build.run,
+    "accuracy": Build.accuracy,
 }
 _WORDS = {int: "whole number", float: "number", str: "text", Path: "file", list[str]: "text"}
 _EVERYWHERE = ("as_json", "debug")

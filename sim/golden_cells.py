@@ -4,6 +4,7 @@ Sums are floats that hold integers exactly, as in :mod:`rtlstm.sim.golden_lstm`;
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from rtlstm.spec.numerics import (
     QuantizedNetwork,
 )
 
-__all__ = ["CellNetwork", "CellStream", "evaluate"]
+__all__ = ["CellNetwork", "CellStream", "GraphLayer", "evaluate"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -90,8 +91,8 @@ def evaluate(
     return values, saturated
 
 
-class _Layer:
-    """Constants of a layer."""
+class GraphLayer:
+    """Constants of a layer, and its step: sums, then what its cell makes of them."""
 
     def __init__(self, layer: QuantizedLayer, shape: LayerShape, numerics: Numerics) -> None:
         self.shape = shape
@@ -115,18 +116,29 @@ class _Layer:
     def sums(self, x: IntArray, h: IntArray | None, partials: Floats | None) -> Floats:
         """Return the rows' sums, with guard bits; input part and recurrent part are rounded separately."""
         read = np.maximum(x, 0) if self.shape.input_relu else x
-        total = np.floor(read @ self._w_in)
+        total = self.round_down(read @ self._w_in)
         if self._w_rec is not None:
             assert h is not None
-            total += np.floor(h @ self._w_rec)
+            total = total + self.round_down(h @ self._w_rec)
         return np.asarray(total + (self._bias if partials is None else partials))
+
+    @staticmethod
+    def round_down(sums: Floats) -> Floats:
+        """Round a part's sums, as the hardware does when it shifts them."""
+        return np.floor(sums)
+
+    def preactivations(self, sums: Floats) -> IntArray:
+        """Return the rows' pre-activations in units of their format, saturated."""
+        return np.clip(np.floor(sums * 0.5**GUARD_BITS), ~self._maximum, self._maximum).astype(np.int64)
+
+    def by_gate(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
+        """Split the rows' values, ``(N, rows)``, into those of each gate, ``(N, units)``."""
+        units = self.shape.outputs
+        return [rows[:, first : first + units] for first in range(0, rows.shape[1], units)]
 
     def results(self, sums: Floats, state: IntArray | None) -> tuple[IntArray, IntArray | None, IntArray]:
         """Return results, the new state, and which of its values saturated."""
-        pre = np.floor(sums * 0.5**GUARD_BITS).astype(np.int64)
-        np.clip(pre, ~self._maximum, self._maximum, out=pre)
-        units = self.shape.outputs
-        gates = [pre[:, first : first + units] for first in range(0, pre.shape[1], units)]
+        gates, units = self.by_gate(self.preactivations(sums)), self.shape.outputs
         values, saturated = evaluate(self.graph, self.numerics, gates, state, self._unit_constants)
         kept = None if self.graph.state is None else values[self.graph.state]
         shape = (len(sums), units)
@@ -186,7 +198,7 @@ def _zeros(batch: int, sizes: list[int]) -> list[IntArray]:
 
 
 def _where(alive: Mask | None, new: IntArray, old: IntArray) -> IntArray:
-    return np.array(new if alive is None else np.where(alive, new, old), dtype=np.int64)
+    return np.array(new if alive is None else np.where(alive, new, old))
 
 
 class CellNetwork:
@@ -194,7 +206,7 @@ class CellNetwork:
 
     def __init__(self, network: QuantizedNetwork) -> None:
         pairs = zip(network.layers, network.shapes, strict=True)
-        self.layers = [_Layer(layer, shape, network.numerics) for layer, shape in pairs]
+        self.layers = [GraphLayer(layer, shape, network.numerics) for layer, shape in pairs]
 
     def zeros(self, batch: int) -> tuple[list[IntArray], list[IntArray]]:
         """Return the zero state."""

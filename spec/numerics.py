@@ -1,5 +1,6 @@
 """Formats of every quantity in the datapath, and the quantised network in those formats."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -9,6 +10,7 @@ from pydantic import Field, model_validator
 
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.activations.piecewise import PiecewiseLinear
+from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.cells.unit import FusedUnit, GraphUnit
 from rtlstm.spec.fixed import Format, IntArray
@@ -30,6 +32,7 @@ __all__ = [
     "ShapeKind",
     "continues_sums",
     "has_four_rows",
+    "rounding_offsets",
     "steps_back",
 ]
 
@@ -151,6 +154,18 @@ GUARD_BITS = 4
 """Extra fraction bits of a row's parts until they are added and rounded."""
 MOST_INPUT_SHIFT = 32
 """Largest shift of an input feature."""
+
+
+def rounding_offsets(readers: Sequence[Cell], rows: int, outputs: int) -> IntArray:
+    """Return what the biases of a layer's rows hold beside the network's, in units of the sums, ``(rows,)``.
+
+    It is half a unit of the format read next, so that sums are rounded half up and not just rounded down,
+    for the gates that need it (:attr:`Cell.rounded_gates`). ``readers`` are the layer's cell and that of a
+    layer behind that continues its sums; none of a layer that continues sums itself, which hold it already.
+    """
+    rounded = sorted(frozenset[int]().union(*(cell.rounded_gates for cell in readers)))
+    gates = np.arange(rows) // outputs
+    return np.where(np.isin(gates, rounded), 1 << (GUARD_BITS - 1), 0).astype(np.int64)
 
 
 class Numerics(Record):

@@ -56,8 +56,8 @@ class TorchLayers(torch.nn.Module):
         self.shapes, self.numerics = network.shapes, network.numerics
         self.tables = torch.nn.ModuleList(LookUp(table) for table in self.numerics.tables)
         for index, plan in enumerate(self.plans):
-            halves = torch.from_numpy(plan.halves).double()
-            self.register_buffer(f"halves_{index}", halves, persistent=False)
+            offsets = torch.from_numpy(plan.offsets).double()
+            self.register_buffer(f"offsets_{index}", offsets, persistent=False)
         self._states = {at: number for number, at in enumerate(self._with(lambda shape: shape.has_state))}
         self._hidden = {at: number for number, at in enumerate(self._with(lambda shape: shape.recurrent))}
 
@@ -162,7 +162,7 @@ class TorchLayers(torch.nn.Module):
         bias = arrays["bias"]
         if not run.rounding:
             return product + bias
-        return product + (bias.double() * 2.0**plan.target + getattr(self, f"halves_{index}"))
+        return product + (bias.double() * 2.0**plan.target + getattr(self, f"offsets_{index}"))
 
     def _results(self, index: int, arrays: LayerArrays, sums: Any, state: Any, run: _Run) -> tuple[Any, Any]:
         """Return a layer's results and the new state, None if its cell keeps none."""
@@ -237,7 +237,7 @@ class TorchLayers(torch.nn.Module):
         cell_tanh = next(node.index for node in graph.nodes if _reads(graph, node, "floor"))
         assert shape.state is not None
         assert i == f == o
-        assert not plan.halves.any()
+        assert not plan.offsets.any()
         return FusedLayer(
             target=plan.target,
             single=self._fits_single(plan, arrays),

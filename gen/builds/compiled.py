@@ -17,6 +17,8 @@ from rtlstm.boards.zynq import ZynqBoard
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.fpga.implementation import Implementation
 from rtlstm.fpga.request import HardwareRequest
+from rtlstm.gen.accuracy.records import ErrorReport
+from rtlstm.gen.builds.accuracy import measure_build
 from rtlstm.gen.builds.command_options import BitstreamOptions, ImplementOptions, SimulateOptions
 from rtlstm.gen.builds.compare import Comparison, compare_build
 from rtlstm.gen.builds.default_array import ArrayRequest
@@ -183,6 +185,54 @@ class Build:
             return OnZynq.create(self.folder, target, asked.clock_mhz).write()
         on_board = OnBoard.create(self.folder, asked.board, asked.clock_mhz, asked.baud)
         return on_board.make_bitstream(asked.seed, progress, insist=asked.insist)
+
+    @shows_options(ReadOptions)
+    def accuracy(
+        self,
+        x: ArrayLike,
+        *,
+        model: Any = None,
+        labels: ArrayLike | None = None,
+        lengths: ArrayLike | None = None,
+        batch_first: bool = False,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> ErrorReport:
+        """Measure the build's errors against float, and what causes them; adds them to its report.
+
+        Parameters
+        ----------
+        x
+            Typical inputs, floats, ``(T, I)`` or ``(T, N, I)``; ``(N, T, I)`` if ``batch_first``.
+        model
+            The model that the build was generated from, as :func:`compile` takes it; without it, what
+            rounding the weights costs is not included, and other widths are not tried.
+        labels
+            Of each step or of each sequence's last one: integers are classes, floats are targets; see
+            :meth:`rtlstm.gen.accuracy.samples.Labels.of`.
+        lengths
+            Valid steps of each sequence, ``(N,)``.
+        options
+            How a model in a file is read, as for :func:`compile`: :class:`rtlstm.ReadOptions`.
+
+        Raises
+        ------
+        InputError
+            If inputs, labels or model do not fit the build.
+        ModelError
+            If the model cannot be read or is not supported.
+        """
+        reading = _checked(ReadOptions, self.accuracy, options)
+        return measure_build(
+            self.folder,
+            x,
+            model=model,
+            reading=reading,
+            labels=labels,
+            lengths=lengths,
+            batch_first=batch_first,
+            progress=progress,
+        )
 
     def report(self) -> BuildReport:
         """Return the report: sizes, formats, cycles, accuracy; ``report.html`` shows it as a page."""

@@ -20,11 +20,10 @@ from rtlstm.fpga.synthesis import NETLIST, synthesise
 from rtlstm.fpga.tools import find_yosys
 from rtlstm.gen.builds.command_options import ImplementOptions
 from rtlstm.gen.builds.report import BuildReport
-from rtlstm.gen.builds.report_html import render_report
+from rtlstm.gen.builds.report_html import write_report
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import GENERIC
-from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
 from rtlstm.spec.progress import Progress
@@ -112,7 +111,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
         if routed
         else (),
     )
-    _write(folder, report.with_implementation(found))
+    write_report(folder, report.with_implementation(found))
     return found
 
 
@@ -165,8 +164,3 @@ def _all_seeds(route: Callable[..., Routed], seeds: int, jobs: int) -> list[Rout
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
-
-
-def _write(folder: Path, report: BuildReport) -> None:
-    for name, text in (("report.json", report.to_json()), ("report.html", render_report(report))):
-        write_file(Path(folder) / name, text)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from rtlstm.fpga.estimate import Estimate, estimate_devices
 from rtlstm.fpga.fit import Fit
 from rtlstm.fpga.implementation import Implementation
+from rtlstm.gen.accuracy.records import ErrorReport
 from rtlstm.gen.builds.assumptions import list_assumptions
 from rtlstm.gen.builds.headroom import Headroom, measure_headroom
 from rtlstm.gen.frontends.reading import ModelReport
@@ -180,6 +181,8 @@ class BuildReport(Record):
     """What it is expected to take and to reach on the family's devices, each in its slowest grade."""
     fit: Fit | None = None
     """How its size was chosen, if it was for a device."""
+    errors: ErrorReport | None = None
+    """What ``rtlstm accuracy`` found."""
     implementations: tuple[Implementation, ...] = ()
     """What ``rtlstm implement`` found, one per device, package and speed grade."""
 

@@ -1,11 +1,14 @@
 """The report as one self-contained page."""
 
 from importlib.resources import files
+from pathlib import Path
 
+from rtlstm.gen.builds.error_charts import error_charts
 from rtlstm.gen.builds.report import BuildReport
+from rtlstm.spec.files import write_file
 from rtlstm.spec.record import Record
 
-__all__ = ["Bar", "cycle_bars", "render_report"]
+__all__ = ["Bar", "cycle_bars", "render_report", "write_report"]
 
 _WIDTH = 640.0
 """Length of the chart's longest bar in SVG units."""
@@ -57,4 +60,11 @@ def render_report(report: BuildReport) -> str:
     environment.filters["thousands"] = lambda value: f"{value:,}".replace(",", "\u202f")
     environment.filters["count"] = lambda value: f"{value:,.6g}".replace(",", "\u202f")
     environment.filters["short"] = lambda value: f"{value:.5g}"
-    return environment.from_string(text).render(r=report, bars=cycle_bars(report)) + "\n"
+    charts = None if report.errors is None else error_charts(report.errors)
+    return environment.from_string(text).render(r=report, bars=cycle_bars(report), charts=charts) + "\n"
+
+
+def write_report(folder: Path, report: BuildReport) -> None:
+    """Write ``report.json`` and ``report.html`` of a build folder again."""
+    for name, text in (("report.json", report.to_json()), ("report.html", render_report(report))):
+        write_file(Path(folder) / name, text)

@@ -40,6 +40,7 @@ from rtlstm.spec.numerics import (
     QuantizedNetwork,
     QuantizedRecurrent,
     continues_sums,
+    rounding_offsets,
 )
 from rtlstm.spec.options import Option, option
 from rtlstm.spec.parameters import Tables
@@ -57,6 +58,7 @@ __all__ = [
     "plan_rows",
     "quantise",
     "quantise_with",
+    "requantise",
 ]
 
 Floats = NDArray[np.float64]
@@ -205,7 +207,7 @@ class RowPlan:
     """The most fraction bits of an accumulator that change a result."""
     constants: Format | None
     """Format of the per-unit constants, if there are some."""
-    halves: IntArray
+    offsets: IntArray
     """What is added to the bias of each row, so that dropping the guard bits rounds those half up that need
     it."""
 
@@ -380,8 +382,8 @@ class _Quantiser:
             # A finer scale would change no result, but take more bits of the shifter.
             finest = self.hardware.finest(target, self.settings.data_bits)
             constants = self._constants_format(index)
-            halves = self._halves(index)
-            plans.append(RowPlan(layer, form, tuple(sources), target, finest, constants, halves))
+            offsets = self._offsets(index)
+            plans.append(RowPlan(layer, form, tuple(sources), target, finest, constants, offsets))
         return plans
 
     def _scales(self, index: int, plan: RowPlan) -> list[IntArray]:
@@ -406,7 +408,7 @@ class _Quantiser:
                 plan.form.to_integers(weights, (scale - fraction)[:, None])
                 for weights, fraction, scale in zip(plan.matrices, plan.sources, scales, strict=True)
             ]
-            bias = round_half_up(layer.bias, plan.target).astype(np.int64) + plan.halves
+            bias = round_half_up(layer.bias, plan.target).astype(np.int64) + plan.offsets
             shifts = [scale + align - plan.target for scale in scales]
             if layer.w_rec is None:
                 layers.append(QuantizedDense(matrices[0], bias, shifts[0], continues_sums(layer.kind)))
@@ -417,16 +419,12 @@ class _Quantiser:
                 )
         return layers, align
 
-    def _halves(self, index: int) -> IntArray:
-        """Return what makes rounding down a rounding half up in those of a layer's rows that need it."""
+    def _offsets(self, index: int) -> IntArray:
+        """Return what the biases of a layer's rows hold for rounding."""
         layer, *behind = self.layers[index : index + 2]
-        rounded: frozenset[int] = frozenset()
-        if not continues_sums(layer.kind):
-            # The layer behind may continue these sums, and read them.
-            readers = [layer, *(each for each in behind if continues_sums(each.kind))]
-            rounded = rounded.union(*(each.cell.rounded_gates for each in readers))
-        gates = np.arange(len(layer.bias)) // layer.outputs
-        return np.where(np.isin(gates, sorted(rounded)), 1 << (GUARD_BITS - 1), 0).astype(np.int64)
+        continued = [each.cell for each in behind if continues_sums(each.kind)]
+        readers = [] if continues_sums(layer.kind) else [layer.cell, *continued]
+        return rounding_offsets(readers, len(layer.bias), layer.outputs)
 
     @property
     def most_weight_bits(self) -> int:
@@ -680,6 +678,26 @@ def _quantiser(
     if shifts:
         network = fold_shifts(network, np.array(shifts))
     return _Quantiser(network, settings, choices.input_range, hardware, shifts, rows)
+
+
+def requantise(
+    network: Network, settings: QuantizationSettings, former: QuantizedNetwork
+) -> QuantizedNetwork:
+    """Quantise a network with other widths, over the ranges and input shifts that it was quantised with.
+
+    The hardware is made for this network alone. With the widths of such ``former`` integers, they are the
+    same.
+
+    Raises
+    ------
+    ConfigurationError
+        If the formats asked for cannot be built.
+    """
+    numerics, shifts = former.numerics, former.numerics.input_shifts
+    folded = fold_shifts(network, np.array(shifts)) if shifts else network
+    quantiser = _Quantiser(folded, settings, numerics.input.limit, None, shifts)
+    results = tuple(shape.output.limit for shape in former.shapes)
+    return quantiser.build(Ranges(numerics.preactivation.limit, results), numerics.cell.limit)
 
 
 def _input_shifts(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.implementations import ESTIMATE, implementation
-from support.small_builds import INPUTS, NARROW, TINY, network
+from support.small_builds import INPUTS, NARROW, OUTPUTS, TINY, network
 
 import rtlstm.bench.benchmark as benchmark
 import rtlstm.bench.estimates as estimates
@@ -167,6 +167,23 @@ def _run(at: Places, patch: Patch) -> tuple[object, ...]:
     return "run", at.pristine, "--backend", "golden", "--input", at.folder / "x.npy", *where
 
 
+def _accuracy(at: Places, patch: Patch) -> tuple[object, ...]:
+    # The third feature saturates.
+    x = np.random.default_rng(0).normal(size=(9, 3, INPUTS)) * [1.0, 1.0, 8.0]
+    np.save(at.folder / "x.npy", x)
+    np.save(at.folder / "y.npy", np.random.default_rng(0).normal(size=(3, OUTPUTS)))
+    where = ("--labels", at.folder / "y.npy", "-o", at.folder / "page.html")
+    return "accuracy", at.pristine, "--input", at.folder / "x.npy", *where
+
+
+def _accuracy_with_the_model(at: Places, patch: Patch) -> tuple[object, ...]:
+    folder = at.build
+    np.save(at.folder / "x.npy", np.random.default_rng(0).normal(size=(300, INPUTS)))
+    np.save(at.folder / "y.npy", np.zeros(300, dtype=np.int64))
+    given = ("--input", at.folder / "x.npy", "--labels", at.folder / "y.npy")
+    return "accuracy", folder, *given, "--model", at.model, "--dense", "fc"
+
+
 class _Server:
     path, port = Path("/dev/pts/7"), 5000
 
@@ -284,6 +301,8 @@ CASES: dict[str, Case] = {
     "bitstream, for Vivado": _bitstream_for_vivado,
     "program": _program,
     "run": _run,
+    "accuracy": _accuracy,
+    "accuracy, with the model": _accuracy_with_the_model,
     "board": _board,
     "devices": lambda *_: ("devices",),
     "boards": lambda *_: ("boards",),

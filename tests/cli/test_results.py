@@ -186,12 +186,12 @@ def test_refused_before_the_work(cli, pristine: Path, x: Path, tmp_path: Path):
 
 def test_report_through_links(pristine: Path, tmp_path: Path, monkeypatch):
     """What ``implement`` writes into a build follows links, too."""
-    from rtlstm.gen.builds import implement
+    from rtlstm.gen.builds.report_html import write_report
 
     report = BuildReport.load(pristine)
     (tmp_path / "far.json").write_text("old")
     (tmp_path / "report.json").symlink_to("far.json")
-    implement._write(tmp_path, report)
+    write_report(tmp_path, report)
     assert (tmp_path / "report.json").is_symlink()
     assert json.loads((tmp_path / "far.json").read_text())["name"] == report.name
     assert sorted(path.name for path in tmp_path.iterdir()) == ["far.json", "report.html", "report.json"]

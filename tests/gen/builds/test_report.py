@@ -2,6 +2,7 @@
 
 import json
 import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from support.cell_networks import CELL_NETWORKS
 from support.small_builds import TINY, network
 
 import rtlstm.gen.quantise.cell_range
+from rtlstm.gen.accuracy.records import ErrorReport, LayerErrors, PartErrors, Saturations, Score, WidthErrors
+from rtlstm.gen.builds.error_charts import error_charts
 from rtlstm.gen.builds.report import BuildReport, create_report, table_error
 from rtlstm.gen.builds.report_html import cycle_bars, render_report
 from rtlstm.gen.quantise.calibration import Calibration
@@ -134,3 +137,55 @@ def test_it_is_said_how_many_sequences_were_run(monkeypatch):
     assert report.accuracy.description == "the calibration data"
     (searched,) = (text for text in report.assumptions if "cell states reach" in text)
     assert re.search(r"tried on 20 of 300 sequences of the calibration data, 2000 steps in all", searched)
+
+
+def test_page_shows_where_accuracy_goes():
+    """Bars to scale, curves, and nothing from elsewhere; names from a model are text."""
+    report, _, _ = make()
+    parts = (
+        PartErrors(part="weights", alone=0.03, without=0.01, steps=(0.0, 0.0, 0.02)),
+        PartErrors(part="tables", alone=0.01, without=0.03, steps=(0.01,)),
+    )
+    layer = LayerErrors(
+        name="<b>lstm</b>",
+        kind="lstm",
+        rms_signal=0.5,
+        rms_error=0.04,
+        max_abs_error=0.1,
+        snr_db=21.94,
+        parts=parts,
+        steps=(0.0, 0.02, 0.04),
+    )
+    output = layer.replace(name="y", kind="output", rms_signal=1.0, steps=(0.04,))
+    limited = Saturations(name="lstm", quantity="state", values=40, saturated=7, counts=(1, 6))
+    errors = ErrorReport(
+        model=True,
+        sequences=1,
+        steps=3,
+        total_steps=3,
+        steps_per_point=1,
+        output=output,
+        layers=(layer,),
+        saturations=(limited, limited.replace(saturated=0, quantity="results")),
+        widths=(WidthErrors(option="weight_bits", bits=9, change=1, rms_error=0.02, max_abs_error=0.03),),
+        score=Score(measure="accuracy", labels=1234, float_score=0.5, fixed_score=0.25, changed=56),
+        verdict="All is told.",
+    )
+    charts = error_charts(errors)
+    assert [group.name for group in charts.groups] == ["<b>lstm</b>", "y"]
+    widths = [[bar.width for bar in group.bars] for group in charts.groups]
+    # Relative to the layer's float values: 8 %, 6 % and 2 %, then half of that.
+    assert widths == [[520.0, 390.0, 130.0], [260.0, 195.0, 65.0]]
+    curves = {curve.part: curve.points for curve in charts.plots[0].curves}
+    assert curves["all"] == "0.0,60.0 320.0,30.0 640.0,0.0"
+    assert curves["weights"] == "0.0,60.0 320.0,60.0 640.0,30.0"
+    assert curves["tables"] == "0.0,45.0 640.0,45.0"
+    assert charts.plots[0].most == 0.04
+    page = render_report(report.replace(errors=errors))
+    for words in ("All is told.", "&lt;b&gt;lstm", "21.9 dB", "9 (+1)", "17.5 %", "1 (6)", "1\u202f234"):
+        assert words in page, words
+    assert "<b>lstm" not in page
+    assert not re.search(r"https?://|\bsrc=|@import|url\(", page)
+    pictures = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert [len(list(ElementTree.fromstring(picture).iter("rect"))) for picture in pictures] == [6, 6, 0]
+    assert "prefers-color-scheme: dark" in page

@@ -1,0 +1,228 @@
+"""``rtlstm accuracy``: where the accuracy of a build goes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rtlstm.cli.console import Console
+from rtlstm.cli.declared import takes_options
+from rtlstm.cli.options import BatchFirstOption, BuildArgument, DebugOption, JsonOption, LengthsOption
+from rtlstm.cli.results import Field, Found, Table, Text
+from rtlstm.gen.frontends.reading import ReadOptions
+
+__all__ = ["accuracy"]
+
+
+@takes_options(ReadOptions)
+def accuracy(
+    folder: BuildArgument,
+    *,
+    input_file: Annotated[
+        Path,
+        typer.Option(
+            "--input",
+            help="Typical inputs, floats, (T, I), (T, N, I) or (N, T, I), .npy or .npz (array x).",
+        ),
+    ],
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL",
+            help="The model that the build was generated from: for what rounding the weights costs, and to "
+            "try other widths.",
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of each sequence's last step, (N,), or of each step, (T, N): integers are classes, floats "
+            "are targets, with a last axis of outputs. .npy or .npz (array y).",
+        ),
+    ] = None,
+    lengths: LengthsOption = None,
+    batch_first: BatchFirstOption = False,
+    options: Mapping[str, Any],
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="PAGE",
+            help="Where to write the page; by default the build's report is changed.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Measure a build's errors against float: per layer and step, what causes them, and what would help."""
+    with Console(as_json, debug) as console:
+        from rtlstm.cli.data import load_array, load_lengths
+        from rtlstm.gen.builds.accuracy import measure_build
+        from rtlstm.spec.errors import ConfigurationError
+        from rtlstm.spec.files import check_writable
+        from rtlstm.spec.manifest import Manifest
+        from rtlstm.spec.options import option
+
+        manifest = Manifest.load(folder)
+        if page is not None:
+            check_writable(page)
+        if options and model is None:
+            given = ", ".join(option(name, value) for name, value in options.items())
+            raise ConfigurationError(f"{given} says how a model is read: give --model, too, or leave it out")
+        x = load_array(input_file, "the input")
+        known = None if labels is None else load_array(labels, "the labels", "y")
+        valid = load_lengths(lengths)
+        with console.progress() as progress:
+            found = measure_build(
+                folder,
+                x,
+                model=model,
+                reading=ReadOptions(**options),
+                labels=known,
+                lengths=valid,
+                batch_first=batch_first,
+                page=page,
+                progress=progress,
+            )
+        fields = found.model_dump(mode="json")
+        for each in fields["widths"]:
+            each["flag"] = option(each["option"], each["bits"])
+        console.show(
+            _ERRORS,
+            name=manifest.name,
+            input=str(input_file),
+            page=str(page or folder / "report.html"),
+            **fields,
+        )
+        for text in found.remarks:
+            console.note(text)
+        if model is None:
+            console.note(
+                "the build holds rounded weights alone: give --model MODEL to see what rounding them costs, "
+                "and which width to change"
+            )
+
+
+def _short(value: float | None) -> str | None:
+    return None if value is None else f"{value:.3g}"
+
+
+def _steps(found: Found) -> str:
+    return f"{found['total_steps']:,} steps"
+
+
+def _split(found: Found) -> list[Found]:
+    return [each | {"all": found["output"]["rms_error"]} for each in found["output"]["parts"]]
+
+
+def _layers(found: Found) -> list[Found]:
+    """All layers, and the outputs unless they are the last layer's."""
+    layers, output = found["layers"], found["output"]
+    same = all(layers[-1][name] == output[name] for name in ("rms_signal", "rms_error", "max_abs_error"))
+    return [*layers] if same else [*layers, output]
+
+
+def _alone(part: str) -> Field:
+    """A layer's error if nothing but one part is rounded."""
+
+    def reading(layer: Found) -> str | None:
+        return next((_short(each["alone"]) for each in layer["parts"] if each["part"] == part), "-")
+
+    return Field(part, reading, right=True)
+
+
+def _widths(found: Found) -> list[Found]:
+    now = found["output"]["rms_error"]
+    return [each | {"now": now} for each in found["widths"]]
+
+
+def _changed_error(each: Found) -> str:
+    if each["rms_error"] is None:
+        return "cannot be built"
+    return f"{each['now']:.3g} -> {each['rms_error']:.3g}"
+
+
+def _relative(each: Found) -> str | None:
+    if each["rms_error"] is None or not each["now"]:
+        return None
+    return f"{round(100 * (each['rms_error'] / each['now'] - 1)):+d} %"
+
+
+def _saturated(found: Found) -> list[Found]:
+    return [each for each in found["saturations"] if each["saturated"]]
+
+
+def _worst(each: Found) -> str:
+    counts = each["counts"]
+    number = counts.index(max(counts))
+    kind = {"input": "feature", "pre-activations": "row"}.get(each["quantity"], "unit")
+    return f"{kind} {number}, {counts[number]:,} times"
+
+
+def _score(found: Found) -> list[Found]:
+    return [] if found["score"] is None else [found["score"]]
+
+
+_ERRORS = (
+    Text(lambda found: found["verdict"] + "\n"),
+    Table(
+        lambda found: f"Error of {found['name']}'s outputs, rms, by what is rounded; {_steps(found)}",
+        _split,
+        (
+            Field("part", "{part}"),
+            Field("all rounded", "{all:.3g}", right=True),
+            Field("all but this", "{without:.3g}", right=True),
+            Field("this alone", "{alone:.3g}", right=True),
+        ),
+    ),
+    Table(
+        "Error of each layer's results, rms; on the right with one part alone rounded",
+        _layers,
+        (
+            Field("layer", "{name}"),
+            Field("float", "{rms_signal:.3g}", right=True),
+            Field("error", "{rms_error:.3g}", right=True),
+            Field("largest", "{max_abs_error:.3g}", right=True),
+            Field("SNR, dB", lambda layer: layer["snr_db"] and f"{layer['snr_db']:.1f}", right=True),
+            *(_alone(part) for part in ("weights", "activations", "tables", "state")),
+        ),
+    ),
+    Table(
+        "With one bit more or less, measured",
+        _widths,
+        (
+            Field("width", "{flag}"),
+            Field("error of the outputs", _changed_error, right=True),
+            Field("change", _relative, right=True),
+        ),
+    ),
+    Table(
+        "Values that saturated",
+        _saturated,
+        (
+            Field("of", lambda each: each["name"] or "the network"),
+            Field("quantity", "{quantity}"),
+            Field("saturated", "{saturated:,}", right=True),
+            Field("of all", lambda each: f"{100 * each['saturated'] / each['values']:.2g} %", right=True),
+            Field("most often", _worst),
+        ),
+    ),
+    Table(
+        "Against the labels",
+        _score,
+        (
+            Field("measure", "{measure}"),
+            Field("labels", "{labels:,}", right=True),
+            Field("float", "{float_score:.4g}", right=True),
+            Field("fixed", "{fixed_score:.4g}", right=True),
+            Field(
+                "decisions changed",
+                lambda score: None if score["changed"] is None else f"{score['changed']:,}",
+                right=True,
+            ),
+        ),
+    ),
+    Text(lambda found: f"written: {found['page']}"),
+)

@@ -1,0 +1,169 @@
+"""The layers of a quantised network in float: those of its model, or those that its integers stand for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.gen.accuracy.mixed_cell import describe_graph
+from rtlstm.gen.quantise.directions import unfold
+from rtlstm.gen.quantise.input_shifts import fold_shifts
+from rtlstm.gen.quantise.lowering import ArrayLayer, lower
+from rtlstm.spec.cells.description import Cell
+from rtlstm.spec.errors import InputError
+from rtlstm.spec.fixed import Format, IntArray
+from rtlstm.spec.network import Network
+from rtlstm.spec.numerics import (
+    GUARD_BITS,
+    LayerShape,
+    QuantizedDense,
+    QuantizedLayer,
+    QuantizedNetwork,
+    QuantizedRecurrent,
+    rounding_offsets,
+)
+from rtlstm.spec.program.passes import feeds
+
+__all__ = ["FloatLayer", "float_layers", "gate_format", "layers_of_build", "unit_constants"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FloatLayer:
+    """A layer whose rows are in float, scaled as the hardware's sums are."""
+
+    layer: QuantizedLayer
+    """Weights and biases as floats in the units of the quantised layer's; nothing is added for rounding."""
+    cell: Cell
+    constants: Floats | None
+    """Per-unit constants, ``(units, K)``, real values."""
+    offsets: IntArray
+    """What the biases of the quantised layer hold for rounding, ``(rows,)``."""
+
+
+def gate_format(network: QuantizedNetwork, index: int) -> Format:
+    """Return the format of a layer's pre-activations."""
+    graph = network.numerics.cells[network.shapes[index].cell]
+    return next(node.format for node in graph.nodes if node.kind == "gate")
+
+
+def _offsets(network: QuantizedNetwork, cells: Sequence[Cell], index: int) -> IntArray:
+    """Return what the biases of a layer hold for rounding; ``cells`` are those of all layers."""
+    shape, *behind = network.shapes[index : index + 2]
+    readers = [] if shape.continues else [cells[index]]
+    readers += [cells[index + 1] for each in behind if each.continues]
+    return rounding_offsets(readers, shape.rows, shape.outputs)
+
+
+def layers_of_build(network: QuantizedNetwork) -> tuple[FloatLayer, ...]:
+    """Return the layers with the weights that their integers stand for."""
+    numerics = network.numerics
+    cells = [describe_graph(numerics.cells[shape.cell], numerics) for shape in network.shapes]
+    found = []
+    for index, (layer, cell) in enumerate(zip(network.layers, cells, strict=True)):
+        offsets = _offsets(network, cells, index)
+        exact = replace(layer, bias=layer.bias - offsets)
+        found.append(FloatLayer(exact, cell, unit_constants(network, index), offsets))
+    return tuple(found)
+
+
+def unit_constants(network: QuantizedNetwork, index: int) -> Floats | None:
+    """Return the real values of a layer's per-unit constants."""
+    layer = network.layers[index]
+    graph = network.numerics.cells[network.shapes[index].cell]
+    form = next((node.format for node in graph.nodes if node.kind == "parameter"), None)
+    if form is None or not isinstance(layer, QuantizedRecurrent) or layer.parameters is None:
+        return None
+    return form.to_floats(layer.parameters)
+
+
+def float_layers(model: Network, network: QuantizedNetwork) -> tuple[FloatLayer, ...]:
+    """Return the layers of the model that a network was quantised from.
+
+    Raises
+    ------
+    InputError
+        If it was quantised from another model.
+    """
+    shifts = network.numerics.input_shift
+    if model.inputs != network.inputs:
+        raise _other(f"it has {model.inputs} inputs and the build {network.inputs}")
+    layers, passes = lower(unfold(fold_shifts(model, shifts) if shifts.any() else model))
+    ours, there = ([_describe(layer) for layer in each] for each in (layers, network.shapes))
+    for number, (mine, built) in enumerate(zip(ours, there, strict=False), 1):
+        if mine != built:
+            raise _other(f"its layer {number} is {mine} and the build's {built}")
+    if len(ours) != len(there) or passes != network.passes:
+        raise _other(f"it becomes {len(ours)} layers in another order, and the build has {len(there)}")
+    cells = [layer.cell for layer in layers]
+    found = [
+        _scaled(layer, network, index, _offsets(network, cells, index)) for index, layer in enumerate(layers)
+    ]
+    _check_weights(found, network)
+    return tuple(found)
+
+
+def _describe(layer: ArrayLayer | LayerShape) -> str:
+    inputs = layer.inputs if isinstance(layer, LayerShape) else layer.w_in.shape[1]
+    text = f"{layer.kind} {inputs} -> {layer.outputs}"
+    text += f" {layer.activation}" if layer.kind in ("dense", "skip", "sum") else ""
+    text += f" from {layer.skips} layers back" if layer.skips else ""
+    return text + (" behind a ReLU" if layer.input_relu else "")
+
+
+def _other(why: str) -> InputError:
+    return InputError(
+        f"the model must be the one that the build was generated from, read with the same options, but {why}"
+    )
+
+
+def _scaled(layer: ArrayLayer, network: QuantizedNetwork, index: int, offsets: IntArray) -> FloatLayer:
+    """Return a layer in the units of its quantised one."""
+    integers, align = network.layers[index], network.numerics.accumulator.align
+    target = gate_format(network, index).fraction + GUARD_BITS
+    before = feeds(network.passes, index, layer.before)
+    source = network.shapes[before[0]].output if before else network.numerics.input
+
+    def units(weights: Floats, form: Format, shift: IntArray) -> IntArray:
+        return cast(IntArray, np.ldexp(weights, (target - form.fraction + shift - align)[:, None]))
+
+    bias = cast(IntArray, np.ldexp(layer.bias, target))
+    scaled: QuantizedLayer
+    if isinstance(integers, QuantizedDense):
+        scaled = replace(integers, weight=units(layer.w_in, source, integers.shift), bias=bias)
+    else:
+        assert layer.w_rec is not None
+        read_back = network.shapes[index + layer.feedback].output
+        scaled = replace(
+            integers,
+            w_ih=units(layer.w_in, source, integers.shift_ih),
+            w_hh=units(layer.w_rec, read_back, integers.shift_hh),
+            bias=bias,
+        )
+    return FloatLayer(scaled, layer.cell, layer.unit_constants, offsets)
+
+
+def _matrices(layer: QuantizedLayer) -> list[NDArray[Any]]:
+    """Return the matrices of a layer."""
+    return [layer.weight] if isinstance(layer, QuantizedDense) else [layer.w_ih, layer.w_hh]
+
+
+def _check_weights(found: Sequence[FloatLayer], network: QuantizedNetwork) -> None:
+    """Refuse a model whose weights are not within half a unit of the build's."""
+    most = (1 << (network.numerics.weight_bits - 1)) - 1
+    kinds = network.numerics.own_weight_bits
+    least = most if kinds is None else (1 << (min(kinds) - 1)) - 1
+    for mine, integers, shape in zip(found, network.layers, network.shapes, strict=True):
+        for floats, codes in zip(_matrices(mine.layer), _matrices(integers), strict=True):
+            # A weight at the limit may have been larger.
+            differs = (np.abs(floats - codes) > 0.5 + 1e-6) & (np.abs(codes) < least)
+            if differs.any():
+                row, column = (int(axis[0]) for axis in np.nonzero(differs))
+                raise _other(
+                    f"the weight of layer {shape.name!r} in row {row}, column {column} is "
+                    f"{floats[row, column]:.6g} in units of the build's, which has {codes[row, column]}, as "
+                    f"have {int(differs.sum()) - 1} others"
+                )

@@ -1,0 +1,255 @@
+"""Measures where the accuracy of a quantised network goes."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.gen.accuracy.float_layers import float_layers, layers_of_build
+from rtlstm.gen.accuracy.mixed_cell import PARTS, Part, reads_table
+from rtlstm.gen.accuracy.mixed_network import MixedNetwork, MixedRun
+from rtlstm.gen.accuracy.records import ErrorReport, LayerErrors, PartErrors, Saturations, WidthErrors
+from rtlstm.gen.accuracy.samples import Floats, Labels, Samples
+from rtlstm.gen.accuracy.verdict import conclude
+from rtlstm.gen.accuracy.widths import (
+    build_settings,
+    changeable_widths,
+    fixed_outputs,
+    measure_widths,
+    same_integers,
+)
+from rtlstm.gen.quantise.quantiser import requantise
+from rtlstm.spec.errors import InputError
+from rtlstm.spec.network import Network
+from rtlstm.spec.numerics import LayerShape, QuantizedNetwork
+from rtlstm.spec.parameters import Tables
+from rtlstm.spec.progress import Progress
+
+__all__ = ["measure_errors"]
+
+_POINTS = 240
+"""Most points of an error over time."""
+
+
+def measure_errors(
+    network: QuantizedNetwork,
+    tables: Tables,
+    samples: Samples,
+    model: Network | None = None,
+    labels: Labels | None = None,
+    progress: Progress | None = None,
+) -> ErrorReport:
+    """Compare a quantised network with float, layer by layer, and with some of its parts in float.
+
+    Parameters
+    ----------
+    tables
+        The kind of its tables.
+    model
+        The network that it was quantised from; if None, float is the network of its rounded weights, and what
+        rounding the weights costs is not included.
+
+    Raises
+    ------
+    InputError
+        If it was quantised from another model, or the float network's values overflow.
+    """
+    floats = layers_of_build(network) if model is None else float_layers(model, network)
+    parts = _rounded_parts(network, model is not None)
+    begin = _counter(progress, 2 + 2 * len(parts), "runs with parts in float")
+
+    def run(exact: Collection[Part]) -> MixedRun:
+        begin()
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = MixedNetwork(network, floats, exact).run(samples.x, samples.lengths)
+        _check_finite(found)
+        return found
+
+    exact, fixed = run(PARTS), run(())
+    errors = _Errors(network.shapes, exact, samples)
+    split = {
+        part: errors.change(run([other for other in PARTS if other != part]), run([part])) for part in parts
+    }
+    *layers, output = errors.describe(fixed, split)
+    widths: tuple[WidthErrors, ...] = ()
+    remarks: tuple[str, ...] = ()
+    if model is not None:
+        widths, remarks = _try_widths(model, network, tables, samples, exact.y, progress)
+    score = None if labels is None else labels.score(exact.y, fixed.y)
+    return ErrorReport(
+        model=model is not None,
+        sequences=len(samples.lengths),
+        steps=len(samples.x),
+        total_steps=int(samples.lengths.sum()),
+        steps_per_point=errors.steps_per_point,
+        output=output,
+        layers=tuple(layers),
+        saturations=tuple(_saturations(network, samples, fixed)),
+        widths=widths,
+        score=score,
+        verdict=conclude(output, widths, score, model is not None),
+        remarks=remarks,
+    )
+
+
+def _try_widths(
+    model: Network,
+    network: QuantizedNetwork,
+    tables: Tables,
+    samples: Samples,
+    exact: Floats,
+    progress: Progress | None,
+) -> tuple[tuple[WidthErrors, ...], tuple[str, ...]]:
+    """Return errors with other widths, and what is to be said of them."""
+    settings = build_settings(network, tables)
+    begin = _counter(progress, 2 * len(changeable_widths(network, settings)), "other widths")
+    widths = tuple(measure_widths(model, network, settings, samples, exact, begin))
+    again = requantise(model, settings, network)
+    if same_integers(again, network):
+        return widths, ()
+    error = (fixed_outputs(again, samples) - exact)[samples.alive]
+    return widths, (
+        "the build's hardware is not made for this network alone, and rounds it otherwise than hardware for "
+        f"it alone would, whose error is {np.sqrt(np.mean(error**2)):.3g} rms; other widths are measured on "
+        "such hardware",
+    )
+
+
+def _counter(progress: Progress | None, total: int, what: str) -> Callable[[], None]:
+    """Return what tells that a run begins."""
+    done = count()
+
+    def begin() -> None:
+        if progress:
+            progress(what, next(done), total)
+
+    return begin
+
+
+def _rounded_parts(network: QuantizedNetwork, weights: bool) -> list[Part]:
+    """Return the parts that a network has."""
+    graphs = [network.numerics.cells[shape.cell] for shape in network.shapes]
+    found: list[Part] = ["weights"] if weights else []
+    found.append("activations")
+    if any(reads_table(graph, network.numerics) for graph in graphs):
+        found.append("tables")
+    if any(graph.state is not None for graph in graphs):
+        found.append("state")
+    return found
+
+
+def _check_finite(run: MixedRun) -> None:
+    if not all(np.isfinite(layer.results).all() for layer in run.layers):
+        raise InputError(
+            "the float network's values must stay finite, but overflow on these inputs: its activations have "
+            "no bounds; give shorter or smaller inputs"
+        )
+
+
+class _Change(NamedTuple):
+    """Errors of each layer, then of the outputs."""
+
+    alone: list[float]
+    over_time: list[tuple[float, ...]]
+    """Errors over time with the part alone rounded."""
+    without: list[float]
+
+
+class _Errors:
+    """Errors against a float run: of each layer that has results, and of the outputs, which come last."""
+
+    def __init__(self, shapes: Sequence[LayerShape], exact: MixedRun, samples: Samples) -> None:
+        # The first product of a layer with a skip has no results of its own.
+        self._shapes = {index: shape for index, shape in enumerate(shapes) if shape.kind != "skip"}
+        self._exact, self._alive = self._values(exact), samples.alive
+        self.steps_per_point = -(-len(samples.x) // _POINTS)
+
+    def _values(self, run: MixedRun) -> list[Floats]:
+        return [run.layers[index].results for index in self._shapes] + [run.y]
+
+    def _of(self, run: MixedRun) -> Iterator[Floats]:
+        for values, exact in zip(self._values(run), self._exact, strict=True):
+            yield values - exact
+
+    def change(self, alone: MixedRun, without: MixedRun) -> _Change:
+        """Measure a run with a part alone rounded, and one with that part in float."""
+        errors = list(self._of(alone))
+        return _Change(
+            alone=[self._rms(error) for error in errors],
+            over_time=[self._over_time(error) for error in errors],
+            without=[self._rms(error) for error in self._of(without)],
+        )
+
+    def _rms(self, error: Floats) -> float:
+        return _digits(float(np.sqrt(np.mean(error[self._alive] ** 2))))
+
+    def describe(self, fixed: MixedRun, parts: dict[Part, _Change]) -> list[LayerErrors]:
+        """Describe all errors."""
+        found = []
+        names = [(shape.name, shape.kind) for shape in self._shapes.values()] + [("y", "output")]
+        for index, error in enumerate(self._of(fixed)):
+            signal, noise = self._rms(self._exact[index]), self._rms(error)
+            split = [
+                PartErrors(
+                    part=part,
+                    alone=change.alone[index],
+                    without=change.without[index],
+                    steps=change.over_time[index],
+                )
+                for part, change in parts.items()
+            ]
+            found.append(
+                LayerErrors(
+                    name=names[index][0],
+                    kind=names[index][1],
+                    rms_signal=signal,
+                    rms_error=noise,
+                    max_abs_error=_digits(float(np.abs(error[self._alive]).max())),
+                    snr_db=round(20 * float(np.log10(signal / noise)), 2) if signal and noise else None,
+                    parts=tuple(split),
+                    steps=self._over_time(error),
+                )
+            )
+        return found
+
+    def _over_time(self, error: Floats) -> tuple[float, ...]:
+        """Return the error of each point of time: of the steps that are valid there."""
+        found = []
+        for first in range(0, len(error), self.steps_per_point):
+            some = slice(first, first + self.steps_per_point)
+            squares = error[some][self._alive[some]] ** 2
+            # The given steps may be more than the longest sequence has.
+            found.append(_digits(float(np.sqrt(np.mean(squares)))) if squares.size else 0.0)
+        return tuple(found)
+
+
+def _digits(value: float) -> float:
+    # Float sums differ in their last digits from machine to machine; reports must be equal.
+    return float(f"{value:.5g}")
+
+
+def _saturations(network: QuantizedNetwork, samples: Samples, run: MixedRun) -> Iterator[Saturations]:
+    numerics, steps = network.numerics, int(samples.lengths.sum())
+    form, shifts = numerics.input, np.broadcast_to(numerics.input_shift, network.inputs)
+    given = [form.saturated(samples.x[..., one], shifts[one]) for one in range(network.inputs)]
+    yield _counted("", "input", np.array(given), steps)
+    for shape, layer in zip(network.shapes, run.layers, strict=True):
+        graph = numerics.cells[shape.cell]
+        yield _counted(shape.name, "pre-activations", layer.row_saturations, steps)
+        if graph.state is not None:
+            yield _counted(shape.name, "state", layer.state_saturations, steps)
+        yield _counted(shape.name, "results", layer.result_saturations, steps)
+
+
+def _counted(name: str, quantity: str, counts: NDArray[np.int64], steps: int) -> Saturations:
+    return Saturations.model_validate(
+        {
+            "name": name,
+            "quantity": quantity,
+            "values": steps * len(counts),
+            "saturated": int(counts.sum()),
+            "counts": tuple(counts.tolist()),
+        }
+    )

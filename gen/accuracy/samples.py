@@ -1,0 +1,214 @@
+"""Inputs and labels that an accuracy is measured on."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rtlstm.gen.accuracy.records import Score
+from rtlstm.host.raw_values import as_array, as_numbers
+from rtlstm.spec.errors import InputError
+from rtlstm.spec.fixed import IntArray, where_bad
+
+__all__ = ["Labels", "Samples"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Checked inputs; make them with :meth:`of`."""
+
+    x: Floats
+    """``(T, N, inputs)``; zero past a sequence's length."""
+    lengths: IntArray
+    """Valid steps of each sequence, ``(N,)``."""
+    batched: bool
+    batch_first: bool
+
+    @classmethod
+    def of(
+        cls, x: ArrayLike, inputs: int, lengths: ArrayLike | None = None, batch_first: bool = False
+    ) -> Self:
+        """Check inputs.
+
+        Parameters
+        ----------
+        x
+            Floats, ``(T, inputs)`` or ``(T, N, inputs)``; ``(N, T, inputs)`` if ``batch_first``.
+        lengths
+            Valid steps of each sequence, ``(N,)``; all if None.
+
+        Raises
+        ------
+        InputError
+            If they are not finite numbers of such a shape, or lengths do not fit them.
+        """
+        array = as_numbers("x", x)
+        if array.dtype.kind != "f":
+            raise InputError(
+                f"x must hold real numbers, as floats, not {array.dtype}: integers are codes of the build; "
+                "convert them with astype(float) if they are real values"
+            )
+        batched = array.ndim != 2
+        values = array if batched else array[:, None, :]
+        if values.ndim != 3 or values.shape[2] != inputs or 0 in values.shape:
+            axes = "N, T" if batch_first else "T, N"
+            raise InputError(
+                f"x must be (T, {inputs}) or ({axes}, {inputs}) and not empty, not {array.shape}"
+            )
+        if batched and batch_first:
+            values = values.swapaxes(0, 1)
+        valid = _lengths(lengths, *values.shape[:2])
+        alive = np.arange(len(values))[:, None] < valid
+        floats = np.where(alive[..., None], values.astype(np.float64), 0.0)
+        if not np.isfinite(floats).all():
+            given = floats.swapaxes(0, 1) if batched and batch_first else floats.reshape(array.shape)
+            raise InputError(
+                f"x must be finite, but {where_bad('x', given, ~np.isfinite(given))}; leave such steps out, "
+                "or replace them, for example with numpy.nan_to_num"
+            )
+        return cls(floats, valid, batched, batched and batch_first)
+
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """The valid steps, ``(T, N)``."""
+        alive: NDArray[np.bool_] = np.arange(len(self.x))[:, None] < self.lengths
+        return alive
+
+
+def _lengths(lengths: ArrayLike | None, steps: int, count: int) -> IntArray:
+    if lengths is None:
+        return np.full(count, steps, dtype=np.int64)
+    array = np.atleast_1d(as_array("lengths", lengths))
+    whole = array.dtype.kind in "iu" and array.shape == (count,)
+    if not whole or array.min() < 1 or array.max() > steps:
+        raise InputError(
+            f"lengths must be {count} integers, one per sequence, within 1 to {steps}, not "
+            f"{np.asarray(lengths).tolist()!r:.80}"
+        )
+    return array.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Checked labels of samples; make them with :meth:`of`."""
+
+    values: NDArray[Any]
+    """Classes, ``(n,)``, or targets, ``(n, outputs)``."""
+    chosen: tuple[IntArray, IntArray]
+    """Step and sequence of each of the n outputs that have a label."""
+    classes: bool
+    threshold: float
+    """Above it, a single output means class 1."""
+
+    @classmethod
+    def of(cls, labels: ArrayLike, samples: Samples, outputs: int, threshold: float) -> Self:
+        """Check labels.
+
+        Parameters
+        ----------
+        labels
+            Integers are classes: of each sequence's last valid step, ``(N,)``, or of each step, ``(T, N)``,
+            ``(N, T)`` if the batch is first. Floats are targets, with a last axis of ``outputs`` values,
+            which may be left out if there is one. Inputs without a batch have labels without N.
+
+        Raises
+        ------
+        InputError
+            If they have another shape, are not finite, or there is no such class.
+        """
+        array = as_array("labels", labels)
+        if array.dtype.kind not in "iubf":
+            raise InputError(
+                "labels must be integers, which are classes, or floats, which are targets, not "
+                f"{array.dtype}; convert them"
+            )
+        classes = array.dtype.kind != "f"
+        values, chosen = _placed(array, samples, None if classes else outputs)
+        if classes:
+            most = max(1, outputs - 1)
+            bad = (values < 0) | (values > most)
+            if bad.any():
+                raise InputError(
+                    f"labels must be classes within 0 to {most}, of {outputs} "
+                    f"output{'s' if outputs > 1 else ''}, but {_first(values, bad, chosen)}; targets are "
+                    "floats"
+                )
+        elif not np.isfinite(values).all():
+            raise InputError(f"labels must be finite, but {_first(values, ~np.isfinite(values), chosen)}")
+        return cls(values, chosen, classes, threshold)
+
+    def score(self, exact: Floats, fixed: Floats) -> Score:
+        """Compare float and fixed outputs, ``(T, N, outputs)``, with the labels."""
+        some = [outputs[self.chosen] for outputs in (exact, fixed)]
+        if self.classes:
+            decisions = [self._decide(outputs) for outputs in some]
+            right = [float(np.mean(each == self.values)) for each in decisions]
+            changed = int(np.count_nonzero(decisions[0] != decisions[1]))
+            return _score("accuracy", self.values.size, right, changed)
+        errors = [float(np.mean(np.abs(outputs - self.values))) for outputs in some]
+        return _score("mean absolute error", self.values.size, errors, None)
+
+    def _decide(self, outputs: Floats) -> IntArray:
+        if outputs.shape[1] == 1:
+            return (outputs[:, 0] > self.threshold).astype(np.int64)
+        decisions: IntArray = outputs.argmax(axis=1).astype(np.int64)
+        return decisions
+
+
+def _first(values: NDArray[Any], bad: NDArray[np.bool_], chosen: tuple[IntArray, IntArray]) -> str:
+    """Say where the first bad label is."""
+    number = int(np.nonzero(bad)[0][0])
+    step, sequence = (int(axis[number]) for axis in chosen)
+    return f"that of step {step}, sequence {sequence} is {values[bad][0]}"
+
+
+def _score(measure: str, labels: int, both: list[float], changed: int | None) -> Score:
+    exact, fixed = (float(f"{value:.6g}") for value in both)
+    return Score.model_validate(
+        {
+            "measure": measure,
+            "labels": labels,
+            "float_score": exact,
+            "fixed_score": fixed,
+            "changed": changed,
+        }
+    )
+
+
+def _placed(
+    array: NDArray[Any], samples: Samples, outputs: int | None
+) -> tuple[NDArray[Any], tuple[IntArray, IntArray]]:
+    """Return labels of valid steps, and their steps and sequences; ``outputs`` is None for classes."""
+    steps, count, _ = samples.x.shape
+    sequences = (count,) if samples.batched else ()
+    each = (count, steps) if samples.batch_first else (steps, *sequences)
+    ends = () if outputs is None else (outputs,)
+    wanted = [(*each, *ends), (*sequences, *ends)]
+    if outputs == 1:
+        wanted += [each, sequences]
+    if array.shape not in wanted:
+        shapes = " or ".join(str(shape) for shape in dict.fromkeys(wanted))
+        raise InputError(
+            f"labels must be of each step or of each sequence's last one, {shapes} for these inputs, not "
+            f"{array.shape}{_other_kind(array, outputs)}"
+        )
+    number = wanted.index(array.shape)
+    last = np.arange(count)
+    if number % 2:
+        return array.reshape(count, *ends), (samples.lengths - 1, last)
+    values = array.reshape((*each, *ends) if samples.batched else (steps, 1, *ends))
+    if samples.batch_first:
+        values = values.swapaxes(0, 1)
+    where = np.nonzero(samples.alive)
+    return values[where], (where[0], where[1])
+
+
+def _other_kind(array: NDArray[Any], outputs: int | None) -> str:
+    """Say how labels are read, for those that were meant otherwise."""
+    if outputs is None:
+        return ": integers are classes; targets are floats"
+    whole = bool(np.all(np.equal(np.mod(array, 1), 0))) if array.size else False
+    return ": floats are targets; classes are integers" if whole else ""

@@ -1,0 +1,61 @@
+"""The conclusion of an accuracy measurement, in a sentence or two."""
+
+from collections.abc import Sequence
+
+from rtlstm.gen.accuracy.records import LayerErrors, Score, WidthErrors, largest_part
+from rtlstm.spec.options import option
+
+__all__ = ["PART_NAMES", "best_width", "conclude"]
+
+PART_NAMES = {
+    "weights": "weights",
+    "activations": "activations (input, h, dense results)",
+    "tables": "tables (sigmoid, tanh)",
+    "state": "state (c)",
+}
+"""What people call the parts."""
+
+_GAIN = 0.95
+"""A change is worth naming if it leaves at most this share of the error."""
+
+
+def best_width(errors: LayerErrors, widths: Sequence[WidthErrors]) -> WidthErrors | None:
+    """Return the bit more that gains most; None if none gains much."""
+    gains = [each for each in widths if each.change > 0 and each.rms_error is not None]
+    best = min(gains, key=lambda each: each.rms_error or 0.0, default=None)
+    if best is None or best.rms_error is None or best.rms_error > _GAIN * errors.rms_error:
+        return None
+    return best
+
+
+def conclude(errors: LayerErrors, widths: Sequence[WidthErrors], score: Score | None, model: bool) -> str:
+    """Say how large the error is, what costs most, and what would help most."""
+    if not errors.rms_error:
+        return "Fixed outputs equal float ones." + _changed(score)
+    now = f"{errors.rms_error:.3g}"
+    ratio = "" if errors.snr_db is None else f", {errors.snr_db:.3g} dB below the signal"
+    against = "" if model else ", rounded weights not counted"
+    text = f"Error of the outputs{against}: {now} rms{ratio}"
+    part = largest_part(errors)
+    if part is not None and part.without <= _GAIN * errors.rms_error:
+        text += f", most of it from {part.part} ({part.without:.3g} with {part.part} in float)"
+    elif part is not None:
+        text += ", from no part alone"
+    text += "." + _changed(score)
+    best = best_width(errors, widths)
+    if best is not None:
+        text += f" Best bit to add: {option(best.option, best.bits)}, {now} -> {best.rms_error:.3g}."
+    elif widths:
+        text += " No bit more of any one width gains 5 %."
+    return text
+
+
+def _changed(score: Score | None) -> str:
+    if score is None:
+        return ""
+    if score.changed is None:
+        return f" Mean absolute error {score.float_score:.4g} in float, {score.fixed_score:.4g} fixed."
+    return (
+        f" {100 * score.fixed_score:.4g} % right, {100 * score.float_score:.4g} % in float; "
+        f"{score.changed:,} of {score.labels:,} decisions change."
+    )

@@ -1,0 +1,91 @@
+"""Measures where the accuracy of a build goes, and adds it to the build's report."""
+
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from rtlstm.gen.accuracy.measure import measure_errors
+from rtlstm.gen.accuracy.records import ErrorReport
+from rtlstm.gen.accuracy.samples import Labels, Samples
+from rtlstm.gen.builds.report import BuildReport
+from rtlstm.gen.builds.report_html import render_report, write_report
+from rtlstm.gen.frontends import ReadOptions, ReadResult, read_model
+from rtlstm.spec.activations.functions import ActivationFunction
+from rtlstm.spec.files import write_file
+from rtlstm.spec.image import WeightImage
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Network
+from rtlstm.spec.packing import check_image
+from rtlstm.spec.progress import Progress
+
+__all__ = ["measure_build"]
+
+
+def measure_build(
+    folder: Path,
+    x: ArrayLike,
+    *,
+    model: Any = None,
+    reading: ReadOptions | None = None,
+    labels: ArrayLike | None = None,
+    lengths: ArrayLike | None = None,
+    batch_first: bool = False,
+    page: Path | None = None,
+    progress: Progress | None = None,
+) -> ErrorReport:
+    """Measure the errors of a build against float.
+
+    Parameters
+    ----------
+    folder
+        A build. Its ``report.json`` and ``report.html`` get what was found.
+    x, lengths, batch_first
+        See :class:`rtlstm.gen.accuracy.samples.Samples`.
+    model
+        The model that it was generated from, as :func:`rtlstm.compile` takes it. If None, float is the
+        network of the build's rounded weights: what rounding them costs is not included, and other widths
+        cannot be tried.
+    reading
+        How the model is read, as it was for the build.
+    labels
+        See :meth:`rtlstm.gen.accuracy.samples.Labels.of`.
+    page
+        Where to write the report's page instead; the build is not changed then.
+    progress
+        Called as ``progress(what, done, total)``.
+
+    Raises
+    ------
+    BuildError
+        If the folder is not a build, or is damaged.
+    ImageError
+        If the build's weights are damaged.
+    InputError
+        If inputs, labels or model do not fit the build.
+    ModelError
+        If the model cannot be read or is not supported.
+    """
+    manifest = Manifest.load(folder)
+    report = BuildReport.load(folder)
+    network = check_image(WeightImage.load(folder / "weights.bin", manifest), manifest)
+    samples = Samples.of(x, network.inputs, lengths, batch_first)
+    last = ActivationFunction.of(manifest.layers[-1].activation)
+    threshold = 0.5 if last.is_share else 0.0
+    known = None if labels is None else Labels.of(labels, samples, network.outputs, threshold)
+    source = _read(model, reading)
+    found = measure_errors(network, manifest.parameters.tables, samples, source, known, progress)
+    whole = report.replace(errors=found)
+    if page is None:
+        write_report(folder, whole)
+    else:
+        write_file(page, render_report(whole))
+    return found
+
+
+def _read(model: Any, reading: ReadOptions | None) -> Network | None:
+    if model is None or isinstance(model, Network):
+        return model
+    if isinstance(model, ReadResult):
+        return model.network
+    return read_model(model, reading or ReadOptions()).network

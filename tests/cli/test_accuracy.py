@@ -1,0 +1,228 @@
+"""``rtlstm accuracy``: what people and programs read, what the report gets, and what is refused."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from support.small_builds import INPUTS, OUTPUTS, UNITS, snapshot, tensors
+
+import rtlstm
+from rtlstm.gen.builds.report import BuildReport
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.image import WeightImage
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.packing import unpack
+
+STEPS, COUNT = 12, 3
+DENSE = ("--dense", "fc:sigmoid")
+OTHER = np.ones((4 * UNITS, INPUTS), np.float32)
+"""Weights of another model."""
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory):
+    """A build of few bits with a dense layer, and the model that it is of."""
+    folder = tmp_path_factory.mktemp("narrow")
+    safetensors.numpy.save_file(tensors(), folder / "tiny.safetensors")
+    rtlstm.compile(
+        folder / "tiny.safetensors",
+        folder=folder / "build",
+        dense=["fc:sigmoid"],
+        weight_bits=4,
+        data_bits=8,
+        calibration=inputs(),
+        lanes=4,
+        macs=2,
+    )
+    return folder
+
+
+def inputs() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(STEPS, COUNT, INPUTS))
+
+
+@pytest.fixture
+def files(tmp_path, narrow):
+    np.save(tmp_path / "x.npy", inputs())
+    shutil.copytree(narrow / "build", tmp_path / "build")
+    return tmp_path
+
+
+def expected_outputs(narrow):
+    """Outputs of the model in float and of the golden model, by other ways than the command's."""
+    manifest = Manifest.load(narrow / "build")
+    network = unpack(WeightImage.load(narrow / "build" / "weights.bin", manifest), manifest)
+    options = rtlstm.ReadOptions(dense=("fc:sigmoid",))
+    model = rtlstm.read_model(narrow / "tiny.safetensors", options).network
+    codes = Golden(network).run(network.numerics.quantise_input(inputs())).y
+    return run_float(model, inputs()).y, network.shapes[-1].output.to_floats(codes)
+
+
+def test_with_the_model(cli, files, narrow):
+    arguments = ("accuracy", files / "build", "--input", files / "x.npy")
+    arguments += ("--model", narrow / "tiny.safetensors", *DENSE)
+    labels = np.random.default_rng(1).integers(0, OUTPUTS, (STEPS, COUNT))
+    np.save(files / "y.npy", labels)
+    found = cli(*arguments, "--labels", files / "y.npy", "--json")
+    assert found.code == 0, found.err
+    exact, fixed = expected_outputs(narrow)
+    output = found.json["output"]
+    assert output["rms_error"] == pytest.approx(np.sqrt(np.mean((fixed - exact) ** 2)), rel=1e-4)
+    assert output["max_abs_error"] == pytest.approx(np.abs(fixed - exact).max(), rel=1e-4)
+    noise = np.sqrt(np.mean((fixed - exact) ** 2) / np.mean(exact**2))
+    assert output["snr_db"] == pytest.approx(-20 * np.log10(noise), abs=0.01)
+    by_step = np.sqrt(np.mean((fixed - exact) ** 2, axis=(1, 2)))
+    assert output["steps"] == pytest.approx(by_step.tolist(), rel=1e-4)
+    # Four bits of weights cost most, and a fifth helps most.
+    parts = {each["part"]: each for each in output["parts"]}
+    assert list(parts) == ["weights", "activations", "tables", "state"]
+    assert min(parts.values(), key=lambda each: each["without"]) is parts["weights"]
+    assert parts["weights"]["without"] < output["rms_error"] / 2
+    assert "weights" in found.json["verdict"]
+    assert "--weight-bits 5" in found.json["verdict"]
+    score = found.json["score"]
+    assert score["labels"] == labels.size
+    assert score["float_score"] == pytest.approx(np.mean(exact.argmax(axis=2) == labels), rel=1e-5)
+    assert score["fixed_score"] == pytest.approx(np.mean(fixed.argmax(axis=2) == labels), rel=1e-5)
+    assert score["changed"] == np.count_nonzero(exact.argmax(axis=2) != fixed.argmax(axis=2))
+    people = cli(*arguments)
+    assert people.out.startswith("Error of the outputs: ")
+    for words in ("--weight-bits 5", "lstm", "fc", "SNR", "report.html"):
+        assert words in people.out
+
+
+def test_a_width_is_that_of_a_build_made_with_it(cli, files, narrow):
+    """The measured error with one bit more is the error of a build with one bit more."""
+    model = ("--model", narrow / "tiny.safetensors", *DENSE)
+    found = cli("accuracy", files / "build", "--input", files / "x.npy", *model, "--json")
+    widths = {(each["option"], each["bits"]): each["rms_error"] for each in found.json["widths"]}
+    exact, _ = expected_outputs(narrow)
+    settings = {"weight_bits": 4, "data_bits": 8, "gate_bits": 12, "cell_bits": 16}
+    cell = Manifest.load(files / "build").numerics.cell
+    for name in ("weight_bits", "gate_bits"):
+        bits = settings[name] + 1
+        build = rtlstm.compile(
+            narrow / "tiny.safetensors",
+            folder=files / name,
+            dense=["fc:sigmoid"],
+            calibration=inputs(),
+            cell_range=cell.limit,
+            lanes=4,
+            macs=2,
+            **settings | {name: bits},
+        )
+        y, _ = build.run(inputs())
+        expected = np.sqrt(np.mean((y - exact) ** 2))
+        assert widths[name, bits] == pytest.approx(expected, rel=1e-4)
+    assert widths["weight_bits", 3] > widths["weight_bits", 5]
+
+
+def test_without_the_model(cli, files):
+    before = snapshot(files / "build")
+    page = files / "page.html"
+    found = cli("accuracy", files / "build", "--input", files / "x.npy", "-o", page, "--json")
+    assert found.code == 0, found.err
+    assert not found.json["model"]
+    assert found.json["widths"] == []
+    assert [each["part"] for each in found.json["output"]["parts"]] == ["activations", "tables", "state"]
+    assert "rounded weights not counted" in found.json["verdict"]
+    assert any("--model" in note for note in found.json["notes"])
+    assert "Where accuracy goes" in page.read_text()
+    assert snapshot(files / "build") == before
+
+
+def test_the_report_gets_it(cli, files):
+    assert "Where accuracy goes" not in (files / "build" / "report.html").read_text()
+    found = cli("accuracy", files / "build", "--input", files / "x.npy", "--json")
+    report = json.loads((files / "build" / "report.json").read_text())
+    assert report["errors"]["output"] == found.json["output"]
+    assert BuildReport.load(files / "build").errors is not None
+    assert found.json["verdict"] in (files / "build" / "report.html").read_text()
+    # The build itself is as it was.
+    assert rtlstm.Build(files / "build").run(inputs())[0].shape == (STEPS, COUNT, OUTPUTS)
+
+
+def test_batch_first_and_lengths(cli, files):
+    """The same data in another order, and padding that may hold anything."""
+    lengths = np.array([12, 5, 8])
+    x = inputs()
+    x[~(np.arange(STEPS)[:, None] < lengths)] = np.nan
+    np.save(files / "x.npy", x)
+    np.save(files / "first.npy", x.swapaxes(0, 1))
+    labels = np.random.default_rng(1).integers(0, OUTPUTS, (STEPS, COUNT))
+    np.save(files / "y.npy", labels)
+    np.save(files / "yfirst.npy", labels.T)
+    common = ("accuracy", files / "build", "--lengths", "12,5,8", "--json")
+    one = cli(*common, "--input", files / "x.npy", "--labels", files / "y.npy").json
+    other = cli(
+        *common, "--input", files / "first.npy", "--labels", files / "yfirst.npy", "--batch-first"
+    ).json
+    assert one["total_steps"] == one["score"]["labels"] == 25
+    for name in ("output", "layers", "saturations", "score"):
+        assert one[name] == other[name]
+
+
+def test_targets_and_last_steps(narrow):
+    build, x = rtlstm.Build(narrow / "build"), inputs()
+    y, _ = build.run(x)
+    lengths = np.array([12, 5, 8])
+    last = y[lengths - 1, np.arange(COUNT)]
+    score = build.accuracy(x, labels=last + 0.25, lengths=lengths).score
+    assert score is not None
+    assert score.measure == "mean absolute error"
+    assert score.fixed_score == pytest.approx(0.25)
+    assert score.labels == last.size
+    assert score.changed is None
+    classes = build.accuracy(x, labels=last.argmax(axis=1), lengths=lengths).score
+    assert classes is not None
+    assert classes.fixed_score == 1.0
+    alone = build.accuracy(x[:, 0], labels=y[:, 0].argmax(axis=1)).score
+    assert alone is not None
+    assert (alone.fixed_score, alone.labels) == (1.0, STEPS)
+
+
+def other_model(folder, **changes):
+    path = folder / "other.safetensors"
+    safetensors.numpy.save_file(tensors(**changes), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"x": np.zeros((4, INPUTS + 1))}, ["x must be", f"(T, {INPUTS})", f"(4, {INPUTS + 1})"]),
+        ({"x": np.zeros((4, INPUTS), dtype=int)}, ["x must hold real numbers", "int64"]),
+        ({"x": np.full((4, INPUTS), np.nan)}, ["x must be finite", "x[0, 0] is nan", "nan_to_num"]),
+        ({"x": np.zeros((0, INPUTS))}, ["x must be", "not empty"]),
+        ({"y": np.zeros(STEPS, dtype=int)}, ["labels must be", f"({STEPS}, {COUNT})", "classes"]),
+        (
+            {"y": np.full((STEPS, COUNT), 2)},
+            ["labels must be classes within 0 to 1", "that of step 0, sequence 0 is 2"],
+        ),
+        ({"y": np.zeros((STEPS, COUNT))}, ["labels must be", "floats are targets; classes are integers"]),
+        ({"y": np.full((COUNT, OUTPUTS), np.inf)}, ["labels must be finite", "inf"]),
+        ({"y": np.array(["a"] * COUNT)}, ["y.npy must be", "plain numbers"]),
+        ({"lengths": "1,2"}, ["lengths must be 3 integers", "[1, 2]"]),
+        ({"options": DENSE}, ["--dense", "give --model"]),
+        ({"model": {}}, ["read with the same options", "layer 2 is dense 4 -> 2 identity", "sigmoid"]),
+        ({"model": {"lstm.weight_ih_l0": OTHER}}, ["weight of layer 'lstm'", "as have"]),
+    ],
+)
+def test_refused(cli, files, change, words):
+    before = snapshot(files / "build")
+    arguments = ["accuracy", files / "build", "--input", files / "x.npy", *change.get("options", ())]
+    if "x" in change:
+        np.save(files / "x.npy", change["x"])
+    if "y" in change:
+        np.save(files / "y.npy", change["y"])
+        arguments += ["--labels", files / "y.npy"]
+    if "lengths" in change:
+        arguments += ["--lengths", change["lengths"]]
+    if "model" in change:
+        arguments += ["--model", other_model(files, **change["model"])]
+        arguments += DENSE if change["model"] else ()
+    cli(*arguments).refused(*words)
+    assert snapshot(files / "build") == before
