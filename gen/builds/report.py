@@ -14,6 +14,7 @@ from rtlstm.fpga.fit import Fit
 from rtlstm.fpga.implementation import Implementation
 from rtlstm.gen.builds.assumptions import list_assumptions
 from rtlstm.gen.builds.headroom import Headroom, measure_headroom
+from rtlstm.gen.builds.weight_changes import WeightChange, change_notes, measure_changes
 from rtlstm.gen.frontends.reading import ModelReport
 from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy
 from rtlstm.gen.quantise.calibration import Calibration
@@ -179,6 +180,8 @@ class BuildReport(Record):
     """What it is expected to take and to reach on the family's devices, each in its slowest grade."""
     fit: Fit | None = None
     """How its size was chosen, if it was for a device."""
+    weight_changes: tuple[WeightChange, ...] = ()
+    """How far the weights are from the integers that the model's file holds, if it does."""
     implementations: tuple[Implementation, ...] = ()
     """What ``rtlstm implement`` found, one per device, package and speed grade."""
 
@@ -361,6 +364,7 @@ def create_report(
     parameters, numerics = manifest.parameters, manifest.numerics
     held = memory_reports(manifest)
     accuracy = measure_accuracy(network, quantised, calibration)
+    changes = measure_changes(network, quantised, () if source is None else source.integer_weights)
     return BuildReport(
         name=manifest.name,
         rtlstm_version=manifest.rtlstm_version,
@@ -395,6 +399,7 @@ def create_report(
         assumptions=list_assumptions(network, settings, calibration, manifest, accuracy, loaded),
         notes=(
             *(() if source is None else source.notes),
+            *change_notes(changes),
             *(loss.note for loss in accuracy.losses if loss.note),
             *notes,
         ),
@@ -402,6 +407,7 @@ def create_report(
         lut_macs=parameters.lut_macs,
         lut_lanes=parameters.lut_lanes,
         weight_memory=parameters.weight_memory,
+        weight_changes=changes,
         estimates=estimate_devices(manifest),
         fit=fit,
     )
