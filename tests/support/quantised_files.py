@@ -109,3 +109,28 @@ def rounding_bound(path, on_grid=("x",)):
             found = sum(read) * factors[each.op_type]
         bound |= dict.fromkeys(each.output, float(found))
     return bound["y"]
+
+
+def quantised_dense(path, codes, scale, zero, clip=None, **attributes):
+    """A model whose dense layer's weights are DequantizeLinear of ``codes``, perhaps behind a Clip."""
+    rng = np.random.default_rng(5)
+    weights = [
+        const("W", rng.normal(size=(1, 4 * H, I)).astype(np.float32)),
+        const("R", rng.normal(size=(1, 4 * H, H)).astype(np.float32)),
+        const("codes", codes), const("scale", scale), const("zero", zero), ints("ax", 1),
+    ]  # fmt: skip
+    nodes = [node("LSTM", "x W R", "y0", "rec", hidden_size=H), node("Squeeze", "y0 ax", "y1")]
+    read = "codes"
+    if clip is not None:
+        weights += [
+            const("low", np.array(clip[0], codes.dtype)),
+            const("high", np.array(clip[1], codes.dtype)),
+        ]
+        weights[2] = const("codes", (codes * scale).astype(np.float32))
+        nodes += [node("QuantizeLinear", "codes scale zero", "q"), node("Clip", "q low high", "c")]
+        read = "c"
+    nodes += [
+        node("DequantizeLinear", f"{read} scale zero", "G", **attributes),
+        node("MatMul", "y1 G", "y", "fc"),
+    ]
+    return save(path, nodes, weights, ["y"], shape=("T", 1, I), ir=8)

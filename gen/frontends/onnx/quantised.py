@@ -6,7 +6,7 @@ The rest of the front end then reads a float model. Notes say what was left out.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ __all__ = ["INTEGER_ADVICE", "is_integer_operator", "replace_quantisers"]
 
 Floats = NDArray[np.float64]
 
-_DOMAINS: Final = ("", "ai.onnx", "com.microsoft")
+_ONNX: Final = ("", "ai.onnx")
 _INTEGER: Final = re.compile(
     r"(com\.microsoft\.)?(QLinear\w+|QGemm|\w+Integer|\w*[Qq]uantizeLinear|DynamicQuantizeMatMul|MatMul\w*ToFloat)"
 )
@@ -97,19 +97,20 @@ class _Writer:
 
     def _written(self, node: Any) -> list[Any]:
         """Return the nodes in a node's place."""
-        graph = self.graph
-        if node.op_type == "DequantizeLinear" and node.domain in _DOMAINS:
-            if graph.is_constant(node.output[0]):
-                return [] if self._make_constant(node) else [node]
-            rounding = _find_rounding(graph, node)
-            if rounding is not None:
-                self.roundings.append(rounding)
-                return self._passed(node, rounding)
-        if node.op_type == "Mul":
-            product = self._dynamic_product(node)
-            if product is not None:
-                return [product]
-        return [node]
+        try:
+            found = self._replacement(node)
+        except ModelError:
+            found = None  # Perhaps nothing of the core needs it; what does, refuses it.
+        return [node] if found is None else found
+
+    def _replacement(self, node: Any) -> list[Any] | None:
+        """Return what a quantiser's node becomes; None if it stays, or is none."""
+        if _is_quantiser(node, "DequantizeLinear"):
+            if self.graph.is_constant(node.output[0]):
+                return self._constant(node)
+            rounding = _find_rounding(self.graph, node)
+            return None if rounding is None else self._passed(node, rounding)
+        return self._dynamic_product(node) if _is(node, "Mul") else None
 
     def _without_unread(self, nodes: Sequence[Any]) -> list[Any]:
         """Return the nodes without those of quantisers that nothing reads any more."""
@@ -123,17 +124,14 @@ class _Writer:
 
     # Weights
 
-    def _make_constant(self, node: Any) -> bool:
-        """Make DequantizeLinear of constants an initializer; False if it cannot be computed here."""
-        try:
-            found = _dequantised(self.graph, node)
-        except ModelError:
-            return False  # Perhaps nothing of the core needs it; what does, refuses it.
+    def _constant(self, node: Any) -> list[Any] | None:
+        """Make DequantizeLinear of constants an initializer, if it can be computed here."""
+        found = _dequantised(self.graph, node)
         if found is None:
-            return False
+            return None
         self.replaced |= self.graph.ancestors([node.input[0]])
         self._add_constant(node.output[0], found)
-        return True
+        return []
 
     def _add_constant(self, name: str, found: "_Dequantised") -> None:
         self.model.graph.initializer.append(self._onnx.numpy_helper.from_array(found.values, name))
@@ -151,6 +149,7 @@ class _Writer:
 
     def _passed(self, node: Any, rounding: _Rounding) -> list[Any]:
         """Return what stands for a pair: nothing, if its readers can read what it rounds, or one node."""
+        self.roundings.append(rounding)
         self.replaced |= set(_chain(self.graph, node))
         name = node.output[0]
         if not rounding.relu and name not in self.seen_outside:
@@ -159,7 +158,7 @@ class _Writer:
         kind = "Relu" if rounding.relu else "Identity"
         return [self._onnx.helper.make_node(kind, [rounding.tensor], [name], name=node.name)]
 
-    def _dynamic_product(self, scaled: Any) -> Any | None:
+    def _dynamic_product(self, scaled: Any) -> list[Any] | None:
         """Return the MatMul that a dynamic product of integers, scaled by this Mul, stands for; or None."""
         found = _find_product(self.graph, scaled)
         if found is None:
@@ -171,9 +170,8 @@ class _Writer:
         self._add_constant(name, weight)
         self.products.append(found.tensor)
         self.replaced |= set(found.nodes)
-        return self._onnx.helper.make_node(
-            "MatMul", [found.tensor, name], [scaled.output[0]], name=found.name
-        )
+        made = self._onnx.helper.make_node
+        return [made("MatMul", [found.tensor, name], [scaled.output[0]], name=found.name)]
 
     # Notes
 
@@ -249,14 +247,14 @@ def _find_product(graph: OnnxGraph, scaled: Any) -> _Product | None:
     """Return the product that a Mul scales: Cast of MatMulInteger, times both scales."""
     for product, scale in (scaled.input, scaled.input[::-1]):
         cast, scales = graph.producer(product), graph.producer(scale)
-        if cast is None or scales is None or (cast.op_type, scales.op_type) != ("Cast", "Mul"):
+        if not _is(cast, "Cast") or not _is(scales, "Mul"):
             continue
         matmul = graph.producer(cast.input[0])
-        if matmul is None or matmul.op_type != "MatMulInteger":
+        if not _is(matmul, "MatMulInteger"):
             continue
         dynamic = graph.producer(matmul.input[0])
         codes, weight, zero_point, zero = [*matmul.input, "", ""][:4]
-        if dynamic is None or dynamic.op_type != "DynamicQuantizeLinear":
+        if not _is(dynamic, "DynamicQuantizeLinear"):
             continue
         others = [name for name in scales.input if name != dynamic.output[1]]
         constants = (weight, *others, *filter(None, [zero]))
@@ -275,6 +273,17 @@ class _Dequantised:
     steps: Floats
     bits: int
     zero_points: bool
+
+
+def _is(node: Any, kind: str) -> TypeGuard[Any]:
+    """Whether there is a node, of this operator of ONNX."""
+    return node is not None and node.op_type == kind and node.domain in _ONNX
+
+
+def _is_quantiser(node: Any, kind: str) -> TypeGuard[Any]:
+    """Whether there is a node, of this operator of ONNX or of onnxruntime, which has its own for 16 bits."""
+    known = node is not None and node.op_type == kind and node.domain in (*_ONNX, "com.microsoft")
+    return known and len(node.input) > 1
 
 
 def _dequantised(graph: OnnxGraph, node: Any) -> _Dequantised | None:
@@ -334,10 +343,10 @@ def _chain(graph: OnnxGraph, node: Any) -> list[int]:
     """Return the indices of QuantizeLinear and the Clips between it and a DequantizeLinear; empty if none."""
     found: list[int] = []
     before = graph.producer(node.input[0])
-    while before is not None and before.op_type == "Clip":
+    while _is(before, "Clip"):
         found.append(graph.index_of(before.output[0]))
         before = graph.producer(before.input[0])
-    if before is None or before.op_type != "QuantizeLinear" or before.domain not in _DOMAINS:
+    if not _is_quantiser(before, "QuantizeLinear"):
         return []
     return [*found, graph.index_of(before.output[0])]
 
@@ -346,11 +355,18 @@ def _limits(graph: OnnxGraph, node: Any) -> tuple[float, float] | None:
     """Return the range of a DequantizeLinear's integers, as Clips before it narrow it; None if none does."""
     low, high = -np.inf, np.inf
     for index in _chain(graph, node)[:-1]:
-        given = [*graph.nodes[index].input, "", ""][1:3]
-        values = [graph.constant(name) if name else None for name in given]
-        low = max(low, -np.inf if values[0] is None else float(values[0].item()))
-        high = min(high, np.inf if values[1] is None else float(values[1].item()))
+        least, most = [*graph.nodes[index].input, "", ""][1:3]
+        low = max(low, _number(graph, least, -np.inf))
+        high = min(high, _number(graph, most, np.inf))
     return (low, high) if np.isfinite([low, high]).all() and low < high else None
+
+
+def _number(graph: OnnxGraph, tensor: str, default: float) -> float:
+    """Return a constant's number, or the default if the input is left out."""
+    value = graph.constant(tensor) if tensor else np.array(default)
+    if value is None or value.size != 1:
+        raise ModelError(f"the limit {tensor!r} of a Clip must be one constant number")
+    return float(value.astype(np.float64).item())
 
 
 def _find_rounding(graph: OnnxGraph, node: Any) -> _Rounding | None:
