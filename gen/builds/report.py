@@ -181,7 +181,7 @@ class BuildReport(Record):
     fit: Fit | None = None
     """How its size was chosen, if it was for a device."""
     weight_changes: tuple[WeightChange, ...] = ()
-    """How far the weights are from the integers that the model's file holds, if it does."""
+    """How far the weights are from the integers that the model holds, if it does."""
     implementations: tuple[Implementation, ...] = ()
     """What ``rtlstm implement`` found, one per device, package and speed grade."""
 

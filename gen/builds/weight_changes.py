@@ -1,4 +1,4 @@
-"""What a build's formats make of weights that are integers in the model's file already."""
+"""What a build's formats make of weights that are integers in the model already."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -21,18 +21,18 @@ Floats = NDArray[np.float64]
 
 
 class WeightChange(Record):
-    """How far the weights of one product of a layer are from the integers that the model's file holds."""
+    """How far the weights of one product of a layer are from the integers that the model holds."""
 
     layer: str
     product: str
     """``input products``, ``products with h`` or ``products``."""
     largest: float
-    """The largest change; 0 if the build holds the file's integers, times a power of two for each row.
+    """The largest change; 0 if the build holds the model's integers, times a power of two for each row.
 
     It is that of the build's weights, which the shift of an input, or the mean of two directions, divides.
     """
     largest_steps: float
-    """The largest change in the file's own steps."""
+    """The largest change in the model's own steps."""
     text: str
     """Both for a message."""
 
@@ -40,7 +40,7 @@ class WeightChange(Record):
 def measure_changes(
     network: Network, quantised: QuantizedNetwork, given: Sequence[IntegerWeights]
 ) -> tuple[WeightChange, ...]:
-    """Compare a build's weights with those that are integers in the model's file, ``given``."""
+    """Compare a build's weights with those that are integers in the model, ``given``."""
     if not given:
         return ()
     steps = _with_steps(network, given)
@@ -58,13 +58,13 @@ def change_notes(changes: Iterable[WeightChange]) -> tuple[str, ...]:
     same = [what for changed, what, _ in found if not changed]
     other = [f"{what} by {change.text}" for changed, what, change in found if changed]
     return (
-        *((f"weights are the file's integers, exactly: those of {', '.join(same)}",) if same else ()),
-        *((f"weights differ from the file's integers: those of {', '.join(other)}",) if other else ()),
+        *((f"weights are the model's integers, exactly: those of {', '.join(same)}",) if same else ()),
+        *((f"weights differ from the model's integers: those of {', '.join(other)}",) if other else ()),
     )
 
 
 def _with_steps(network: Network, given: Sequence[IntegerWeights]) -> Network:
-    """Return the network with the file's steps as its weights; 0 where it has none."""
+    """Return the network with the model's steps as its weights; 0 where it has none."""
     known = {(one.layer, one.weight): np.array(one.steps) for one in given}
 
     def with_steps(layer: object) -> object:

@@ -1,4 +1,4 @@
-"""Weights that a model's file holds as integers: which layer's they became, and what a width does to them."""
+"""Weights that a model holds as integers: which layer's they became, and what a width does to them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,19 +22,19 @@ MATRICES = ("w_ih", "w_hh", "projection", "weight", "skip")
 
 
 class IntegerWeights(Record):
-    """A matrix of a network's layer whose weights are integers in the model's file."""
+    """A matrix of a network's layer whose weights are integers in the model."""
 
     layer: str
     weight: str
     """The layer's field: ``w_ih``, ``w_hh``, ``projection``, ``weight`` or ``skip``."""
     bits: int
-    """Bits of the file's integers."""
+    """Bits of the model's integers."""
     largest: int
     """Largest magnitude of an integer less its zero point."""
     zero_points: bool
     """Whether there are zero points other than 0."""
     steps: tuple[float, ...]
-    """The file's step of each row, 0 for a row of zeros; or one, if it is that of all rows."""
+    """The model's step of each row, 0 for a row of zeros; or one, if it is that of all rows."""
 
     @property
     def exact_bits(self) -> int | None:
@@ -48,11 +48,11 @@ class _Row:
     step: float
     bits: int
     zero_points: bool
-    tensor: str
+    tensors: frozenset[str]
 
 
 class IntegerRows:
-    """The rows of the file's integer weights, by their values: readers reorder, join and split matrices."""
+    """The rows of the model's integer weights, by their values: readers reorder, join and split matrices."""
 
     def __init__(self) -> None:
         self._rows: dict[bytes, _Row] = {}
@@ -69,7 +69,9 @@ class IntegerRows:
         self._tensors[tensor] = None
         for array, step in ((values, steps), (values.swapaxes(-1, -2), steps.swapaxes(-1, -2))):
             for row, its in zip(_rows(array), _rows(step), strict=True):
-                self._rows[_key(row)] = _Row(float(its.min()), bits, zero_points, tensor)
+                key = _key(row)
+                tensors = self._rows[key].tensors if key in self._rows else frozenset[str]()
+                self._rows[key] = _Row(float(its.min()), bits, zero_points, tensors | {tensor})
 
     def find(self, network: Network) -> tuple[tuple[IntegerWeights, ...], tuple[str, ...]]:
         """Return which of a network's matrices these are, and notes on them for the user."""
@@ -79,7 +81,7 @@ class IntegerRows:
             known = [row for row in rows if row is not None]
             if not known or len(known) < int(matrix.any(axis=1).sum()):
                 continue
-            used |= {row.tensor for row in known}
+            used |= frozenset[str]().union(*(row.tensors for row in known))
             steps = np.array([0.0 if row is None else row.step for row in rows])
             weights = IntegerWeights(
                 layer=layer,
@@ -94,16 +96,16 @@ class IntegerRows:
         lost = [tensor for tensor in self._tensors if tensor not in used]
         if lost:
             notes.append(
-                f"the file's integers {listed(map(repr, lost))} are no layer's weights as they stand: they "
+                f"the model's integers {listed(map(repr, lost))} are no layer's weights as they stand: they "
                 "are folded into other numbers, or outside of the core"
             )
         return tuple(found), tuple(notes)
 
 
 def change_text(change: Floats, steps: Floats) -> str:
-    """Return the largest change of weights, in the file's steps and as it is; ``steps`` is 0 without one."""
+    """Return the largest change of weights, in the model's steps and as it is; ``steps`` is 0 without one."""
     relative = change / np.where(steps > 0, steps, np.inf)
-    return f"at most {relative.max():.2g} of the file's step ({change.max():.2g})"
+    return f"at most {relative.max():.2g} of the model's step ({change.max():.2g})"
 
 
 def _rows(array: Floats) -> Iterator[Floats]:
@@ -143,7 +145,7 @@ def _note(weights: IntegerWeights, matrix: Floats, steps: Floats) -> str:
     if exact and len(some) == 1:
         kind = "a power of two"
     text = (
-        f"{weights.weight} of {weights.layer!r} has integers of {weights.bits} bits in the file, {zero}"
+        f"{weights.weight} of {weights.layer!r} has integers of {weights.bits} bits in the model, {zero}"
         f"in steps of {of_rows} ({kind}): "
     )
     if exact:

@@ -339,22 +339,26 @@ def _bits(low: float, high: float) -> int:
     return int(max(high, -low - 1)).bit_length() + (low < 0)
 
 
-def _chain(graph: OnnxGraph, node: Any) -> list[int]:
-    """Return the indices of QuantizeLinear and the Clips between it and a DequantizeLinear; empty if none."""
+def _clips(graph: OnnxGraph, node: Any) -> tuple[list[int], Any]:
+    """Return the indices of the Clips that a DequantizeLinear reads, and the node before them or None."""
     found: list[int] = []
     before = graph.producer(node.input[0])
     while _is(before, "Clip"):
         found.append(graph.index_of(before.output[0]))
         before = graph.producer(before.input[0])
-    if not _is_quantiser(before, "QuantizeLinear"):
-        return []
-    return [*found, graph.index_of(before.output[0])]
+    return found, before
+
+
+def _chain(graph: OnnxGraph, node: Any) -> list[int]:
+    """Return the indices of QuantizeLinear and the Clips between it and a DequantizeLinear; empty if none."""
+    clips, before = _clips(graph, node)
+    return [*clips, graph.index_of(before.output[0])] if _is_quantiser(before, "QuantizeLinear") else []
 
 
 def _limits(graph: OnnxGraph, node: Any) -> tuple[float, float] | None:
     """Return the range of a DequantizeLinear's integers, as Clips before it narrow it; None if none does."""
     low, high = -np.inf, np.inf
-    for index in _chain(graph, node)[:-1]:
+    for index in _clips(graph, node)[0]:
         least, most = [*graph.nodes[index].input, "", ""][1:3]
         low = max(low, _number(graph, least, -np.inf))
         high = min(high, _number(graph, most, np.inf))

@@ -1,4 +1,4 @@
-"""What a build's report says of weights that are integers in the model's file."""
+"""What a build's report says of weights that are integers in the model."""
 
 import json
 
@@ -28,7 +28,9 @@ def test_generate_says_that_the_integers_are_kept(quantised, tmp_path, cli):
     found = cli("generate", quantised, "-o", tmp_path / "build", "--weight-bits", 8, "--json")
     assert found.code == 0
     assert "--weight-bits 8 or more holds them exactly" in found.err
-    assert "weights are the file's integers, exactly: those of the input products of 'rec_quant'" in found.err
+    assert (
+        "weights are the model's integers, exactly: those of the input products of 'rec_quant'" in found.err
+    )
     changes = json.loads((tmp_path / "build" / "report.json").read_text())["weight_changes"]
     assert [change["largest"] for change in changes] == [0.0] * 4
 
@@ -40,7 +42,7 @@ def test_narrower_weights_change(quantised, tmp_path):
     assert all(change.largest_steps == pytest.approx(change.largest * 128, rel=1e-4) for change in changes)
     # 127 steps are 8 steps of 16, and 4 bits hold 7. A step of 32 is left, and half of it is the change.
     assert max(change.largest_steps for change in changes) == 16
-    assert "weights differ from the file's integers" in "\n".join(build.report().notes)
+    assert "weights differ from the model's integers" in "\n".join(build.report().notes)
 
 
 def test_shifted_inputs(quantised, tmp_path):

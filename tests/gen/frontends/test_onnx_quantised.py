@@ -73,7 +73,7 @@ def test_static_quantiser_with_the_recurrent_node(path, kind, per_channel):
     text = notes(found)
     assert "rounds its input 'x' to 8 bits, -2 to 1.984 in steps of 0.01562" in text
     assert "nearest are data_bits=8 and input_range=2" in text
-    assert "w_ih of 'rec' has integers of 8 bits in the file, in steps of 0.0078125 (a power of two)" in text
+    assert "w_ih of 'rec' has integers of 8 bits in the model, in steps of 0.0078125 (a power of two)" in text
     assert text.count("weight_bits=8 or more holds them exactly") == 4
     assert "saturates sums where its integers end, 'm0' at" in text
 
@@ -159,9 +159,9 @@ def test_zero_points_and_other_steps(path):
         change = max(change, np.abs(np.floor(row / step + 0.5) * step - row).max())
     text = notes(path)
     assert (
-        "weight of 'fc' has integers of 8 bits in the file, with zero points other than 0, in steps of 0.013 "
-        f"(not a power of two): weight_bits=8 changes them by at most {change / 0.013:.2g} of the file's "
-        f"step ({change:.2g})"
+        "weight of 'fc' has integers of 8 bits in the model, with zero points other than 0, in steps of "
+        f"0.013 (not a power of two): weight_bits=8 changes them by at most {change / 0.013:.2g} of the "
+        f"model's step ({change:.2g})"
     ) in text
     (one,) = inspect_model(path).integer_weights
     assert one.largest == np.abs(codes.astype(int) - 101).max() and one.exact_bits is None
@@ -217,7 +217,7 @@ def test_folded_integers_are_named(path):
     onnx.save(model, path)
     report = inspect_model(path)
     assert not report.integer_weights
-    assert "the file's integers 'codes' are no layer's weights as they stand" in notes(path)
+    assert "the model's integers 'codes' are no layer's weights as they stand" in notes(path)
 
 
 def rounded(path, second=None, middle=()):
