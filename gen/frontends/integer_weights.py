@@ -75,13 +75,14 @@ class IntegerRows:
 
     def find(self, network: Network) -> tuple[tuple[IntegerWeights, ...], tuple[str, ...]]:
         """Return which of a network's matrices these are, and notes on them for the user."""
-        found, notes, used = [], [], set()
+        found, notes = [], []
+        used: set[str] = set()
         for layer, name, matrix in _matrices(network):
             rows = [self._rows.get(_key(row)) if row.any() else None for row in matrix]
             known = [row for row in rows if row is not None]
             if not known or len(known) < int(matrix.any(axis=1).sum()):
                 continue
-            used |= frozenset[str]().union(*(row.tensors for row in known))
+            used.update(*(row.tensors for row in known))
             steps = np.array([0.0 if row is None else row.step for row in rows])
             weights = IntegerWeights(
                 layer=layer,

@@ -76,7 +76,7 @@ def static(path, x, symmetric, **options):
 def dynamic(path, **options):
     """Quantise a file's weights; return the new one."""
     found = path.with_name("dynamic.onnx")
-    quantize_dynamic(path, found, weight_type=QuantType.QInt8, **options)
+    quantize_dynamic(path, found, **({"weight_type": QuantType.QInt8} | options))
     return found
 
 
@@ -95,12 +95,17 @@ def rounding_bound(path, on_grid=("x",)):
         read = [bound[name] for name in each.input if name]
         if each.op_type == "DequantizeLinear" and all(name in constants for name in each.input):
             codes, scale, zero = (constants[name].astype(np.float64) for name in each.input)
-            constants[each.output[0]] = (codes - zero) * scale
-            found = scale.item() / 2 if codes.ndim == 1 else 0.0
+            axis = next((one.i for one in each.attribute if one.name == "axis"), 0)
+            shape = [-1 if at == axis else 1 for at in range(codes.ndim)]
+            constants[each.output[0]] = (codes - zero.reshape(shape)) * scale.reshape(shape)
+            found = scale.max() / 2 if codes.ndim == 1 else 0.0
         elif each.op_type == "QuantizeLinear":
             found = read[0] + (0.0 if each.input[0] in on_grid else constants[each.input[1]].item() / 2)
         elif each.op_type == "MatMul":
             found = read[0] * np.abs(constants[each.input[1]]).sum(axis=0).max()
+        elif each.op_type == "Gemm":
+            weight = constants[each.input[1]]
+            found = read[0] * np.abs(weight).sum(axis=1).max() + read[2]
         elif each.op_type in GATES:
             assert read[0] == 0.0, "a recurrent node must read what is exact"
             found = 0.0

@@ -289,40 +289,59 @@ def _is_quantiser(node: Any, kind: str) -> TypeGuard[Any]:
 def _dequantised(graph: OnnxGraph, node: Any) -> _Dequantised | None:
     """Compute a DequantizeLinear of constants; None if it is of a kind that is not computed here."""
     attributes = graph.attributes(node)
-    if attributes.get("block_size", 0):
-        return None
     zero = node.input[2] if len(node.input) > 2 else ""
-    limits = _limits(graph, node)
-    return _dequantise(graph, node.input[0], node.input[1], zero, attributes.get("axis", 1), limits)
+    axis, block = attributes.get("axis", 1), attributes.get("block_size", 0)
+    return _dequantise(graph, node.input[0], node.input[1], zero, axis, block, _limits(graph, node))
 
 
 def _dequantise(
-    graph: OnnxGraph, codes: str, scale: str, zero: str, axis: int, limits: tuple[float, float] | None = None
+    graph: OnnxGraph,
+    codes: str,
+    scale: str,
+    zero: str,
+    axis: int,
+    block: int = 0,
+    limits: tuple[float, float] | None = None,
 ) -> _Dequantised | None:
     """Return ``(codes - zero) * scale``, computed as ONNX defines it, in the scale's float type."""
-    integers, steps = graph.constant(codes), graph.constant(scale)
+    integers, scales = graph.constant(codes), graph.constant(scale)
     zeros = graph.constant(zero) if zero else np.zeros((), np.int64)
-    if integers is None or steps is None or zeros is None or steps.dtype.name not in FLOAT_TYPES:
+    if integers is None or scales is None or zeros is None or scales.dtype.name not in FLOAT_TYPES:
         return None
     bounds = _type_limits(integers.dtype)
-    if bounds is None or not np.isfinite(steps).all():
+    if bounds is None or not np.isfinite(scales).all():
         return None
-    shape = [1] * integers.ndim
-    if steps.size > 1:
-        if (
-            steps.ndim != 1
-            or not -integers.ndim <= axis < integers.ndim
-            or steps.size != integers.shape[axis]
-        ):
-            return None
-        shape[axis] = steps.size
-    if zeros.size not in (1, steps.size):
+    steps, offsets = (_spread(values, integers.shape, axis, block) for values in (scales, zeros))
+    if steps is None or offsets is None:
         return None
-    zeros = zeros.astype(np.int64).reshape(shape if zeros.size > 1 else [1] * integers.ndim)
-    wide = np.broadcast_to(steps.reshape(shape), integers.shape)
-    values = ((integers.astype(np.int64) - zeros).astype(steps.dtype) * wide).astype(steps.dtype)
+    whole = (integers.astype(np.int64) - offsets.astype(np.int64)).astype(scales.dtype)
+    values = (whole * steps).astype(scales.dtype)
     low, high = limits or bounds
-    return _Dequantised(codes, values, np.abs(wide.astype(np.float64)), _bits(low, high), bool(np.any(zeros)))
+    return _Dequantised(
+        codes, values, np.abs(steps.astype(np.float64)), _bits(low, high), bool(np.any(zeros))
+    )
+
+
+def _spread(values: Any, shape: tuple[int, ...], axis: int, block: int) -> Any | None:
+    """Return scales or zero points for each element; there is one for all, or one for each index of an axis
+    or each block of them. None if they do not fit.
+    """
+    if values.size == 1:
+        return np.broadcast_to(values.reshape(()), shape)
+    if not -len(shape) <= axis < len(shape):
+        return None
+    size = shape[axis]
+    if block > 0:
+        blocks = list(shape)
+        blocks[axis] = -(-size // block)
+        if values.shape != tuple(blocks):
+            return None
+        return np.repeat(values, min(block, size), axis)[tuple(map(slice, shape))]
+    if values.shape != (size,):
+        return None
+    along = [1] * len(shape)
+    along[axis] = size
+    return np.broadcast_to(values.reshape(along), shape)
 
 
 def _type_limits(kind: Any) -> tuple[float, float] | None:

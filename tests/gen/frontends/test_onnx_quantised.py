@@ -5,6 +5,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from onnxruntime.quantization import QuantFormat, QuantType
 from support.onnx_files import const, ints, node, save
 from support.quantised_files import (
     STEP,
@@ -13,6 +14,7 @@ from support.quantised_files import (
     M,
     dynamic,
     float_model,
+    grid,
     inputs,
     quantised_dense,
     rounding_bound,
@@ -132,6 +134,46 @@ def test_dynamic_quantiser(path, per_channel):
     assert [one.kind for one in report.nodes].count("MatMul") == 2
 
 
+def test_dynamic_quantiser_without_a_sign(path):
+    """Zero points are then in the middle of 0 to 255, except those of an LSTM, which keeps its sign."""
+    rng = np.random.default_rng(3)
+    x = inputs(rng)
+    float_model(path, rng)
+    found = dynamic(path, weight_type=QuantType.QUInt8)
+    assert difference(found, x) < 0.03
+    assert [one.zero_points for one in inspect_model(found).integer_weights] == [False, False, True, True]
+    assert notes(found).count("with zero points other than 0, in steps of 0.007") == 2
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_gemm_of_the_last_step(path, per_channel):
+    """As PyTorch exports it, with rows of the weight as outputs and a bias of 32 bits."""
+    rng = np.random.default_rng(11)
+    x = inputs(rng)
+    codes = {
+        "W": grid(rng, 1, 4 * H, I),
+        "R": grid(rng, 1, 4 * H, H),
+        "G": grid(rng, M, H),
+        "b": grid(rng, M),
+    }
+    nodes = [
+        helper.make_node("LSTM", ["x", "W", "R"], ["", "h"], name="rec", hidden_size=H),
+        node("Squeeze", "h ax", "last"),
+        node("Gemm", "last G b", "y", "fc", transB=1),
+    ]
+    weights = [const(name, (array * STEP).astype(np.float32)) for name, array in codes.items()]
+    save(path, nodes, [*weights, ints("ax", 0)], ["y"], shape=("T", 1, I), ir=8)
+    found = static(path, x, True, per_channel=per_channel)
+    ours = run_float(read_model(found).network, x).y[-1]
+    theirs = onnxruntime.InferenceSession(str(found)).run(["y"], {"x": x})[0]
+    assert np.abs(ours - theirs).max() <= rounding_bound(found) + FLOAT32
+    (one,) = inspect_model(found).integer_weights
+    assert (one.layer, one.exact_bits) == ("fc", 8)
+    np.testing.assert_array_equal(
+        quantise(read_model(found).network, QuantizationSettings(weight_bits=8)).layers[1].weight, codes["G"]
+    )
+
+
 def test_dynamic_products_alone(path):
     """The bound of what DynamicQuantizeLinear rounds: half a step of 1/255 of each call's range."""
     rng = np.random.default_rng(4)
@@ -165,6 +207,49 @@ def test_zero_points_and_other_steps(path):
     ) in text
     (one,) = inspect_model(path).integer_weights
     assert one.largest == np.abs(codes.astype(int) - 101).max() and one.exact_bits is None
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_integers_of_four_bits(path, signed):
+    rng = np.random.default_rng(12)
+    codes = rng.integers(*((-7, 8) if signed else (1, 16)), (H, M))
+    codes[0] = 7 if signed else 15
+    quantised_dense(path, codes.astype(np.int8), np.float32(0.5), np.int8(0))
+    model = onnx.load(path)
+    kind = TensorProto.INT4 if signed else TensorProto.UINT4
+    zero = 0 if signed else 8
+    narrow = [
+        helper.make_tensor("codes", kind, codes.shape, codes.ravel()),
+        helper.make_tensor("zero", kind, (), [zero]),
+    ]
+    kept = [item for item in model.graph.initializer if item.name not in ("codes", "zero")]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend([*kept, *narrow])
+    model.opset_import[0].version, model.ir_version = 21, 10
+    onnx.save(model, path)
+    assert difference(path, inputs(rng), optimised=False) < FLOAT32
+    (one,) = inspect_model(path).integer_weights
+    assert (one.bits, one.exact_bits, one.zero_points) == (4, 4, not signed)
+    (layer,) = quantise(read_model(path).network, QuantizationSettings(weight_bits=4)).layers[1:]
+    np.testing.assert_array_equal(layer.weight, (codes - zero).T)
+
+
+def test_blocks_of_an_axis(path):
+    """A scale for each two of the rows of the constant, which are inputs of the layer."""
+    rng = np.random.default_rng(13)
+    codes = rng.integers(-127, 128, (H, M)).astype(np.int8)
+    scales = np.exp2(rng.integers(-9, -5, (2, M))).astype(np.float32)
+    quantised_dense(path, codes, scales, np.zeros((2, M), np.int8), axis=0, block_size=2)
+    model = onnx.load(path)
+    model.opset_import[0].version, model.ir_version = 21, 10
+    onnx.save(model, path)
+    assert difference(path, inputs(rng), optimised=False) < FLOAT32
+    (one,) = inspect_model(path).integer_weights
+    rows = (codes * np.repeat(scales, 2, axis=0)).T
+    assert one.exact_bits == int(max(np.abs(rows / scales.min(axis=0)[:, None]).max(axis=1))).bit_length() + 1
+    (layer,) = quantise(read_model(path).network, QuantizationSettings(weight_bits=one.exact_bits)).layers[1:]
+    factors = layer.weight / rows
+    np.testing.assert_array_equal(factors, np.broadcast_to(factors[:, :1], rows.shape))
 
 
 def test_zero_point_of_powers_of_two_takes_a_bit_more(path):
@@ -263,8 +348,6 @@ def test_quantisers_that_are_no_pair_are_refused(path, second, middle):
 
 
 def test_operators_on_integers_are_refused(path):
-    from onnxruntime.quantization import QuantFormat
-
     rng = np.random.default_rng(0)
     float_model(path, rng)
     found = static(path, inputs(rng), True, quant_format=QuantFormat.QOperator)
