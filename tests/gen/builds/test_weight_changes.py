@@ -8,9 +8,13 @@ from support.quantised_files import dynamic, float_model, inputs
 
 import rtlstm
 from rtlstm.gen.builds.weight_changes import measure_changes
+from rtlstm.gen.frontends.gates import reorder
 from rtlstm.gen.frontends.integer_weights import IntegerWeights
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.spec.image import WeightImage
+from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Network
+from rtlstm.spec.packing import unpack
 from rtlstm.spec.weights import WeightFormat
 
 
@@ -33,6 +37,16 @@ def test_generate_says_that_the_integers_are_kept(quantised, tmp_path, cli):
     )
     changes = json.loads((tmp_path / "build" / "report.json").read_text())["weight_changes"]
     assert [change["largest"] for change in changes] == [0.0] * 4
+    manifest = Manifest.load(tmp_path / "build")
+    image = WeightImage.load(tmp_path / "build" / "weights.bin", manifest)
+    lstm, first, second = unpack(image, manifest).layers
+        WeightImage.load(tmp_path / "build" / "weights.bin", manifest), manifest
+    ).layers
+    codes = float_model(tmp_path / "again.onnx", np.random.default_rng(0))
+    np.testing.assert_array_equal(lstm.w_ih, reorder(codes["W"][0], "onnx", "lstm"))
+    np.testing.assert_array_equal(lstm.w_hh, reorder(codes["R"][0], "onnx", "lstm"))
+    np.testing.assert_array_equal(first.weight, codes["G1"].T)
+    np.testing.assert_array_equal(second.weight, codes["G2"].T)
 
 
 def test_narrower_weights_change(quantised, tmp_path):
