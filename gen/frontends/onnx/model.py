@@ -41,7 +41,7 @@ def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Networ
     model = load_onnx(path)
     graph, taken = take_branches(model, options.branches)
     check_meanings(graph.nodes)
-    graph = replace_quantisers(model, graph, report)
+    graph = replace_quantisers(model, graph, options.output, report)
     graph, joined, unclear = join_cells(model, graph)
     graph.integer_rows = report.integer_rows
     for note in (*taken, *joined):

@@ -57,16 +57,16 @@ class _Rounding:
     """Whether it rounds what an operator of :data:`_SUMS` gives."""
 
 
-def replace_quantisers(model: Any, graph: OnnxGraph, report: ReportBuilder) -> OnnxGraph:
+def replace_quantisers(model: Any, graph: OnnxGraph, end: str | None, report: ReportBuilder) -> OnnxGraph:
     """Replace quantisers in the model; return its graph. Others stay, and are refused where they are read.
 
     DequantizeLinear of constants becomes a constant. A pair of QuantizeLinear and DequantizeLinear, with a
     Clip between them or not, becomes nothing, or a Relu if its integers begin at the zero point. Products
-    of DynamicQuantizeLinear and MatMulInteger become MatMul.
+    of DynamicQuantizeLinear and MatMulInteger become MatMul. The tensor ``end`` keeps its name.
     """
     if not any(is_integer_operator(node.op_type) for node in graph.nodes):
         return graph
-    writer = _Writer(model, graph, report)
+    writer = _Writer(model, graph, end, report)
     writer.write()
     return OnnxGraph(model)
 
@@ -74,22 +74,24 @@ def replace_quantisers(model: Any, graph: OnnxGraph, report: ReportBuilder) -> O
 class _Writer:
     """Writes the model's nodes again."""
 
-    def __init__(self, model: Any, graph: OnnxGraph, report: ReportBuilder) -> None:
+    def __init__(self, model: Any, graph: OnnxGraph, end: str | None, report: ReportBuilder) -> None:
         self._onnx = import_extra("onnx", "onnx")
         self.model, self.graph, self.report = model, graph, report
         self.renamed: dict[str, str] = {}
         self.replaced: set[int] = set()
         self.roundings: list[_Rounding] = []
         self.products: list[str] = []
-        self.seen_outside = {name for node in graph.nodes for name in captured(node)} | set(graph.outputs)
+        inside = (name for node in graph.nodes for name in captured(node))
+        self.seen_outside = {*inside, *graph.outputs, *([end] if end else [])}
 
     def write(self) -> None:
         written: list[Any] = []
         for node in self.graph.nodes:
             written += self._written(node)
         for node in written:
-            for at, name in enumerate(node.input):
-                node.input[at] = self.renamed.get(name, name)
+            for names in (node.input, node.output):
+                for at, name in enumerate(names):
+                    names[at] = self._final(name)
         kept = self._without_unread(written)
         del self.model.graph.node[:]
         self.model.graph.node.extend(kept)
@@ -148,15 +150,24 @@ class _Writer:
     # What is rounded
 
     def _passed(self, node: Any, rounding: _Rounding) -> list[Any]:
-        """Return what stands for a pair: nothing, if its readers can read what it rounds, or one node."""
+        """Return what stands for a pair: nothing, if it and what it rounds can have one name."""
         self.roundings.append(rounding)
         self.replaced |= set(_chain(self.graph, node))
-        name = node.output[0]
+        name, source = node.output[0], self._final(rounding.tensor)
         if not rounding.relu and name not in self.seen_outside:
-            self.renamed[name] = self.renamed.get(rounding.tensor, rounding.tensor)
+            self.renamed[name] = source
+            return []
+        if not rounding.relu and source not in {*self.seen_outside, *self.graph.inputs}:
+            self.renamed[source] = name
             return []
         kind = "Relu" if rounding.relu else "Identity"
         return [self._onnx.helper.make_node(kind, [rounding.tensor], [name], name=node.name)]
+
+    def _final(self, tensor: str) -> str:
+        """The name that a tensor has in the end."""
+        while tensor in self.renamed:
+            tensor = self.renamed[tensor]
+        return tensor
 
     def _dynamic_product(self, scaled: Any) -> list[Any] | None:
         """Return the MatMul that a dynamic product of integers, scaled by this Mul, stands for; or None."""
@@ -177,6 +188,7 @@ class _Writer:
 
     def _notes(self) -> None:
         inputs = [one for one in self.roundings if one.tensor in self.graph.inputs]
+        inputs = inputs if len(inputs) == 1 else []  # Of several, some are states.
         results = [one for one in self.roundings if one not in inputs]
         for one in inputs:
             self.report.note(_input_text(one))
@@ -222,9 +234,10 @@ def _results_text(roundings: Sequence[_Rounding]) -> str:
     bits = listed(sorted({one.bits for one in roundings}))
     uneven = sum(np.frexp(step)[0] != 0.5 for step in steps)
     moved = sum(not one.centred for one in roundings)
+    count = f"{len(roundings)} tensors" if len(roundings) > 1 else "1 tensor"
     widest = max(roundings, key=lambda one: one.high - one.low)
     return (
-        f"the file rounds {len(roundings)} results to {bits} bits, in steps of {steps[0]:.3g} to "
+        f"the file rounds {count} to {bits} bits, in steps of {steps[0]:.3g} to "
         f"{steps[-1]:.3g} ({uneven} are no powers of two, {moved} have a zero point other than 0; the widest "
         f"is {widest.tensor!r}, {widest.low:.4g} to {widest.high:.4g}); here they have the core's formats "
         f"instead ({option('data_bits')})"

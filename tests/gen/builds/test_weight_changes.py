@@ -40,8 +40,6 @@ def test_generate_says_that_the_integers_are_kept(quantised, tmp_path, cli):
     manifest = Manifest.load(tmp_path / "build")
     image = WeightImage.load(tmp_path / "build" / "weights.bin", manifest)
     lstm, first, second = unpack(image, manifest).layers
-        WeightImage.load(tmp_path / "build" / "weights.bin", manifest), manifest
-    ).layers
     codes = float_model(tmp_path / "again.onnx", np.random.default_rng(0))
     np.testing.assert_array_equal(lstm.w_ih, reorder(codes["W"][0], "onnx", "lstm"))
     np.testing.assert_array_equal(lstm.w_hh, reorder(codes["R"][0], "onnx", "lstm"))

@@ -95,6 +95,16 @@ def test_integers_of_the_file_are_kept(path, bits):
         np.testing.assert_array_equal(layer.weight, codes[name].T * factor)
 
 
+@pytest.mark.parametrize("tensor", ["p1", "y_QuantizeLinear_Input", "p1_DequantizeLinear_Output"])
+def test_ends_at_tensors_of_the_file(path, tensor):
+    rng = np.random.default_rng(1)
+    float_model(path, rng)
+    found = static(path, inputs(rng), True)
+    assert any(tensor in one.output for one in onnx.load(found).graph.node)
+    report = inspect_model(found, ReadOptions(output=tensor))
+    assert (report.refusal, report.output) == ("", tensor)
+
+
 def test_merged_relu_is_read(path):
     """Without symmetric activations, onnxruntime's quantiser removes a Relu before its QuantizeLinear."""
     rng = np.random.default_rng(2)
@@ -326,7 +336,7 @@ def rounded(path, second=None, middle=()):
 
 def test_clip_between_a_pair(path):
     rounded(path, middle=[node("Clip", "q low high", "c")])
-    assert "rounds 1 results to 7 bits" in notes(path)
+    assert "rounds 1 tensor to 7 bits" in notes(path)
     x = inputs(np.random.default_rng(0)) / 64
     assert difference(path, x) <= 1 / 256
 
