@@ -15,6 +15,7 @@ from rtlstm.fpga.implementation import Implementation
 from rtlstm.gen.accuracy.records import ErrorReport
 from rtlstm.gen.builds.assumptions import list_assumptions
 from rtlstm.gen.builds.headroom import Headroom, measure_headroom
+from rtlstm.gen.builds.weight_changes import WeightChange, change_notes, measure_changes
 from rtlstm.gen.frontends.reading import ModelReport
 from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy
 from rtlstm.gen.quantise.calibration import Calibration
@@ -183,6 +184,8 @@ class BuildReport(Record):
     """How its size was chosen, if it was for a device."""
     errors: ErrorReport | None = None
     """What ``rtlstm accuracy`` found."""
+    weight_changes: tuple[WeightChange, ...] = ()
+    """How far the weights are from the integers that the model holds, if it does."""
     implementations: tuple[Implementation, ...] = ()
     """What ``rtlstm implement`` found, one per device, package and speed grade."""
 
@@ -366,6 +369,7 @@ def create_report(
     parameters, numerics = manifest.parameters, manifest.numerics
     held = memory_reports(manifest)
     accuracy = measure_accuracy(network, quantised, calibration)
+    changes = measure_changes(network, quantised, () if source is None else source.integer_weights)
     return BuildReport(
         name=manifest.name,
         rtlstm_version=manifest.rtlstm_version,
@@ -400,6 +404,7 @@ def create_report(
         assumptions=list_assumptions(network, settings, calibration, manifest, accuracy, loaded),
         notes=(
             *(() if source is None else source.notes),
+            *change_notes(changes),
             *(loss.note for loss in accuracy.losses if loss.note),
             *notes,
         ),
@@ -407,6 +412,7 @@ def create_report(
         lut_macs=parameters.lut_macs,
         lut_lanes=parameters.lut_lanes,
         weight_memory=parameters.weight_memory,
+        weight_changes=changes,
         estimates=estimate_devices(manifest),
         fit=fit,
     )

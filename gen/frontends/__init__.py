@@ -105,6 +105,7 @@ def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResul
         # The check of finite numbers refuses what overflows, with a name.
         with np.errstate(over="ignore", invalid="ignore"):
             network = _dispatch(source, options, report)
+            report.find_integers(network)
         return ReadResult(network=network, report=report.build(), embeddings=tuple(report.embeddings))
     except (ModelError, ConfigurationError) as error:
         origin = source if isinstance(source, str | Path) else report.source

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rtlstm.gen.frontends.integer_weights import IntegerRows, IntegerWeights
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.network import FloatArray, Network
 from rtlstm.spec.options import Option
@@ -107,6 +108,8 @@ class ModelReport(Record):
     nodes: tuple[NodeReport, ...] = ()
     notes: tuple[str, ...] = ()
     refusal: str = ""
+    integer_weights: tuple[IntegerWeights, ...] = ()
+    """The network's weights that are integers in the model already."""
 
     @property
     def outside(self) -> tuple[NodeReport, ...]:
@@ -163,6 +166,8 @@ class ReportBuilder:
         self.nodes: list[NodeReport] = []
         self.notes: list[str] = []
         self.embeddings: list[Embedding] = []
+        self.integer_rows = IntegerRows()
+        self.integer_weights: tuple[IntegerWeights, ...] = ()
 
     def node(self, name: str, kind: str, role: Role, why: str = "") -> None:
         """Record one node."""
@@ -172,6 +177,13 @@ class ReportBuilder:
         """Record a note for the user, once."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def find_integers(self, network: Network) -> None:
+        """Record which of a network's weights are integers in the model."""
+        if self.integer_rows:
+            self.integer_weights, notes = self.integer_rows.find(network)
+            for note in notes:
+                self.note(note)
 
     def take(self, report: ModelReport, embeddings: Iterable[Embedding]) -> None:
         """Continue with what another report has collected."""
@@ -192,4 +204,5 @@ class ReportBuilder:
             nodes=tuple(self.nodes),
             notes=tuple(self.notes),
             refusal=refusal,
+            integer_weights=self.integer_weights,
         )

@@ -15,6 +15,7 @@ from rtlstm.gen.frontends.onnx.known_sizes import KnownSizes
 from rtlstm.gen.frontends.onnx.movers import take_states
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx
 from rtlstm.gen.frontends.onnx.ops import STATE_ONLY, Applied, apply_node, check_meanings, cut_earlier
+from rtlstm.gen.frontends.onnx.quantised import replace_quantisers
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.gen.frontends.onnx.start import find_start, name_condition
 from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
@@ -40,7 +41,9 @@ def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Networ
     model = load_onnx(path)
     graph, taken = take_branches(model, options.branches)
     check_meanings(graph.nodes)
+    graph = replace_quantisers(model, graph, options.output, report)
     graph, joined, unclear = join_cells(model, graph)
+    graph.integer_rows = report.integer_rows
     for note in (*taken, *joined):
         report.note(note)
     report.model_inputs, report.model_outputs = tuple(graph.inputs), tuple(graph.outputs)

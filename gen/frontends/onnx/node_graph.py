@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import first_line, import_extra, listed
+from rtlstm.gen.frontends.integer_weights import IntegerRows
 from rtlstm.gen.frontends.onnx.constants import Constants
 from rtlstm.gen.frontends.onnx.local_functions import inline_functions, subgraphs
 from rtlstm.spec.budget import Budget
@@ -124,6 +125,8 @@ class OnnxGraph:
         self._consumers: dict[str, list[int]] = {}
         self._constants = Constants(model)
         self.budget = self._constants.budget
+        self.integer_rows = IntegerRows()
+        """The rows of integer weights, which nodes that have some of their own add."""
         self.linears: dict[str, Any] = {}
         """What :mod:`rtlstm.gen.frontends.onnx.linear` has read of tensors so far."""
         self._shapes: dict[str, tuple[int | str, ...]] | None = None

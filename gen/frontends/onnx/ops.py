@@ -11,6 +11,7 @@ from rtlstm.gen.frontends.onnx.activations import functions_of, included_operato
 from rtlstm.gen.frontends.onnx.arithmetic import ARITHMETIC
 from rtlstm.gen.frontends.onnx.layers import LAYERS, activation
 from rtlstm.gen.frontends.onnx.movers import MOVERS
+from rtlstm.gen.frontends.onnx.quantised import INTEGER_ADVICE, is_integer_operator
 from rtlstm.gen.frontends.onnx.recurrent import RECURRENT, is_recurrent, read_recurrent_node
 from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
 from rtlstm.gen.frontends.plugins import blamed
@@ -114,6 +115,11 @@ def apply_node(step: OnnxNode) -> Applied:
     if operator in OPERATORS:
         return Applied((_computed(operator, step),), "core")
     tensor = next(name for name, value in zip(node.input, step.inputs, strict=True) if value is not None)
+    if is_integer_operator(operator):
+        raise ModelError(
+            f"{step.where}, which reads {tensor!r}, is not supported: {INTEGER_ADVICE}; to leave it outside "
+            f"of the core, end at {option('output', tensor)}"
+        )
     raise ModelError(
         f"{step.where}, which reads {tensor!r}, is not supported; supported are LSTM, GRU, RNN, "
         f"{', '.join(supported())}; to leave it outside of the core, end at {option('output', tensor)}"

@@ -163,7 +163,10 @@ class _Reader:
                     f"not {array.shape}"
                 )
         scale, zero = (array.reshape(directions, 1, -1) for array in (scale, zero))
-        return np.asarray(((result - zero) * scale).transpose(0, 2, 1))
+        result = (result - zero) * scale
+        steps, bits = np.broadcast_to(np.abs(scale), result.shape), 8 * value.dtype.itemsize
+        self.graph.integer_rows.add(self.inputs[name], result, steps, bits, bool(zero.any()))
+        return np.asarray(result.transpose(0, 2, 1))
 
     def _arrays(self, directions: int) -> dict[str, Floats]:
         """W, R, B and, if given, P, of the right shapes."""

@@ -13,6 +13,7 @@ from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.limits import keeps_files_shut, no_files
 from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.archive import checked_archive
+from rtlstm.gen.frontends.torch.brevitas import without_brevitas
 from rtlstm.gen.frontends.torch.module_names import module_kind, operation, supported
 from rtlstm.gen.frontends.torch.ops import apply, parameter
 from rtlstm.gen.frontends.torch.rebuild import script_kind
@@ -62,6 +63,7 @@ def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Net
         report.format = "TorchScript"
         graph, modules = convert(module, options, report)
         return _Reader(module, modules, graph, options, report).read()
+    module = without_brevitas(module, report)
     if isinstance(module, torch.nn.RNNBase | torch.nn.RNNCellBase):
         root = torch.nn.Sequential()
         root.add_module(type(module).__name__.lower(), module)

@@ -123,7 +123,8 @@ def _one_step(where: str) -> str:
 
 def _check_state(step: TorchNode, report: ReportBuilder) -> None:
     """The initial state must be absent, zero, or the caller's."""
-    for item in flatten(step.args[1] if len(step.args) > 1 else step.kwargs.get("hx")):
+    # brevitas' modules take h and c one by one.
+    for item in flatten([*step.args[1:], step.kwargs.get("hx"), step.kwargs.get("cx")]):
         if isinstance(item, Constant):
             if item.array.any():
                 raise ModelError(

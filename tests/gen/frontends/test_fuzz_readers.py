@@ -18,6 +18,7 @@ from support import fuzzing
 from support.keras_files import CONFIG, fill, save
 from support.onnx_files import O, const, ints, node, rand, squeezed
 from support.onnx_files import save as save_onnx
+from support.quantised_files import dynamic, float_model, quantised_dense
 from support.small_builds import NARROW, TINY, network, tensors
 
 from rtlstm.cli.data import load_array, load_state
@@ -55,7 +56,10 @@ def onnx_files(folder: Path) -> list[bytes]:
     more.append(node("If", "yes", "i", then_branch=branch, else_branch=branch))
     weights.append(const("yes", np.array(True)))
     save_onnx(folder / "b.onnx", [*nodes, *shape, *more], weights)
-    return [path.read_bytes() for path in (folder / "a.onnx", folder / "b.onnx")]
+    quantised_dense(folder / "c.onnx", np.full((6, 4), 3, np.int8), np.float32(0.1), np.int8(1), clip=(-7, 7))
+    float_model(folder / "float.onnx", np.random.default_rng(0))
+    dynamic(folder / "float.onnx")
+    return [(folder / name).read_bytes() for name in ("a.onnx", "b.onnx", "c.onnx", "dynamic.onnx")]
 
 
 def model_reader(folder: Path, suffix: str):

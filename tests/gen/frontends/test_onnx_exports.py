@@ -6,12 +6,11 @@ import logging
 import numpy as np
 import onnx
 import pytest
-from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_dynamic, quantize_static
 from support.exported_nets import Net
 
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ModelError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -148,8 +147,8 @@ class _Inputs(CalibrationDataReader):
 
 @pytest.mark.parametrize("opset", [13, 17])
 @pytest.mark.parametrize("bits", [8, 16])
-def test_model_with_a_quantised_end_may_be_cut_before_it(tmp_path, bits, opset):
-    """Its constants are dequantised by operators that may not be computable here, and need not be."""
+def test_model_with_a_quantised_end(tmp_path, bits, opset):
+    """It is read as a whole, or cut before it; with 16 bits, older opsets have operators of onnxruntime's."""
     module, x, free = model("LSTM", False, "all", "batch and steps", "one layer")
     path = tmp_path / "float.onnx"
     axes = {"x": dict(zip(free, "ab", strict=True))}
@@ -164,5 +163,50 @@ def test_model_with_a_quantised_end_may_be_cut_before_it(tmp_path, bits, opset):
     with torch.no_grad():
         expected = module.rnn(x)[0].numpy()
     np.testing.assert_allclose(run_float(result.network, x.numpy()).y, expected, atol=1e-5)
-    with pytest.raises(ModelError, match=f"QuantizeLinear node .* end at output='{end}'"):
-        read_model(quantised)
+    whole = run_float(read_model(quantised).network, x.numpy()).y
+    with torch.no_grad():
+        expected = module(x).numpy()
+    np.testing.assert_allclose(whole.reshape(expected.shape), expected, atol={8: 0.02, 16: 1e-4}[bits])
+
+
+class _StepInputs(CalibrationDataReader):
+    def __init__(self):
+        rng = np.random.default_rng(0)
+        self.left = iter(
+            [{name: rng.normal(size=(N, n)).astype(np.float32) for name, n in _STEP.items()}] * 2
+        )
+
+    def get_next(self):
+        return next(self.left, None)
+
+
+_STEP = {"x": I, "h": H, "c": H}
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_quantised_cell(tmp_path, static):
+    """An LSTM cell in parts, with quantisers between them: the integers of its gates are found again."""
+
+    class Step(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = torch.nn.LSTMCell(I, H)
+
+        def forward(self, x, h, c):
+            return self.cell(x, (h, c))
+
+    torch.manual_seed(0)
+    path, quantised = tmp_path / "float.onnx", tmp_path / "quantised.onnx"
+    step = tuple(torch.randn(N, width) for width in _STEP.values())
+    names = {"input_names": list(_STEP), "output_names": ["h_new", "c_new"]}
+    torch.onnx.export(Step().eval(), step, path, dynamo=False, **names)
+    if static:
+        quantize_static(path, quantised, _StepInputs(), weight_type=QuantType.QInt8)
+    else:
+        quantize_dynamic(path, quantised)
+    result = read_model(quantised)
+    floats, (layer,) = read_model(path).network.layers[0], result.network.layers
+    for found, name in zip(result.report.integer_weights, ("w_ih", "w_hh"), strict=True):
+        assert (found.weight, found.bits, found.largest) == (name, 8, 127)
+        change = np.abs(getattr(layer, name) - getattr(floats, name)).max()
+        assert 0 < change <= found.steps[0] * 0.5001
