@@ -12,7 +12,7 @@ each of which must give a counterexample.
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import files, version
 from pathlib import Path
@@ -25,6 +25,7 @@ from amaranth.back import rtlil
 from amaranth.hdl import (
     Assert,
     Assume,
+    Cat,
     ClockDomain,
     Const,
     Elaboratable,
@@ -43,6 +44,8 @@ from amaranth.lib.wiring import In
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.core.step_values import PortSide, StepPart
 from rtlstm.hdl.flat_ports import flat_ports
+from rtlstm.hdl.primitives.pipeline import Memory
+from rtlstm.hdl.primitives.primitive import Primitive
 from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import formal_environment, run_tool
@@ -60,7 +63,9 @@ __all__ = [
     "prove",
     "reach",
     "refute",
+    "stage_of",
     "step_size",
+    "stored_word",
     "with_bug",
 ]
 
@@ -122,6 +127,12 @@ class Inside:
             variables = self._variables.get(id(found), {})
             found = variables[name] if name in variables else getattr(found, name)
         return found
+
+    def state(self, *names: str) -> Value:
+        """Return whether the component's state machine is in one of these states."""
+        states = self["m"]._generated["fsm"]
+        assert states.encoding.keys() >= set(names), f"{names} are not among {list(states.encoding)}"
+        return Cat(states.ongoing(name) for name in names).any()
 
     def word(self, path: str, address: ValueLike) -> Signal:
         """Return what the memory ``path`` holds at an address."""
@@ -205,6 +216,23 @@ def follow(m: Module, inside: Inside, path: str) -> None:
             m.d.comb += Assert(queue.r_data == word)
 
 
+def stored_word(m: Module, memory: Primitive, row: ValueLike) -> Signal:
+    """Return what a memory holds in one row, and assume that it reads this row as docs/primitives.md says.
+
+    Other rows read as anything.
+    """
+    assert isinstance(memory, Memory)
+    read, write, word = memory.read, memory.write, Signal(memory.spec.width, reset_less=True)
+    writes = write.en.any() & (write.addr == row)
+    with m.If(writes):
+        m.d.sync += word.eq(write.data)
+    known, value = (read.addr == row) & ~writes & ~ResetSignal(), word
+    for _ in range(memory.spec.latency):
+        known, value = before(m, known), before(m, value)
+    m.d.comb += Assume(implies(known, read.data == value))
+    return word
+
+
 def changes_in_reset(m: Module, value: Value) -> Value:
     """Whether reset comes first, lasts two cycles whenever it comes, and the value changes in it alone."""
     begun, one_ago, two_ago = (Signal(reset_less=True) for _ in range(3))
@@ -212,6 +240,17 @@ def changes_in_reset(m: Module, value: Value) -> Value:
     m.d.sync += [begun.eq(1), one_ago.eq(ResetSignal()), two_ago.eq(one_ago), old.eq(value)]
     stays = implies(value != old, ResetSignal())
     return Mux(begun, stays & (ResetSignal() | ~one_ago | two_ago), ResetSignal())
+
+
+def stage_of(stage: int, proven: int | None) -> Callable[[ValueLike], list[Any]]:
+    """Return what to make of a fact that belongs to a stage of a proof, of which this one is ``proven``.
+
+    It is asserted in its own stage, and assumed in those after it: these take less time one by one than at
+    once. Without a number all are asserted.
+    """
+    if proven is None or stage == proven:
+        return lambda fact: [Assert(fact)]
+    return lambda fact: [Assume(fact)] if stage < proven else []
 
 
 def step_size(m: Module, manifest: Manifest, part: StepPart, side: PortSide) -> tuple[Signal, Signal]:
