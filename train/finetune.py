@@ -38,8 +38,6 @@ class FinetuneRequest(Record):
     """The most updates of the weights."""
     rate: float = Field(default=2e-3, gt=0, allow_inf_nan=False)
     """Learning rate of the first update; it falls to a hundredth, as a cosine does."""
-    limits_rate: float = Field(default=5e-3, gt=0, allow_inf_nan=False)
-    """Learning rate of the rows' limits, in powers of two."""
     sequences: int = Field(default=32, ge=1)
     """Pieces of sequences in an update."""
     steps: int = Field(default=64, ge=2)
@@ -247,13 +245,7 @@ class _Trainer:
         with torch.no_grad():
             self._pieces = self._cut(data)
         self._scales = [1.0 / (float(values.var()) + 1e-12) for values in self._pieces.outputs]
-        limits: list[Any] = []
-        others: list[Any] = []
-        for name, parameter in module.named_parameters():
-            (limits if "log_limits" in name else others).append(parameter)
-        self._optimizer = torch.optim.Adam(
-            [{"params": others, "lr": asked.rate}, {"params": limits, "lr": asked.limits_rate}]
-        )
+        self._optimizer = torch.optim.Adam(module.parameters(), asked.rate)
         self._draw = np.random.default_rng(asked.seed)
 
     def _cut(self, data: Calibration) -> _Pieces:
@@ -288,8 +280,7 @@ class _Trainer:
         """Change the weights once."""
         asked = self._asked
         share = 0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * number / asked.updates))
-        for group, rate in zip(self._optimizer.param_groups, (asked.rate, asked.limits_rate), strict=True):
-            group["lr"] = rate * share
+        self._optimizer.param_groups[0]["lr"] = asked.rate * share
         count = self._pieces.x.shape[1]
         chosen = self._draw.choice(count, min(asked.sequences, count), replace=False)
         batch = self._pieces.take(torch.from_numpy(chosen))

@@ -1,0 +1,318 @@
+"""Networks trained in the hardware's arithmetic, with their accuracy in float, rounded only, and trained.
+
+    python examples/training/tasks.py adding digits            # seconds
+    python examples/training/tasks.py silero gait              # minutes; data are fetched with pip
+
+Each task prints one table, on data that training never saw, with its seed and its time. ``adding`` and
+``digits`` train with labels, in a loop of their own. ``silero`` and ``gait`` are published models and learn
+what their float networks give, without labels. Needs ``rtlstm[torch]``; ``digits`` scikit-learn, ``silero``
+``rtlstm[onnx]``, onnxruntime and espeak-ng, which makes the speech to train on, ``gait`` ``rtlstm[keras]``.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.sim.golden import Golden
+from rtlstm.spec.errors import RtlstmError
+from rtlstm.spec.network import Network
+from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.train import FinetuneRequest, Prepared, finetune, prepare
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "silero_vad")]
+
+__all__ = ["TASKS", "Row", "adding", "digits", "gait", "silero"]
+
+SEED = 0
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A task's figures at one width of the weights."""
+
+    task: str
+    metric: str
+    weight_bits: int
+    in_float: float
+    rounded: float
+    """Rounded only, as ``rtlstm generate`` does it."""
+    trained: float
+    seconds: float
+    """Of training the rounded network."""
+
+
+class LastStep(nn.Module):
+    """An LSTM with a linear layer on its last step."""
+
+    def __init__(self, inputs: int, units: int, outputs: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(inputs, units)
+        self.head = nn.Linear(units, outputs)
+
+    def forward(self, x: Any) -> Any:
+        """Return ``(N, outputs)`` for ``(T, N, inputs)``."""
+        return self.head(self.lstm(x)[0][-1])
+
+
+def fit(
+    module: nn.Module,
+    draw: Callable[[], tuple[Any, Any]],
+    loss: Callable[..., Any],
+    updates: int,
+    rate: float,
+) -> None:
+    """An ordinary training loop: it knows nothing of rounding."""
+    optimizer = torch.optim.Adam(module.parameters(), rate)
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates, 0.02 * rate)
+    for _ in range(updates):
+        x, wanted = draw()
+        optimizer.zero_grad()
+        loss(module(x), wanted).backward()
+        nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+        decay.step()
+
+
+def labelled(
+    task: str,
+    metric: str,
+    model: nn.Module,
+    typical: Any,
+    draw: Callable[[], tuple[Any, Any]],
+    loss: Callable[..., Any],
+    score: Callable[[Any], float],
+    updates: tuple[int, int],
+    **numbers: Any,
+) -> Row:
+    """Train a model in float, then in the hardware's arithmetic, with the same labels."""
+    fit(model, draw, loss, updates[0], 0.01)
+    weight_bits = numbers.pop("weight_bits")
+    rounded = prepare(model, calibration=typical, weight_bits=weight_bits, **numbers)
+    network = quantise(rounded.network, rounded.settings, typical.double().numpy())
+    q = prepare(model, calibration=typical, weight_bits=weight_bits, **numbers)
+    begin = time.perf_counter()
+    fit(q, draw, loss, updates[1], 0.002)
+    seconds = time.perf_counter() - begin
+    with torch.no_grad():
+        return Row(
+            task,
+            metric,
+            weight_bits,
+            score(model),
+            score(_golden(network)),
+            score(_golden(q.quantised())),
+            seconds,
+        )
+
+
+def _golden(network: QuantizedNetwork) -> Callable[[Any], Any]:
+    """The golden model as a function from inputs to the last step's outputs."""
+
+    def run(x: Any) -> Any:
+        y = Golden(network).run(network.numerics.quantise_input(x.double().numpy())).y[-1]
+        return torch.from_numpy(network.shapes[-1].output.to_floats(y))
+
+    return run
+
+
+def adding(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
+    """The adding problem (Hochreiter and Schmidhuber 1997): the sum of the two marked of 20 numbers."""
+    torch.manual_seed(SEED)
+    draws = torch.Generator().manual_seed(SEED)
+
+    def draw(count: int = 64, steps: int = 20) -> tuple[Any, Any]:
+        values = torch.rand(steps, count, generator=draws)
+        marks = torch.zeros(steps, count)
+        for half in (slice(0, steps // 2), slice(steps // 2, steps)):
+            at = torch.randint(half.start, half.stop, (count,), generator=draws)
+            marks[at, torch.arange(count)] = 1.0
+        return torch.stack([values, marks], dim=2), (values * marks).sum(dim=0)[:, None]
+
+    typical, (x, wanted) = draw(128)[0], draw(2000)
+
+    def score(model: Any) -> float:
+        return 100.0 * float(((model(x) - wanted).abs() < 0.1).double().mean())
+
+    metric = "sums within 0.1, %"
+    model = LastStep(2, 24, 1)
+    return [
+        labelled(
+            "adding problem", metric, model, typical, draw, nn.functional.mse_loss, score, (900, 500),
+            weight_bits=weight_bits, data_bits=8, output_bits=12,
+        )
+    ]  # fmt: skip
+
+
+def digits(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
+    """Handwritten digits of 8 x 8 pixels (scikit-learn), row by row; every fifth is held out."""
+    from sklearn.datasets import load_digits
+
+    torch.manual_seed(SEED)
+    draws = torch.Generator().manual_seed(SEED)
+    data = load_digits()
+    images = torch.from_numpy(data.images / 16.0).float().transpose(0, 1)
+    labels = torch.from_numpy(data.target)
+    held_out = torch.arange(len(labels)) % 5 == 4
+    x, wanted = images[:, held_out], labels[held_out]
+    mine, theirs = images[:, ~held_out], labels[~held_out]
+
+    def draw() -> tuple[Any, Any]:
+        at = torch.randint(0, len(theirs), (128,), generator=draws)
+        return mine[:, at], theirs[at]
+
+    def score(model: Any) -> float:
+        return 100.0 * float((model(x).argmax(dim=1) == wanted).double().mean())
+
+    model = LastStep(8, 32, 10)
+    return [
+        labelled(
+            "digits, row by row", "recognised, %", model, mine, draw, nn.functional.cross_entropy, score,
+            (500, 300), weight_bits=weight_bits, data_bits=8,
+        )
+    ]  # fmt: skip
+
+
+def taught(
+    task: str,
+    metric: str,
+    network: Network,
+    data: Any,
+    score: Callable[[Callable[[Any], Any]], float],
+    in_float: float,
+    request: FinetuneRequest,
+    progress: Progress | None,
+    **numbers: Any,
+) -> tuple[Row, Prepared]:
+    """Train a network on what its float network gives; ``score`` takes the golden model as a function."""
+    settings = QuantizationSettings(**numbers)
+    plain = quantise(network, settings, data)
+    begin = time.perf_counter()
+    found = finetune(network, data, request=request, progress=progress, **numbers)
+    seconds = time.perf_counter() - begin
+
+    def run(integers: QuantizedNetwork) -> Callable[[Any], Any]:
+        def outputs(x: Any) -> Any:
+            y = Golden(integers).run(integers.numerics.quantise_input(x)).y
+            return integers.shapes[-1].output.to_floats(y)
+
+        return outputs
+
+    trained = score(run(found.module.quantised()))
+    row = Row(task, metric, settings.weight_bits, in_float, score(run(plain)), trained, seconds)
+    return row, found.module
+
+
+def silero(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
+    """Decisions of silero VAD on 60 s of real speech that differ from the float network's."""
+    from features import read_speech, run_float_model
+    from fetch import fetch_silero
+    from synthetic_speech import make_speech
+
+    from rtlstm.gen.frontends import read_model
+
+    files = fetch_silero(progress)
+    model = read_model(files.model)
+    tap = model.report.input
+    held_out = run_float_model(files.model, read_speech(files.speech), tap)
+    spoken = run_float_model(files.model, make_speech(1500.0, SEED, progress), tap)
+    pieces = len(spoken.features) // 500
+    data = spoken.features[: 500 * pieces].reshape(pieces, 500, -1).swapaxes(0, 1).astype(np.float64)
+    decided = held_out.probability > 0.5
+
+    def flips(run: Callable[[Any], Any]) -> float:
+        y = run(held_out.features[:, None].astype(np.float64))[:, 0, 0]
+        return 100.0 * float(np.mean((y > 0.5) != decided))
+
+    row, _ = taught(
+        "silero VAD", "decisions changed, %", model.network, data, flips, 0.0,
+        FinetuneRequest(updates=1000, seed=SEED), progress, weight_bits=weight_bits, data_bits=8,
+    )  # fmt: skip
+    return [row]
+
+
+def gait(weight_bits: int | None = None, progress: Progress | None = None) -> list[Row]:
+    """Phase of a walker's gait (ao_compensation_model): its error on the last fifth of the recording."""
+    from gait_phase import compare, load, network
+
+    from rtlstm.sim.reference import run_float
+
+    path, x, truth = load()
+    model = network(path)
+    cut = int(0.8 * len(x))
+    held_out, real = x[cut:], truth[cut:]
+    name = "mean error of the phase, rad"
+    wanted = run_float(model, held_out[:, None]).y[:, 0]
+
+    def error(run: Callable[[Any], Any]) -> float:
+        return compare(run(held_out[:, None])[:, 0], wanted, real)[name]
+
+    in_float = compare(wanted, wanted, real)[name]
+    request = FinetuneRequest(updates=800, steps=128, sequences=24, hidden=0.2, seed=SEED)
+    pieces = cut // 1000
+    data = x[: 1000 * pieces].reshape(pieces, 1000, -1).swapaxes(0, 1)
+    rows = []
+    for bits in (8, 4, 3, 2) if weight_bits is None else (weight_bits,):
+        row, _ = taught(
+            "gait phase", name, model, data, error, in_float, request, progress,
+            weight_bits=bits, data_bits=8, output_bits=12,
+        )  # fmt: skip
+        rows.append(row)
+    return rows
+
+
+TASKS: dict[str, Callable[..., list[Row]]] = {
+    "adding": adding,
+    "digits": digits,
+    "silero": silero,
+    "gait": gait,
+}
+
+
+def show(rows: list[Row], console: Console) -> None:
+    """Print a table."""
+    table = Table(title=f"{rows[0].task}: {rows[0].metric} (seed {SEED}, one thread)")
+    for name in ("weight bits", "float", "rounded only", "trained", "seconds"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        figures = (row.in_float, row.rounded, row.trained)
+        table.add_row(str(row.weight_bits), *(f"{figure:.4g}" for figure in figures), f"{row.seconds:.0f}")
+    console.print(table)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the tasks that are named."""
+    parser = argparse.ArgumentParser(description="Train example networks in the hardware's arithmetic.")
+    parser.add_argument("task", nargs="+", choices=sorted(TASKS))
+    parser.add_argument("--weight-bits", type=int, help="of the weights; each task has its own default")
+    given = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    console, told = Console(), Console(stderr=True)
+
+    def progress(what: str, done: int, total: int) -> None:
+        if done == total or done % 50 == 0:
+            told.print(f"{what}: {done} of {total}", highlight=False)
+
+    options = {} if given.weight_bits is None else {"weight_bits": given.weight_bits}
+    try:
+        for task in given.task:
+            show(TASKS[task](progress=progress, **options), console)
+    except RtlstmError as error:
+        told.print(f"error: {error}", highlight=False)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
