@@ -14,7 +14,7 @@ PYTEST ?=
 # Two processes: most tests are Python on one core, and a simulator's build keeps two busy anyway.
 JOBS ?= 2
 
-FOLDERS := rtlstm spec tools hdl sim host fpga boards gen bench cli
+FOLDERS := rtlstm spec tools hdl sim host fpga boards gen train bench cli
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -32,12 +32,13 @@ OLDEST_TESTS := tests/spec tests/sim/test_icarus.py tests/sim/test_native.py \
   tests/gen/frontends/test_hdf5.py tests/cli/test_command_help.py tests/cli/test_command_words.py \
   tests/cli/test_results.py tests/test_front_door.py
 
-.PHONY: help setup system tcl demo test test-all test-oldest formal lint types layers clean FORCE
+.PHONY: help setup system tcl demo test test-all test-oldest train-examples formal lint types layers clean FORCE
 
 help:
 	@echo 'make demo      the worked example: model in, hardware proven, speech found'
 	@echo 'make test      lint, types, layers and the tests (make test-all: the slow ones too)'
 	@echo 'make formal    the proofs about streams, queues, buffers, buses and the link'
+	@echo 'make train-examples  networks trained in the arithmetic of the hardware; takes half an hour'
 	@echo 'make test-oldest  some tests with the oldest packages that pyproject.toml admits'
 	@echo 'make setup     .venv with the tools for development; the others call it'
 	@echo 'make clean     remove what was built; built simulators stay in the cache'
@@ -98,6 +99,11 @@ tcl: system
 
 demo: system build/setup-demo
 	@$(BIN)/python examples/silero_vad/demo.py
+
+# espeak-ng makes the speech that one of them trains on.
+train-examples: system build/setup-dev
+	@if ! command -v espeak-ng >/dev/null; then missing=(espeak-ng); $(INSTALL) fi
+	@$(BIN)/python examples/training/tasks.py adding digits silero gait
 
 lint: build/setup-dev
 	@$(BIN)/ruff check --quiet .
