@@ -259,7 +259,8 @@ class TorchLayers(torch.nn.Module):
             if float((sums * torch.exp2(fractions.double())).max()) * largest > _FLOAT32_EXACT:
                 return False
             total = total + sums * largest * 2.0**-source
-        return float(total.max()) * 2.0**plan.target + 8 <= _FLOAT32_EXACT
+        # Indices of two tables, one behind the other, have a bit more.
+        return 2.0 * float(total.max()) * 2.0**plan.target <= _FLOAT32_EXACT
 
 
 def _reads(graph: CellGraph, node: Node, kind: str) -> bool:

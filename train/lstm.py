@@ -100,14 +100,15 @@ def _forward(
     cells[0], hidden[0] = c, h
     argument = layer.cell_tanh.table.input
     top, last = len(layer.sigmoid.values) - 1, len(cell_tanh) - 1
-    first = torch.tensor([0, 0, 0, top + 1], dtype=torch.int32, device=x.device).repeat_interleave(units)
+    first = torch.tensor([0, 0, 0, top + 1], dtype=exact, device=x.device).repeat_interleave(units)
     cell_step, cell_limit = 2.0**layer.cell.fraction, float(layer.cell.maximum)
     hidden_step, hidden_limit = 2.0**layer.hidden.fraction, float(layer.hidden.maximum)
     for step in range(steps):
         sums = torch.mm(hidden[step], into_rows).floor_().add_(part[step]).mul_(0.5**GUARD_BITS)
         mine, chosen = gates[step], index[step]
-        chosen.copy_(sums.clamp_(0, top))  # What is not negative loses its fraction: it is rounded down.
-        torch.index_select(tables, 0, (chosen + first).view(-1), out=mine.view(-1))
+        # What is not negative loses its fraction when it becomes an integer: it is rounded down.
+        chosen.copy_(sums.clamp_(0, top).add_(first))
+        torch.index_select(tables, 0, chosen.view(-1), out=mine.view(-1))
         i, f, o, g = mine.double().split(units, dim=1)
         total = (f * cells[step]).addcmul_(i, g)
         read = (total * 2.0**argument.fraction - layer.cell_tanh.lowest).clamp_(0, last)
@@ -121,7 +122,8 @@ def _forward(
         else:
             hidden[step + 1] = torch.where(alive[step], new_h, hidden[step].double())
             cells[step + 1] = torch.where(alive[step], new_c, cells[step])
-    inside = (index > 0) & (index < top)
+    lowest = first.int()
+    inside = (index > lowest) & (index < lowest + top)
     ctx.layer, ctx.alive = layer, alive
     ctx.save_for_backward(x, w_ih, w_hh, gates, inside, cells.to(_least_type(layer.cell)), tanhs, hidden)
     return hidden[1:].to(x.dtype), hidden[-1].to(x.dtype), cells[-1].to(c.dtype)
