@@ -26,9 +26,10 @@ _ONNX: Final = ("", "ai.onnx")
 _INTEGER: Final = re.compile(
     r"(com\.microsoft\.)?(QLinear\w+|QGemm|\w+Integer|\w*[Qq]uantizeLinear|DynamicQuantizeMatMul|MatMul\w*ToFloat)"
 )
+_PRODUCTS: Final = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
 INTEGER_ADVICE: Final = (
     "it computes with integers; rtlstm reads pairs of QuantizeLinear and DequantizeLinear with the same "
-    "constants (onnxruntime's quant_format=QuantFormat.QDQ), and onnxruntime's dynamic MatMulInteger"
+    "constants (onnxruntime's quant_format=QuantFormat.QDQ), and its dynamic MatMulInteger and ConvInteger"
 )
 _NOT_NEGATIVE: Final = ("Relu", "Sigmoid", "HardSigmoid", "Softplus")
 _MOVES: Final = ("Identity", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
@@ -62,7 +63,8 @@ def replace_quantisers(model: Any, graph: OnnxGraph, end: str | None, report: Re
 
     DequantizeLinear of constants becomes a constant. A pair of QuantizeLinear and DequantizeLinear, with a
     Clip between them or not, becomes nothing, or a Relu if its integers begin at the zero point. Products
-    of DynamicQuantizeLinear and MatMulInteger become MatMul. The tensor ``end`` keeps its name.
+    of DynamicQuantizeLinear and MatMulInteger or ConvInteger become MatMul and Conv. The tensor ``end`` keeps
+    its name.
     """
     if not any(is_integer_operator(node.op_type) for node in graph.nodes):
         return graph
@@ -170,10 +172,13 @@ class _Writer:
         return tensor
 
     def _dynamic_product(self, scaled: Any) -> list[Any] | None:
-        """Return the MatMul that a dynamic product of integers, scaled by this Mul, stands for; or None."""
+        """Return the node that a dynamic product of integers, scaled by this Mul, stands for; or None."""
         found = _find_product(self.graph, scaled)
         if found is None:
             return None
+        scales = self.graph.constant(found.scale)
+        if found.operator == "Conv" and (scales is None or scales.size > 1):
+            return None  # The last axis, along which Mul would have several, is that of the steps.
         weight = _dequantise(self.graph, found.weight, found.scale, found.zero, axis=-1)
         if weight is None:
             return None
@@ -182,7 +187,8 @@ class _Writer:
         self.products.append(found.tensor)
         self.replaced |= set(found.nodes)
         made = self._onnx.helper.make_node
-        return [made("MatMul", [found.tensor, name], [scaled.output[0]], name=found.name)]
+        given, gives = [found.tensor, name], [scaled.output[0]]
+        return [made(found.operator, given, gives, name=found.name, **found.attributes)]
 
     # Notes
 
@@ -249,6 +255,9 @@ class _Product:
     """A product of a tensor, which DynamicQuantizeLinear rounds, with constant integers."""
 
     name: str
+    operator: str
+    """The operator that computes it with floats."""
+    attributes: dict[str, Any]
     tensor: str
     weight: str
     scale: str
@@ -257,25 +266,26 @@ class _Product:
 
 
 def _find_product(graph: OnnxGraph, scaled: Any) -> _Product | None:
-    """Return the product that a Mul scales: Cast of MatMulInteger, times both scales."""
+    """Return the product that a Mul scales: Cast of one of :data:`_PRODUCTS`, times both scales."""
     for product, scale in (scaled.input, scaled.input[::-1]):
         cast, scales = graph.producer(product), graph.producer(scale)
         if not _is(cast, "Cast") or not _is(scales, "Mul"):
             continue
-        matmul = graph.producer(cast.input[0])
-        if not _is(matmul, "MatMulInteger"):
+        whole = graph.producer(cast.input[0])
+        if whole is None or not any(_is(whole, operator) for operator in _PRODUCTS):
             continue
-        dynamic = graph.producer(matmul.input[0])
-        codes, weight, zero_point, zero = [*matmul.input, "", ""][:4]
+        dynamic = graph.producer(whole.input[0])
+        codes, weight, zero_point, zero = [*whole.input, "", ""][:4]
         if not _is(dynamic, "DynamicQuantizeLinear"):
             continue
         others = [name for name in scales.input if name != dynamic.output[1]]
         constants = (weight, *others, *filter(None, [zero]))
         mine = [codes, zero_point] == [dynamic.output[0], dynamic.output[2]]
         if mine and len(others) == 1 and all(map(graph.is_constant, constants)):
-            nodes = tuple(graph.index_of(one.output[0]) for one in (cast, scales, matmul, dynamic))
-            name = matmul.name.removesuffix("_quant") or scaled.name
-            return _Product(name, dynamic.input[0], weight, others[0], zero, nodes)
+            nodes = tuple(graph.index_of(one.output[0]) for one in (cast, scales, whole, dynamic))
+            name, operator = whole.name.removesuffix("_quant") or scaled.name, _PRODUCTS[whole.op_type]
+            attributes = graph.attributes(whole)
+            return _Product(name, operator, attributes, dynamic.input[0], weight, others[0], zero, nodes)
     return None
 
 

@@ -12,6 +12,7 @@ from support.quantised_files import (
     H,
     I,
     M,
+    O,
     dynamic,
     float_model,
     grid,
@@ -194,6 +195,36 @@ def test_dynamic_products_alone(path):
     sums = codes["g1"] * STEP
     largest = first + np.abs(sums).max()  # |h| is at most 1
     assert difference(found, x) <= (2 / 255 / 2 * first * second + largest / 255 / 2 * second) / 4 + FLOAT32
+
+
+@pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8])
+def test_dynamic_convolution(path, kind):
+    """As silero VAD's last layer: a Conv of width 1 with a bias. |h| is at most 1, so steps are 2/255."""
+    rng = np.random.default_rng(14)
+    x = inputs(rng)
+    weight = rng.normal(size=(O, H, 1)).astype(np.float32)
+    weights = [
+        const("W", rng.normal(size=(1, 4 * H, I)).astype(np.float32)),
+        const("R", rng.normal(size=(1, 4 * H, H)).astype(np.float32)),
+        const("K", weight), const("b", rng.normal(size=O).astype(np.float32)), ints("ax", 1),
+    ]  # fmt: skip
+    nodes = [
+        node("LSTM", "x W R", "y0", "rec", hidden_size=H),
+        node("Squeeze", "y0 ax", "y1"),
+        node("Transpose", "y1", "channels", perm=[1, 2, 0]),
+        node("Conv", "channels K b", "y", "conv", kernel_shape=[1]),
+    ]
+    save(path, nodes, weights, ["y"], shape=("T", 1, I), ir=8)
+    found = dynamic(path, op_types_to_quantize=["Conv"], weight_type=kind)
+    assert "ConvInteger" in [one.op_type for one in onnx.load(found).graph.node]
+    report = inspect_model(found)
+    (one,) = report.integer_weights
+    assert (one.layer, one.bits, one.zero_points) == ("conv", 8, kind == QuantType.QUInt8)
+    network = read_model(found).network
+    assert np.abs(network.layers[1].weight - weight[..., 0]).max() <= one.steps[0] * 0.5001
+    theirs = onnxruntime.InferenceSession(str(found)).run(["y"], {"x": x})[0][0].T
+    bound = 1 / 255 * np.abs(network.layers[1].weight).sum(axis=1).max()
+    assert np.abs(run_float(network, x).y[:, 0] - theirs).max() <= bound + FLOAT32
 
 
 def test_zero_points_and_other_steps(path):
