@@ -4,7 +4,7 @@ The rest of the front end then reads a float model. Notes say what was left out.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
@@ -18,7 +18,7 @@ from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.options import option
 
-__all__ = ["INTEGER_ADVICE", "is_integer_operator", "replace_quantisers"]
+__all__ = ["INTEGER_ADVICE", "Rounding", "input_text", "is_integer_operator", "replace_quantisers"]
 
 Floats = NDArray[np.float64]
 
@@ -42,10 +42,11 @@ def is_integer_operator(operator: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Rounding:
+class Rounding:
     """What a pair of QuantizeLinear and DequantizeLinear does to a tensor."""
 
     tensor: str
+    gives: str
     bits: int
     low: float
     high: float
@@ -58,19 +59,34 @@ class _Rounding:
     """Whether it rounds what an operator of :data:`_SUMS` gives."""
 
 
-def replace_quantisers(model: Any, graph: OnnxGraph, end: str | None, report: ReportBuilder) -> OnnxGraph:
-    """Replace quantisers in the model; return its graph. Others stay, and are refused where they are read.
+def replace_quantisers(
+    model: Any, graph: OnnxGraph, end: str | None, report: ReportBuilder
+) -> tuple[OnnxGraph, list[Rounding]]:
+    """Replace quantisers in the model. Others stay, and are refused where they are read.
 
     DequantizeLinear of constants becomes a constant. A pair of QuantizeLinear and DequantizeLinear, with a
     Clip between them or not, becomes nothing, or a Relu if its integers begin at the zero point. Products
     of DynamicQuantizeLinear and MatMulInteger or ConvInteger become MatMul and Conv. The tensor ``end`` keeps
     its name.
+
+    Returns the model's graph, and the pairs.
     """
     if not any(is_integer_operator(node.op_type) for node in graph.nodes):
-        return graph
+        return graph, []
     writer = _Writer(model, graph, end, report)
     writer.write()
-    return OnnxGraph(model)
+    return OnnxGraph(model), writer.roundings
+
+
+def input_text(one: Rounding) -> str:
+    """Say how the file rounds the core's input."""
+    largest = float(f"{max(-one.low, one.high):.4g}")
+    return (
+        f"the file rounds the input {one.tensor!r} to {one.bits} bits, {one.low:.4g} to {one.high:.4g} in "
+        f"steps of {one.step:.4g}; here {option('data_bits')} and the range of the calibration data, or "
+        f"{option('input_range')}, say how it is rounded: nearest are {option('data_bits', one.bits)} and "
+        f"{option('input_range', largest)}"
+    )
 
 
 class _Writer:
@@ -81,7 +97,8 @@ class _Writer:
         self.model, self.graph, self.report = model, graph, report
         self.renamed: dict[str, str] = {}
         self.replaced: set[int] = set()
-        self.roundings: list[_Rounding] = []
+        self.roundings: list[Rounding] = []
+        self.not_negative: set[str] = set()
         self.products: list[str] = []
         inside = (name for node in graph.nodes for name in captured(node))
         self.seen_outside = {*inside, *graph.outputs, *([end] if end else [])}
@@ -112,7 +129,7 @@ class _Writer:
         if _is_quantiser(node, "DequantizeLinear"):
             if self.graph.is_constant(node.output[0]):
                 return self._constant(node)
-            rounding = _find_rounding(self.graph, node)
+            rounding = _find_rounding(self.graph, node, self.not_negative)
             return None if rounding is None else self._passed(node, rounding)
         return self._dynamic_product(node) if _is(node, "Mul") else None
 
@@ -151,9 +168,10 @@ class _Writer:
 
     # What is rounded
 
-    def _passed(self, node: Any, rounding: _Rounding) -> list[Any]:
+    def _passed(self, node: Any, rounding: Rounding) -> list[Any]:
         """Return what stands for a pair: nothing, if it and what it rounds can have one name."""
         self.roundings.append(rounding)
+        self.not_negative |= {node.output[0]} if rounding.low >= 0 else set()
         self.replaced |= set(_chain(self.graph, node))
         name, source = node.output[0], self._final(rounding.tensor)
         if not rounding.relu and name not in self.seen_outside:
@@ -193,13 +211,8 @@ class _Writer:
     # Notes
 
     def _notes(self) -> None:
-        inputs = [one for one in self.roundings if one.tensor in self.graph.inputs]
-        inputs = inputs if len(inputs) == 1 else []  # Of several, some are states.
-        results = [one for one in self.roundings if one not in inputs]
-        for one in inputs:
-            self.report.note(_input_text(one))
-        if results:
-            self.report.note(_results_text(results))
+        if self.roundings:
+            self.report.note(_results_text(self.roundings))
         begun = [one.tensor for one in self.roundings if one.relu]
         if begun:
             self.report.note(
@@ -207,7 +220,7 @@ class _Writer:
                 "quantiser merges a Relu: rtlstm reads a Relu there. If the float model has none, quantise "
                 "with extra_options={'ActivationSymmetric': True}"
             )
-        cut = [one for one in results if one.sum and not one.relu]
+        cut = [one for one in self.roundings if one.sum and not one.relu]
         if cut:
             ends = listed(f"{one.tensor!r} at {one.low:.4g} and {one.high:.4g}" for one in cut)
             self.report.note(
@@ -223,18 +236,7 @@ class _Writer:
             )
 
 
-def _input_text(one: _Rounding) -> str:
-    """Say how an input is rounded in the file."""
-    largest = float(f"{max(-one.low, one.high):.4g}")
-    return (
-        f"the file rounds its input {one.tensor!r} to {one.bits} bits, {one.low:.4g} to {one.high:.4g} in "
-        f"steps of {one.step:.4g}; here {option('data_bits')} and the range of the calibration data, or "
-        f"{option('input_range')}, say how it is rounded: nearest are {option('data_bits', one.bits)} and "
-        f"{option('input_range', largest)}"
-    )
-
-
-def _results_text(roundings: Sequence[_Rounding]) -> str:
+def _results_text(roundings: Sequence[Rounding]) -> str:
     """Say how results are rounded in the file."""
     steps = sorted(one.step for one in roundings)
     bits = listed(sorted({one.bits for one in roundings}))
@@ -415,8 +417,11 @@ def _number(graph: OnnxGraph, tensor: str, default: float) -> float:
     return float(value.astype(np.float64).item())
 
 
-def _find_rounding(graph: OnnxGraph, node: Any) -> _Rounding | None:
-    """Return what DequantizeLinear and the QuantizeLinear before it round; None if they are no such pair."""
+def _find_rounding(graph: OnnxGraph, node: Any, not_negative: Collection[str]) -> Rounding | None:
+    """Return what DequantizeLinear and the QuantizeLinear before it round; None if they are no such pair.
+
+    ``not_negative`` are results of pairs whose values are 0 or more.
+    """
     chain = _chain(graph, node)
     if not chain:
         return None
@@ -440,14 +445,15 @@ def _find_rounding(graph: OnnxGraph, node: Any) -> _Rounding | None:
     low, high = _limits(graph, node) or bounds
     step, offset = float(scale.item()), float(zero.item())
     producer = graph.producer(first.input[0])
-    return _Rounding(
+    return Rounding(
         tensor=first.input[0],
+        gives=node.output[0],
         bits=_bits(low, high),
         low=(low - offset) * step,
         high=(high - offset) * step,
         step=step,
         centred=offset == 0,
-        relu=offset == low and not _not_negative(graph, first.input[0]),
+        relu=offset == low and not _is_not_negative(graph, first.input[0], not_negative),
         sum=producer is not None and producer.op_type in _SUMS,
     )
 
@@ -458,9 +464,13 @@ def _output_type(graph: OnnxGraph, node: Any) -> Any:
     return import_extra("onnx", "onnx").helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(np.uint8)
 
 
-def _not_negative(graph: OnnxGraph, tensor: str) -> bool:
+def _is_not_negative(graph: OnnxGraph, tensor: str, known: Collection[str]) -> bool:
     """Whether a tensor's values are 0 or more for any input."""
     node = graph.producer(tensor)
-    while node is not None and node.op_type in (*_MOVES, "DequantizeLinear", "Clip", "QuantizeLinear"):
-        node = graph.producer(node.input[0])
-    return node is not None and node.op_type in _NOT_NEGATIVE
+    while node is not None and tensor not in known and node.op_type in (*_MOVES, "DequantizeLinear"):
+        tensor = node.input[0]
+        if node.op_type == "DequantizeLinear":
+            chain = _chain(graph, node)
+            tensor = graph.nodes[chain[-1]].input[0] if chain else tensor
+        node = graph.producer(tensor)
+    return tensor in known or (node is not None and node.op_type in _NOT_NEGATIVE)

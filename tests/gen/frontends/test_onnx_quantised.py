@@ -74,7 +74,7 @@ def test_static_quantiser_with_the_recurrent_node(path, kind, per_channel):
     ]  # fmt: skip
     assert all(one.exact_bits == one.bits == 8 and set(one.steps) == {STEP} for one in report.integer_weights)
     text = notes(found)
-    assert "rounds its input 'x' to 8 bits, -2 to 1.984 in steps of 0.01562" in text
+    assert "rounds the input 'x' to 8 bits, -2 to 1.984 in steps of 0.01562" in text
     assert "nearest are data_bits=8 and input_range=2" in text
     assert "w_ih of 'rec' has integers of 8 bits in the model, in steps of 0.0078125 (a power of two)" in text
     assert text.count("weight_bits=8 or more holds them exactly") == 4
@@ -124,6 +124,26 @@ def test_merged_relu_is_read(path):
               for layer in network.layers[1:]]  # fmt: skip
     without = run_float(network.replace(layers=(network.layers[0], *linear)), x).y
     assert np.abs(without - run_float(network, x).y).max() > 2 * bound
+
+
+def test_merged_relu_is_read_once(path):
+    """Quantisers around what moves axes begin at zero, too, but behind the Relu that changes nothing."""
+    rng = np.random.default_rng(15)
+    x = inputs(rng)
+    float_model(path, rng)
+    model = onnx.load(path)
+    del model.graph.node[5:]
+    model.graph.node.extend(
+        [
+            node("Transpose", "m2", "m3", "there", perm=[1, 0, 2]),
+            node("Transpose", "m3", "y", "back", perm=[1, 0, 2]),
+        ]
+    )
+    onnx.save(model, path)
+    found = static(path, x, False)
+    assert [one.op_type for one in onnx.load(found).graph.node].count("QuantizeLinear") == 5
+    assert [one.kind for one in inspect_model(found).nodes].count("Relu") == 1
+    assert difference(found, x) <= rounding_bound(found) + FLOAT32
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
