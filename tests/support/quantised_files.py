@@ -110,7 +110,14 @@ def rounding_bound(path, on_grid=("x",)):
             assert read[0] == 0.0, "a recurrent node must read what is exact"
             found = 0.0
         else:
-            factors = {"Sigmoid": 0.25, "Relu": 1, "Add": 1, "Squeeze": 1, "DequantizeLinear": 1}
+            factors = {
+                "Sigmoid": 0.25,
+                "Relu": 1,
+                "Add": 1,
+                "Squeeze": 1,
+                "Transpose": 1,
+                "DequantizeLinear": 1,
+            }
             found = sum(read) * factors[each.op_type]
         bound |= dict.fromkeys(each.output, float(found))
     return bound["y"]

@@ -15,7 +15,7 @@ from rtlstm.gen.frontends.onnx.known_sizes import KnownSizes
 from rtlstm.gen.frontends.onnx.movers import take_states
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx
 from rtlstm.gen.frontends.onnx.ops import STATE_ONLY, Applied, apply_node, check_meanings, cut_earlier
-from rtlstm.gen.frontends.onnx.quantised import replace_quantisers
+from rtlstm.gen.frontends.onnx.quantised import input_text, replace_quantisers
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.gen.frontends.onnx.start import find_start, name_condition
 from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
@@ -41,16 +41,20 @@ def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Networ
     model = load_onnx(path)
     graph, taken = take_branches(model, options.branches)
     check_meanings(graph.nodes)
-    graph = replace_quantisers(model, graph, options.output, report)
+    graph, roundings = replace_quantisers(model, graph, options.output, report)
     graph, joined, unclear = join_cells(model, graph)
     graph.integer_rows = report.integer_rows
     for note in (*taken, *joined):
         report.note(note)
     report.model_inputs, report.model_outputs = tuple(graph.inputs), tuple(graph.outputs)
     try:
-        return _Reader(graph, options, report).read()
+        network = _Reader(graph, options, report).read()
     except ModelError as error:
         raise ModelError("; ".join([str(error), *unclear])) from None
+    for one in roundings:
+        if report.input in (one.tensor, one.gives):
+            report.note(input_text(one))
+    return network
 
 
 def _end(graph: OnnxGraph, wanted: str) -> str:

@@ -4,7 +4,7 @@ The rest of the front end then reads a float model. Notes say what was left out.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
@@ -18,7 +18,7 @@ from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.options import option
 
-__all__ = ["INTEGER_ADVICE", "is_integer_operator", "replace_quantisers"]
+__all__ = ["INTEGER_ADVICE", "Rounding", "input_text", "is_integer_operator", "replace_quantisers"]
 
 Floats = NDArray[np.float64]
 
@@ -26,9 +26,10 @@ _ONNX: Final = ("", "ai.onnx")
 _INTEGER: Final = re.compile(
     r"(com\.microsoft\.)?(QLinear\w+|QGemm|\w+Integer|\w*[Qq]uantizeLinear|DynamicQuantizeMatMul|MatMul\w*ToFloat)"
 )
+_PRODUCTS: Final = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
 INTEGER_ADVICE: Final = (
     "it computes with integers; rtlstm reads pairs of QuantizeLinear and DequantizeLinear with the same "
-    "constants (onnxruntime's quant_format=QuantFormat.QDQ), and onnxruntime's dynamic MatMulInteger"
+    "constants (onnxruntime's quant_format=QuantFormat.QDQ), and its dynamic MatMulInteger and ConvInteger"
 )
 _NOT_NEGATIVE: Final = ("Relu", "Sigmoid", "HardSigmoid", "Softplus")
 _MOVES: Final = ("Identity", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
@@ -41,10 +42,11 @@ def is_integer_operator(operator: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Rounding:
+class Rounding:
     """What a pair of QuantizeLinear and DequantizeLinear does to a tensor."""
 
     tensor: str
+    gives: str
     bits: int
     low: float
     high: float
@@ -57,18 +59,34 @@ class _Rounding:
     """Whether it rounds what an operator of :data:`_SUMS` gives."""
 
 
-def replace_quantisers(model: Any, graph: OnnxGraph, end: str | None, report: ReportBuilder) -> OnnxGraph:
-    """Replace quantisers in the model; return its graph. Others stay, and are refused where they are read.
+def replace_quantisers(
+    model: Any, graph: OnnxGraph, end: str | None, report: ReportBuilder
+) -> tuple[OnnxGraph, list[Rounding]]:
+    """Replace quantisers in the model. Others stay, and are refused where they are read.
 
     DequantizeLinear of constants becomes a constant. A pair of QuantizeLinear and DequantizeLinear, with a
     Clip between them or not, becomes nothing, or a Relu if its integers begin at the zero point. Products
-    of DynamicQuantizeLinear and MatMulInteger become MatMul. The tensor ``end`` keeps its name.
+    of DynamicQuantizeLinear and MatMulInteger or ConvInteger become MatMul and Conv. The tensor ``end`` keeps
+    its name.
+
+    Returns the model's graph, and the pairs.
     """
     if not any(is_integer_operator(node.op_type) for node in graph.nodes):
-        return graph
+        return graph, []
     writer = _Writer(model, graph, end, report)
     writer.write()
-    return OnnxGraph(model)
+    return OnnxGraph(model), writer.roundings
+
+
+def input_text(one: Rounding) -> str:
+    """Say how the file rounds the core's input."""
+    largest = float(f"{max(-one.low, one.high):.4g}")
+    return (
+        f"the file rounds the input {one.tensor!r} to {one.bits} bits, {one.low:.4g} to {one.high:.4g} in "
+        f"steps of {one.step:.4g}; here {option('data_bits')} and the range of the calibration data, or "
+        f"{option('input_range')}, say how it is rounded: nearest are {option('data_bits', one.bits)} and "
+        f"{option('input_range', largest)}"
+    )
 
 
 class _Writer:
@@ -79,7 +97,8 @@ class _Writer:
         self.model, self.graph, self.report = model, graph, report
         self.renamed: dict[str, str] = {}
         self.replaced: set[int] = set()
-        self.roundings: list[_Rounding] = []
+        self.roundings: list[Rounding] = []
+        self.not_negative: set[str] = set()
         self.products: list[str] = []
         inside = (name for node in graph.nodes for name in captured(node))
         self.seen_outside = {*inside, *graph.outputs, *([end] if end else [])}
@@ -110,7 +129,7 @@ class _Writer:
         if _is_quantiser(node, "DequantizeLinear"):
             if self.graph.is_constant(node.output[0]):
                 return self._constant(node)
-            rounding = _find_rounding(self.graph, node)
+            rounding = _find_rounding(self.graph, node, self.not_negative)
             return None if rounding is None else self._passed(node, rounding)
         return self._dynamic_product(node) if _is(node, "Mul") else None
 
@@ -149,9 +168,10 @@ class _Writer:
 
     # What is rounded
 
-    def _passed(self, node: Any, rounding: _Rounding) -> list[Any]:
+    def _passed(self, node: Any, rounding: Rounding) -> list[Any]:
         """Return what stands for a pair: nothing, if it and what it rounds can have one name."""
         self.roundings.append(rounding)
+        self.not_negative |= {node.output[0]} if rounding.low >= 0 else set()
         self.replaced |= set(_chain(self.graph, node))
         name, source = node.output[0], self._final(rounding.tensor)
         if not rounding.relu and name not in self.seen_outside:
@@ -170,10 +190,13 @@ class _Writer:
         return tensor
 
     def _dynamic_product(self, scaled: Any) -> list[Any] | None:
-        """Return the MatMul that a dynamic product of integers, scaled by this Mul, stands for; or None."""
+        """Return the node that a dynamic product of integers, scaled by this Mul, stands for; or None."""
         found = _find_product(self.graph, scaled)
         if found is None:
             return None
+        scales = self.graph.constant(found.scale)
+        if found.operator == "Conv" and (scales is None or scales.size > 1):
+            return None  # The last axis, along which Mul would have several, is that of the steps.
         weight = _dequantise(self.graph, found.weight, found.scale, found.zero, axis=-1)
         if weight is None:
             return None
@@ -182,18 +205,14 @@ class _Writer:
         self.products.append(found.tensor)
         self.replaced |= set(found.nodes)
         made = self._onnx.helper.make_node
-        return [made("MatMul", [found.tensor, name], [scaled.output[0]], name=found.name)]
+        given, gives = [found.tensor, name], [scaled.output[0]]
+        return [made(found.operator, given, gives, name=found.name, **found.attributes)]
 
     # Notes
 
     def _notes(self) -> None:
-        inputs = [one for one in self.roundings if one.tensor in self.graph.inputs]
-        inputs = inputs if len(inputs) == 1 else []  # Of several, some are states.
-        results = [one for one in self.roundings if one not in inputs]
-        for one in inputs:
-            self.report.note(_input_text(one))
-        if results:
-            self.report.note(_results_text(results))
+        if self.roundings:
+            self.report.note(_results_text(self.roundings))
         begun = [one.tensor for one in self.roundings if one.relu]
         if begun:
             self.report.note(
@@ -201,7 +220,7 @@ class _Writer:
                 "quantiser merges a Relu: rtlstm reads a Relu there. If the float model has none, quantise "
                 "with extra_options={'ActivationSymmetric': True}"
             )
-        cut = [one for one in results if one.sum and not one.relu]
+        cut = [one for one in self.roundings if one.sum and not one.relu]
         if cut:
             ends = listed(f"{one.tensor!r} at {one.low:.4g} and {one.high:.4g}" for one in cut)
             self.report.note(
@@ -217,18 +236,7 @@ class _Writer:
             )
 
 
-def _input_text(one: _Rounding) -> str:
-    """Say how an input is rounded in the file."""
-    largest = float(f"{max(-one.low, one.high):.4g}")
-    return (
-        f"the file rounds its input {one.tensor!r} to {one.bits} bits, {one.low:.4g} to {one.high:.4g} in "
-        f"steps of {one.step:.4g}; here {option('data_bits')} and the range of the calibration data, or "
-        f"{option('input_range')}, say how it is rounded: nearest are {option('data_bits', one.bits)} and "
-        f"{option('input_range', largest)}"
-    )
-
-
-def _results_text(roundings: Sequence[_Rounding]) -> str:
+def _results_text(roundings: Sequence[Rounding]) -> str:
     """Say how results are rounded in the file."""
     steps = sorted(one.step for one in roundings)
     bits = listed(sorted({one.bits for one in roundings}))
@@ -249,6 +257,9 @@ class _Product:
     """A product of a tensor, which DynamicQuantizeLinear rounds, with constant integers."""
 
     name: str
+    operator: str
+    """The operator that computes it with floats."""
+    attributes: dict[str, Any]
     tensor: str
     weight: str
     scale: str
@@ -257,25 +268,26 @@ class _Product:
 
 
 def _find_product(graph: OnnxGraph, scaled: Any) -> _Product | None:
-    """Return the product that a Mul scales: Cast of MatMulInteger, times both scales."""
+    """Return the product that a Mul scales: Cast of one of :data:`_PRODUCTS`, times both scales."""
     for product, scale in (scaled.input, scaled.input[::-1]):
         cast, scales = graph.producer(product), graph.producer(scale)
         if not _is(cast, "Cast") or not _is(scales, "Mul"):
             continue
-        matmul = graph.producer(cast.input[0])
-        if not _is(matmul, "MatMulInteger"):
+        whole = graph.producer(cast.input[0])
+        if whole is None or not any(_is(whole, operator) for operator in _PRODUCTS):
             continue
-        dynamic = graph.producer(matmul.input[0])
-        codes, weight, zero_point, zero = [*matmul.input, "", ""][:4]
+        dynamic = graph.producer(whole.input[0])
+        codes, weight, zero_point, zero = [*whole.input, "", ""][:4]
         if not _is(dynamic, "DynamicQuantizeLinear"):
             continue
         others = [name for name in scales.input if name != dynamic.output[1]]
         constants = (weight, *others, *filter(None, [zero]))
         mine = [codes, zero_point] == [dynamic.output[0], dynamic.output[2]]
         if mine and len(others) == 1 and all(map(graph.is_constant, constants)):
-            nodes = tuple(graph.index_of(one.output[0]) for one in (cast, scales, matmul, dynamic))
-            name = matmul.name.removesuffix("_quant") or scaled.name
-            return _Product(name, dynamic.input[0], weight, others[0], zero, nodes)
+            nodes = tuple(graph.index_of(one.output[0]) for one in (cast, scales, whole, dynamic))
+            name, operator = whole.name.removesuffix("_quant") or scaled.name, _PRODUCTS[whole.op_type]
+            attributes = graph.attributes(whole)
+            return _Product(name, operator, attributes, dynamic.input[0], weight, others[0], zero, nodes)
     return None
 
 
@@ -405,8 +417,11 @@ def _number(graph: OnnxGraph, tensor: str, default: float) -> float:
     return float(value.astype(np.float64).item())
 
 
-def _find_rounding(graph: OnnxGraph, node: Any) -> _Rounding | None:
-    """Return what DequantizeLinear and the QuantizeLinear before it round; None if they are no such pair."""
+def _find_rounding(graph: OnnxGraph, node: Any, not_negative: Collection[str]) -> Rounding | None:
+    """Return what DequantizeLinear and the QuantizeLinear before it round; None if they are no such pair.
+
+    ``not_negative`` are results of pairs whose values are 0 or more.
+    """
     chain = _chain(graph, node)
     if not chain:
         return None
@@ -430,14 +445,15 @@ def _find_rounding(graph: OnnxGraph, node: Any) -> _Rounding | None:
     low, high = _limits(graph, node) or bounds
     step, offset = float(scale.item()), float(zero.item())
     producer = graph.producer(first.input[0])
-    return _Rounding(
+    return Rounding(
         tensor=first.input[0],
+        gives=node.output[0],
         bits=_bits(low, high),
         low=(low - offset) * step,
         high=(high - offset) * step,
         step=step,
         centred=offset == 0,
-        relu=offset == low and not _not_negative(graph, first.input[0]),
+        relu=offset == low and not _is_not_negative(graph, first.input[0], not_negative),
         sum=producer is not None and producer.op_type in _SUMS,
     )
 
@@ -448,9 +464,13 @@ def _output_type(graph: OnnxGraph, node: Any) -> Any:
     return import_extra("onnx", "onnx").helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(np.uint8)
 
 
-def _not_negative(graph: OnnxGraph, tensor: str) -> bool:
+def _is_not_negative(graph: OnnxGraph, tensor: str, known: Collection[str]) -> bool:
     """Whether a tensor's values are 0 or more for any input."""
     node = graph.producer(tensor)
-    while node is not None and node.op_type in (*_MOVES, "DequantizeLinear", "Clip", "QuantizeLinear"):
-        node = graph.producer(node.input[0])
-    return node is not None and node.op_type in _NOT_NEGATIVE
+    while node is not None and tensor not in known and node.op_type in (*_MOVES, "DequantizeLinear"):
+        tensor = node.input[0]
+        if node.op_type == "DequantizeLinear":
+            chain = _chain(graph, node)
+            tensor = graph.nodes[chain[-1]].input[0] if chain else tensor
+        node = graph.producer(tensor)
+    return tensor in known or (node is not None and node.op_type in _NOT_NEGATIVE)

@@ -12,6 +12,7 @@ from support.quantised_files import (
     H,
     I,
     M,
+    O,
     dynamic,
     float_model,
     grid,
@@ -73,7 +74,7 @@ def test_static_quantiser_with_the_recurrent_node(path, kind, per_channel):
     ]  # fmt: skip
     assert all(one.exact_bits == one.bits == 8 and set(one.steps) == {STEP} for one in report.integer_weights)
     text = notes(found)
-    assert "rounds its input 'x' to 8 bits, -2 to 1.984 in steps of 0.01562" in text
+    assert "rounds the input 'x' to 8 bits, -2 to 1.984 in steps of 0.01562" in text
     assert "nearest are data_bits=8 and input_range=2" in text
     assert "w_ih of 'rec' has integers of 8 bits in the model, in steps of 0.0078125 (a power of two)" in text
     assert text.count("weight_bits=8 or more holds them exactly") == 4
@@ -123,6 +124,26 @@ def test_merged_relu_is_read(path):
               for layer in network.layers[1:]]  # fmt: skip
     without = run_float(network.replace(layers=(network.layers[0], *linear)), x).y
     assert np.abs(without - run_float(network, x).y).max() > 2 * bound
+
+
+def test_merged_relu_is_read_once(path):
+    """Quantisers around what moves axes begin at zero, too, but behind the Relu that changes nothing."""
+    rng = np.random.default_rng(15)
+    x = inputs(rng)
+    float_model(path, rng)
+    model = onnx.load(path)
+    del model.graph.node[5:]
+    model.graph.node.extend(
+        [
+            node("Transpose", "m2", "m3", "there", perm=[1, 0, 2]),
+            node("Transpose", "m3", "y", "back", perm=[1, 0, 2]),
+        ]
+    )
+    onnx.save(model, path)
+    found = static(path, x, False)
+    assert [one.op_type for one in onnx.load(found).graph.node].count("QuantizeLinear") == 5
+    assert [one.kind for one in inspect_model(found).nodes].count("Relu") == 1
+    assert difference(found, x) <= rounding_bound(found) + FLOAT32
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
@@ -194,6 +215,36 @@ def test_dynamic_products_alone(path):
     sums = codes["g1"] * STEP
     largest = first + np.abs(sums).max()  # |h| is at most 1
     assert difference(found, x) <= (2 / 255 / 2 * first * second + largest / 255 / 2 * second) / 4 + FLOAT32
+
+
+@pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8])
+def test_dynamic_convolution(path, kind):
+    """As silero VAD's last layer: a Conv of width 1 with a bias. |h| is at most 1, so steps are 2/255."""
+    rng = np.random.default_rng(14)
+    x = inputs(rng)
+    weight = rng.normal(size=(O, H, 1)).astype(np.float32)
+    weights = [
+        const("W", rng.normal(size=(1, 4 * H, I)).astype(np.float32)),
+        const("R", rng.normal(size=(1, 4 * H, H)).astype(np.float32)),
+        const("K", weight), const("b", rng.normal(size=O).astype(np.float32)), ints("ax", 1),
+    ]  # fmt: skip
+    nodes = [
+        node("LSTM", "x W R", "y0", "rec", hidden_size=H),
+        node("Squeeze", "y0 ax", "y1"),
+        node("Transpose", "y1", "channels", perm=[1, 2, 0]),
+        node("Conv", "channels K b", "y", "conv", kernel_shape=[1]),
+    ]
+    save(path, nodes, weights, ["y"], shape=("T", 1, I), ir=8)
+    found = dynamic(path, op_types_to_quantize=["Conv"], weight_type=kind)
+    assert "ConvInteger" in [one.op_type for one in onnx.load(found).graph.node]
+    report = inspect_model(found)
+    (one,) = report.integer_weights
+    assert (one.layer, one.bits, one.zero_points) == ("conv", 8, kind == QuantType.QUInt8)
+    network = read_model(found).network
+    assert np.abs(network.layers[1].weight - weight[..., 0]).max() <= one.steps[0] * 0.5001
+    theirs = onnxruntime.InferenceSession(str(found)).run(["y"], {"x": x})[0][0].T
+    bound = 1 / 255 * np.abs(network.layers[1].weight).sum(axis=1).max()
+    assert np.abs(run_float(network, x).y[:, 0] - theirs).max() <= bound + FLOAT32
 
 
 def test_zero_points_and_other_steps(path):
