@@ -67,12 +67,12 @@ class Harness(Elaboratable):
         written, ordered, whole_record, each_byte = (stage_of(stage, self._stage) for stage in range(STAGES))
 
         # The session. ``pushed`` bytes are in the open record, unless one was ``lost``.
-        pushed, lost, stale = Signal(10), Signal(), Signal()
+        pushed, lost, outlived = Signal(10), Signal(), Signal()
         ends = queue.forget | queue.commit
         m.d.comb += [
             Assume(~(queue.write & ends) & ~(queue.forget & queue.commit)),
             Assume(implies(queue.commit, queue.fits & ~queue.long & (pushed >= CRC_BYTES))),
-            Assume(implies(queue.commit, ~stale & ~queue.clear & running)),
+            Assume(implies(queue.commit, ~outlived & ~queue.clear & running)),
             Assume(implies(queue.write | queue.forget | queue.clear, running)),
         ]
         stores = inside["_write.write"].en
@@ -80,7 +80,7 @@ class Harness(Elaboratable):
             m.d.sync += [pushed.eq(Mux(pushed.all(), pushed, pushed + 1)), lost.eq(lost | ~stores)]
         with m.If(ends | queue.clear):
             opens = (pushed != 0) | queue.write
-            m.d.sync += [pushed.eq(0), lost.eq(0), stale.eq(~ends & (stale | opens))]
+            m.d.sync += [pushed.eq(0), lost.eq(0), outlived.eq(~ends & (outlived | opens))]
         with m.If(running):
             m.d.comb += written(implies(queue.fits & ~queue.long, ~lost))
 

@@ -44,7 +44,7 @@ class Harness(Elaboratable):
         m.d.comb += [
             Assume(holds(m, i)),
             Assume(implies(before(m, ~session.long & ~session.write & running), ~session.long)),
-            Assume(implies(session.answered, session.answers & running)),
+            Assume(implies(session.answered & running, session.answers)),
             Assume(implies(session.ended, session.ending & running)),
         ]
 
@@ -125,19 +125,21 @@ class Harness(Elaboratable):
             ]
 
         # The queue gets the bytes behind the header, and commits none that it had when a session ended.
-        pushed, stale = Signal(3), Signal()
+        pushed, outlived = Signal(3), Signal()
         decided = session.commit | session.forget
         with m.If(session.write):
             m.d.sync += pushed.eq(Mux(pushed.all(), pushed, pushed + 1))
         with m.If(decided | session.ended):
-            m.d.sync += [pushed.eq(0), stale.eq(~decided & (stale | (pushed != 0) | session.write))]
+            m.d.sync += [pushed.eq(0), outlived.eq(~decided & (outlived | (pushed != 0) | session.write))]
         with m.If(running):
             m.d.comb += [
                 Assert(session.write == (comes & ~i.payload.end & (count >= HEADER.size))),
                 Assert(implies(session.write, session.data == i.payload.data)),
                 Assert(~(session.write & decided) & ~(session.commit & session.forget)),
                 Assert(
-                    implies(session.commit, ~session.long & (pushed >= CRC_BYTES) & ~stale & ~session.ended)
+                    implies(
+                        session.commit, ~session.long & (pushed >= CRC_BYTES) & ~outlived & ~session.ended
+                    )
                 ),
             ]
 
@@ -161,7 +163,7 @@ class Harness(Elaboratable):
             Assert(implies(~old & (count == HELLO_BYTES - 1), knows == (believed[:8] == device[:8]))),
             Assert(implies(~old & (count >= HELLO_BYTES), knows == same)),
             Assert(implies(late & (kind == FrameType.HELLO), knows == same)),
-            Assert(Mux(late, pushed >= CRC_BYTES, old | (pushed == begun)) & implies(stale, old)),
+            Assert(Mux(late, pushed >= CRC_BYTES, old | (pushed == begun)) & implies(outlived, old)),
         ]
 
         # All of this happens: a request is accepted in a second session, behind one that was not.
