@@ -12,7 +12,7 @@ each of which must give a counterexample.
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import files, version
 from pathlib import Path
@@ -63,6 +63,7 @@ __all__ = [
     "prove",
     "reach",
     "refute",
+    "stage_of",
     "step_size",
     "stored_word",
     "with_bug",
@@ -239,6 +240,17 @@ def changes_in_reset(m: Module, value: Value) -> Value:
     m.d.sync += [begun.eq(1), one_ago.eq(ResetSignal()), two_ago.eq(one_ago), old.eq(value)]
     stays = implies(value != old, ResetSignal())
     return Mux(begun, stays & (ResetSignal() | ~one_ago | two_ago), ResetSignal())
+
+
+def stage_of(stage: int, proven: int | None) -> Callable[[ValueLike], list[Any]]:
+    """Return what to make of a fact that belongs to a stage of a proof, of which this one is ``proven``.
+
+    It is asserted in its own stage, and assumed in those after it: these take less time one by one than at
+    once. Without a number all are asserted.
+    """
+    if proven is None or stage == proven:
+        return lambda fact: [Assert(fact)]
+    return lambda fact: [Assume(fact)] if stage < proven else []
 
 
 def step_size(m: Module, manifest: Manifest, part: StepPart, side: PortSide) -> tuple[Signal, Signal]:
