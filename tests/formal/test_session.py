@@ -44,7 +44,7 @@ class Harness(Elaboratable):
         m.d.comb += [
             Assume(holds(m, i)),
             Assume(implies(before(m, ~session.long & ~session.write & running), ~session.long)),
-            Assume(implies(session.answered, session.answers & running)),
+            Assume(implies(session.answered & running, session.answers)),
             Assume(implies(session.ended, session.ending & running)),
         ]
 
