@@ -90,15 +90,7 @@ class FitRequest(HardwareRequest):
             )
         units = self.gate_units or 1
         macs = self.macs or lcm(units, self.beat_in) * self.least_macs
-        self.parameters(
-            lanes=self.lanes or _up(self.least_lanes, 4 * units),
-            macs=macs,
-            gate_units=units,
-            lut_macs=macs if self.all_lut else self.lut_macs or 0,
-            lut_lanes=self.lut_lanes or 0,
-            weight_memory=self.weight_memory or "block",
-            beat_out=self.beat_out or units,
-        )
+        self.array(device.family, self.lanes or _up(self.least_lanes, 4 * units), macs)
 
     @property
     def target(self) -> str:

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field
 
 from rtlstm.spec.family import FamilyName
 from rtlstm.spec.options import Option, option
-from rtlstm.spec.parameters import HARDWARE, CoreOptions, Size, WeightMemory
+from rtlstm.spec.parameters import HARDWARE, CoreOptions, Parameters, Size, WeightMemory
 
 __all__ = ["HardwareRequest", "Placer", "Router"]
 
@@ -124,3 +124,22 @@ class HardwareRequest(CoreOptions):
     def least_macs(self) -> int:
         """The fewest multipliers per lane of which so many can be made of LUTs."""
         return max(1, (self.lut_macs or 0) + bool(self.lut_lanes))
+
+    def array(self, family: str, lanes: int, macs: int, **more: Any) -> Parameters:
+        """Return the parameters of an array of this size, with the defaults of what was not chosen.
+
+        ``more`` as for :meth:`rtlstm.spec.parameters.Parameters.for_family`.
+        """
+        units = self.gate_units or 1
+        return Parameters.for_family(
+            family,
+            lanes=lanes,
+            macs=macs,
+            gate_units=units,
+            lut_macs=macs if self.all_lut else self.lut_macs or 0,
+            lut_lanes=self.lut_lanes or 0,
+            weight_memory=self.weight_memory or "block",
+            beat_out=self.beat_out or units,
+            **self.core_options,
+            **more,
+        )

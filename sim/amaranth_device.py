@@ -18,7 +18,7 @@ from rtlstm.hdl.core.core import Core
 from rtlstm.hdl.sequences.sequence_core import make_core
 from rtlstm.sim.amaranth_platform import simulator
 from rtlstm.sim.backends import SimulatedDevice
-from rtlstm.sim.simulated_ports import PortFault, PortSpec, StepCycles, sign_extend
+from rtlstm.sim.simulated_ports import PortFault, PortSpec, StepCycles, sign_extend, step_marks
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.progress import Progress
@@ -144,9 +144,7 @@ class AmaranthModel:
         ends: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.int32], StepCycles]:
         """Run steps; return the outputs and the cycles of each step."""
-        suppress, ends = (
-            np.zeros(len(streams), dtype=bool) if part is None else part for part in (suppress, ends)
-        )
+        suppress, ends = step_marks(len(streams), suppress, ends)
         source = _Source(self._core, self._ports, streams, x, suppress, ends)
         sink = _Sink(self._core, self._ports, streams, suppress)
 

@@ -11,7 +11,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.sim.simulated_ports import PortFault, PortSpec, StepCycles, pack_beats, sign_extend, unpack_beats
+from rtlstm.sim.simulated_ports import (
+    PortFault,
+    PortSpec,
+    StepCycles,
+    pack_beats,
+    sign_extend,
+    step_marks,
+    unpack_beats,
+)
 from rtlstm.sim.sources import SIMULATION, copy_sources, own_file, simulation_sources
 from rtlstm.spec.errors import DeviceError, ToolError
 from rtlstm.spec.fixed import IntArray
@@ -136,7 +144,7 @@ class IcarusModel:
     ) -> tuple[NDArray[np.int32], StepCycles]:
         """Run steps; return the outputs and the cycles of each step."""
         ports, steps = self._ports, len(streams)
-        suppress, ends = (np.zeros(steps, dtype=bool) if part is None else part for part in (suppress, ends))
+        suppress, ends = step_marks(steps, suppress, ends)
         marks = suppress + 2 * ends
         # Both pipes may be full at once, so a thread writes the inputs while this one reads the results.
         sender = threading.Thread(target=self._send, args=(self._commands(streams, x, marks),), daemon=True)

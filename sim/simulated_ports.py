@@ -19,6 +19,7 @@ __all__ = [
     "StepCycles",
     "pack_beats",
     "sign_extend",
+    "step_marks",
     "unpack_beats",
 ]
 
@@ -159,6 +160,11 @@ class Model(Protocol):
 
     def close(self) -> None:
         """End the simulation."""
+
+
+def step_marks(steps: int, *given: NDArray[np.bool_] | None) -> list[NDArray[np.bool_]]:
+    """Return marks of steps, such as ``suppress`` and ``ends``; none is set of those that were not given."""
+    return [np.zeros(steps, dtype=bool) if marks is None else marks for marks in given]
 
 
 def sign_extend(words: IntArray, bits: int) -> NDArray[np.int32]:

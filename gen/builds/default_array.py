@@ -57,19 +57,7 @@ class ArrayRequest(HardwareRequest):
 
     def parameters(self, lanes: int, macs: int, factor_bits: int) -> Parameters:
         """Return the parameters of an array of this size; ``factor_bits`` as for a family's pipeline."""
-        units = self.gate_units or 1
-        return Parameters.for_family(
-            self.family or GENERIC,
-            lanes=lanes,
-            macs=macs,
-            gate_units=units,
-            lut_macs=macs if self.all_lut else self.lut_macs or 0,
-            lut_lanes=self.lut_lanes or 0,
-            weight_memory=self.weight_memory or "block",
-            beat_out=self.beat_out or units,
-            factor_bits=factor_bits,
-            **self.core_options,
-        )
+        return self.array(self.family or GENERIC, lanes, macs, factor_bits=factor_bits)
 
 
 def choose_array(network: QuantizedNetwork, request: ArrayRequest) -> Parameters:

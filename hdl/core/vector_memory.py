@@ -18,6 +18,8 @@ in cycle ``t + 1``, so the memory has what came ``operand + 1`` cycles before or
 since goes past it, whole. So a word may be issued ``operand - 1`` cycles before its last result is there.
 """
 
+from dataclasses import dataclass
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
 
@@ -30,6 +32,20 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
 __all__ = ["VectorMemory"]
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """What results fill of a word, as it is known in the cycle before they are there."""
+
+    stores: Value
+    """Whether the word is stored at all."""
+    parts: Value
+    """Its parts that are written, a bit each: the one of the results, and all with a word's first results."""
+    by_units: Value
+    """Its values that results of units are, a bit each."""
+    by_rows: Value
+    """Its values that results of single rows are, a bit each."""
 
 
 class VectorMemory(Component):
@@ -109,8 +125,8 @@ class VectorMemory(Component):
         # ``targets.at(k)`` is that of the results there ``latency - k`` cycles from now.
         targets = DelayLine(m, self._layout, self.coming, "target", latency + behind + 1)
         # All is known a cycle before the results; with a latency of 2, a register follows.
-        self._decode(m, targets.at(max(0, latency - 2)), min(1, latency - 1))
-        filling, stored = self._fill(m)
+        filled = self._decode(m, targets.at(max(0, latency - 2)), min(1, latency - 1))
+        filling, stored = self._fill(m, filled)
         m.d.comb += [
             self.input_row.eq(self.row),
             read.addr.eq(self.row),
@@ -123,11 +139,11 @@ class VectorMemory(Component):
         row, compared = delay(m, self.row, behind), [targets.at(age) for age in range(latency + behind + 2)]
         same = [target.valid & target.store & (target.row == row) for target in compared]
         hits = [delay(m, hit, latency - 1) for hit in same]
-        self._give_operand(m, read.data, filling, hits)
+        self._give_operand(m, read.data, filled, filling, hits)
         return m
 
-    def _decode(self, m: Module, target: Struct, stages: int) -> None:
-        """Tell, ``stages`` cycles after a target, which parts of a word and which values its results fill.
+    def _decode(self, m: Module, target: Struct, stages: int) -> _Filled:
+        """Return what a target's results fill, ``stages`` cycles after it.
 
         A part of a word has ``gate_units`` values. Results fill a word part by part, from the first on.
         """
@@ -135,28 +151,32 @@ class VectorMemory(Component):
         # A word's first values clear the rest of it, so that no position stays undefined.
         written = slots | (target.slot == 0).replicate(len(slots))
         here = Cat(slot & counts for slot in slots for counts in target.mask)
-        self._stores = delay_event(m, target.valid & target.store, stages)
-        self._written = delay(m, written, stages)
-        self._of_units = delay(m, here & (~target.single).replicate(len(here)), stages)
-        self._of_rows = delay(m, here & target.single.replicate(len(here)), stages)
+        return _Filled(
+            stores=delay_event(m, target.valid & target.store, stages),
+            parts=delay(m, written, stages),
+            by_units=delay(m, here & (~target.single).replicate(len(here)), stages),
+            by_rows=delay(m, here & target.single.replicate(len(here)), stages),
+        )
 
-    def _fill(self, m: Module) -> tuple[Signal, Value]:
+    def _fill(self, m: Module, filled: _Filled) -> tuple[Signal, Value]:
         """Return the word that results fill, a cycle after them, and which of its parts are stored then.
 
         What a memory gives of a word in which a part is being written is undefined, so all of it is kept.
         """
-        stores, keeps = Signal(len(self._written)), Signal(len(self._written), reset_less=True)
+        stores, keeps = Signal(len(filled.parts)), Signal(len(filled.parts), reset_less=True)
         m.d.sync += [
-            stores.eq(self._written & self._stores.replicate(len(stores))),
-            keeps.eq(~self._written),
+            stores.eq(filled.parts & filled.stores.replicate(len(stores))),
+            keeps.eq(~filled.parts),
         ]
         filling = Signal(self._spec.width, reset_less=True)
-        results = self._results(m, Const(1))
+        results = self._results(m, filled, Const(1))
         with m.If(stores.any()):
             m.d.sync += filling.eq(results | (filling & self._masks(keeps)))
         return filling, delay_event(m, stores, 1)
 
-    def _give_operand(self, m: Module, word: Value, filling: Signal, hits: list[Value]) -> None:
+    def _give_operand(
+        self, m: Module, word: Value, filled: _Filled, filling: Signal, hits: list[Value]
+    ) -> None:
         """Choose between results, memory and input, apply ReLU, and register.
 
         ``hits`` say from which cycles on, counted back from ``use``, results belong to the word. All is
@@ -166,11 +186,11 @@ class VectorMemory(Component):
         from_input, relu, blank = delay(m, flags, self._behind + self._spec.latency - 1)
         reads = ~from_input & ~blank
         arrives, fills, *misses = hits
-        filled = Signal(len(self._written), reset_less=True)
+        earlier = Signal(len(filled.parts), name="filled", reset_less=True)
         rectifies = Signal(reset_less=True)
         m.d.sync += [
-            filled.eq(
-                Mux(arrives, ~self._written, fills.replicate(len(filled))) & reads.replicate(len(filled))
+            earlier.eq(
+                Mux(arrives, ~filled.parts, fills.replicate(len(earlier))) & reads.replicate(len(earlier))
             ),
             rectifies.eq(relu),
         ]
@@ -189,7 +209,7 @@ class VectorMemory(Component):
             read = (word & _registered(m, stored, word)) | (self.input_word & _registered(m, enters, word))
         chosen = Signal(len(word))
         m.d.comb += chosen.eq(
-            self._results(m, reads & arrives) | (filling & self._masks(filled)) | read | missing
+            self._results(m, filled, reads & arrives) | (filling & self._masks(earlier)) | read | missing
         )
         operand = Signal.like(self.operand, reset_less=True)
         for index in range(len(word) // self._bits):
@@ -198,10 +218,10 @@ class VectorMemory(Component):
             m.d.sync += operand.word_select(index, self._bits).eq(Mux(hidden, 0, value))
         m.d.comb += self.operand.eq(operand)
 
-    def _results(self, m: Module, wanted: Value) -> Value:
+    def _results(self, m: Module, filled: _Filled, wanted: Value) -> Value:
         """Return a word with the results in their part, and 0 elsewhere, or if not ``wanted`` before."""
         word: Value = Const(0, self._spec.width)
-        for values, here in ((self.of_units, self._of_units), (self.of_rows, self._of_rows)):
+        for values, here in ((self.of_units, filled.by_units), (self.of_rows, filled.by_rows)):
             takes = delay(m, here & wanted.replicate(len(here)), 1)
             word |= values.replicate(self._spec.granules) & _spread(takes, self._bits)
         return word

@@ -45,7 +45,7 @@ class RequestMemory(Component):
     close : In(1)
         Go on to the next record; no byte may be read in this cycle.
     clear : In(1)
-        Drop all records; nothing may be written or read in this cycle.
+        Drop all records, and a byte that is written in this cycle; none may be read in it.
     """
 
     write: Signal

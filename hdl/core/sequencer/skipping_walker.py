@@ -67,20 +67,11 @@ class SkippingWalker(Walker):
             m.d.sync += word.eq(self.fetched.next_op.first_word)
         m.d.comb += self.walk.word.eq(word)
 
-    def _address(self, m: Module) -> None:
-        """Step through the rows of weights, and from one kept word of the vector to the next."""
-        next_op = self.fetched.next_op
-        weight_row = Signal.like(self.weight_row, reset_less=True)
-        vector_row = Signal.like(self.vector_row, reset_less=True)
-        start = Signal.like(self.vector_row, reset_less=True)
+    def _step(self, m: Module, weight_row: Signal, vector_row: Signal, start: Signal) -> None:
+        """Go on to the row of the next kept word of the vector."""
         with m.If(self.issued):
             m.d.sync += [weight_row.eq(weight_row + 1), vector_row.eq(start + self.walk.next_word)]
-        with m.If(self.fetched.load):
-            m.d.sync += [
-                weight_row.eq(next_op.weights),
-                vector_row.eq(self.vector_start + next_op.first_word),
-                start.eq(self.vector_start),
-            ]
-        with m.If(self.window):
-            m.d.sync += [weight_row.eq(self.window_row), vector_row.eq(self.window_row)]
-        m.d.comb += [self.weight_row.eq(weight_row), self.vector_row.eq(vector_row)]
+
+    def _first_row(self) -> Value:
+        first: Value = self.vector_start + self.fetched.next_op.first_word
+        return first

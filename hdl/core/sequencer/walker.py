@@ -149,20 +149,28 @@ class Walker(Component):
         weight_row = Signal.like(self.weight_row, reset_less=True)
         vector_row = Signal.like(self.vector_row, reset_less=True)
         start = Signal.like(self.vector_row, reset_less=True)
-        wraps = self.issued & self.walk.last_column
-        m.d.sync += [
-            weight_row.eq(weight_row + self.issued),
-            vector_row.eq(Mux(wraps, start, vector_row + self.issued)),
-        ]
+        self._step(m, weight_row, vector_row, start)
         with m.If(self.fetched.load):
             m.d.sync += [
                 weight_row.eq(self.fetched.next_op.weights),
-                vector_row.eq(self.vector_start),
+                vector_row.eq(self._first_row()),
                 start.eq(self.vector_start),
             ]
         with m.If(self.window):
             m.d.sync += [weight_row.eq(self.window_row), vector_row.eq(self.window_row)]
         m.d.comb += [self.weight_row.eq(weight_row), self.vector_row.eq(vector_row)]
+
+    def _step(self, m: Module, weight_row: Signal, vector_row: Signal, start: Signal) -> None:
+        """Go on to the next word's rows when a word is issued; ``start`` is the vector's first row."""
+        wraps = self.issued & self.walk.last_column
+        m.d.sync += [
+            weight_row.eq(weight_row + self.issued),
+            vector_row.eq(Mux(wraps, start, vector_row + self.issued)),
+        ]
+
+    def _first_row(self) -> Value:
+        """Return the vector's row for the next operation's first word."""
+        return self.vector_start
 
     def _wait(self, m: Module) -> None:
         """Count the cycles of the drain behind a group, and the idle cycles behind an operation."""
