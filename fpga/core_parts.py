@@ -110,7 +110,10 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
         # States pass a register before their memory.
         "memories": sum(count * (each.output_bits + each.flip_flop_bits) for count, each in mapped)
         + units * (numerics.cell.bits + ceil_log2(max(2, cells.rows)) if cells else 0),
-        "pre-activations": units * 4 * pipeline.narrow * numerics.accumulator.partial_bits,
+        # The sum and the pre-activation; before, what is shifted beside what is added to it.
+        "pre-activations": units
+        * 4
+        * ((2 * pipeline.narrow - 3) * numerics.accumulator.partial_bits + numerics.preactivation.bits),
         "gates": units * gate_sizes(manifest).registers,
         "window": 32 * max(layout.words for layout in manifest.regions.values()),
         "items": sum(_row_bits(manifest)) * (last - parameters.summed),

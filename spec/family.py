@@ -48,8 +48,8 @@ class Pipeline(Record):
     """Registers after the multiplexer that selects the block to drain: with 2, each of more than three blocks
     has one as well. Several blocks have at least one."""
     narrow: Annotated[int, Field(ge=2, le=4)] = 2
-    """Registers from the selected totals to pre-activations: (partly shifted,) shifted, (added,) rounded
-    and saturated."""
+    """Registers from the selected totals to pre-activations: 2, shifted and added, then saturated; 3, partly
+    shifted before; 4, shifted in two cycles and added in one of its own."""
     table: Annotated[int, Field(ge=1, le=2)] = 1
     """Registers of an activation table: 2, it is a block RAM with its output register, and its own address
     register is the argument's."""

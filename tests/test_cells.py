@@ -13,7 +13,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.activations.functions import TANH, ActivationFunction
+from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.cells.description import CellBuilder, Term
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES, Pipeline
@@ -165,6 +165,17 @@ def test_pipelines_of_families_equal_golden(name: str, family: str, tmp_path: Pa
     network = quantise(CELL_NETWORKS[name], _settings(7))
     parameters = Parameters.for_family(family, lanes=8, macs=2, streams=2, gate_units=2, beat_out=2)
     check_device(make_case(1, network, parameters, steps=6), tmp_path, "icarus")
+
+
+def test_a_gate_that_a_table_and_a_product_read_on_rtl(tmp_path: Path) -> None:
+    """It is rounded half up, and saturates symmetrically before the table."""
+    cell = CellBuilder()
+    gate = cell.gate(0)
+    built = cell.build("swish", gate * cell.apply(SIGMOID, gate))
+    rows = np.random.default_rng(5).normal(size=(3, 2)) * 4
+    layer = Custom(cell=built, w_ih=rows, w_hh=np.zeros((3, 3)), bias=np.zeros(3))
+    network = quantise(Network(layers=(layer,)), _settings(6))
+    check_device(make_case(3, network, Parameters(lanes=8, macs=2, streams=2), steps=12), tmp_path, "icarus")
 
 
 def test_products_with_two_registers_equal_golden(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ class Gowin(FpgaFamily):
 
     name = "gowin"
     pipeline = Pipeline(
-        operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, window=2, result=1
+        operand=3, multiplier=2, tree_levels=1, collect=2, narrow=3, table=2, window=2, result=1
     )
     pll_models = (Path(__file__).absolute().with_name("gowin_pll.v"),)
     devices = (

@@ -25,7 +25,7 @@ class Intel(FpgaFamily):
 
     name = "intel"
     pipeline = Pipeline(
-        operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, window=2, result=1
+        operand=3, multiplier=2, tree_levels=1, collect=2, narrow=3, table=2, window=2, result=1
     )
     devices = (_device("5cseba6", 41910, 166036, 112, 553), _device("5csema5", 32070, 128300, 87, 397))
     cells = Cells(

@@ -62,7 +62,7 @@ class Nexus(FpgaFamily):
 
     name = "nexus"
     pipeline = Pipeline(
-        operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, window=2, result=1
+        operand=3, multiplier=2, tree_levels=1, collect=2, narrow=3, table=2, window=2, result=1
     )
     large_memory = True
     devices = (_device(17, 13824, 24, 24, 5), _device(40, 32256, 56, 84, 2))

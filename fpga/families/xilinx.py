@@ -56,7 +56,7 @@ class Xilinx(FpgaFamily):
 
     name = "xilinx"
     pipeline = Pipeline(
-        operand=3, multiplier=3, tree_levels=1, collect=2, narrow=4, table=2, window=2, result=1
+        operand=3, multiplier=3, tree_levels=1, collect=2, narrow=3, table=2, window=2, result=1
     )
     # Vivado makes block RAM of it where there is no UltraRAM.
     large_memory = True
@@ -120,7 +120,7 @@ class UltraScale(Xilinx):
         multiplier=3,
         tree_levels=1,
         collect=2,
-        narrow=4,
+        narrow=3,
         table=2,
         slope=2,
         product=2,
@@ -143,10 +143,6 @@ class UltraScale(Xilinx):
         _device("ultrascale", "xcku5p", (216960, 433920, 1824, 480), 64),
         _device("ultrascale", "xcvu9p", (1182240, 2364480, 6840, 2160), 960),
     )
-
-    def pipeline_for(self, lut_bits: int = 0, direct_tables: bool = False) -> Pipeline:
-        """Return the pipeline of an array; with direct tables, data of at most 12 bits shift in one stage."""
-        return self.pipeline.replace(narrow=3 if direct_tables else 4)
 
     def large_instances(self, width: int, depth: int) -> int:
         """Return the blocks of a memory of style "huge", of 4,096 words of 72 bits each."""

@@ -11,9 +11,10 @@ cycle                   what happens
 0                       a multiplexer picks the totals of the selected block (a register per block if
                         ``collect`` is 2, and one behind the choice if it is not 0)
 collect                 the picked totals; the row's shift and addend are read
-collect + narrow - 1    shifted right (in two cycles if ``narrow`` is 4) and added to the bias or the stored
-                        partial sum (with a register behind the sum if ``narrow`` is 3 or more)
-collect + narrow        rounded down and limited, as sign and magnitude; also then, the sum of an operation
+collect + narrow - 1    shifted right and added to the bias or the stored partial sum: in one cycle, or
+                        partly shifted in one before if ``narrow`` is 3; if it is 4, shifted in two cycles and
+                        added in a third
+collect + narrow        rounded down and saturated, as sign and magnitude; also then, the sum of an operation
                         that stores partial sums is written back
 ======================  ================================================================================
 """
@@ -130,9 +131,7 @@ class Preactivation(Component):
         m = Module()
         totals = self._collect(m)
         m.d.comb += self.totals.eq(Cat(total[: self._manifest.numerics.weight_bits] for total in totals))
-        # A register before the limits, if there is one.
-        extra = min(self._manifest.parameters.pipeline.narrow, 3) - 2
-        sums = [delay(m, total, extra) for total in self._add(m, totals)]
+        sums = self._add(m, totals)
         for gate, total in enumerate(sums):
             self._limit(m, gate, total)
         self._write_partial(m, sums)
@@ -168,27 +167,27 @@ class Preactivation(Component):
     def _add(self, m: Module, totals: list[Value]) -> list[Signal]:
         """Shift, then add what the row brings."""
         numerics = self._manifest.numerics
-        width = numerics.accumulator.partial_bits
+        width, narrow = numerics.accumulator.partial_bits, self._manifest.parameters.pipeline.narrow
         shifts, addends = self._memories(m)
         sums = []
         for gate, total in enumerate(totals):
             amount = shifts.word_select(gate, numerics.shift_bits)
             addend = addends.word_select(gate, width).as_signed()
-            shifted = Signal(signed(width), reset_less=True, name=f"shifted{gate}")
-            plus = Signal(signed(width), reset_less=True, name=f"plus{gate}")
             aligned = Signal(signed(len(total) + numerics.accumulator.align), name=f"moved{gate}")
             m.d.comb += aligned.eq(total << numerics.accumulator.align)
             moved: Value = aligned
-            if self._manifest.parameters.pipeline.narrow == 4:
+            if narrow > 2:
                 # The amount's upper bits first, its lower ones a cycle later.
                 half = (len(amount) + 1) // 2
                 moved = delay(m, moved >> Cat(Const(0, half), amount[half:]), 1)
                 amount, addend = delay(m, amount[:half], 1), delay(m, addend, 1)
-            m.d.sync += [shifted.eq(moved >> amount), plus.eq(addend)]
+            shifted = Signal(signed(width), name=f"shifted{gate}")
+            m.d.comb += shifted.eq(moved >> amount)
+            apart = max(0, narrow - 3)
+            row_sum = Signal(signed(width), reset_less=True, name=f"sum{gate}")
+            m.d.sync += row_sum.eq(delay(m, shifted, apart) + delay(m, addend, apart))
             with m.If(self.window):
-                m.d.sync += [shifted.eq(0), plus.eq(0)]
-            row_sum = Signal(signed(width), name=f"sum{gate}")
-            m.d.comb += row_sum.eq(shifted + plus)
+                m.d.sync += row_sum.eq(0)
             sums.append(row_sum)
         return sums
 
@@ -214,7 +213,7 @@ class Preactivation(Component):
             )
         return shift_read.data, read.data
 
-    def _limit(self, m: Module, gate: int, total: Value) -> None:
+    def _limit(self, m: Module, gate: int, total: Signal) -> None:
         """Drop the guard bits and limit; no carry chain."""
         bits = self._manifest.numerics.preactivation.bits - 1
         negative, magnitude = round_down(total, GUARD_BITS, bits + 1)
@@ -230,7 +229,7 @@ class Preactivation(Component):
             self.next_magnitudes.word_select(gate, bits).eq(next_magnitude),
         ]
 
-    def _write_partial(self, m: Module, sums: list[Value]) -> None:
+    def _write_partial(self, m: Module, sums: list[Signal]) -> None:
         write = self._partial_write
         sums_word = Signal(len(self.partials), reset_less=True)
         stores, row = Signal(), Signal.like(write.addr, reset_less=True)

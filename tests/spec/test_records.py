@@ -94,7 +94,7 @@ def test_families_choose_the_pipeline() -> None:
         assert family.name == name
         assert Parameters.for_family(name).pipeline == family.pipeline
     ecp5 = FAMILIES.named("ecp5").pipeline
-    assert Parameters.for_family("ecp5", tables="direct").pipeline == ecp5.replace(narrow=3)
+    assert Parameters.for_family("ecp5", tables="direct").pipeline == ecp5.replace(narrow=2)
     assert Parameters.for_family("ecp5", lut_macs=1).pipeline == ecp5.replace(multiplier=3)
     assert Parameters.for_family("ecp5", 9, lut_macs=1).pipeline == ecp5.replace(multiplier=3)
     assert Parameters.for_family("ecp5", 8, lut_macs=1).pipeline == ecp5
