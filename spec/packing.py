@@ -299,7 +299,7 @@ class WordMap:
     columns: int
     """Words of a group."""
     numbers: IntArray
-    """Of each weight, ``group * columns + word``, ``(rows, vector)``."""
+    """Each weight's ``group * columns + word``, ``(rows, vector)``."""
 
 
 def map_words(manifest: Manifest, layer: int) -> tuple[WordMap, ...]:

@@ -12,7 +12,7 @@ import grimp
 import pytest
 from support.paths import ROOT
 
-FOLDERS = ("rtlstm", "spec", "tools", "hdl", "sim", "host", "fpga", "boards", "gen", "bench", "cli")
+FOLDERS = ("rtlstm", "spec", "tools", "hdl", "sim", "host", "fpga", "boards", "gen", "train", "bench", "cli")
 MODULES = sorted(
     path
     for name in FOLDERS
@@ -26,6 +26,7 @@ OUTSIDE = {
     "rtlstm.host.link": {"numpy", "cobs", "fastcrc", "serialx"},
     "rtlstm.hdl": {"numpy", "amaranth"},
     "rtlstm.sim": {"numpy", "amaranth", "cocotb", "cocotb_tools"},
+    "rtlstm.train": {"numpy", "pydantic", "torch"},
 }
 """Packages from outside that each part may import, at the top of a module or later."""
 EXTRAS = {"rtlstm.host.torch": {"torch"}}

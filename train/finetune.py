@@ -48,7 +48,7 @@ class FinetuneRequest(Record):
     """Share of the data that is not trained on, and judges."""
     checks: int = Field(default=20, ge=1)
     """How often the held-out data are run."""
-    patience: int = Field(default=6, ge=1)
+    stop_after: int = Field(default=6, ge=1)
     """Checks without a better one after which training ends."""
     prune: float = Field(default=0.0, ge=0, lt=1)
     """Share of the words of weights of each group of rows that goes, in the first half of the updates."""
@@ -66,11 +66,11 @@ class FinetuneReport(Record):
     """What training did."""
 
     rounded: Errors
-    """Of the network that is rounded only, as ``rtlstm generate`` does it."""
+    """Errors of the network that is rounded only, as ``rtlstm generate`` does it."""
     first: Errors
     """Before training, with rows' limits that have the smallest square error."""
     trained: Errors
-    """Of the best network that was checked."""
+    """Errors of the best network that was checked."""
     updates: int
     """Updates that were made."""
     steps: int
@@ -159,7 +159,7 @@ def finetune(
             best, chosen, waited = found, copy.deepcopy(module.state_dict()), 0
             continue
         waited += 1
-        if waited == asked.patience:
+        if waited == asked.stop_after:
             break
     module.load_state_dict(chosen)
     report = FinetuneReport(

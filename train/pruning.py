@@ -17,7 +17,7 @@ __all__ = ["Pruned", "choose_words", "manifest_of", "pruned_report"]
 
 Floats = NDArray[np.float64]
 Masks = list[dict[bool, NDArray[np.bool_]]]
-"""Of each layer, the weights that are kept: of the product with h (True), and of that with its input."""
+"""The weights of each layer that are kept: of the product with h (True), and of that with its input."""
 
 
 class Pruned(Record):

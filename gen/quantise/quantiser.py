@@ -186,7 +186,7 @@ class RowChoices:
     """Bits and scales of rows that are chosen already, as those of a network that was trained with them."""
 
     weight_bits: tuple[int, ...]
-    """Of each array layer."""
+    """Bits of each array layer's weights."""
     fractions: tuple[tuple[IntArray, ...], ...]
     """Fraction bits of the weights of each row, ``(rows,)``, for each vector that an array layer reads."""
     constants: tuple[Format | None, ...]
