@@ -36,7 +36,7 @@ class FinetuneRequest(Record):
 
     updates: int = Field(default=1500, ge=1)
     """The most updates of the weights."""
-    rate: float = Field(default=2e-3, gt=0, allow_inf_nan=False)
+    rate: float = Field(default=5e-4, gt=0, allow_inf_nan=False)
     """Learning rate of the first update; it falls to a hundredth, as a cosine does."""
     sequences: int = Field(default=32, ge=1)
     """Pieces of sequences in an update."""

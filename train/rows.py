@@ -18,7 +18,6 @@ __all__ = ["LayerRows"]
 Floats = NDArray[np.float64]
 _COARSER = 3
 """Powers of two above the finest that a row's first scale is chosen from."""
-_PACE = 0.1
 _NAMES = ("w_in", "w_rec")
 
 
@@ -36,8 +35,8 @@ class LayerRows(torch.nn.Module):
     def __init__(self, plan: RowPlan, trained: bool) -> None:
         super().__init__()
         self.plan = plan
-        self.moved = torch.nn.ParameterList()
-        """How far each row's limit has moved, in tenths of a power of two."""
+        self.log_limits = torch.nn.ParameterList()
+        """Logarithms to the base 2 of the rows' limits, ``(rows,)`` for each vector that is read."""
         for weights, source in zip(plan.matrices, plan.sources, strict=True):
             most = np.abs(weights).max(axis=1)
             fitting = np.where(
@@ -47,19 +46,9 @@ class LayerRows(torch.nn.Module):
             # In the middle of a power of two, a limit is as far from the next one as from the one before.
             limits = plan.form.bits - 1 - np.minimum(chosen, plan.finest - source) - 0.5
             first = torch.tensor(limits, dtype=torch.get_default_dtype())
-            self.register_buffer(f"first_{len(self.moved)}", first)
-            self.moved.append(torch.nn.Parameter(torch.zeros_like(first), trained))
+            self.log_limits.append(torch.nn.Parameter(first, trained))
         for name, weights in zip(_NAMES, plan.matrices, strict=False):
             self.register_buffer(f"kept_{name}", torch.ones(weights.shape, dtype=torch.bool))
-
-    @property
-    def log_limits(self) -> list[Any]:
-        """Logarithms to the base 2 of the rows' limits, ``(rows,)`` for each vector that is read.
-
-        A limit that crosses a power of two changes a whole row. So limits go a tenth of the way that an
-        optimizer with one learning rate for all parameters would let them go.
-        """
-        return [getattr(self, f"first_{at}") + _PACE * moved for at, moved in enumerate(self.moved)]
 
     def fractions(self) -> list[Any]:
         """Return the fraction bits of each row's weights, ``(rows,)`` integers for each vector."""

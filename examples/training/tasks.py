@@ -237,7 +237,7 @@ def silero(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
 
     row, _ = taught(
         "silero VAD", "decisions changed, %", model.network, data, flips, 0.0,
-        FinetuneRequest(updates=1000, seed=SEED), progress, weight_bits=weight_bits, data_bits=8,
+        FinetuneRequest(updates=800, stop_after=20, seed=SEED), progress, weight_bits=weight_bits, data_bits=8,
     )  # fmt: skip
     return [row]
 
@@ -259,7 +259,7 @@ def gait(weight_bits: int | None = None, progress: Progress | None = None) -> li
         return compare(run(held_out[:, None])[:, 0], wanted, real)[name]
 
     in_float = compare(wanted, wanted, real)[name]
-    request = FinetuneRequest(updates=800, steps=128, sequences=24, hidden=0.2, seed=SEED)
+    request = FinetuneRequest(updates=800, rate=2e-3, steps=128, sequences=24, hidden=0.2, seed=SEED)
     pieces = cut // 1000
     data = x[: 1000 * pieces].reshape(pieces, 1000, -1).swapaxes(0, 1)
     rows = []
