@@ -134,6 +134,11 @@ def _least_type(form: Format) -> Any:
     return torch.float32 if form.bits <= _FLOAT32_BITS else torch.float64
 
 
+def _limit(form: Format, rounded: float) -> float:
+    """Return the magnitude from which values saturate in a format, ``rounded`` units beyond its maximum."""
+    return (form.maximum + rounded) * 2.0**-form.fraction
+
+
 def _backward(ctx: Any, of_y: Any, of_h: Any, of_c: Any) -> tuple[Any, ...]:
     x, w_ih, w_hh, gates, inside, cells, tanhs, hidden = ctx.saved_tensors
     layer, alive = ctx.layer, ctx.alive
@@ -141,19 +146,16 @@ def _backward(ctx: Any, of_y: Any, of_h: Any, of_c: Any) -> tuple[Any, ...]:
     kind = x.dtype
     i, f, o, g = gates.to(kind).split(units, dim=2)
     before, tanh = cells[:-1].to(kind), tanhs.to(kind)
-    total = f.double() * cells[:-1].double() + i.double() * g.double()
     # Straight through what is rounded, nothing through what has saturated.
-    cell_inside = (total * 2.0**layer.cell.fraction).add_(0.5).floor_().abs_() <= layer.cell.maximum
-    cell_inside = cell_inside.to(kind)
-    form = layer.cell_tanh.table.input
-    read_inside = total.mul_(2.0**form.fraction).floor_().abs_() <= form.maximum
-    given = (o.double() * tanh).mul_(2.0**layer.hidden.fraction).add_(0.5).floor_()
-    hidden_inside = (given.abs_() <= layer.hidden.maximum).to(kind)
-    through = hidden_inside * o * (1.0 - tanh * tanh) * read_inside
+    total = (f * before).addcmul_(i, g).abs_()
+    cell_inside = (total < _limit(layer.cell, 0.5)).to(kind)
+    through = (1.0 - tanh * tanh).mul_(total < _limit(layer.cell_tanh.table.input, 1.0))
+    hidden_inside = ((o * tanh).abs_() < _limit(layer.hidden, 0.5)).to(kind)
+    through.mul_(o).mul_(hidden_inside)
     slopes = torch.stack([g * i * (1.0 - i), before * f * (1.0 - f), i * (1.0 - g * g)], dim=2)
     inner = inside.reshape(steps, batch, 4, units)
     slopes *= inner[:, :, [0, 1, 3]]
-    of_o = hidden_inside * tanh * o * (1.0 - o) * inner[:, :, 2]
+    of_o = hidden_inside.mul_(tanh).mul_(o * (1.0 - o)).mul_(inner[:, :, 2])
     of_rows = x.new_empty((steps, batch, 4, units))
     of_h, of_c = of_h.clone(), of_c.to(kind).clone()
     for step in reversed(range(steps)):
