@@ -237,7 +237,8 @@ def silero(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
 
     row, _ = taught(
         "silero VAD", "decisions changed, %", model.network, data, flips, 0.0,
-        FinetuneRequest(updates=800, stop_after=20, seed=SEED), progress, weight_bits=weight_bits, data_bits=8,
+        FinetuneRequest(updates=800, stop_after=20, seed=SEED), progress, weight_bits=weight_bits,
+        data_bits=8,
     )  # fmt: skip
     return [row]
 
