@@ -106,7 +106,7 @@ def generate(
             min=0.0,
             max=0.99,
             help="The share of the weights that --finetune sets to zero, word by word of the array, so that "
-            "--skip-zeros skips them.",
+            "--skip-zeros skips them; needs --lanes and --macs.",
             rich_help_panel=_NUMBERS,
         ),
     ] = 0.0,

@@ -74,6 +74,10 @@ def prepare(
         raise ConfigurationError(
             f"prepare has no option {unknown[0]!r}; there are {', '.join(sorted({*known, 'calibration'}))}"
         )
+    if isinstance(model, Prepared):
+        raise ConfigurationError(
+            "the model is prepared already; train it as it is, or prepare the model that it was made from"
+        )
     read = _read(model, ReadOptions(**option_values(ReadOptions, options)))
     network = read.network
     by_layer = dict(weight_bits) if isinstance(weight_bits, Mapping) else {}

@@ -171,6 +171,11 @@ def test_bad_options_are_said(options, message):
         train.prepare(nn.LSTM(I, H), **options)
 
 
+def test_a_prepared_model_is_not_prepared_again():
+    with pytest.raises(ConfigurationError, match="prepared already"):
+        train.prepare(train.prepare(nn.LSTM(I, H)))
+
+
 def test_divergence_is_said():
     q = train.prepare(nn.LSTM(I, H))
     with torch.no_grad():
