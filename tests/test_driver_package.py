@@ -170,7 +170,7 @@ def test_what_is_missing_says_what_to_install(python: Path, tmp_path: Path) -> N
     assert len(packages) == 2
     assert all(said.endswith("pip install 'rtlstm-driver[link]'") for said in packages)
     assert set(absent.split()) == {
-        *("Bitstream", "Build", "BuildReport", "Comparison", "Implementation"),
+        *("Bitstream", "Build", "BuildReport", "Comparison", "ErrorReport", "Implementation"),
         *("QuantizationSettings", "ReadOptions", "ReadResult", "compile", "inspect_model", "read_model"),
     }
     said = run(python, "-m", "rtlstm", "--version", folder=tmp_path, code=1)
