@@ -93,15 +93,15 @@ def generate(
         ),
     ] = None,
     finetune_updates: Annotated[
-        int,
+        int | None,
         typer.Option(
             min=1,
-            help="The most updates of the weights that --finetune makes.",
+            help="The most updates of the weights that --finetune makes; 1500 by default.",
             rich_help_panel=_NUMBERS,
         ),
-    ] = 1500,
+    ] = None,
     finetune_prune: Annotated[
-        float,
+        float | None,
         typer.Option(
             min=0.0,
             max=0.99,
@@ -109,7 +109,7 @@ def generate(
             "--skip-zeros skips them; needs --lanes and --macs.",
             rich_help_panel=_NUMBERS,
         ),
-    ] = 0.0,
+    ] = None,
     capacities: Annotated[
         bool,
         typer.Option(
@@ -165,7 +165,11 @@ def generate(
         }
         errors = None
         with console.progress() as progress:
+            asked = {"updates": finetune_updates, "prune": finetune_prune}
+            asked = {key: value for key, value in asked.items() if value is not None}
             if finetune is None:
+                if asked:
+                    _refuse_alone()
                 compile(model, progress=progress, **built, **given)
             else:
                 if calibration is not None:
@@ -174,7 +178,7 @@ def generate(
                 from rtlstm.train.finetune import FinetuneRequest
 
                 given["calibration"] = load_array(finetune, "the data to train on")
-                request = FinetuneRequest(updates=finetune_updates, prune=finetune_prune)
+                request = FinetuneRequest(**asked)
                 errors = finetune_build(model, request, built, given, progress)
         report = json.loads((folder / "report.json").read_text())
         removed = [result.model_dump(mode="json") for result in former]
@@ -203,6 +207,14 @@ def _capacities(loadable: bool, given: Sequence[str]) -> dict[str, int] | None:
             )
         chosen[field] = int(number)
     return chosen if loadable else None
+
+
+def _refuse_alone() -> NoReturn:
+    from rtlstm.spec.errors import ConfigurationError
+
+    raise ConfigurationError(
+        "--finetune-updates and --finetune-prune say how --finetune trains: give it data, or leave them out"
+    )
 
 
 def _refuse_both() -> NoReturn:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rtlstm.fpga.request import HardwareRequest
-from rtlstm.gen.builds.compiled import compile
+from rtlstm.gen.builds.compiled import check_hardware, compile
 from rtlstm.gen.builds.folder import check_target
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
@@ -58,6 +58,7 @@ def finetune_build(
             "--skip-zeros, too"
         )
     check_target(built["folder"])
+    check_hardware(built["fit"], option_values(HardwareRequest, given))
     options = {key: value for key, value in given.items() if not key.startswith(("calibration", "batch"))}
     hardware = option_values(HardwareRequest, options)
     numbers = option_values(QuantizationSettings, options)

@@ -131,7 +131,6 @@ def finetune(
         If training diverges, or formats cannot be built.
     """
     asked = request or FinetuneRequest()
-    torch.manual_seed(asked.seed)
     module = prepare(model, calibration=data, calibration_lengths=lengths, batch_first=batch_first, **options)
     assert module.calibration is not None
     trained_on, held_out = _split(module.calibration, asked.held_out, module.network.whole_sequences)
@@ -141,7 +140,7 @@ def finetune(
     first = best = judge.of(module.quantised())
     chosen = copy.deepcopy(module.state_dict())
     every, waited, done = max(1, asked.updates // asked.checks), 0, 0
-    pruning = asked.updates // 2 if asked.prune else 0
+    pruning = max(1, asked.updates // 2) if asked.prune else 0
     for done in range(1, asked.updates + 1):
         if done <= pruning and (done % _PRUNES == 0 or done == pruning):
             # As Zhu and Gupta have it, arXiv 1710.01878: most goes early, while most is left.
@@ -178,14 +177,14 @@ def _split(data: Calibration, share: float, whole: bool) -> tuple[Calibration, C
     """Hold out the last sequences; if there are fewer than five, the last steps of each."""
     count = data.sequences
     if count >= 5:
-        last = max(1, round(share * count))
+        last = min(max(1, round(share * count)), count - 1)
         return _sequences(data, np.arange(count - last)), _sequences(data, np.arange(count - last, count))
     if whole or data.lengths.min() < 10:
         raise InputError(
             "data to train on must be 5 sequences or more, or long ones of a network that goes forward, so "
             f"that some can be held out, but there are {count} of {data.lengths.tolist()} steps; give more"
         )
-    cut = int(data.lengths.min() * (1.0 - share))
+    cut = max(2, int(data.lengths.min() * (1.0 - share)))
     head = Calibration(data.x[:cut], np.full(count, cut), data.state)
     return head, Calibration(data.x[cut:], data.lengths - cut)
 

@@ -72,7 +72,8 @@ class TorchLayers(torch.nn.Module):
 
     def read(self, x: Any) -> Any:
         """Return inputs with their shifts, rounded to the input's format and saturated."""
-        return round_to(x * self.shifted(x), self.numerics.input)
+        wide = x.double()  # In float32, half a unit more could round up to the next one.
+        return round_to(wide * self.shifted(wide), self.numerics.input)
 
     def shifted(self, x: Any) -> Any:
         """Return the factors of the inputs' shifts."""

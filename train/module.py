@@ -1,6 +1,5 @@
 """The module that :func:`rtlstm.train.prepare` returns."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -138,6 +137,8 @@ class Prepared(torch.nn.Module):
             "preactivation": choices.ranges.preactivation,
             "layers": list(choices.ranges.layers),
             "cell_range": choices.cell_range,
+            "settings": self.settings.model_dump(mode="json"),
+            "weight_bits": [rows.plan.form.bits for rows in self.rows],
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -148,6 +149,13 @@ class Prepared(torch.nn.Module):
                 f"input shifts are {state['input_shifts']} and here {list(self.choices.input_shifts)}; "
                 "prepare the model with the data of the first run"
             )
+        here = self.get_extra_state()
+        for name in ("settings", "weight_bits"):
+            if state[name] != here[name]:
+                raise ConfigurationError(
+                    "a checkpoint must be of a model that was prepared with the same options, but its "
+                    f"{name} are {state[name]} and here {here[name]}; prepare the model with those of the first run"
+                )
         self.choices = FormatChoices(
             input_range=state["input_range"],
             input_shifts=tuple(state["input_shifts"]),
@@ -420,6 +428,13 @@ class Prepared(torch.nn.Module):
 
     @staticmethod
     def _split(name: str, part: Any, like: list[Any], single: bool) -> list[Any]:
+        given = list(part) if isinstance(part, tuple | list) else [part]
+        for values in given:
+            if not isinstance(values, torch.Tensor) or not values.is_floating_point():
+                kind = values.dtype if isinstance(values, torch.Tensor) else type(values).__name__
+                raise InputError(f"{name} must be a tensor of floats, not {kind}")
+            if not bool(torch.isfinite(values.detach()).all()):
+                raise InputError(f"{name} must be finite numbers, but some are NaN or infinite")
         parts = list(part) if isinstance(part, tuple | list) or part.ndim > 1 + (not single) else [part]
         parts = [values[None] for values in parts] if single else parts
         found = [tuple(values.shape) for values in parts]
@@ -435,7 +450,13 @@ class Prepared(torch.nn.Module):
 
     def _check_finite(self) -> None:
         for name, parameter in self.named_parameters():
-            if not math.isfinite(float(parameter.detach().sum())):
+            if parameter.dtype not in (torch.float32, torch.float64):
+                raise ConfigurationError(
+                    "parameters must be float32 or float64, which hold the hardware's integers exactly, but "
+                    f"{name} is {parameter.dtype}; convert the module with float(), and use torch.autocast "
+                    "for the parts around it"
+                )
+            if not bool(torch.isfinite(parameter.detach()).all()):
                 raise ConfigurationError(
                     f"all parameters must be finite, but {name} has NaN or infinite values: training "
                     "diverged; go back to a checkpoint, and train with a smaller learning rate or clipped "

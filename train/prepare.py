@@ -127,7 +127,7 @@ def _check_layers(network: Network, by_layer: Mapping[str, int]) -> None:
                 f"weight_bits must name layers of the network, but {name!r} is none; it has "
                 f"{', '.join(names)}"
             )
-        if not isinstance(bits, int) or not 2 <= bits <= 18:
+        if not isinstance(bits, int | np.integer) or not 2 <= bits <= 18:
             raise ConfigurationError(f"weight_bits of layer {name!r} must be 2 to 18, not {bits!r}")
 
 
@@ -146,7 +146,7 @@ def _call_form(
         x = table(given)
     wanted = run_float(network, x).y
     like = next(model.parameters())
-    training, refused = model.training, ""
+    modes, refused = {part: part.training for part in model.modules()}, ""
     model.eval()
     try:
         for order in (first,) if batch_first is not None else (first, not first):
@@ -162,7 +162,8 @@ def _call_form(
             if found is not None:
                 return found
     finally:
-        model.train(training)
+        for part, training in modes.items():
+            part.training = training
     raise ModelError(
         "the module must return its layers' outputs, of all steps or of the first or last one, with or "
         "without the final state, but it returns something else; prepare its recurrent part alone, or give "

@@ -45,7 +45,7 @@ from rtlstm.spec.options import declared_options, option, option_values, shows_o
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 
-__all__ = ["OPTIONS", "Build", "compile"]
+__all__ = ["OPTIONS", "Build", "check_hardware", "compile"]
 
 OPTIONS = (ReadOptions, HardwareRequest, QuantizationSettings)
 """The records that declare the options of :func:`compile`: for model, hardware and numbers."""
@@ -321,10 +321,12 @@ def compile(
     _check_types(name, fit, capacities, calibration, progress)
     if device is not None:
         _check_alone(options, fit=fit, name=name, capacities=capacities)
-    trained = _trained(model, options, calibration, device)
+    begins = (calibration_lengths, calibration_state, batch_first or None)
+    data = calibration if calibration is not None else next((one for one in begins if one is not None), None)
+    trained = _trained(model, options, data, device)
     settings = QuantizationSettings(**option_values(QuantizationSettings, options))
     tables = {} if trained is None else {"tables": trained.settings.tables}
-    hardware = _hardware(fit, option_values(HardwareRequest, options) | tables)
+    hardware = check_hardware(fit, option_values(HardwareRequest, options) | tables)
     if folder is not None:
         check_target(as_path("the build folder", folder))
     if trained is not None:
@@ -373,8 +375,8 @@ def _trained(
     return model.trained_network()
 
 
-def _hardware(fit: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request for the hardware: sizes of the array, or a device or board to fit."""
+def check_hardware(fit: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Check and return the request for the hardware: sizes of the array, or a device or board to fit."""
     if fit is None:
         array = ArrayRequest(**given)
         array.check()

@@ -154,6 +154,13 @@ def test_the_command_refuses_what_does_not_go_together(model, data, tmp_path, mo
     assert message in " ".join(done.output.split())
 
 
+def test_options_of_training_without_data_are_refused(model, data, tmp_path):
+    file, _ = save(tmp_path, model, data)
+    done = run(file, "-o", tmp_path / "build", "--finetune-updates", 5)
+    assert done.exit_code != 0
+    assert "give it data" in " ".join(done.output.split())
+
+
 def test_requests_are_checked():
     with pytest.raises(ConfigurationError, match="updates"):
         train.FinetuneRequest(updates=0)

@@ -151,6 +151,12 @@ def test_a_prepared_model_keeps_its_numbers(tmp_path):
             InputError,
             "h_0 must have the shapes",
         ),
+        (lambda q: q(torch.zeros(3, 2, I), (torch.zeros(1, 2, H), None)), InputError, "c_0 must be a tensor"),
+        (
+            lambda q: q(torch.zeros(3, 2, I), (torch.full((1, 2, H), torch.nan), torch.zeros(1, 2, H))),
+            InputError,
+            "h_0 must be finite",
+        ),
     ],
 )
 def test_bad_inputs_are_said(call, error, message):
@@ -169,6 +175,32 @@ def test_bad_inputs_are_said(call, error, message):
 def test_bad_options_are_said(options, message):
     with pytest.raises(ConfigurationError, match=message):
         train.prepare(nn.LSTM(I, H), **options)
+
+
+def test_narrow_floats_are_refused():
+    q = train.prepare(nn.LSTM(I, H)).bfloat16()
+    with pytest.raises(ConfigurationError, match="float32 or float64"):
+        q(torch.zeros(3, 2, I))
+
+
+def test_a_checkpoint_of_other_bits_is_refused():
+    q = train.prepare(nn.LSTM(I, H), weight_bits=4)
+    with pytest.raises(ConfigurationError, match="same options"):
+        train.prepare(nn.LSTM(I, H), weight_bits=3).load_state_dict(q.state_dict())
+
+
+def test_modes_of_the_parts_stay():
+    model = Net(lambda head, y, state: head(y))
+    model.head.eval()
+    train.prepare(model)
+    assert model.training and not model.head.training
+
+
+def test_inputs_in_float32_round_as_in_float64():
+    q = train.prepare(nn.LSTM(I, H), data_bits=8)
+    form = q.quantised().numerics.input
+    x = torch.full((1, 1, I), 0.49999997 * 2.0**-form.fraction)
+    assert not q.layers.read(x).any()
 
 
 def test_a_prepared_model_is_not_prepared_again():
