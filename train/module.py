@@ -154,7 +154,8 @@ class Prepared(torch.nn.Module):
             if state[name] != here[name]:
                 raise ConfigurationError(
                     "a checkpoint must be of a model that was prepared with the same options, but its "
-                    f"{name} are {state[name]} and here {here[name]}; prepare the model with those of the first run"
+                    f"{name} are {state[name]} and here {here[name]}; prepare the model with those of the "
+                    "first run"
                 )
         self.choices = FormatChoices(
             input_range=state["input_range"],
