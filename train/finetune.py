@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pydantic import Field
 
 from rtlstm.gen.quantise.calibration import Calibration
@@ -26,7 +26,6 @@ from rtlstm.train.prepare import prepare
 
 __all__ = ["Errors", "FinetuneReport", "FinetuneRequest", "Finetuned", "finetune"]
 
-Floats = NDArray[np.float64]
 _PRUNES = 20
 """Updates from one pruning to the next."""
 

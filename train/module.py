@@ -287,7 +287,7 @@ class Prepared(torch.nn.Module):
         if not bool(torch.isfinite(x.detach()).all()):
             raise InputError("input must be finite numbers, but some are NaN or infinite")
         alive = self._alive(x, lengths)
-        y, state = self.run(x, self._begin(hx, x, single), alive)
+        y, state = self.run(x, self._begin(hx, x.shape[1], single), alive)
         y = self._chosen(y, alive)
         if packed:
             result = self._packed(y, lengths, given) if self.form.steps == "all" else y
@@ -355,9 +355,9 @@ class Prepared(torch.nn.Module):
     def _has_c(self) -> bool:
         return any(shape.kind == "lstm" for shape in self.layers.shapes)
 
-    def _begin(self, hx: Any, x: Any, single: bool) -> LayerStates:
+    def _begin(self, hx: Any, batch: int, single: bool) -> LayerStates:
         """Return the layers' states for those of the caller."""
-        h, c = self.layers.zeros(x.shape[1], self._like())
+        h, c = self.layers.zeros(batch, self._like())
         if hx is None:
             return h, c
         if self._has_c and (not isinstance(hx, tuple | list) or len(hx) != 2):
@@ -375,17 +375,11 @@ class Prepared(torch.nn.Module):
 
     def first_state(self, given: FloatState | None, batch: int) -> LayerStates:
         """Return the layers' states for those of calibration data; zeros if None."""
-        h, c = self.layers.zeros(batch, self._like())
-        if given is None:
-            return h, c
-        lstms = [number for number, shape in enumerate(self._stateful()) if shape.kind == "lstm"]
-        for number, (values, wide) in enumerate(zip(given[0], self._hidden()[0], strict=True)):
-            h[number] = torch.from_numpy(values).to(self._like())
-            if wide is not None:
-                c[wide] = h[number]
-        for number, values in zip(lstms, given[1], strict=True):
-            c[number] = torch.from_numpy(values).to(self._like())
-        return h, c
+        hx: Any = given
+        if given is not None:
+            h, c = ([torch.from_numpy(values) for values in part] for part in given)
+            hx = (h, c) if self._has_c else h
+        return self._begin(hx, batch, single=False)
 
     def _rounded_state(self, state: LayerStates) -> LayerStates:
         """Round states to the formats in which the layers keep them; what is a multiple already stays."""

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise, quantise_with
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import RtlstmError
 from rtlstm.spec.network import Network
@@ -99,9 +99,8 @@ def labelled(
     """Train a model in float, then in the hardware's arithmetic, with the same labels."""
     fit(model, draw, loss, updates[0], 0.01)
     weight_bits = numbers.pop("weight_bits")
-    rounded = prepare(model, calibration=typical, weight_bits=weight_bits, **numbers)
-    network = quantise(rounded.network, rounded.settings, typical.double().numpy())
     q = prepare(model, calibration=typical, weight_bits=weight_bits, **numbers)
+    network = quantise_with(q.network, q.settings, q.choices)
     begin = time.perf_counter()
     fit(q, draw, loss, updates[1], 0.002)
     seconds = time.perf_counter() - begin

@@ -321,9 +321,15 @@ def compile(
     _check_types(name, fit, capacities, calibration, progress)
     if device is not None:
         _check_alone(options, fit=fit, name=name, capacities=capacities)
-    begins = (calibration_lengths, calibration_state, batch_first or None)
-    data = calibration if calibration is not None else next((one for one in begins if one is not None), None)
-    trained = _trained(model, options, data, device)
+    trained = _trained(
+        model,
+        options,
+        calibration=calibration,
+        calibration_lengths=calibration_lengths,
+        calibration_state=calibration_state,
+        batch_first=batch_first or None,
+        device=device,
+    )
     settings = QuantizationSettings(**option_values(QuantizationSettings, options))
     tables = {} if trained is None else {"tables": trained.settings.tables}
     hardware = check_hardware(fit, option_values(HardwareRequest, options) | tables)
@@ -357,16 +363,13 @@ def compile(
     return Build(target)
 
 
-def _trained(
-    model: Any, options: Mapping[str, Any], calibration: object, device: object
-) -> TrainedNetwork | None:
+def _trained(model: Any, options: Mapping[str, Any], **others: object) -> TrainedNetwork | None:
     """Return what was trained, if ``model`` was prepared for that; refuse what is decided already."""
     if not isinstance(model, TrainedModel):
         return None
     numbers = option_values(QuantizationSettings, options)
     given = [*option_values(ReadOptions, options), *sorted(numbers)]
-    given += ["calibration"] if calibration is not None else []
-    given += ["device"] if device is not None else []
+    given += [name for name, value in others.items() if value is not None]
     if given:
         raise ConfigurationError(
             f"formats and numbers of a prepared model are those that it was trained with: leave out "

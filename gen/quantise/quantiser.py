@@ -693,11 +693,10 @@ def requantise(
     ConfigurationError
         If the formats asked for cannot be built.
     """
-    numerics, shifts = former.numerics, former.numerics.input_shifts
-    folded = fold_shifts(network, np.array(shifts)) if shifts else network
-    quantiser = _Quantiser(folded, settings, numerics.input.limit, None, shifts)
-    results = tuple(shape.output.limit for shape in former.shapes)
-    return quantiser.build(Ranges(numerics.preactivation.limit, results), numerics.cell.limit)
+    numerics = former.numerics
+    ranges = Ranges(numerics.preactivation.limit, tuple(shape.output.limit for shape in former.shapes))
+    choices = FormatChoices(numerics.input.limit, numerics.input_shifts, ranges, numerics.cell.limit)
+    return quantise_with(network, settings, choices)
 
 
 def _input_shifts(

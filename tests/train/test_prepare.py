@@ -129,6 +129,8 @@ def test_a_prepared_model_keeps_its_numbers(tmp_path):
         rtlstm.compile(q, folder=tmp_path / "build", weight_bits=8)
     with pytest.raises(ConfigurationError, match="leave out calibration"):
         rtlstm.compile(q, folder=tmp_path / "build", calibration=np.zeros((3, I)))
+    with pytest.raises(ConfigurationError, match="leave out batch_first"):
+        rtlstm.compile(q, folder=tmp_path / "build", batch_first=True)
     with pytest.raises(ConfigurationError, match="capacities"):
         rtlstm.compile(q, folder=tmp_path / "build", capacities={})
     assert not (tmp_path / "build").exists()
