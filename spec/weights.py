@@ -33,6 +33,12 @@ class WeightFormat:
         finest: IntArray = scale - (round_half_up(magnitude, scale) > self.maximum)
         return finest
 
+    def finest_of_rows(self, weights: Floats, empty: int = 0) -> IntArray:
+        """Return the most fraction bits of each row, ``(rows,)``, with which all its weights are within the
+        format; ``empty`` for a row of zeros."""
+        most = np.abs(weights).max(axis=1)
+        return np.where(most > 0, self.finest_scale(np.where(most > 0, most, 1.0)), empty)
+
     def to_integers(self, values: Floats, scale: IntArray) -> IntArray:
         """Return weights as integers of ``scale`` fraction bits (element-wise), within the format."""
         return round_half_up(values, scale).astype(np.int64)

@@ -13,12 +13,12 @@ import torch
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import GUARD_BITS
 from rtlstm.train.cells import LookUp
+from rtlstm.train.rounding import FLOAT32_BITS
 
 __all__ = ["FusedLayer", "run_fused"]
 
 _ORDER = [0, 1, 3, 2]
 """Gates i, f, o, g: the sigmoids side by side. The order is its own inverse."""
-_FLOAT32_BITS = 24
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _forward(
 
 def _least_type(form: Format) -> Any:
     """Return a float type that holds a format's values, for what waits for the gradients."""
-    return torch.float32 if form.bits <= _FLOAT32_BITS else torch.float64
+    return torch.float32 if form.bits <= FLOAT32_BITS else torch.float64
 
 
 def _limit(form: Format, rounded: float) -> float:

@@ -9,7 +9,7 @@ from torch.nn.utils import rnn
 
 from rtlstm.gen.builds.default_array import ArrayRequest
 from rtlstm.gen.frontends.reading import ModelReport
-from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.calibration import Calibration, check_lengths
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer
 from rtlstm.gen.quantise.quantiser import (
@@ -31,7 +31,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.train.layers import LayerStates, TorchLayers
 from rtlstm.train.parameters import LayerArrays, NetworkParameters
 from rtlstm.train.pruning import Pruned, choose_words, manifest_of, pruned_report
-from rtlstm.train.rounding import round_to
+from rtlstm.train.rounding import FLOAT32_BITS, round_to
 from rtlstm.train.rows import LayerRows
 
 __all__ = ["CallForm", "Prepared", "Steps"]
@@ -304,8 +304,12 @@ class Prepared(torch.nn.Module):
     ) -> tuple[Any, LayerStates]:
         """Run ``(T, N, inputs)`` from the layers' states; see :meth:`rtlstm.train.layers.TorchLayers.run`."""
         read = self.layers.read(x) if self.rounding else x * self.layers.shifted(x)
-        begin = self._rounded_state(state) if self.rounding else state
-        y, found = self.layers.run(self.arrays(), read.to(self._like()), begin, alive, self.rounding, seen)
+        like = self._like()
+        if self.rounding:
+            begin = self._rounded_state(state)
+        else:
+            begin = [part.to(like) for part in state[0]], [part.to(like) for part in state[1]]
+        y, found = self.layers.run(self.arrays(), read.to(like), begin, alive, self.rounding, seen)
         return y.to(x.dtype), found
 
     def _checked_numbers(self, numbers: Any) -> Any:
@@ -320,13 +324,9 @@ class Prepared(torch.nn.Module):
     def _alive(x: Any, lengths: Any) -> Any:
         if lengths is None:
             return None
-        valid = torch.as_tensor(lengths, device=x.device)
+        given = lengths.detach().cpu().numpy() if isinstance(lengths, torch.Tensor) else lengths
         steps, batch = x.shape[:2]
-        if valid.shape != (batch,) or valid.is_floating_point() or valid.min() < 1 or valid.max() > steps:
-            raise InputError(
-                f"lengths must be {batch} integers, one per sequence, within 1 to {steps}, not "
-                f"{valid.tolist()!r:.80}"
-            )
+        valid = torch.from_numpy(check_lengths("lengths", given, steps, batch)).to(x.device)
         return (torch.arange(steps, device=x.device)[:, None] < valid)[:, :, None]
 
     def _chosen(self, y: Any, alive: Any) -> Any:
@@ -389,21 +389,27 @@ class Prepared(torch.nn.Module):
         ]
         wide, forms = self._hidden()
         h = [
-            round_to(values.double() if number is None else c[number], form)
+            round_to(values.double() if number is None else c[number], form).to(self._like())
             for values, number, form in zip(state[0], wide, forms, strict=True)
         ]
-        like = self._like()
-        return [values.to(like) for values in h], [values.to(like) for values in c]
+        return h, [self._held(values, shape.state) for values, shape in zip(c, self._stateful(), strict=True)]
+
+    def _held(self, values: Any, form: Format) -> Any:
+        """Return values of a format in the module's type, or in float64 if that type does not hold them."""
+        exact = self._like().dtype if form.bits <= FLOAT32_BITS else torch.float64
+        return values.to(self._like().device, exact)
 
     def _end(self, state: LayerStates, single: bool) -> Any:
         """Return the final states as the caller sees them."""
-        h, c = state
+        stateful = self._stateful()
+        c = [self._held(values, shape.state) for values, shape in zip(state[1], stateful, strict=True)]
         seen = [
-            values if wide is None else c[wide] for values, wide in zip(h, self._hidden()[0], strict=True)
+            values.to(self._like()) if wide is None else c[wide]
+            for values, wide in zip(state[0], self._hidden()[0], strict=True)
         ]
         if not self._has_c:
             return _joined(seen, single)
-        mine = [values for values, shape in zip(c, self._stateful(), strict=True) if shape.kind == "lstm"]
+        mine = [values for values, shape in zip(c, stateful, strict=True) if shape.kind == "lstm"]
         return _joined(seen, single), _joined(mine, single)
 
     def _stateful(self) -> list[Any]:
@@ -436,7 +442,7 @@ class Prepared(torch.nn.Module):
         wanted = [tuple(values.shape) for values in like]
         if found != wanted:
             raise InputError(f"{name} must have the shapes {wanted} layer by layer, not {found}")
-        return [values.to(like[0]) for values in parts]
+        return [values.to(like[0].device) for values in parts]
 
     # Checks
 

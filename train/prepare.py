@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from rtlstm.gen.frontends import ModelReport, ReadOptions, ReadResult, read_model
+from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.arrays import first_line
 from rtlstm.gen.frontends.reading import Embedding
 from rtlstm.gen.quantise.calibration import Calibration
@@ -78,7 +78,7 @@ def prepare(
         raise ConfigurationError(
             "the model is prepared already; train it as it is, or prepare the model that it was made from"
         )
-    read = _read(model, ReadOptions(**option_values(ReadOptions, options)))
+    read = read_if_needed(model, ReadOptions(**option_values(ReadOptions, options)))
     network = read.network
     by_layer = dict(weight_bits) if isinstance(weight_bits, Mapping) else {}
     settings = QuantizationSettings(
@@ -102,14 +102,6 @@ def prepare(
     choices = choose_formats(network, settings, data)
     embedding = None if table is None else table.table
     return Prepared(network, settings, choices, form, by_layer, data, read.report, embedding)
-
-
-def _read(model: Any, options: ReadOptions) -> ReadResult:
-    if isinstance(model, ReadResult):
-        return model
-    if isinstance(model, Network):
-        return ReadResult(network=model, report=ModelReport(source=model.name, format="network"))
-    return read_model(model, options)
 
 
 def _as_floats(values: Any, table: Embedding | None) -> Any:

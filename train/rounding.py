@@ -12,7 +12,10 @@ import torch
 
 from rtlstm.spec.fixed import Format
 
-__all__ = ["RoundedRows", "floor_to", "round_to", "straight_through"]
+__all__ = ["FLOAT32_BITS", "RoundedRows", "floor_to", "round_to", "straight_through"]
+
+FLOAT32_BITS = 24
+"""Bits of integers that float32 holds exactly."""
 
 
 def straight_through(value: Any, differentiable: Any) -> Any:

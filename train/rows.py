@@ -38,10 +38,7 @@ class LayerRows(torch.nn.Module):
         self.log_limits = torch.nn.ParameterList()
         """Logarithms to the base 2 of the rows' limits, ``(rows,)`` for each vector that is read."""
         for weights, source in zip(plan.matrices, plan.sources, strict=True):
-            most = np.abs(weights).max(axis=1)
-            fitting = np.where(
-                most > 0, plan.form.finest_scale(np.where(most > 0, most, 1.0)), plan.target - source
-            )
+            fitting = plan.form.finest_of_rows(weights, plan.target - source)
             chosen = _least_error(weights, fitting, plan.form.maximum)
             # In the middle of a power of two, a limit is as far from the next one as from the one before.
             limits = plan.form.bits - 1 - np.minimum(chosen, plan.finest - source) - 0.5
@@ -51,11 +48,16 @@ class LayerRows(torch.nn.Module):
             self.register_buffer(f"kept_{name}", torch.ones(weights.shape, dtype=torch.bool))
 
     def fractions(self) -> list[Any]:
-        """Return the fraction bits of each row's weights, ``(rows,)`` integers for each vector."""
-        bits = self.plan.form.bits - 1
+        """Return the fraction bits of each row's weights, ``(rows,)`` integers for each vector.
+
+        Limits beyond what the hardware's shifts reach count as the last ones that they reach.
+        """
+        plan = self.plan
         return [
-            (bits - torch.ceil(limits.detach().double())).clamp(max=self.plan.finest - source).long()
-            for limits, source in zip(self.log_limits, self.plan.sources, strict=True)
+            (plan.form.bits - 1 - torch.ceil(limits.detach().double()))
+            .clamp(plan.coarsest - source, plan.finest - source)
+            .long()
+            for limits, source in zip(self.log_limits, plan.sources, strict=True)
         ]
 
     def matrices(self, arrays: LayerArrays) -> dict[bool, Any]:

@@ -10,12 +10,11 @@ from rtlstm.gen.accuracy.records import ErrorReport
 from rtlstm.gen.accuracy.samples import Labels, Samples
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.builds.report_html import render_report, write_report
-from rtlstm.gen.frontends import ReadOptions, ReadResult, read_model
+from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.files import write_file
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Network
 from rtlstm.spec.packing import check_image
 from rtlstm.spec.progress import Progress
 
@@ -73,7 +72,7 @@ def measure_build(
     last = ActivationFunction.of(manifest.layers[-1].activation)
     threshold = 0.5 if last.is_share else 0.0
     known = None if labels is None else Labels.of(labels, samples, network.outputs, threshold)
-    source = _read(model, reading)
+    source = None if model is None else read_if_needed(model, reading).network
     found = measure_errors(network, manifest.parameters.tables, samples, source, known, progress)
     whole = report.replace(errors=found)
     if page is None:
@@ -81,11 +80,3 @@ def measure_build(
     else:
         write_file(page, render_report(whole))
     return found
-
-
-def _read(model: Any, reading: ReadOptions | None) -> Network | None:
-    if model is None or isinstance(model, Network):
-        return model
-    if isinstance(model, ReadResult):
-        return model.network
-    return read_model(model, reading or ReadOptions()).network

@@ -28,7 +28,7 @@ from rtlstm.gen.builds.implement import implement
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.gen.builds.on_zynq import OnZynq
 from rtlstm.gen.builds.report import BuildReport
-from rtlstm.gen.frontends import ModelReport, ReadOptions, ReadResult, read_model
+from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.gen.quantise.trained import TrainedModel, TrainedNetwork
 from rtlstm.host import Accelerator
@@ -40,7 +40,6 @@ from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.files import as_path
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Network
 from rtlstm.spec.options import declared_options, option, option_values, shows_options
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
@@ -338,7 +337,8 @@ def compile(
     if trained is not None:
         network, source = trained.network, trained.source
     else:
-        network, source = _read(model, option_values(ReadOptions, options), name)
+        read = read_if_needed(model, ReadOptions(**option_values(ReadOptions, options)), name=name)
+        network, source = read.network, read.report
     chosen = default_name(network, source) if name is None else name
     target = as_path("the build folder", Path("build") / chosen if folder is None else folder)
     common: dict[str, Any] = {
@@ -440,15 +440,3 @@ def _check_alone(options: Mapping[str, Any], **others: object) -> None:
             f"hardware, formats and name come from the device: leave out {', '.join(map(option, given))}, or "
             f"{option('device')}"
         )
-
-
-def _read(model: Any, reading: dict[str, Any], name: str | None) -> tuple[Network, ModelReport | None]:
-    if not isinstance(model, Network | ReadResult):
-        read = read_model(model, ReadOptions(**reading), name=name)
-        return read.network, read.report
-    if reading:
-        raise ConfigurationError(
-            f"{', '.join(reading)} choose what is read from a model, but this one is read already; give "
-            "them to read_model"
-        )
-    return (model, None) if isinstance(model, Network) else (model.network, model.report)

@@ -40,6 +40,7 @@ __all__ = [
     "ReadOptions",
     "ReadResult",
     "inspect_model",
+    "read_if_needed",
     "read_model",
     "try_model",
 ]
@@ -68,6 +69,29 @@ def read_model(source: Any, options: ReadOptions | None = None, *, name: str | N
     source = _unwrapped(source)
     report = _builder(source, name)
     return _read(source, options or ReadOptions(), report)
+
+
+def read_if_needed(model: Any, options: ReadOptions | None = None, *, name: str | None = None) -> ReadResult:
+    """Return a result of :func:`read_model` as it is, or that of a network or a model: what all take that
+    take models.
+
+    Raises
+    ------
+    ConfigurationError
+        If there are options, but the model is read already.
+    ModelError, ToolError
+        As :func:`read_model` does.
+    """
+    if not isinstance(model, Network | ReadResult):
+        return read_model(model, options, name=name)
+    if options is not None and options.model_fields_set:
+        raise ConfigurationError(
+            f"{', '.join(sorted(options.model_fields_set))} choose what is read from a model, but this one "
+            "is read already; give them to read_model"
+        )
+    if isinstance(model, ReadResult):
+        return model
+    return ReadResult(network=model, report=ModelReport(source="", format=""))
 
 
 def inspect_model(source: Any, options: ReadOptions | None = None, *, name: str | None = None) -> ModelReport:

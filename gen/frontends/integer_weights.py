@@ -132,8 +132,7 @@ def _matrices(network: Network) -> Iterator[tuple[str, str, Floats]]:
 def _rounded(matrix: Floats, bits: int) -> Floats:
     """Return weights as ``bits`` bits hold them, each row at the finest scale at which it fits."""
     form = WeightFormat(bits)
-    most = np.abs(matrix).max(axis=1)
-    scale = form.finest_scale(np.where(most > 0, most, 1.0))[:, None]
+    scale = form.finest_of_rows(matrix)[:, None]
     return np.ldexp(form.to_integers(matrix, scale).astype(np.float64), -scale)
 
 

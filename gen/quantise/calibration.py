@@ -15,7 +15,7 @@ from rtlstm.spec.network import CellLayer, Lstm, Network, PseudoLayer
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.options import option
 
-__all__ = ["Calibration", "keeps_cell_state", "run_reference"]
+__all__ = ["Calibration", "check_lengths", "keeps_cell_state", "run_reference"]
 
 Floats = NDArray[np.float64]
 
@@ -101,7 +101,7 @@ class Calibration:
             )
         if batched and batch_first:
             values = values.swapaxes(0, 1)
-        valid = _check_lengths(lengths, *values.shape[:2])
+        valid = check_lengths("lengths of calibration data", lengths, *values.shape[:2])
         alive = np.arange(len(values))[:, None, None] < valid[:, None]
         values = np.where(alive, values.astype(np.float64), 0.0)
         if not np.isfinite(values).all():
@@ -192,14 +192,21 @@ def run_reference(network: Network, data: Calibration, cell_limit: float | None 
     return result
 
 
-def _check_lengths(lengths: ArrayLike | None, steps: int, count: int) -> IntArray:
+def check_lengths(name: str, lengths: ArrayLike | None, steps: int, count: int) -> IntArray:
+    """Return the valid steps of ``count`` sequences of ``steps`` steps; all if None.
+
+    Raises
+    ------
+    InputError
+        If they are not such integers; the message calls them ``name``.
+    """
     if lengths is None:
         return np.full(count, steps, dtype=np.int64)
-    array = np.atleast_1d(as_array("lengths of calibration data", lengths))
+    array = np.atleast_1d(as_array(name, lengths))
     whole = np.issubdtype(array.dtype, np.integer) and array.shape == (count,)
     if not whole or array.min() < 1 or array.max() > steps:
         raise InputError(
-            f"lengths of calibration data must be {count} integers, one per sequence, within 1 to {steps}, "
+            f"{name} must be {count} integers, one per sequence, within 1 to {steps}, "
             f"not {np.asarray(lengths).tolist()!r:.80}"
         )
     return array.astype(np.int64)

@@ -205,6 +205,8 @@ class RowPlan:
     """Fraction bits of its sums, guard bits included."""
     finest: int
     """The most fraction bits of an accumulator that change a result."""
+    coarsest: int
+    """The least fraction bits of an accumulator, which the left shift of sums can make up for."""
     constants: Format | None
     """Format of the per-unit constants, if there are some."""
     offsets: IntArray
@@ -335,9 +337,7 @@ class _Quantiser:
     def _row_scales(self, weights: Floats, fraction: int, plan: RowPlan) -> IntArray:
         """Return each row's accumulator fraction bits: the finest at which its weights fit."""
         form, target = plan.form, plan.target
-        most = np.abs(weights).max(axis=1)
-        scale = form.finest_scale(np.where(most > 0, most, 1.0))
-        scales = np.minimum(np.where(most > 0, scale + fraction, target), plan.finest)
+        scales = np.minimum(form.finest_of_rows(weights, target - fraction) + fraction, plan.finest)
         if self.hardware.device is None:
             return scales
         there = self.hardware.device.accumulator
@@ -381,18 +381,19 @@ class _Quantiser:
             form = WeightFormat(self.weight_bits[index])
             # A finer scale would change no result, but take more bits of the shifter.
             finest = self.hardware.finest(target, self.settings.data_bits)
+            coarsest = self.hardware.coarsest(target)
             constants = self._constants_format(index)
             offsets = self._offsets(index)
-            plans.append(RowPlan(layer, form, tuple(sources), target, finest, constants, offsets))
+            plans.append(RowPlan(layer, form, tuple(sources), target, finest, coarsest, constants, offsets))
         return plans
 
     def _scales(self, index: int, plan: RowPlan) -> list[IntArray]:
         """Return the accumulator's fraction bits of each row, for each vector that a layer reads."""
+        parts = list(zip(plan.matrices, plan.sources, strict=True))
+        self._check_range(plan.layer.name, parts, plan.layer.bias, plan.target)
         if self.rows is not None:
             given = zip(plan.sources, self.rows.fractions[index], strict=True)
             return [source + fractions for source, fractions in given]
-        parts = list(zip(plan.matrices, plan.sources, strict=True))
-        self._check_range(plan.layer.name, parts, plan.layer.bias, plan.target)
         return [self._row_scales(weights, fraction, plan) for weights, fraction in parts]
 
     def integers(self, plans: list[RowPlan]) -> tuple[list[QuantizedLayer], int]:
@@ -454,7 +455,7 @@ class _Quantiser:
             return self.rows.constants[index]
         if self.hardware.layers:
             return self.hardware.constants_format(index, constants)
-        return Format.covering(self.settings.weight_bits, float(np.abs(constants).max()))
+        return Format.covering(self.weight_bits[index], float(np.abs(constants).max()))
 
     def _unit_constants(self, index: int) -> IntArray | None:
         """Return a layer's per-unit constants in integers, padded to the largest number of any layer."""

@@ -105,6 +105,10 @@ class TargetHardware:
         # The device's memory of right shifts limits the shift of every row.
         return min(finest, target - self.device.accumulator.align + (1 << self.device.shift_bits) - 1)
 
+    def coarsest(self, target: int) -> int:
+        """Return the least fraction bits of a row's sums, where what is read next has ``target``."""
+        return target - (_MOST_ALIGN if self.device is None else self.device.accumulator.align)
+
     def accumulator(
         self, needed: SumBounds, align: int, weight_bits: int, layers: Sequence[LayerShape]
     ) -> Accumulator:

@@ -175,8 +175,9 @@ class _Cell:
             case "gate":
                 return self._gate(node.index)
             case "parameter":
-                bits = self._manifest.numerics.weight_bits
-                return self._unit.unit_constants.word_select(node.index, bits).as_signed()
+                # Its field has the bits of the widest weights.
+                field = self._unit.unit_constants.word_select(node.index, self._manifest.numerics.weight_bits)
+                return field[: node.format.bits].as_signed()
             case "constant":
                 return Const(node.value, signed(node.format.bits))
             case "multiply":

@@ -1,13 +1,23 @@
 """What a prepared module computes is what the golden model computes, and what the RTL computes."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import numpy as np
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import HealthCheck, Phase, given, reject, settings
+from support.cell_networks import CELL_NETWORKS
 from support.drawn_networks import DrawnBuild, drawn_builds
+from support.random_builds import write_build
+from support.sequence_checks import check_states
 
 import rtlstm
+from rtlstm.host import Accelerator
+from rtlstm.host.state import StateFormats, StateLayout
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import Parameters
 
 torch = pytest.importorskip("torch")
 train = pytest.importorskip("rtlstm.train")
@@ -15,23 +25,56 @@ train = pytest.importorskip("rtlstm.train")
 STEPS, BATCH = 6, 3
 
 
-def prepared(build: DrawnBuild, calibration=None):
-    """A drawn network in its drawn formats."""
+def prepared(build: DrawnBuild, x, weight_bits=None):
+    """A drawn network in its drawn formats, calibrated with ``x`` if drawn so."""
     given = build.settings
     names = ("data_bits", "gate_bits", "cell_bits", "input_range", "cell_range", "tables")
     options = {name: getattr(given, name) for name in names}
-    return train.prepare(build.network, calibration=calibration, weight_bits=given.weight_bits, **options)
+    bits = given.weight_bits if weight_bits is None else weight_bits
+    try:
+        calibration = x[:, :1] if build.calibrated else None
+        return train.prepare(build.network, calibration=calibration, weight_bits=bits, **options)
+    except ConfigurationError:  # A drawn recurrence without bounds may diverge.
+        reject()
+
+
+def change(q, rng):
+    """Change all that is trained at random, so that rows' scales change, too."""
+    with torch.no_grad():
+        for parameter in q.parameters():
+            if parameter.requires_grad:
+                parameter += torch.from_numpy(rng.normal(size=parameter.shape) * 0.3).to(parameter)
 
 
 def check(q, x, lengths=None):
-    """Compare outputs and final states, code by code; return the network."""
+    """Compare outputs and final states with the golden model's, code by code; return network and codes."""
     network = q.quantised()
     codes = network.numerics.quantise_input(x)
     wanted = Golden(network).run(codes, None, lengths)
-    y, _ = q(torch.from_numpy(x), lengths=None if lengths is None else torch.from_numpy(lengths))
+    y, state = q(torch.from_numpy(x), lengths=None if lengths is None else torch.from_numpy(lengths))
     form = network.shapes[-1].output
     np.testing.assert_array_equal(np.ldexp(y.detach().double().numpy(), form.fraction), wanted.y)
-    return network, wanted
+    seen = StateFormats(network.shapes, network.numerics).present(wanted.h, wanted.c, raw=False, batched=True)
+    if not len(seen[1]):  # Without an LSTM the state is h alone.
+        state, seen = (state,), seen[:1]
+    for mine, theirs in zip(state, seen, strict=True):
+        for a, b in zip(mine, theirs, strict=True):
+            np.testing.assert_array_equal(a.detach().double().numpy(), b)
+    return network, codes, wanted
+
+
+def check_rtl(q, parameters, x, lengths=None):
+    """Compare torch, golden model and RTL: outputs and final states, code by code."""
+    network, codes, wanted = check(q, x, lengths)
+    if network.passes:
+        parameters = parameters.replace(max_steps=len(x))
+    manifest = Manifest.create("trained", network.shapes, parameters, network.numerics, network.passes)
+    with TemporaryDirectory() as folder:
+        write_build(Path(folder), network, manifest)
+        with Accelerator.open(folder, "icarus", verify=False) as accelerator:
+            y, state = accelerator.run(codes, lengths)
+    np.testing.assert_array_equal(y, wanted.y)
+    check_states(StateLayout(manifest), state, wanted)
 
 
 @settings(max_examples=40, deadline=None)
@@ -40,21 +83,37 @@ def test_outputs_are_the_golden_models_for_any_network(build):
     rng = np.random.default_rng(build.seed)
     # Far beyond most of the drawn input ranges, so that inputs, sums and states saturate, too.
     x = rng.normal(size=(STEPS, BATCH, build.network.inputs)) * 3.0
-    try:
-        q = prepared(build, x[:, :1] if build.calibrated else None)
-    except ConfigurationError:  # A drawn recurrence without bounds may diverge.
-        reject()
+    q = prepared(build, x)
     check(q, x, rng.integers(1, STEPS, BATCH, endpoint=True))
     y, _ = q(torch.from_numpy(x))
     y.square().sum().backward()
     gradients = [parameter.grad for parameter in q.parameters() if parameter.grad is not None]
     assert gradients
     assert all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
-    with torch.no_grad():
-        for parameter in q.parameters():
-            if parameter.requires_grad:
-                parameter += torch.from_numpy(rng.normal(size=parameter.shape) * 0.3).to(parameter)
+    change(q, rng)
     check(q, x)
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+@settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=40,
+    # None is made smaller, which would take a simulation for each attempt.
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    print_blob=True,
+)
+@given(drawn_builds(whole=None))
+def test_the_rtl_of_any_network_computes_what_was_trained(build):
+    rng = np.random.default_rng(build.seed)
+    x = rng.normal(size=(STEPS, BATCH, build.network.inputs)) * 3.0
+    own = {layer.name: int(rng.integers(2, 19)) for layer in build.network.layers}
+    q = prepared(build, x, own if rng.integers(2) else None)
+    change(q, rng)
+    check_rtl(q, build.parameters, x, rng.integers(1, STEPS, BATCH, endpoint=True))
 
 
 MODULES = {
@@ -86,20 +145,72 @@ def test_a_state_goes_from_run_to_run(name, weight_bits):
     assert all(torch.equal(a, b) for a, b in zip(mine, wanted, strict=True))
 
 
-@pytest.mark.rtl
-@pytest.mark.parametrize("name", ["lstm", "projection", "gru"])
-def test_the_rtl_computes_what_was_trained(name, tmp_path):
-    torch.manual_seed(2)
-    q = train.prepare(MODULES[name](), weight_bits=3, data_bits=8)
-    x = torch.randn(12, 4, 5)
+def train_a_little(q, x):
     optimizer = torch.optim.Adam(q.parameters(), 0.02)
     for _ in range(5):
         optimizer.zero_grad()
         (q(x)[0] - 0.3).square().mean().backward()
         optimizer.step()
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU])
+@pytest.mark.parametrize("bits, dtype", [(16, torch.float32), (32, torch.float64)])
+def test_a_state_has_the_type_of_the_module_if_that_holds_it(kind, bits, dtype):
+    torch.manual_seed(7)
+    q = train.prepare(kind(3, 4), data_bits=8, cell_bits=bits)
+    x = torch.randn(6, 2, 3)
+    whole, end = q(x)
+    _, middle = q(x[:3])
+    second, again = q(x[3:], middle)
+    assert torch.equal(second, whole[3:])
+    assert whole.dtype == torch.float32
+    # What the cell keeps: c of an LSTM, h of a GRU.
+    end, middle, again = (state[1] if isinstance(state, tuple) else state for state in (end, middle, again))
+    assert end.dtype == middle.dtype == dtype
+    assert torch.equal(again, end)
+    # These values need the type.
+    assert bits == 16 or not torch.equal(end.float().double(), end)
+
+
+@pytest.mark.parametrize("limit", [2000.0, -2000.0])
+def test_limits_go_as_far_as_the_hardware_shifts(limit):
+    torch.manual_seed(8)
+    q = train.prepare(CELL_NETWORKS["two_grus"], weight_bits=4, data_bits=8)
+    with torch.no_grad():
+        for rows in q.rows:
+            for limits in rows.log_limits:
+                limits[::2] = limit
+    x = np.random.default_rng(0).normal(size=(STEPS, BATCH, q.network.inputs))
+    network, _, _ = check(q, x)
+    assert (network.layers[0].w_ih[::2] == 0).all() == (limit > 0)
+    q(torch.from_numpy(x))[0].sum().backward()
+    assert all(torch.isfinite(limits.grad).all() for rows in q.rows for limits in rows.log_limits)
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize(
+    "name", ["both directions", "projection", "gru_reset_before", "custom_c", "skip_around_two"]
+)
+def test_the_rtl_computes_what_was_trained(name):
+    torch.manual_seed(2)
+    model = MODULES[name]() if name in MODULES else CELL_NETWORKS[name]
+    # A cell's own constants have the bits of their layer, in words with those of the widest one.
+    bits = {"custom": 3, "dense": 7} if name == "custom_c" else 3
+    q = train.prepare(model, weight_bits=bits, data_bits=6, gate_bits=6, cell_bits=10)
+    x = torch.randn(STEPS, BATCH, q.network.inputs)
+    train_a_little(q, x)
+    check_rtl(q, Parameters(lanes=8, macs=2), x.double().numpy(), np.array([STEPS, 2, 4]))
+
+
+@pytest.mark.rtl
+def test_a_build_computes_what_was_trained(tmp_path):
+    torch.manual_seed(2)
+    q = train.prepare(MODULES["lstm"](), weight_bits=3, data_bits=8)
+    x = torch.randn(12, 4, 5)
+    train_a_little(q, x)
     build = rtlstm.compile(q, folder=tmp_path / "build", lanes=8, macs=2)
     expected = q(x)[0].detach().numpy()
-    with build.open("verilator") as accelerator:
+    with build.open("icarus", verify=False) as accelerator:
         y, _ = accelerator.run(x.numpy())
     np.testing.assert_array_equal(y, expected)
     assert build.manifest.numerics == q.quantised().numerics

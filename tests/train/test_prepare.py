@@ -147,6 +147,13 @@ def test_a_prepared_model_keeps_its_numbers(tmp_path):
         ),
         (lambda q: q(torch.full((3, 2, I), torch.nan)), InputError, "finite"),
         (lambda q: q(torch.zeros(3, 2, I), lengths=[4, 1]), InputError, "within 1 to 3"),
+        (lambda q: q(torch.zeros(3, 2, I), lengths=["3", "1"]), InputError, "lengths must be 2 integers"),
+        (lambda q: q(torch.zeros(3, 2, I), lengths="both"), InputError, "lengths must be 2 integers"),
+        (
+            lambda q: q(torch.zeros(3, 2, I), lengths=torch.tensor([True, True])),
+            InputError,
+            r"2 integers, one per sequence, within 1 to 3, not \[True, True\]",
+        ),
         (lambda q: q(torch.zeros(3, 2, I), torch.zeros(1, 2, H)), InputError, r"hx must be a pair"),
         (
             lambda q: q(torch.zeros(3, 2, I), (torch.zeros(1, 3, H), torch.zeros(1, 2, H))),
@@ -177,6 +184,12 @@ def test_bad_inputs_are_said(call, error, message):
 def test_bad_options_are_said(options, message):
     with pytest.raises(ConfigurationError, match=message):
         train.prepare(nn.LSTM(I, H), **options)
+
+
+def test_options_for_reading_are_for_what_is_not_read_yet():
+    network = rtlstm.read_model(nn.LSTM(I, H)).network
+    with pytest.raises(ConfigurationError, match="lstm choose what is read .* read already"):
+        train.prepare(network, lstm="lstm")
 
 
 def test_narrow_floats_are_refused():
@@ -216,6 +229,15 @@ def test_divergence_is_said():
         q.weights.layers[0]["bias"][2] = torch.inf
     with pytest.raises(ConfigurationError, match="weights.layers.0.bias has NaN or infinite"):
         q(torch.zeros(3, 2, I))
+
+
+def test_weights_beyond_the_hardware_are_said():
+    q = train.prepare(nn.LSTM(I, H))
+    with torch.no_grad():
+        q.rows[0].log_limits[0] += 40
+        q.weights.layers[0]["w_ih"] *= 1e9
+    with pytest.raises(ConfigurationError, match=r"layer 'lstm' has weights .* may reach 2\*\*20"):
+        q.quantised()
 
 
 def test_a_module_that_returns_something_else_is_refused():
