@@ -54,6 +54,7 @@ ELSEWHERE = {
         "tests/examples/test_gait_phase.py",
         'example.run(path, x, "verilator")',
     ),
+    r"cd build/lstm && verilator --binary .*": ("tests/gen/ip/test_packages.py", '"--binary", "--timing"'),
     r"verilator --lint-only.*": ("tests/hdl/test_lint.py", '"--lint-only", "-Wall", "-Wno-DECLFILENAME"'),
     r"echo [-0-9 ]+ \| \./client localhost:5000 .*": (
         "tests/examples/test_c_client.py",

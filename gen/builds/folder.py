@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rtlstm.gen.ip.files import IpPaths
 from rtlstm.spec.errors import BuildError
 from rtlstm.spec.manifest import C_HEADER
 
@@ -45,12 +46,13 @@ def check_target(folder: Path) -> Path:
     found = sorted(path.name for path in folder.iterdir())
     if not found:
         return folder
-    if not _is_build(folder):
+    name = _build_name(folder)
+    if name is None:
         raise BuildError(
             f"{folder} must be new, empty or an rtlstm build, but it is none of these "
             f"(it holds {found[0]!r}); choose another folder"
         )
-    foreign = [name for name in found if name not in _OURS]
+    foreign = sorted(set(found) - _OURS - IpPaths(name).top)
     if foreign:
         raise BuildError(
             f"{folder} is a build that would be replaced, but it also holds {foreign[0]!r}; "
@@ -59,12 +61,13 @@ def check_target(folder: Path) -> Path:
     return folder
 
 
-def _is_build(folder: Path) -> bool:
+def _build_name(folder: Path) -> str | None:
+    """The name of the build in a folder; None if there is no build."""
     try:
         fields = json.loads((folder / "manifest.json").read_text())
     except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(fields, dict) and "build_hash" in fields
+        return None
+    return str(fields.get("name")) if isinstance(fields, dict) and "build_hash" in fields else None
 
 
 def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:

@@ -24,6 +24,9 @@ from rtlstm.gen.builds.names import check_build_name, derive_build_name
 from rtlstm.gen.builds.report import BuildReport, create_report
 from rtlstm.gen.builds.report_html import render_report
 from rtlstm.gen.frontends.reading import ModelReport
+from rtlstm.gen.ip.files import IpPaths, ip_files
+from rtlstm.gen.ip.sbom import bill_of_materials
+from rtlstm.gen.ip.vectors import Vectors
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
@@ -47,6 +50,7 @@ _TRAINED = (
     "the network was trained in this arithmetic, and its integers are taken as they are: errors are those "
     "against the same weights in floats"
 )
+_IMAGE = "weights.bin"
 _STAGES = ("quantise", "write Verilog", "compare with float", "write files")
 
 
@@ -161,7 +165,7 @@ def generate_build(
         begin(2)
         report = create_report(network, quantised, manifest, settings, data, source, fitted, notes=notes)
         begin(3)
-        manifest = _write(work, manifest, image, verilog, report)
+        manifest = _write(work, manifest, quantised, image, verilog, report)
     begin(4)
     _tell_former(former)
     return manifest
@@ -291,7 +295,7 @@ def generate_for(
         begin(2)
         report = create_report(network, quantised, manifest, settings, data, source, loaded=True)
         begin(3)
-        manifest = _write(work, manifest, image, verilog, report)
+        manifest = _write(work, manifest, quantised, image, verilog, report)
     begin(4)
     _tell_former(former)
     return manifest
@@ -316,18 +320,26 @@ def _stages(progress: Progress | None) -> Callable[[int], None]:
     return begin
 
 
-def _write(work: Path, manifest: Manifest, image: bytes, verilog: str, report: BuildReport) -> Manifest:
-    """Write all files; return the manifest, which lists those that other tools compile."""
+def _write(
+    work: Path,
+    manifest: Manifest,
+    quantised: QuantizedNetwork,
+    image: bytes,
+    verilog: str,
+    report: BuildReport,
+) -> Manifest:
+    """Write all files; return the manifest, which lists those that rtlstm's own tools compile."""
     compiled = {manifest.rtl: verilog, C_HEADER: c_header(manifest)}
     manifest = manifest.with_files(compiled)
-    write_files(
-        work,
-        {
-            "manifest.json": manifest.to_json(),
-            "weights.bin": image,
-            "report.json": report.to_json(),
-            "report.html": render_report(report),
-            **compiled,
-        },
-    )
+    clock = None if report.fit is None else report.fit.estimate.fmax_mhz
+    texts = {
+        "manifest.json": manifest.to_json(),
+        "report.json": report.to_json(),
+        "report.html": render_report(report),
+        **compiled,
+        **ip_files(manifest, verilog, Vectors.create(quantised, manifest), clock),
+    }
+    contents = {name: text.encode() for name, text in texts.items()} | {_IMAGE: image}
+    bill = bill_of_materials(manifest, contents, _IMAGE)
+    write_files(work, {**contents, IpPaths(manifest.name).bill: bill})
     return manifest

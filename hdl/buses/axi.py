@@ -1,5 +1,8 @@
 """A core with AXI4-Stream data and AXI4-Lite registers."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from amaranth.hdl import DomainRenamer, Module
 from amaranth.lib import wiring
 
@@ -40,9 +43,8 @@ class AxiCore(Wrapper):
     """
 
     pins, port_texts = AXI_PINS, AXI_LITE_TEXTS | _STREAM_TEXTS
-    port_attributes = interface_attributes(
-        port_texts, {"s_axi": "aximm", "s_axis_x": "axis", "m_axis_y": "axis"}
-    )
+    interfaces: ClassVar[Mapping[str, str]] = {"s_axi": "aximm", "s_axis_x": "axis", "m_axis_y": "axis"}
+    port_attributes = interface_attributes(port_texts, interfaces)
 
     def __init__(self, manifest: Manifest) -> None:
         self._source, self._sink = InputStream(manifest), OutputStream(manifest)

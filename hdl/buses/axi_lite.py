@@ -1,6 +1,7 @@
 """AXI4-Lite, as a slave."""
 
 from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 from amaranth.hdl import Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import wiring
@@ -181,6 +182,7 @@ class AxiLiteCore(FifoWrapper):
     """The core with AXI4-Lite registers and data FIFOs; see ``docs/buses.md``."""
 
     pins, port_texts = AXI_PINS, AXI_LITE_TEXTS
-    port_attributes = interface_attributes(AXI_LITE_TEXTS, {"s_axi": "aximm"})
+    interfaces: ClassVar[Mapping[str, str]] = {"s_axi": "aximm"}
+    port_attributes = interface_attributes(AXI_LITE_TEXTS, interfaces)
     prefix, slave = "s_axi_", AxiLite
     bus_ports = staticmethod(axi_lite_ports)

@@ -1,5 +1,8 @@
 """Wishbone B4, as a slave for classic and pipelined masters."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -100,4 +103,5 @@ class WishboneCore(FifoWrapper):
     """The core with Wishbone B4 registers and data FIFOs; see ``docs/buses.md``."""
 
     prefix, slave, port_texts = "wb_", Wishbone, _TEXTS
+    interfaces: ClassVar[Mapping[str, str]] = {"wb": "wishbone"}
     bus_ports = staticmethod(wishbone_ports)

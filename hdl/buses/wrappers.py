@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, ClassVar
 
 from amaranth.hdl import (
     ClockSignal,
@@ -28,7 +28,7 @@ from rtlstm.spec.buses import BUSES, NO_BUS
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["FifoWrapper", "Pins", "Wrapper", "wrapper", "wrapper_name"]
+__all__ = ["FifoWrapper", "Pins", "Wrapper", "wrapper", "wrapper_class", "wrapper_name"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,9 @@ class Wrapper(Component):
     """Descriptions of the bus' ports for the Verilog's header; clk, rst and irq have theirs already."""
     port_attributes: Mapping[str, Mapping[str, str]] = {}
     """Attributes of ports in the Verilog, for tools that connect whole interfaces."""
+    interfaces: ClassVar[Mapping[str, str]] = {}
+    """Kind of each bus interface, such as ``aximm``, by its name: its ports begin with that and ``_``.
+    Packages of the core tell of these; other ports are wires to them."""
 
     def __init__(self, manifest: Manifest, ports: Mapping[str, wiring.Member]) -> None:
         self._manifest = manifest
@@ -142,6 +145,26 @@ def wrapper_name(manifest: Manifest) -> str:
     return manifest.name if bus == NO_BUS else f"{manifest.name}_{bus}"
 
 
+def wrapper_class(bus: str) -> type[Wrapper] | None:
+    """Return the class of a bus' wrapper, None for the core's own ports.
+
+    Raises
+    ------
+    ConfigurationError
+        If the bus names a wrapper that cannot be imported, or is not a wrapper.
+    """
+    named = BUSES[bus].wrapper
+    if not named:
+        return None
+    try:
+        kind: Any = resolve_name(named)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(f"the wrapper of bus {bus!r} cannot be imported: {error}") from error
+    if not (isinstance(kind, type) and issubclass(kind, Wrapper)):
+        raise ConfigurationError(f"the wrapper of bus {bus!r} must be a Wrapper, but {named} is {kind!r}")
+    return kind
+
+
 def wrapper(manifest: Manifest) -> Wrapper | None:
     """Return the wrapper that a build has, if any.
 
@@ -150,16 +173,8 @@ def wrapper(manifest: Manifest) -> Wrapper | None:
     ConfigurationError
         If the bus names a wrapper that cannot be imported, or is not a wrapper.
     """
-    bus = manifest.parameters.bus
-    named = BUSES[bus].wrapper
-    if not named:
+    kind: Any = wrapper_class(manifest.parameters.bus)
+    if kind is None:
         return None
-    try:
-        kind: Any = resolve_name(named)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(f"the wrapper of bus {bus!r} cannot be imported: {error}") from error
-    fits = isinstance(kind, type) and issubclass(kind, Wrapper)
-    if not fits:
-        raise ConfigurationError(f"the wrapper of bus {bus!r} must be a Wrapper, but {named} is {kind!r}")
     made: Wrapper = kind(manifest)
     return made

@@ -24,6 +24,8 @@ from rtlstm.spec.errors import BuildError, ConfigurationError, InputError
 from rtlstm.spec.manifest import Manifest
 
 FILES = {"manifest.json", "report.html", "report.json", "rtl/tiny.v", "rtlstm_registers.h", "weights.bin"}
+FILES |= {"component.xml", "tiny.core", "tiny_hw.tcl", "ip/tiny.cdx.json", "ip/tiny.sdc", "ip/tiny.veo"}
+FILES |= {"ip/tiny.xdc", "ip/tiny_tb.hex", "ip/tiny_tb.sv"}
 
 
 def test_a_build_holds_what_the_design_says(pristine):

@@ -1,0 +1,226 @@
+"""The files of a build folder for other flows: their paths and what is in them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+from rtlstm.gen.ip.interfaces import ipxact_interfaces, qsys_interfaces
+from rtlstm.gen.ip.ports import core_ports
+from rtlstm.gen.ip.registers import is_mapped, register_entries
+from rtlstm.gen.ip.vectors import Vectors
+from rtlstm.hdl.buses.request_port import NUMBER_BITS
+from rtlstm.hdl.emit.header import SPDX
+from rtlstm.sim.simulated_ports import PortSpec
+from rtlstm.spec.manifest import C_HEADER, Manifest
+from rtlstm.spec.registers import IDENTITY, Register
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["DEFAULT_MHZ", "IpPaths", "ip_files"]
+
+DEFAULT_MHZ: Final = 100.0
+"""Clock of the constraints if no device was named."""
+
+
+@dataclass(frozen=True)
+class IpPaths:
+    """Paths in the build folder, of a build with this name.
+
+    Those that a tool finds by looking into folders are at the top; they name the others from there.
+    """
+
+    name: str
+
+    @property
+    def rtl(self) -> str:
+        """The build's Verilog."""
+        return f"rtl/{self.name}.v"
+
+    @property
+    def core(self) -> str:
+        """FuseSoC's description."""
+        return f"{self.name}.core"
+
+    @property
+    def component(self) -> str:
+        """IP-XACT's description."""
+        return "component.xml"
+
+    @property
+    def qsys(self) -> str:
+        """Platform Designer's description."""
+        return f"{self.name}_hw.tcl"
+
+    @property
+    def testbench(self) -> str:
+        """The testbench, in SystemVerilog."""
+        return f"ip/{self.name}_tb.sv"
+
+    @property
+    def vectors(self) -> str:
+        """What the testbench sends and expects."""
+        return f"ip/{self.name}_tb.hex"
+
+    @property
+    def instance(self) -> str:
+        """How to instantiate the core."""
+        return f"ip/{self.name}.veo"
+
+    @property
+    def sdc(self) -> str:
+        """Timing constraints."""
+        return f"ip/{self.name}.sdc"
+
+    @property
+    def xdc(self) -> str:
+        """The same for Vivado."""
+        return f"ip/{self.name}.xdc"
+
+    @property
+    def rdl(self) -> str:
+        """The registers in SystemRDL."""
+        return "ip/registers.rdl"
+
+    @property
+    def bill(self) -> str:
+        """The bill of materials."""
+        return f"ip/{self.name}.cdx.json"
+
+    @property
+    def top(self) -> set[str]:
+        """Names of these files' places at the top of the folder."""
+        return {self.core, self.component, self.qsys, "ip"}
+
+
+def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: float | None) -> dict[str, str]:
+    """Return the texts of the files by path, without the bill of materials. Same input, same texts.
+
+    Parameters
+    ----------
+    verilog
+        The build's Verilog.
+    vectors
+        What the testbench sends and expects.
+    clock_mhz
+        Clock that the build was made for; :data:`DEFAULT_MHZ` if None.
+    """
+    paths, core = IpPaths(manifest.name), core_ports(manifest, verilog)
+    mhz = clock_mhz or DEFAULT_MHZ
+    known = "the clock that --fit estimated" if clock_mhz else "no device was named, so put yours"
+    kind = "A loadable recurrent network core" if manifest.parameters.capacity else "A recurrent network core"
+    common = {
+        "spdx": SPDX,
+        "version": manifest.rtlstm_version,
+        "plain_version": _plain(manifest.rtlstm_version),
+        "name": manifest.name,
+        "build": manifest.build_hash[:8],
+        "description": f"{kind}: {manifest.program.inputs} inputs, {manifest.outputs} outputs a step",
+        "paths": paths,
+        "core": core,
+        "period": 1000 / mhz,
+        "clock_text": f"{mhz:g} MHz, {known}",
+        "registers": register_entries(manifest) if is_mapped(manifest) else (),
+    }
+    render = _Renderer(common)
+    texts = {
+        paths.testbench: render(
+            "testbench.sv",
+            device=manifest.device_hash[:8],
+            steps=len(vectors.offered),
+            ports=PortSpec.from_manifest(manifest),
+            loadable=manifest.parameters.capacity is not None,
+            registers={register.name: int(register) for register in Register},
+            identity=IDENTITY,
+        ),
+        paths.vectors: f"// {SPDX}\n{vectors.to_hex(PortSpec.from_manifest(manifest))}",
+        paths.instance: render("instance.veo"),
+        paths.sdc: render("constraints.sdc"),
+        paths.xdc: render("constraints.sdc"),
+        paths.core: render(
+            "fusesoc.core",
+            vlnv=f"rtlstm::{manifest.name}:{_plain(manifest.rtlstm_version)}",
+            testbench=f"{manifest.name}_tb",
+            synthesis=_SYNTHESIS.get(manifest.parameters.family),
+        ),
+        paths.component: render(
+            "component.xml",
+            escape=True,
+            interfaces=ipxact_interfaces(core),
+            map_bytes=4 << NUMBER_BITS,
+            file_sets=_file_sets(paths),
+        ),
+        paths.qsys: render(
+            "hw.tcl",
+            buses=qsys_interfaces(core),
+            addressable=next((each.name for each in core.interfaces if each.kind == "aximm"), ""),
+        ),
+    }
+    if is_mapped(manifest):
+        texts[paths.rdl] = render("registers.rdl")
+    return texts
+
+
+@dataclass(frozen=True)
+class _Synthesis:
+    """A flow of Edalize, and its options."""
+
+    flow: str
+    options: Mapping[str, str]
+
+
+_YOSYS_XILINX: Final = _Synthesis("generic", {"tool": "yosys", "arch": "xilinx", "output_format": "json"})
+_SYNTHESIS: Final = {
+    "ecp5": _Synthesis("trellis", {"pnr": "none"}),
+    "ice40": _Synthesis("icestorm", {"pnr": "none"}),
+    "xilinx": _YOSYS_XILINX,
+    "generic": _YOSYS_XILINX,
+}
+"""The families that Edalize's open flows know; place and route need pins, which a core by itself has not."""
+
+
+def _file_sets(paths: IpPaths) -> dict[str, dict[str, str]]:
+    """IP-XACT's file sets: types by path."""
+    return {
+        "rtl": {paths.rtl: "verilogSource"},
+        "testbench": {
+            paths.testbench: "systemVerilogSource",
+            paths.vectors: "user",
+            "weights.bin": "user",
+        },
+        "constraints": {paths.sdc: "SDC"},
+        "software": {C_HEADER: "cSource"},
+    }
+
+
+def _plain(version: str) -> str:
+    """The numbers at the beginning of a version: other tools take nothing else."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return found[0] if found else "0"
+
+
+class _Renderer:
+    """Fills in the templates beside this module."""
+
+    def __init__(self, common: Mapping[str, Any]) -> None:
+        self._common = common
+        self._environments = {escape: self._environment(escape) for escape in (False, True)}
+
+    @staticmethod
+    def _environment(escape: bool) -> "Environment":
+        # Imported here: it takes a while, and only writing a build needs it.
+        from jinja2 import Environment, StrictUndefined
+
+        return Environment(
+            autoescape=escape,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+        )
+
+    def __call__(self, template: str, escape: bool = False, **values: Any) -> str:
+        text = (files("rtlstm.gen.ip") / "templates" / template).read_text(encoding="utf-8")
+        return self._environments[escape].from_string(text).render({**self._common, **values})
