@@ -67,7 +67,8 @@ class StateFormats:
         self.cell_sizes = tuple(layer.outputs for layer in layers if layer.has_state)
         """Units of each cell state."""
         self._lstm_sizes = tuple(self.cell_sizes[number] for number in self._lstms)
-        self.hidden, self.cell = self._seen_h(0), self._kept[self._lstms[0]] if self._lstms else numerics.cell
+        self.hidden = self._seen_h(0) if recurrent else numerics.hidden
+        self.cell = self._kept[self._lstms[0]] if self._lstms else numerics.cell
 
     def _seen_h(self, index: int) -> Format:
         """Format of a layer's h as a caller sees it."""
@@ -220,8 +221,8 @@ class StateLayout(StateFormats):
         self._vectors = [(first, manifest.parameters.words(units)) for first, units in program.hidden]
         self._cells = [(first, manifest.parameters.drain_beats(units)) for first, units in program.cells]
         # The first layer's h has two addresses, the second directly after the first.
-        first, rows = self._vectors[0]
-        self.vector_span = _span([*self._vectors, (first + program.copy_words, rows)])
+        copies = [(first + program.copy_words, rows) for first, rows in self._vectors[:1]]
+        self.vector_span = _span([*self._vectors, *copies])
         self.cell_span = _span(self._cells)
         self._word_bits = manifest.numerics.data_bits
         self._cell_bits = manifest.numerics.cell.bits
@@ -246,7 +247,7 @@ class StateLayout(StateFormats):
         """Return the arrays of memory words, the inverse of :meth:`encode`: the first layer's h is read at
         its first address.
         """
-        rows_of = vectors.reshape(self.vector_span[1], -1)
+        rows_of = vectors.reshape(self.vector_span[1], -(-self.macs * self._word_bits // 32))
         words_of = cells.reshape(self.banks, self.cell_span[1])
         h: list[IntArray] = []
         c: list[IntArray] = []
@@ -291,6 +292,11 @@ def split_layers(
         arrays = list(whole) if whole.ndim == len(lead) + 2 else [whole]
     else:
         arrays = []
+    if not shapes and (not isinstance(part, tuple | list | np.ndarray) or len(part)):
+        raise InputError(
+            f"{name} must be an empty tuple, because no layer keeps any, not {type(part).__name__}; "
+            "give what run or state returned"
+        )
     found = [array.shape for array in arrays]
     if found != shapes:
         want = f"an array {(len(shapes), *shapes[0])}" if uniform else f"a tuple of {shapes}"

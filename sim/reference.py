@@ -249,10 +249,13 @@ def run_float(
 
 
 def _most_read(network: Network, layer_ranges: list[tuple[LayerRange, ...]]) -> float:
-    """Largest magnitude before a gate's activation, or a sigmoid or tanh dense layer's."""
+    """Largest magnitude before a gate's activation, or a sigmoid or tanh dense layer's; 0 without any."""
     return max(
-        one.preactivation
-        for layer, mine in zip(network.layers, layer_ranges, strict=True)
-        for one in mine
-        if not (isinstance(layer, Dense) and layer.activation in LINEAR)
+        (
+            one.preactivation
+            for layer, mine in zip(network.layers, layer_ranges, strict=True)
+            for one in mine
+            if not (isinstance(layer, Dense) and layer.activation in LINEAR)
+        ),
+        default=0.0,
     )

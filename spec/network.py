@@ -366,7 +366,7 @@ Layer = Annotated[PseudoLayer | Bidirectional | Dense, Field(discriminator="kind
 
 
 class Network(Record):
-    """Recurrent and dense layers in order of computation, at least one of them recurrent."""
+    """Recurrent and dense layers in order of computation, or dense layers alone."""
 
     schema_version: Literal[1] = NETWORK_SCHEMA
     name: str = "network"
@@ -374,8 +374,8 @@ class Network(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if all(layer.kind == "dense" for layer in self.layers):
-            raise ValueError("a network must have a recurrent layer")
+        if not self.layers:
+            raise ValueError("a network must have a layer")
         for before, after in zip(self.layers, self.layers[1:], strict=False):
             if after.inputs != before.outputs:
                 raise ValueError(

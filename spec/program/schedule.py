@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,7 +135,7 @@ class Timeline:
         cycle that offers the last output beat, or would offer it if the output is suppressed.
         """
         program, arrivals = self.program, self.arrivals(begins)
-        if first_step:
+        if first_step and program.body:
             self.free = max(self.free, self.complete(begins)) + REDIRECT_CYCLES
             self.prepare()
         index: int | None = program.prefetch if prefetch else program.body
@@ -216,8 +215,10 @@ class Schedule(ABC):
     ``streams`` is the stream of each, and ``ends`` says which are the last of a sequence.
     """
 
-    prepares: ClassVar[bool]
-    """Whether a stream's recurrent part is computed before its next input comes."""
+    @property
+    @abstractmethod
+    def prepares(self) -> bool:
+        """Whether a stream's recurrent part is computed before its next input comes."""
 
     @property
     @abstractmethod
@@ -264,7 +265,10 @@ class StepSchedule(Schedule):
     program: Program
     parameters: Parameters
 
-    prepares: ClassVar[bool] = True
+    @property
+    def prepares(self) -> bool:
+        """Whether a stream's recurrent part is computed before its next input comes: there may be none."""
+        return self.program.body > 0
 
     @cached_property
     def output_index(self) -> IntArray:
@@ -302,7 +306,7 @@ class StepSchedule(Schedule):
             )
             before = done
         array_cycles = sum(layer.array_cycles for layer in layers)
-        _, first_step = Timeline(program, parameters).step(begins, first_step=True)
+        _, first_step = Timeline(program, parameters, free=begins).step(begins, first_step=True)
         return Cycles(
             step_latency_cycles=before,
             array_cycles=array_cycles,

@@ -7,7 +7,6 @@ are no stalls.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +58,10 @@ class SequenceSchedule(Schedule):
     parameters: Parameters
     plan: SequencePlan
 
-    prepares: ClassVar[bool] = False
+    @property
+    def prepares(self) -> bool:
+        """Whether a stream's recurrent part is computed before its next input comes: never."""
+        return False
 
     @cached_property
     def output_index(self) -> IntArray:

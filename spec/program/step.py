@@ -6,6 +6,7 @@ dense layer. Groups drain ``gate_units`` units or outputs per cycle, a *beat*, i
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
@@ -133,7 +134,7 @@ class Program(Record):
     """Index of the first operation if the next input is there when a step ends."""
     recurrent_end: int
     """Index of the operation after the last recurrent layer's, in the second part: a step with a suppressed
-    output ends there."""
+    output ends there. Without a recurrent layer, that is the end of any step."""
     copy_words: int
     """Distance in words of the vector memory from one copy of the first layer's h to the other."""
     inputs: int
@@ -316,7 +317,13 @@ def compile_program(
     for skip in (body + index for index, layer in enumerate(shapes) if layer.kind == "skip"):
         layout.space(skip, skip, skip + 1)
     _keep_order(layout.ops, body)
-    last = max((index + layer.feedback for index, layer in enumerate(shapes) if layer.recurrent), default=-1)
+    if not body:
+        _leave_room(layout.ops, parameters.ahead)
+    # Without a recurrent layer, a step with a suppressed output is computed as any other.
+    last = max(
+        (index + layer.feedback for index, layer in enumerate(shapes) if layer.recurrent),
+        default=len(shapes) - 1,
+    )
     program = Program(
         ops=tuple(layout.ops),
         body=body,
@@ -359,6 +366,25 @@ def _keep_order(ops: list[Op], body: int) -> None:
         # From the last word: the last beat drains later; the next step's first group ends its words later.
         idle_cycles = overtakes + ops[last].last_drain_beats - len(first.group_words[0])
         ops[last] = ops[last].replace(idle_cycles=max(ops[last].idle_cycles, idle_cycles, 0))
+
+
+def _leave_room(ops: list[Op], ahead: int) -> None:
+    """Add idle cycles after a step of dense layers alone, if its outputs may take longer to leave.
+
+    The output queue holds two steps: an output has left it before the next but one is begun. The input buffer
+    turns to the next input in the first idle cycle, if a step has no other operation.
+    """
+    last = ops[-1]
+    # From the first word to the credit of the last beat, which comes back four cycles after it is offered.
+    _, drained = group_ends(last, 0, 0)
+    leaves = drained + last.results + 4
+    # Words are issued one after the other; those of an operation wait for the results of the one before.
+    shortest = sum(op.words for op in ops)
+    for before, op in pairwise(ops):
+        ends, _ = group_ends(before, 0, 0)
+        shortest += max(0, before.results - ahead - (ends[-1] - ends[0])) if op.waits_for_results else 0
+    idle_cycles = max(-(-leaves // 2) - shortest, int(len(ops) == 1), last.idle_cycles)
+    ops[-1] = last.replace(idle_cycles=idle_cycles)
 
 
 def _prepare(

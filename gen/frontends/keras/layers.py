@@ -12,6 +12,7 @@ from rtlstm.gen.frontends.keras.node import KerasNode, KerasTensor
 from rtlstm.gen.frontends.keras.recurrent import activation, activation_name
 from rtlstm.gen.frontends.reading import Embedding
 from rtlstm.spec.activations.functions import ActivationFunction, FunctionName
+from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.options import option
 
@@ -23,7 +24,8 @@ LINEAR = ":linear"
 
 def _input(step: KerasNode) -> KerasTensor:
     shape = step.config.get("batch_shape", step.config.get("batch_input_shape")) or []
-    return KerasTensor(Flow(width=shape[2] if len(shape) == 3 else None), step.layer.name)
+    width = shape[2] if len(shape) == 3 else None
+    return KerasTensor(Flow(width=width), step.layer.name, last=len(shape) == 2)
 
 
 def _nothing(step: KerasNode) -> KerasTensor:
@@ -173,12 +175,12 @@ def _pad(step: KerasNode) -> KerasTensor:
 def _window(step: KerasNode, steps: int, features: int) -> KerasTensor:
     """The present step and those before it, if a layer reads these, in the order in which they come."""
     config, where, given = step.config, step.where, step.only
-    single = {name: list(config.get(name) or [1]) for name in ("strides", "dilation_rate")}
+    strides = list(config.get("strides") or [1])
     zeros = steps - 1 if config["padding"] == "causal" else given.padding
     padding = config["padding"] == "valid" or (config["padding"] == "causal" and not given.padding)
-    if any(value != [1] for value in single.values()) or config.get("groups", 1) != 1:
+    if strides != [1] or config.get("groups", 1) != 1:
         raise ModelError(
-            f"{where} must have strides, dilation and groups of 1, to run step by step; "
+            f"{where} must have strides and groups of 1, to run step by step; "
             "compute it outside of the core, and end or begin the model there"
         )
     if not padding or zeros != steps - 1:
@@ -192,9 +194,14 @@ def _window(step: KerasNode, steps: int, features: int) -> KerasTensor:
 
 def _convolve(step: KerasNode) -> KerasTensor:
     kernel, *bias = step.layer.arrays.get(("kernel", "bias"))
-    steps, features, filters = kernel.shape
+    taps, features, filters = kernel.shape
+    (dilation,) = step.config.get("dilation_rate") or [1]
+    steps = dilation * (taps - 1) + 1
     window = _window(step, steps, features)
-    weight: Floats = kernel[::-1].transpose(2, 0, 1).reshape(filters, -1)
+    check_size((steps, features, filters), f"{step.where}: its weights with zeros between")
+    wide = np.zeros((steps, features, filters))
+    wide[::dilation] = kernel
+    weight: Floats = wide[::-1].transpose(2, 0, 1).reshape(filters, -1)
     flow = window.flow.linear(step.layer.name, step.where, weight, bias[0] if bias else np.zeros(filters))
     step.becomes("core", f"{features} -> {filters}, {steps} steps")
     return _apply(replace(step, read=(window,)), flow)

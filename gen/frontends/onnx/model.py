@@ -17,7 +17,7 @@ from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx
 from rtlstm.gen.frontends.onnx.ops import STATE_ONLY, Applied, apply_node, check_meanings, cut_earlier
 from rtlstm.gen.frontends.onnx.quantised import input_text, replace_quantisers
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
-from rtlstm.gen.frontends.onnx.start import find_start, name_condition
+from rtlstm.gen.frontends.onnx.start import find_input, find_start, name_condition
 from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError
@@ -87,10 +87,7 @@ class _Reader:
 
     def read(self) -> Network:
         self.first = find_start(self.graph, self.options.lstm, self.needed, self.targets)
-        tensor = self.graph.nodes[self.first[0]].input[0]
-        upstream = self.graph.ancestors([tensor])
-        if not self._begin_before(tensor, upstream):
-            self._begin_at(tensor, upstream)
+        upstream = self._begin()
         for index in sorted(self.needed - upstream):
             if index in self.first or self._follows(index):
                 self._try(index)
@@ -106,6 +103,25 @@ class _Reader:
 
     # The beginning
 
+    def _begin(self) -> set[int]:
+        """Begin at the model's input or at the first recurrent nodes; return the nodes before these."""
+        if not self.first:
+            source = find_input(self.graph, self.needed)
+            self._begin_with(source)
+            self.report.input = source
+            return set()
+        tensor = self.graph.nodes[self.first[0]].input[0]
+        upstream = self.graph.ancestors([tensor])
+        if not self._begin_before(tensor, upstream):
+            self._begin_at(tensor, upstream)
+        return upstream
+
+    def _begin_with(self, source: str) -> None:
+        """Register an input of the model, of whose axes only the number is known."""
+        axes = Axes.unknown(len(self.graph.shape(source)))
+        self.known[source] = Value(Flow(), axes)
+        self.sizes.begin(source, axes)
+
     def _begin_before(self, tensor: str, upstream: set[int]) -> bool:
         """Include the nodes before the first recurrent one, if the core can compute them from one input."""
         nodes = [self.graph.nodes[index] for index in upstream]
@@ -113,10 +129,7 @@ class _Reader:
         if self.options.lstm is not None or len(sources) != 1:
             return False
         source = sources.pop()
-        rank = len(self.graph.shape(source))
-        axes = Axes.unknown(rank)
-        self.known[source] = Value(Flow(), axes)
-        self.sizes.begin(source, axes)
+        self._begin_with(source)
         try:
             for index in sorted(upstream):
                 self._visit(index)
@@ -170,10 +183,13 @@ class _Reader:
     # Node by node
 
     def _follows(self, index: int) -> bool:
-        """Whether a node reads results of recurrent layers; nodes of the input alone are not the core's."""
+        """Whether a node reads results of recurrent layers; nodes of the input alone are not the core's.
+
+        If the model has none, all that is computed from its input is the core's.
+        """
         node = self.graph.nodes[index]
         read = [self.known.get(name) for name in (*node.input, *captured(node))]
-        return any(found is not None and not found.flow.before for found in read)
+        return any(found is not None and not (self.first and found.flow.before) for found in read)
 
     def _fetch(self, tensor: str) -> None:
         """Compute a tensor from the input alone, for a node that reads it beside a layer's results."""

@@ -10,21 +10,29 @@ from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.options import option
 
-__all__ = ["find_start", "name_condition"]
+__all__ = ["find_input", "find_start", "name_condition"]
+
+_WEIGHTED = ("Conv", "ConvInteger", "Gemm", "MatMul", "MatMulInteger")
 
 
 def find_start(graph: OnnxGraph, wanted: str | None, needed: set[int], targets: Sequence[str]) -> list[int]:
     """Indices of the recurrent nodes to begin with, which all read the same tensor.
 
+    There are none if the graph has no recurrent node, but others with weights: then the network begins at the
+    model's input.
+
     Raises
     ------
     ModelError
-        If there is none, or it is not clear which.
+        If there are neither, or it is not clear which to begin with.
     """
     nodes = graph.nodes
     found = [index for index, node in enumerate(nodes) if is_recurrent(node)]
     if not found:
-        raise ModelError(_none(graph))
+        inside = any(map(_count, (inner for node in nodes for inner in subgraphs(node))))
+        if wanted is not None or inside or not any(nodes[index].op_type in _WEIGHTED for index in needed):
+            raise ModelError(_none(graph))
+        return []
     names = listed(graph.label(nodes[index]) for index in found)
     if wanted is not None:
         chosen = [index for index in found if wanted in (nodes[index].name, *nodes[index].output)]
@@ -46,10 +54,30 @@ def find_start(graph: OnnxGraph, wanted: str | None, needed: set[int], targets: 
     return first
 
 
+def find_input(graph: OnnxGraph, needed: set[int]) -> str:
+    """Return the one input of the model that the needed nodes read.
+
+    Raises
+    ------
+    ModelError
+        If there are several, or none.
+    """
+    read: set[str] = {name for index in needed for name in graph.nodes[index].input if name in graph.inputs}
+    if len(read) != 1:
+        raise ModelError(
+            f"the core has one input, but the layers read {len(read)} of the model: {listed(sorted(read))}; "
+            "join them before the model"
+        )
+    return read.pop()
+
+
 def _none(graph: OnnxGraph) -> str:
     nodes = graph.nodes
     operators = listed(f"{name} ({count})" for name, count in Counter(n.op_type for n in nodes).most_common())
-    text = "must have an LSTM, GRU or RNN node at the top of its graph, but there is none in it"
+    text = (
+        "must have an LSTM, GRU or RNN node at the top of its graph, or a Gemm, MatMul or Conv node on the "
+        "way to its output, but there is none in it"
+    )
     holders = [node for node in nodes if any(map(_count, subgraphs(node)))]
     if holders:
         inner = sum(_count(sub) for node in holders for sub in subgraphs(node))

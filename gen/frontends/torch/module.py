@@ -18,8 +18,14 @@ from rtlstm.gen.frontends.torch.module_names import module_kind, operation, supp
 from rtlstm.gen.frontends.torch.ops import apply, parameter
 from rtlstm.gen.frontends.torch.rebuild import script_kind
 from rtlstm.gen.frontends.torch.recurrent import pack, pad_packed, recurrent
-from rtlstm.gen.frontends.torch.result import choose_output
-from rtlstm.gen.frontends.torch.trace import ancestors, input_rank, loop_refusal, trace
+from rtlstm.gen.frontends.torch.result import choose_output, is_computed
+from rtlstm.gen.frontends.torch.trace import (
+    ancestors,
+    input_rank,
+    loop_refusal,
+    rank_without_recurrent,
+    trace,
+)
 from rtlstm.gen.frontends.torch.values import (
     Constant,
     Data,
@@ -40,6 +46,7 @@ _HOST_ATTRIBUTES = ("batch_sizes", "device", "dtype", "ndim", "shape", "sorted_i
 _HOST_METHODS = ("dim", "ndimension", "numel", "size")
 _HOST_MOVES = ("cpu", "cuda", "to", "type", "type_as")
 _RECURRENT = {"recurrent": recurrent, "pack_padded_sequence": pack, "pad_packed_sequence": pad_packed}
+_WEIGHTED = ("linear", "conv1d")
 _SHAPE = ("flatten", "flatten_module", "getitem", "permute", "reshape", "select", "slice", "squeeze",
           "transpose", "unsqueeze", "pad_packed_sequence", "pack_padded_sequence", "pad", "contiguous",
           "clone", "detach", "double", "float", "half", "dropout", "getattr")  # fmt: skip
@@ -64,7 +71,7 @@ def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Net
         graph, modules = convert(module, options, report)
         return _Reader(module, modules, graph, options, report).read()
     module = without_brevitas(module, report)
-    if isinstance(module, torch.nn.RNNBase | torch.nn.RNNCellBase):
+    if isinstance(module, torch.nn.RNNBase | torch.nn.RNNCellBase | torch.nn.Linear | torch.nn.Conv1d):
         root = torch.nn.Sequential()
         root.add_module(type(module).__name__.lower(), module)
         module = root
@@ -124,12 +131,9 @@ class _Reader:
         self.targets = self._targets(result)
         self.needed = ancestors(self.targets)
         self.start = self._start()
-        self.before = ancestors(self.start.all_input_nodes) if options.lstm is not None else set()
-        cell = module_kind(self.modules[self.start.target]).endswith("Cell")
-        rank = 2 if cell else 3
-        if not self.before:
-            rank = input_rank(self.start, rank, lambda node: operation(node, self.modules) or "")
-        self.input = Data(Flow(), Axes.unknown(rank))
+        begins = options.lstm is not None and self.start is not None
+        self.before = ancestors(self.start.all_input_nodes) if begins else set()
+        self.input = Data(Flow(), Axes.unknown(self._input_rank()))
         report.model_inputs = tuple(node.name for node in self.nodes if node.op == "placeholder")
         report.model_outputs = tuple(node.name for node in result.all_input_nodes)
 
@@ -159,8 +163,20 @@ class _Reader:
     def _is_recurrent(self, node: Any) -> bool:
         return bool(node.op == "call_module" and operation(node, self.modules) == "recurrent")
 
+    def _input_rank(self) -> int:
+        """How many axes the model's input has."""
+        if self.start is None:
+            return rank_without_recurrent(self.needed, lambda node: operation(node, self.modules) or "")
+        rank = 2 if module_kind(self.modules[self.start.target]).endswith("Cell") else 3
+        if self.before:
+            return rank
+        return input_rank(self.start, rank, lambda node: operation(node, self.modules) or "")
+
     def _start(self) -> Any:
-        """The recurrent module to begin with; of those that the output needs, the first."""
+        """The recurrent module to begin with; of those that the output needs, the first.
+
+        None if the module has none: then the network begins at the module's input.
+        """
         import torch
 
         for node in self.nodes:
@@ -174,10 +190,7 @@ class _Reader:
         found = [node for node in self.nodes if self._is_recurrent(node)]
         self._refuse_loops(found)
         if not found:
-            have = listed(self._kind(node) for node in self.nodes if node.op.startswith("call"))
-            raise ModelError(
-                f"must have an nn.LSTM, nn.GRU, nn.RNN or a cell, but its forward uses none; it uses {have}"
-            )
+            return self._start_without_recurrent()
         names = listed(self._label(node) for node in found)
         if self.options.lstm is not None:
             for node in found:
@@ -191,6 +204,19 @@ class _Reader:
         if not needed:
             raise ModelError(f"the output does not depend on a recurrent module; there are {names}")
         return needed[0]
+
+    def _start_without_recurrent(self) -> None:
+        """Check that there are layers with weights, and that no recurrent one is asked for."""
+        have = listed(self._kind(node) for node in self.nodes if node.op.startswith("call")) or "nothing"
+        if not any(operation(node, self.modules) in _WEIGHTED for node in self.needed):
+            raise ModelError(
+                "must have an nn.LSTM, nn.GRU, nn.RNN or a cell, or an nn.Linear or nn.Conv1d, but its "
+                f"forward uses none; it uses {have}"
+            )
+        if self.options.lstm is not None:
+            raise ModelError(
+                f"{option('lstm')} must name a recurrent module, but the module has none; it uses {have}"
+            )
 
     def _refuse_loops(self, found: list[Any]) -> None:
         """A cell in a loop over the steps: unrolled by tracing, or a loop in TorchScript."""
@@ -285,6 +311,8 @@ class _Reader:
         if step.name == "getattr":
             return self._get_attribute(step)
         step = self._first_of_tuple(step)
+        if self.start is None:
+            self._refuse_before(step)
         outside = self._outside(node, step)
         if outside is not None:
             return outside
@@ -317,7 +345,7 @@ class _Reader:
         for value in data:
             if value.packed and step.name != "getitem":
                 raise ModelError(packed_refusal(step.where, value.packed))
-        computed = any(value.flow.layers for value in data)
+        computed = any(is_computed(value, self.start is not None) or value.flow.layers for value in data)
         if states and step.name != "getitem":
             return self._move_states(node, step, states)
         if step.name and (computed or states or all(not isinstance(value, Outside) for value in values)):
@@ -347,14 +375,19 @@ class _Reader:
     def _unknown(self, node: Any, step: TorchNode) -> str:
         before = next(arg for arg in node.all_input_nodes if isinstance(self.values[arg], Data | tuple))
         return (
-            f"{step.where}, which reads {self._label(before)!r}, is not supported after a recurrent layer; "
+            f"{step.where}, which reads {self._label(before)!r}, is not supported after a layer of the core; "
             f"supported are {supported()}; to leave it outside of the core, give "
             f"{option('output', before.name)}"
         )
 
     def _refuse_before(self, step: TorchNode) -> None:
         value = step.argument(0, "input")
-        if isinstance(value, Outside) and step.name in ("recurrent", "linear", "conv1d", "batch_norm"):
+        if isinstance(value, Outside) and step.name in ("recurrent", *_WEIGHTED, "batch_norm"):
+            if self.start is None:
+                raise ModelError(
+                    f"{value.where} comes before {step.where} and would stay outside of the core; give a "
+                    "module that begins behind it, and compute it yourself"
+                )
             start = self._label(self.start)
             raise ModelError(
                 f"{value.where} comes before {self._where(self.start)} and would stay outside of the "
@@ -435,14 +468,17 @@ class _Reader:
                     )
                 outputs.append((self._where(node), value))
                 labels[self._where(node)] = self._label(node)
-        where, main = choose_output(outputs, self.report, _cut_earlier())
+        where, main = choose_output(outputs, self.report, _cut_earlier(), recurrent=self.start is not None)
         self.report.output = labels[where]
         return main
 
     def _is_lost(self, node: Any) -> bool:
         """Whether it is computed from layers, and is no size or length."""
         sizes = self._kind(node) in ("getitem", "getattr", "size")
-        return not sizes and any(map(self._is_recurrent, ancestors([node])))
+        before = ancestors([node])
+        if self.start is None:
+            return not sizes and any(operation(other, self.modules) in _WEIGHTED for other in before)
+        return not sizes and any(map(self._is_recurrent, before))
 
     def _report_unused(self) -> None:
         known = {entry.name for entry in self.report.nodes}

@@ -7,16 +7,22 @@ from rtlstm.gen.frontends.torch.values import Data
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Dense
 
-__all__ = ["choose_output"]
+__all__ = ["choose_output", "is_computed"]
 
 
-def choose_output(outputs: list[tuple[str, Any]], report: ReportBuilder, cut: str) -> tuple[str, Data]:
+def choose_output(
+    outputs: list[tuple[str, Any]], report: ReportBuilder, cut: str, *, recurrent: bool
+) -> tuple[str, Data]:
     """Return the output at the end of the chain and what it stands for.
 
     ``outputs`` names each output and gives its value. Others must be on the way to it, or states.
+    ``recurrent`` says whether the model has recurrent layers.
     """
-    found = [(where, value) for where, value in outputs if isinstance(value, Data) and _is_computed(value)]
+    values = [(where, value) for where, value in outputs if isinstance(value, Data)]
+    found = [(where, value) for where, value in values if is_computed(value, recurrent)]
     data = [(where, value) for where, value in found if not value.state] or found
+    if not data and not recurrent:
+        raise ModelError(f"the model must give what its layers with weights compute, but does not; {cut}")
     if not data:
         raise ModelError(
             f"the model must give what its recurrent layers compute, but gives only states; {cut}"
@@ -32,7 +38,10 @@ def choose_output(outputs: list[tuple[str, Any]], report: ReportBuilder, cut: st
     return where, main
 
 
-def _is_computed(data: Data) -> bool:
+def is_computed(data: Data, recurrent: bool) -> bool:
+    """Whether it is computed by a recurrent layer, or, in a model without any, by one with weights."""
+    if not recurrent:
+        return bool(data.flow.layers or data.flow.dense)
     return any(layer.kind != "dense" for layer in data.flow.layers)
 
 

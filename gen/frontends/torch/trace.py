@@ -2,13 +2,13 @@
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.options import option
 
-__all__ = ["ancestors", "input_rank", "loop_refusal", "trace"]
+__all__ = ["ancestors", "input_rank", "loop_refusal", "rank_without_recurrent", "trace"]
 
 
 def trace(torch: Any, module: Any) -> Any:
@@ -68,6 +68,31 @@ def ancestors(nodes: list[Any]) -> set[Any]:
             found.add(node)
             waiting.extend(node.all_input_nodes)
     return found
+
+
+def rank_without_recurrent(nodes: Iterable[Any], names: Callable[[Any], str]) -> int:
+    """How many axes the input of a module without recurrent layers has; ``names`` names operations.
+
+    A convolution reads (sequences, features, steps). Without any, a module computes each sample from itself
+    alone, and reads (samples, features), unless it names a third axis.
+    """
+    for node in nodes:
+        name = names(node)
+        sizes = node.meta.get("sizes", []) if node.op == "placeholder" else []
+        numbers = [item for item in _flat((node.args[1:], node.kwargs.values())) if isinstance(item, int)]
+        thrice = name in ("permute", "transpose") and not {2, -3}.isdisjoint(numbers)
+        if len(sizes) == 3 or name in ("conv1d", "pad") or thrice:
+            return 3
+    return 2
+
+
+def _flat(values: Any) -> Iterator[Any]:
+    """Every item of nested tuples and lists."""
+    for value in values:
+        if isinstance(value, list | tuple) or hasattr(value, "mapping"):
+            yield from _flat(value)
+        else:
+            yield value
 
 
 def input_rank(node: Any, rank: int, names: Callable[[Any], str]) -> int:

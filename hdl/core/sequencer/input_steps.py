@@ -85,6 +85,11 @@ class InputSteps(InputPorts, Steps):
         self._await_input(m, ~flags.input_invalid)
         return m
 
+    def _step_values(self) -> dict[str, Value]:
+        """A step's fields: constants, or what was loaded."""
+        loadable = self._manifest.parameters.capacity is not None
+        return step_values(self._manifest, self.step if loadable else None)
+
     def _listens(self) -> Value:
         """Whether an operation waits for a step's input."""
         waits: Value = self.walk.first_group & self.fetched.op.waits_for_input & ~self.fetched.loading
@@ -110,7 +115,7 @@ class InputSteps(InputPorts, Steps):
         self, m: Module, current: CurrentStream, flags: StreamFlags, op_ends_step: Value
     ) -> None:
         """Follow the input's stream, and tell the streams' flags what happens."""
-        op, walk = self.fetched.op, self.walk
+        op, walk, step = self.fetched.op, self.walk, self._step_values()
         connect_some(
             m,
             wiring.flipped(self),
@@ -121,6 +126,7 @@ class InputSteps(InputPorts, Steps):
             current.listens.eq(self._listens() | (self.fetched.load & self.fetched.next_op.waits_for_input)),
             current.input_stream.eq(self.input_stream),
             self.stream.eq(current.stream),
+            flags.prepares.eq(step["body"] != 0),
             flags.stream.eq(current.stream),
             flags.input_stream.eq(self.input_stream),
             flags.prepared.eq(walk.ends & op.prepares),
@@ -146,9 +152,7 @@ class InputSteps(InputPorts, Steps):
 
     def _succeed(self, m: Module, op_ends_step: Value, next_ends_step: Value) -> None:
         """Find the operations that follow; a step's last is followed by the next step's first."""
-        op, next_op = self.fetched.op, self.fetched.next_op
-        loadable = self._manifest.parameters.capacity is not None
-        step = step_values(self._manifest, self.step if loadable else None)
+        op, next_op, step = self.fetched.op, self.fetched.next_op, self._step_values()
 
         def first(reads: Value) -> Value:
             # While an operation reads the input, or one is loaded that does, the next step's is the other.

@@ -25,6 +25,8 @@ class StreamFlags(Component):
 
     Members
     -------
+    prepares : In(1)
+        The program has recurrent operations that store partial sums; without them none are ever invalid.
     stream, input_stream : In
         The stream of the step under way, and that of the next input.
     prepared : In(1)
@@ -45,6 +47,7 @@ class StreamFlags(Component):
         The three bits of ``command_stream``.
     """
 
+    prepares: Signal
     stream: Signal
     input_stream: Signal
     prepared: Signal
@@ -62,11 +65,18 @@ class StreamFlags(Component):
 
     def __init__(self, streams: int, stream_bits: int) -> None:
         self._streams = streams
-        events = ("prepared", "flips", "step_ends", "reset_stream", "state_written", "weights_written")
+        events = (
+            "prepared",
+            "flips",
+            "step_ends",
+            "reset_stream",
+            "state_written",
+            "weights_written",
+        )
         bits = ("zero_state", "copy", "input_zero_state", "input_invalid")
         super().__init__(
             {name: In(stream_bits) for name in ("stream", "input_stream", "command_stream")}
-            | {name: In(1) for name in events}
+            | {name: In(1) for name in ("prepares", *events)}
             | {name: Out(1) for name in bits}
             | {"flags": Out(3)}
         )
@@ -94,8 +104,8 @@ class StreamFlags(Component):
             self.zero_state.eq(self._of(zero_state, self.stream)),
             self.copy.eq(self._of(copy, self.stream)),
             self.input_zero_state.eq(self._of(zero_state, self.input_stream)),
-            self.input_invalid.eq(self._of(invalid, self.input_stream)),
-            self.flags.eq(Cat(commanded)),
+            self.input_invalid.eq(self._of(invalid, self.input_stream) & self.prepares),
+            self.flags.eq(Cat(commanded[0], commanded[1] & self.prepares, commanded[2])),
         ]
         return m
 

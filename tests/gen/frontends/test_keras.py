@@ -92,6 +92,11 @@ SEQUENCES = {
         L.GRU(5, **ALL),
     ],
     "padded_convolution": lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((1, 0)), L.Conv1D(6, 2)],
+    "dense": lambda: [L.Dense(6, activation="relu"), L.BatchNormalization(), L.Dense(3)],
+    "dilated_convolutions": lambda: [
+        L.Conv1D(6, 3, padding="causal", dilation_rate=2, activation="relu"),
+        L.Conv1D(3, 2, padding="causal", dilation_rate=3),
+    ],
     "convolution": lambda: [L.Conv1D(6, 3, padding="causal", activation="relu"), L.GRU(5, **ALL)],
 }
 
@@ -203,8 +208,8 @@ def test_a_backward_layer_of_its_own(tmp_path: Path) -> None:
         (lambda: [L.LSTM(5, activation="swish", **ALL)], "activation='silu'"),
         (lambda: [L.Conv1D(6, 3, padding="same"), L.LSTM(5, **ALL)], "must be causal"),
         (lambda: [L.LSTM(5, **ALL), L.AveragePooling1D(3, strides=1)], "must be causal"),
-        (lambda: [L.LSTM(5, **ALL), L.AveragePooling1D(2)], "strides, dilation and groups of 1"),
-        (lambda: [L.Conv1D(6, 3, padding="causal", dilation_rate=2), L.LSTM(5)], "dilation and groups of 1"),
+        (lambda: [L.LSTM(5, **ALL), L.AveragePooling1D(2)], "strides and groups of 1"),
+        (lambda: [L.Conv1D(6, 3, padding="causal", groups=2), L.LSTM(5)], "strides and groups of 1"),
         (lambda: [L.ZeroPadding1D((2, 0)), L.LSTM(5, **ALL)], "only Conv1D and AveragePooling1D"),
         (lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((2, 0))], "only Conv1D and AveragePooling1D"),
         (lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((0, 2)), L.Conv1D(6, 3)], "appends 2 zeros"),
@@ -216,7 +221,7 @@ def test_a_backward_layer_of_its_own(tmp_path: Path) -> None:
             lambda: [L.LSTM(5, **ALL), L.TimeDistributed(L.RepeatVector(2))],
             "wraps RepeatVector, but must wrap",
         ),
-        (lambda: [L.Dense(3)], "must have a recurrent layer"),
+        (lambda: [L.Dropout(0.5)], "must have a layer"),
         (
             lambda: [L.Bidirectional(L.LSTM(5, go_backwards=True), backward_layer=L.LSTM(5))],
             "a forward layer with go_backwards",

@@ -155,10 +155,10 @@ def test_dropout_between_layers_is_noted():
 # What is refused, by name
 
 REFUSED = [
-    (nn.Linear(I, H), "must have an nn.LSTM, nn.GRU, nn.RNN or a cell"),
+    (nn.ReLU(), "must have an nn.LSTM, nn.GRU, nn.RNN or a cell, or an nn.Linear or nn.Conv1d"),
     (
         Net(lambda m, r: m.norm(r[0])),
-        "LayerNorm 'norm'.*not supported after a recurrent layer.*output='getitem'",
+        "LayerNorm 'norm'.*not supported after a layer of the core.*output='getitem'",
     ),
     (Net(lambda m, r: F.softmax(m.linear(r[0]), -1)), "softmax 'softmax'.*not supported"),
     (Net(lambda m, r: F.softmax(m.linear(r[0]), -1)), "output='linear'"),

@@ -1,0 +1,144 @@
+"""Models without a recurrent layer: perceptrons and causal convolutions, read like the others."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import pad
+
+from rtlstm.gen.frontends import inspect_model, read_model
+from rtlstm.gen.frontends.reading import ReadOptions
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ModelError
+
+FEATURES = 6
+
+
+class Net(nn.Module):
+    """Two linear layers and two convolutions, used as ``body`` says."""
+
+    def __init__(self, body: Any) -> None:
+        super().__init__()
+        self.body = body
+        self.wide, self.back = nn.Linear(FEATURES, 9), nn.Linear(9, FEATURES)
+        self.conv, self.dilated = nn.Conv1d(FEATURES, 5, 3), nn.Conv1d(5, 5, 2, dilation=2)
+        self.head = nn.Linear(5, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.body(self, x)
+
+
+def stack(m: Any, x: Any) -> Any:
+    y = torch.relu(m.conv(pad(x, (2, 0))))
+    y = torch.relu(m.dilated(pad(y, (2, 0)))) + y
+    return m.head(y.transpose(1, 2)).transpose(1, 2)
+
+
+PERCEPTRONS = {
+    "linear layers": nn.Sequential(
+        nn.Linear(FEATURES, 9), nn.ReLU(), nn.Dropout(), nn.Linear(9, 3), nn.Sigmoid()
+    ),
+    "batch norm": nn.Sequential(
+        nn.BatchNorm1d(FEATURES), nn.Linear(FEATURES, 9), nn.BatchNorm1d(9), nn.Tanh()
+    ),
+    "flattened": nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 9), nn.ELU(), nn.Linear(9, 2)),
+    "residual": Net(lambda m, x: m.back(torch.relu(m.wide(x))) + x),
+}
+CONVOLUTIONS = {"dilated, with a residual": Net(stack), "alone": nn.Sequential(nn.Conv1d(FEATURES, 4, 1))}
+
+
+def sources(module: nn.Module, x: torch.Tensor, folder: Path) -> dict[str, Any]:
+    """The module, and what PyTorch makes of it."""
+    torch.onnx.export(module, (x,), folder / "model.onnx", dynamo=False)
+    return {
+        "module": module,
+        "TorchScript": torch.jit.trace(module, x),
+        "exported": torch.export.export(module, (x,)),
+        "ONNX": folder / "model.onnx",
+    }
+
+
+def check(module: nn.Module, x: torch.Tensor, inputs: Any, folder: Path) -> None:
+    """Every source gives the same network; ``inputs`` are ``(steps, sequences, features)``."""
+    module = module.eval()
+    with torch.no_grad():
+        wanted = module(x)
+    wanted = (wanted[None] if wanted.ndim == 2 else wanted.permute(2, 0, 1)).numpy()
+    for name, source in sources(module, x, folder).items():
+        result = read_model(source)
+        assert result.network.inputs == FEATURES
+        np.testing.assert_allclose(run_float(result.network, inputs).y, wanted, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", PERCEPTRONS)
+def test_samples(name: str, tmp_path: Path) -> None:
+    """A sample is a step: nothing passes from one to the next."""
+    torch.manual_seed(0)
+    x = torch.randn(7, FEATURES)
+    check(PERCEPTRONS[name], x, x[None].double().numpy(), tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_causal_convolutions(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, FEATURES, 11)
+    check(CONVOLUTIONS[name], x, x.permute(2, 0, 1).double().numpy(), tmp_path)
+
+
+def test_a_lone_layer() -> None:
+    network = read_model(nn.Linear(FEATURES, 4)).network
+    assert [layer.kind for layer in network.layers] == ["dense"]
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (nn.Sequential(nn.Linear(6, 9), nn.LayerNorm(9)), "LayerNorm '1', which reads '0', is not supported"),
+        (
+            Net(lambda m, x: m.wide(torch.exp(x))),
+            "exp 'exp' comes before Linear 'wide' and would stay outside",
+        ),
+        (
+            Net(lambda m, x: (m.wide(x), m.back(m.wide(x)).tanh(), m.wide(x).tanh())),
+            "the core computes one chain",
+        ),
+        (Net(lambda m, x: m.wide(x)[:, -1]), "element -1 of axis 1, which is the features"),
+        (Net(lambda m, x: x.tanh() if x is not None else m.wide(x)), "its forward uses none; it uses tanh"),
+        (nn.Sequential(nn.Conv1d(6, 5, 3)), "it must be causal"),
+        (nn.Sequential(nn.Conv1d(6, 5, 1, stride=2)), "stride=2 must be 1"),
+    ],
+)
+def test_refused_by_name(module: nn.Module, words: str) -> None:
+    assert words in inspect_model(module.eval()).refusal
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_recurrent_module_to_begin_with(tmp_path: Path) -> None:
+    module, x = nn.Sequential(nn.Linear(6, 9), nn.ReLU()), torch.randn(1, 6)
+    with pytest.raises(ModelError, match="must name a recurrent module, but the module has none"):
+        read_model(module, ReadOptions(lstm="0"))
+    torch.onnx.export(module, (x,), tmp_path / "model.onnx", dynamo=False)
+    with pytest.raises(ModelError, match="or a Gemm, MatMul or Conv node"):
+        read_model(tmp_path / "model.onnx", ReadOptions(lstm="0"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_two_inputs_are_refused(tmp_path: Path) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(6, 3), nn.Linear(4, 3)
+
+        def forward(self, x: Any, z: Any) -> Any:
+            return self.a(x) + self.b(z)
+
+    torch.onnx.export(Two(), (torch.randn(1, 6), torch.randn(1, 4)), tmp_path / "two.onnx", dynamo=False)
+    with pytest.raises(ModelError, match="the layers read 2 of the model"):
+        read_model(tmp_path / "two.onnx")
+    with pytest.raises(ModelError, match="needs two inputs of the model at once"):
+        read_model(Two())
