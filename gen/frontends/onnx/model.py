@@ -8,9 +8,11 @@ from typing import Any, TypeVar
 
 from rtlstm.gen.frontends.arrays import listed
 from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.classes import host_classes
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.onnx.branches import take_branches
 from rtlstm.gen.frontends.onnx.cells import join_cells
+from rtlstm.gen.frontends.onnx.classes import check_classes, without_classes
 from rtlstm.gen.frontends.onnx.known_sizes import KnownSizes
 from rtlstm.gen.frontends.onnx.movers import take_states
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx
@@ -77,7 +79,12 @@ class _Reader:
 
     def __init__(self, graph: OnnxGraph, options: ReadOptions, report: ReportBuilder) -> None:
         self.graph, self.options, self.report = graph, options, report
-        self.targets = graph.outputs if options.output is None else [_end(graph, options.output)]
+        self.classes: list[int] = []
+        if options.output is None:
+            self.targets, self.classes = without_classes(graph, graph.outputs)
+        else:
+            self.targets = [_end(graph, options.output)]
+        self.chosen = options.output is not None
         self.needed = graph.ancestors(self.targets)
         self.known: dict[str, Known] = {}
         self.applied: dict[int, Applied] = {}
@@ -96,6 +103,7 @@ class _Reader:
         for index, applied in sorted(self.applied.items()):
             self._report(index, applied)
         target, flow = self._end()
+        self._leave_classes()
         self.report.output = target
         self._report_rest(upstream)
         self._note_steps(self.known[target])
@@ -304,9 +312,20 @@ class _Reader:
         if isinstance(end, Value) and end.front:
             raise ModelError(f"{last!r} has {end.front} steps of zeros in front, which the core cannot give")
         for name in found:
-            if name not in computed and self.targets == self.graph.outputs:
+            if name not in computed and not self.chosen:
                 self.report.note(f"the model's output {name!r} is a state; the driver gives it")
         return last, ends[last].flow
+
+    def _leave_classes(self) -> None:
+        """Leave what makes classes of scores to the host."""
+        for index in self.classes:
+            node = self.graph.nodes[index]
+            before = self.known.get(node.input[0])
+            if isinstance(before, Value):
+                check_classes(self.graph, node, before.axes)
+            host = host_classes(node.op_type)
+            self.report.node(self.graph.label(node), node.op_type, "outside", host or "")
+            self.report.note(f"{self.graph.where(node)} stays on the host: {host}")
 
     def _note_steps(self, end: Known) -> None:
         if isinstance(end, Value) and end.axes.last_step:
@@ -331,7 +350,8 @@ class _Reader:
         states = [tensor for node in nodes if is_recurrent(node) for tensor in node.input[4:7]]
         before, after = graph.ancestors(states), graph.descendants(self.applied)
         for index, node in enumerate(graph.nodes):
-            if index in self.applied or index in upstream or graph.is_constant(node.output[0]):
+            done = index in self.applied or index in upstream or index in self.classes
+            if done or graph.is_constant(node.output[0]):
                 continue
             moved = index in after and node.op_type in (*STATE_ONLY, *_SIZES)
             if moved or index in before or self.sizes.made(node):

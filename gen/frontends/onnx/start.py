@@ -10,9 +10,10 @@ from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.options import option
 
-__all__ = ["find_input", "find_start", "name_condition"]
+__all__ = ["WEIGHTED", "find_input", "find_start", "name_condition"]
 
-_WEIGHTED = ("Conv", "ConvInteger", "Gemm", "MatMul", "MatMulInteger")
+WEIGHTED = ("Conv", "ConvInteger", "Gemm", "MatMul", "MatMulInteger")
+"""Operators that become dense layers and convolutions."""
 
 
 def find_start(graph: OnnxGraph, wanted: str | None, needed: set[int], targets: Sequence[str]) -> list[int]:
@@ -30,7 +31,7 @@ def find_start(graph: OnnxGraph, wanted: str | None, needed: set[int], targets: 
     found = [index for index, node in enumerate(nodes) if is_recurrent(node)]
     if not found:
         inside = any(map(_count, (inner for node in nodes for inner in subgraphs(node))))
-        if wanted is not None or inside or not any(nodes[index].op_type in _WEIGHTED for index in needed):
+        if wanted is not None or inside or not any(nodes[index].op_type in WEIGHTED for index in needed):
             raise ModelError(_none(graph))
         return []
     names = listed(graph.label(nodes[index]) for index in found)

@@ -9,6 +9,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.arrays import FLOAT_TYPES, first_line, import_extra, listed
 from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.classes import host_classes
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.limits import keeps_files_shut, no_files
 from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
@@ -128,6 +129,7 @@ class _Reader:
         self.nodes = list(graph.nodes)
         self.values: dict[Any, Any] = {}
         result = next(node for node in self.nodes if node.op == "output")
+        self.classes: list[Any] = []
         self.targets = self._targets(result)
         self.needed = ancestors(self.targets)
         self.start = self._start()
@@ -140,7 +142,7 @@ class _Reader:
     def _targets(self, result: Any) -> list[Any]:
         wanted = self.options.output
         if wanted is None:
-            return list(result.all_input_nodes)
+            return list(dict.fromkeys(map(self._before_classes, result.all_input_nodes)))
         found = [node for node in self.nodes if wanted in (node.name, self._label(node))]
         if not found:
             names = listed(self._label(node) for node in self.nodes if node.op.startswith("call"))
@@ -148,6 +150,17 @@ class _Reader:
                 f"{option('output')} must name a node of the module, but {wanted!r} is none; it has {names}"
             )
         return found[:1]
+
+    def _before_classes(self, node: Any) -> Any:
+        """The node whose scores the end makes classes of: the host computes these."""
+        while host_classes(self._kind(node)) and node.all_input_nodes:
+            before = node.all_input_nodes[0]
+            kinds = [operation(other, self.modules) for other in ancestors([before])]
+            if "recurrent" not in kinds and not any(weighted in kinds for weighted in _WEIGHTED):
+                break
+            self.classes.append(node)
+            node = before
+        return node
 
     def _label(self, node: Any) -> str:
         return str(node.target) if node.op in ("call_module", "get_attr") else str(node.name)
@@ -235,6 +248,7 @@ class _Reader:
                 self.values[node] = self._evaluate(node)
         network = self._result().flow.network(self.report.name)
         first = network.layers[0].name
+        self._leave_classes()
         self.report.input = self.report.input or f"the input of {first}"
         taken = {entry.name for entry in self.report.nodes}
         for layer in network.layers:
@@ -479,6 +493,22 @@ class _Reader:
         if self.start is None:
             return not sizes and any(operation(other, self.modules) in _WEIGHTED for other in before)
         return not sizes and any(map(self._is_recurrent, before))
+
+    def _leave_classes(self) -> None:
+        """Leave what makes classes of scores to the host, if it works over the features."""
+        for node in self.classes:
+            before, where = self.values.get(node.all_input_nodes[0]), self._where(node)
+            if isinstance(before, Data):
+                given = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
+                dim = getattr(self.modules[node.target], "dim", None) if node.op == "call_module" else given
+                if not isinstance(dim, int):
+                    raise ModelError(
+                        f"{where}: dim must be given, the axis of the features; {_cut_earlier()}"
+                    )
+                before.axes.expect_features_at(dim, where)
+            host = host_classes(self._kind(node))
+            self.report.node(self._label(node), self._kind(node), "outside", host or "")
+            self.report.note(f"{where} stays on the host: {host}")
 
     def _report_unused(self) -> None:
         known = {entry.name for entry in self.report.nodes}

@@ -337,14 +337,14 @@ def test_upstream_stays_outside(path):
 
 def test_output_cuts_before_an_unsupported_operator(path):
     nodes, weights = squeezed()
-    nodes += [node("MatMul", "s w", "logits"), node("Softmax", "logits", "out")]
+    nodes += [node("MatMul", "s w", "logits"), node("Exp", "logits", "out")]
     save(path, nodes, [*weights, const("w", rand(H, O))])
-    with pytest.raises(ModelError, match=r"Softmax node 'softmax'.*not supported.*MatMul.*output='logits'"):
+    with pytest.raises(ModelError, match=r"Exp node 'exp'.*not supported.*MatMul.*output='logits'"):
         read_model(path)
     result = read_model(path, ReadOptions(output="logits"))
     assert result.report.output == "logits" and result.network.outputs == O
-    assert [entry.name for entry in result.report.outside] == ["softmax"]
-    assert "Softmax" in inspect_model(path).refusal
+    assert [entry.name for entry in result.report.outside] == ["exp"]
+    assert "Exp" in inspect_model(path).refusal
     assert inspect_model(path).nodes[-1].role == "refused"
 
 
@@ -439,12 +439,41 @@ def test_weights_from_an_input_are_refused(path):
         read_model(path)
 
 
+@pytest.mark.parametrize(
+    ("ends", "host"),
+    [
+        ([("Softmax", -1)], "rtlstm.host.softmax(y)"),
+        ([("LogSoftmax", 2)], "numpy.log(rtlstm.host.softmax(y))"),
+        ([("Softmax", -1), ("ArgMax", 2)], "rtlstm.host.argmax(y)"),
+    ],
+)
+def test_classes_stay_with_the_host(path, ends, host):
+    nodes, weights = squeezed()
+    for number, (kind, axis) in enumerate(ends):
+        nodes.append(node(kind, f"p{number - 1}" if number else "s", f"p{number}", axis=axis))
+    save(path, nodes, weights, [f"p{len(ends) - 1}"])
+    result = read_model(path)
+    assert result.report.output == "s" and [entry.kind for entry in result.report.outside] == [
+        kind for kind, _ in reversed(ends)
+    ]
+    assert any(note.endswith(f"stays on the host: {host}") for note in result.report.notes)
+
+
+def test_classes_not_over_the_features_are_refused(path):
+    nodes, weights = squeezed()
+    save(path, [*nodes, node("Softmax", "s", "out", axis=0)], weights)
+    with pytest.raises(ModelError, match="Softmax node 'softmax' works along axis 0"):
+        read_model(path)
+    save(path, [*nodes, node("Softmax", "s", "t"), node("Tanh", "t", "out")], weights)
+    assert "Softmax node 'softmax', which reads 's', is not supported" in inspect_model(path).refusal
+
+
 def dense_cases():
     w = const("w", rand(H, O))
     return [
         *(
             ([node(kind, "s", "out")], [], f"{kind} node '{kind.lower()}', which reads 's', is not supported")
-            for kind in ("Celu", "Erf", "HardSwish", "Selu", "Softmax", "LogSoftmax", "Exp", "Sqrt")
+            for kind in ("Celu", "Erf", "HardSwish", "Selu", "Exp", "Sqrt")
         ),
         ([node("PRelu", "s b", "out")], [const("b", rand(H))], "PRelu node 'prelu'.*is not supported"),
         ([node("LayerNormalization", "s b", "out")], [const("b", rand(H))], "LayerNormalization node"),
@@ -555,10 +584,10 @@ def test_wrong_output_name(path):
 
 def test_a_node_is_an_end_too(path):
     nodes, weights = squeezed()
-    nodes = [*nodes, node("Softmax", "s", "out", "softmax")]
+    nodes = [*nodes, node("Exp", "s", "out", "exp")]
     nodes[-2].name = "flat"
     save(path, nodes, weights, ["out"])
-    with pytest.raises(ModelError, match="Softmax node 'softmax'"):
+    with pytest.raises(ModelError, match="Exp node 'exp'"):
         read_model(path)
     by_tensor, by_node = (read_model(path, ReadOptions(output=name)) for name in ("s", "flat"))
     assert by_node.report.output == by_tensor.report.output == "s"

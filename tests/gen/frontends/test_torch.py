@@ -5,6 +5,7 @@ import pytest
 from support.float_reference import close, forward
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
+from rtlstm.host import softmax
 from rtlstm.spec.errors import ModelError
 
 torch = pytest.importorskip("torch")
@@ -160,8 +161,10 @@ REFUSED = [
         Net(lambda m, r: m.norm(r[0])),
         "LayerNorm 'norm'.*not supported after a layer of the core.*output='getitem'",
     ),
-    (Net(lambda m, r: F.softmax(m.linear(r[0]), -1)), "softmax 'softmax'.*not supported"),
-    (Net(lambda m, r: F.softmax(m.linear(r[0]), -1)), "output='linear'"),
+    (Net(lambda m, r: m.second(F.softmax(m.linear(r[0]), -1))), "softmax 'softmax'.*not supported"),
+    (Net(lambda m, r: F.softmax(m.linear(r[0]), 0)), "softmax 'softmax' works along axis 0"),
+    (Net(lambda m, r: m.linear(r[0]).argmax()), "argmax 'argmax': dim must be given"),
+    (Net(lambda m, r: torch.exp(m.linear(r[0]))), "output='linear'"),
     (Net(lambda m, r: m.linear(r[0]) * r[0].mean()), "mean 'mean', which reads 'getitem', is not supported"),
     (Net(lambda m, r: m.linear(r[0]) * m.linear(r[0])), "its other operand must be a constant"),
     (
@@ -212,6 +215,26 @@ def test_what_is_upstream_can_be_left_outside_on_purpose():
     module = Net(lambda m, r: m.linear(r[0]), before=lambda m, x: torch.exp(x))
     result = read_model(module, ReadOptions(lstm="lstm"))
     assert [entry.name for entry in result.report.outside if entry.kind == "exp"] == ["exp"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("end", "host"),
+    [
+        (lambda y: F.softmax(y, -1), "rtlstm.host.softmax(y)"),
+        (lambda y: y.log_softmax(dim=2), "numpy.log(rtlstm.host.softmax(y))"),
+        (lambda y: torch.softmax(y, -1).argmax(-1), "rtlstm.host.argmax(y)"),
+    ],
+)
+def test_classes_stay_with_the_host(end, host):
+    module, x = Net(lambda m, r: end(m.linear(r[0]))), torch.randn(4, 2, I)
+    for source in (module, torch.jit.trace(module, x), torch.export.export(module, (x,))):
+        result = read_model(source)
+        assert result.network.outputs == O
+        assert any(note.endswith(f"stays on the host: {host}") for note in result.report.notes)
+    scores = forward(read_model(module).network, x.numpy())
+    if host == "rtlstm.host.softmax(y)":
+        close(softmax(scores), outputs(module, x))
 
 
 def test_output_cuts():

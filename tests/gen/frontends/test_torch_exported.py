@@ -160,7 +160,7 @@ class Refused(Net):
     ("tail", "words"),
     [
         (lambda m, x: m.norm(m.rnn(x)[0]), "layer_norm 'layer_norm', which reads 'getitem"),
-        (lambda m, x: torch.softmax(m.rnn(x)[0], -1), "softmax 'softmax', which reads"),
+        (lambda m, x: torch.softmax(m.rnn(x)[0], 0), "softmax 'softmax' works along axis 0"),
         (
             lambda m, x: m.rnn(x, (m.start, m.start))[0],
             "its initial state is learned, or another constant that is not zero (start)",
