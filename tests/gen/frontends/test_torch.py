@@ -217,7 +217,7 @@ def test_what_is_upstream_can_be_left_outside_on_purpose():
     assert [entry.name for entry in result.report.outside if entry.kind == "exp"] == ["exp"]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("end", "host"),
     [
