@@ -11,9 +11,12 @@ __all__ = [
     "CpuTime",
     "GoldenSpeed",
     "HardwareFigures",
+    "Instances",
     "LayerFigures",
     "Machine",
     "ShapeResult",
+    "StacResult",
+    "StacShape",
     "Target",
 ]
 
@@ -185,3 +188,34 @@ class BenchResult(Record):
     targets: tuple[Target, ...]
     passed: bool
     """Whether every cycle is as predicted, and every word of the RTL equals the golden model's."""
+
+
+class Instances(Record):
+    """Latencies of instances of a network that share a core; their inputs come in the same cycle."""
+
+    instances: int
+    steps: int
+    """1 if the state is kept from step to step; else the steps of a window that begins with a zero state."""
+    p50_us: float
+    p99_us: float
+    max_us: float
+
+
+class StacShape(Record):
+    """A network of STAC-ML Markets: latencies of its instances, and the error of a window."""
+
+    name: str
+    steps: int
+    """Steps of a window."""
+    clock: Clock
+    instances: tuple[Instances, ...]
+    rms_error: float
+    largest_error: float
+    """Of the outputs of a window against float64."""
+
+
+class StacResult(Record):
+    """The result of ``rtlstm bench --profile stac``."""
+
+    schema_version: Literal[1] = 1
+    shapes: tuple[StacShape, ...]

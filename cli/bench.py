@@ -2,11 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rtlstm.cli.bench_views import BENCH, BOARD, ESTIMATES, LINK
+from rtlstm.cli.bench_views import BENCH, BOARD, ESTIMATES, LINK, STAC
 from rtlstm.cli.console import Console
 from rtlstm.cli.options import DebugOption, JsonOption
 from rtlstm.cli.results import View
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["bench"]
 
+_ASSUMED = "a clock with ? is assumed; others are post-route, by 'rtlstm implement' on the build"
 _BUSY = 0.5
 """Load average above which times are not to be trusted."""
 
@@ -51,6 +52,13 @@ def bench(
             help="With --link: only 10,000 steps with faults, to this board's top level in simulation.",
         ),
     ] = None,
+    profile: Annotated[
+        Literal["stac"] | None,
+        typer.Option(
+            help="Only work out a published benchmark's figures for its networks: stac, STAC-ML Markets' "
+            "latencies of 1 to 8 instances, with and without their state, and errors. Not audited."
+        ),
+    ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where the builds go; those found there are used.")
     ] = Path("build/bench"),
@@ -73,6 +81,10 @@ def bench(
             check_writable(save)
         if not 0 < clock < 1e5:
             raise ConfigurationError(f"--clock must be a frequency in MHz, more than 0, not {clock:g}")
+        if profile is not None and (estimates or link):
+            raise ConfigurationError(
+                "--profile is a measurement of its own: leave out --estimates and --link"
+            )
         if estimates:
             if shapes:
                 raise ConfigurationError("--estimates has builds of its own: leave out the networks")
@@ -85,6 +97,9 @@ def bench(
             return
         if board is not None:
             raise ConfigurationError("--board needs --link: give both, or leave out --board")
+        if profile is not None:
+            _profile(console, shapes, output, tuple(device or ()), clock, save)
+            return
         plan = Plan(
             shapes=find_shapes(shapes),
             folder=output,
@@ -150,6 +165,24 @@ def _link(console: Console, quick: bool, save: Path | None) -> None:
     _finish(console, LINK, passed, save, fields)
 
 
+def _profile(
+    console: Console,
+    shapes: list[str] | None,
+    folder: Path,
+    devices: tuple[str, ...],
+    clock: float,
+    save: Path | None,
+) -> None:
+    """Work out latencies and errors of STAC-ML Markets' networks, and show them."""
+    from rtlstm.bench.stac import run_profile
+
+    with console.progress() as progress:
+        result = run_profile(shapes, folder, devices, clock, progress)
+    _finish(console, STAC, True, save, {**result.model_dump(mode="json"), "passed": True})
+    if any(shape.clock.source == "assumed" for shape in result.shapes):
+        console.note(_ASSUMED)
+
+
 def _board(console: Console, board: str, quick: bool, save: Path | None) -> None:
     """Run steps with faults to a simulated board and show the result."""
     from rtlstm.bench.soak import soak_board
@@ -163,7 +196,7 @@ def _board(console: Console, board: str, quick: bool, save: Path | None) -> None
 def _note_marks(console: Console, result: "BenchResult") -> None:
     """Explain the marks of the tables, each once."""
     if any(shape.clock.source == "assumed" for shape in result.shapes):
-        console.note("a clock with ? is assumed; others are post-route, by 'rtlstm implement' on the build")
+        console.note(_ASSUMED)
     predicted: dict[str, list[str]] = {}
     for shape in result.shapes:
         found = shape.hardware

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rtlstm.bench.anchors import Anchor
     from rtlstm.bench.records import ShapeResult
 
-__all__ = ["BENCH", "BOARD", "ESTIMATES", "LINK"]
+__all__ = ["BENCH", "BOARD", "ESTIMATES", "LINK", "STAC"]
 
 _ENGINES = ("onnxruntime", "torch", "c++")
 
@@ -65,6 +65,21 @@ def _anchors(found: Found) -> "list[tuple[ShapeResult | None, Anchor]]":
     return [
         *((shape, anchor) for shape in _shapes(found) for anchor in shape.anchors),
         *((None, anchor) for anchor in others),
+    ]
+
+
+def _instances(found: Found) -> list[dict[str, Any]]:
+    """A row for each network, number of instances and use of the state."""
+    return [
+        {
+            "network": shape["name"],
+            "mhz": f"{shape['clock']['mhz']:g}{' ?' if shape['clock']['source'] == 'assumed' else ''}",
+            "instances": row["instances"],
+            "state": "kept" if row["steps"] == 1 else f"zero, {row['steps']} steps",
+            **{name: _short(row[f"{name}_us"]) for name in ("p50", "p99", "max")},
+        }
+        for shape in found["shapes"]
+        for row in shape["instances"]
     ]
 
 
@@ -185,6 +200,33 @@ LINK = (
 )
 
 BOARD = (_SOAK, Text(lambda found: f"{_verdict(found)}: every step once and right"))
+
+STAC = (
+    Text("Networks of STAC-ML Markets. This is not a STAC benchmark, and it is not audited."),
+    Table(
+        "Latency on chip in us, by the exact schedule; instances share a core, their inputs come at once",
+        _instances,
+        (
+            Field("network", "{network}"),
+            Field("MHz", "{mhz}", right=True),
+            Field("instances", "{instances}", right=True),
+            Field("state", "{state}"),
+            Field("p50", "{p50}", right=True),
+            Field("p99", "{p99}", right=True),
+            Field("max", "{max}", right=True),
+        ),
+    ),
+    Table(
+        "Error of the outputs of a window against float64",
+        lambda found: found["shapes"],
+        (
+            Field("network", "{name}"),
+            Field("steps", "{steps}", right=True),
+            Field("rms", "{rms_error:.3g}", right=True),
+            Field("largest", "{largest_error:.3g}", right=True),
+        ),
+    ),
+)
 
 BENCH = (
     Text(_machine),

@@ -18,6 +18,7 @@ import rtlstm.bench.benchmark as benchmark
 import rtlstm.bench.estimates as estimates
 import rtlstm.bench.link as link
 import rtlstm.bench.soak as soaks
+import rtlstm.bench.stac as stac
 import rtlstm.boards.loader as loader
 import rtlstm.gen.builds.compare as compare
 import rtlstm.gen.builds.implement as implement
@@ -261,6 +262,11 @@ def _soak() -> soaks.Soak:
     )
 
 
+def _bench_profile(at: Places, patch: Patch) -> tuple[object, ...]:
+    patch.setattr(stac, "_errors", lambda _: (0.0123, 0.0456))
+    return "bench", "--profile", "stac", "stac_a", "-o", at.folder
+
+
 def _bench_link(at: Places, patch: Patch) -> tuple[object, ...]:
     found = link.Efficiency(
         name="256 inputs of 8 bits",
@@ -309,6 +315,7 @@ CASES: dict[str, Case] = {
     "bench": _bench,
     "bench --estimates": _bench_estimates,
     "bench --link": _bench_link,
+    "bench --profile": _bench_profile,
     "bench --link --board": _bench_board,
 }
 
