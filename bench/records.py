@@ -211,7 +211,7 @@ class StacShape(Record):
     instances: tuple[Instances, ...]
     rms_error: float
     largest_error: float
-    """Of the outputs of a window against float64."""
+    """The largest error of a window's outputs against float64."""
 
 
 class StacResult(Record):
