@@ -14,6 +14,7 @@ from rtlstm.spec.files import check_writable, write_file
 __all__ = [
     "check_results",
     "load_array",
+    "load_arrays",
     "load_lengths",
     "load_state",
     "save_array",
@@ -54,6 +55,12 @@ def load_array(path: Path, what: str, name: str = "x") -> Array:
     raise InputError(
         f"{what} {path} must hold an array {name!r} or a single one, but its arrays are: {found}"
     )
+
+
+def load_arrays(path: Path, what: str) -> dict[str, Array]:
+    """Read all arrays of an ``.npz`` file; an ``.npy`` file's is ``x``. Errors as of :func:`load_array`."""
+    loaded = _load_file(path, what)
+    return {"x": loaded} if isinstance(loaded, np.ndarray) else loaded
 
 
 def load_lengths(text: str | None) -> Array | None:

@@ -56,6 +56,7 @@ COMMANDS = {
     "board": "board",
     "run": "run",
     "accuracy": "accuracy",
+    "explore": "explore",
     "devices": "targets",
     "boards": "targets",
     "bench": "bench",

@@ -21,7 +21,21 @@ pytestmark = pytest.mark.rtl
 FENCE = re.compile(r"^```(\w+)\n(?:#|//) (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 MOST_FILES = 2
 PROOFS = ("prove.py", "bench.v")
-PACKAGE = ("rtlstm", "spec", "tools", "hdl", "sim", "host", "fpga", "boards", "gen", "train", "bench", "cli")
+PACKAGE = (
+    "rtlstm",
+    "spec",
+    "tools",
+    "hdl",
+    "sim",
+    "host",
+    "fpga",
+    "boards",
+    "gen",
+    "train",
+    "explore",
+    "bench",
+    "cli",
+)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,21 @@ import grimp
 import pytest
 from support.paths import ROOT
 
-FOLDERS = ("rtlstm", "spec", "tools", "hdl", "sim", "host", "fpga", "boards", "gen", "train", "bench", "cli")
+FOLDERS = (
+    "rtlstm",
+    "spec",
+    "tools",
+    "hdl",
+    "sim",
+    "host",
+    "fpga",
+    "boards",
+    "gen",
+    "train",
+    "explore",
+    "bench",
+    "cli",
+)
 MODULES = sorted(
     path
     for name in FOLDERS

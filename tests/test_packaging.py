@@ -9,7 +9,21 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
-FOLDERS = ("rtlstm", "spec", "tools", "hdl", "sim", "host", "fpga", "boards", "gen", "train", "bench", "cli")
+FOLDERS = (
+    "rtlstm",
+    "spec",
+    "tools",
+    "hdl",
+    "sim",
+    "host",
+    "fpga",
+    "boards",
+    "gen",
+    "train",
+    "explore",
+    "bench",
+    "cli",
+)
 
 # Imports of other packages fail. The environment's own rtlstm is further down the path.
 DRIVER = """

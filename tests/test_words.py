@@ -18,7 +18,21 @@ from rtlstm.cli.main import COMMANDS, find_command
 from rtlstm.spec.registers import REGISTERS
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("rtlstm", "spec", "tools", "hdl", "sim", "host", "fpga", "boards", "gen", "train", "bench", "cli")
+FOLDERS = (
+    "rtlstm",
+    "spec",
+    "tools",
+    "hdl",
+    "sim",
+    "host",
+    "fpga",
+    "boards",
+    "gen",
+    "train",
+    "explore",
+    "bench",
+    "cli",
+)
 
 
 class Banned(NamedTuple):

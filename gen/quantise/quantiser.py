@@ -611,8 +611,13 @@ def choose_formats(
     settings: QuantizationSettings,
     data: Calibration | None,
     hardware: TargetHardware | None = None,
+    searched: dict[object, float] | None = None,
 ) -> FormatChoices:
-    """Find the ranges of all quantities, as :func:`quantise` says; errors as there."""
+    """Find the ranges of all quantities, as :func:`quantise` says; errors as there.
+
+    ``searched`` keeps the ranges of c that were found for the same network and data, by what they depend on.
+    Most settings share one, so whoever tries many gives the same dict each time.
+    """
     # A stated range of 8 reaches to the last code below 8: 8 itself would need one more bit.
     last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
     largest = DEFAULT_INPUT_RANGE * last_code if data is None else float(np.abs(data.x).max()) or 1.0
@@ -636,7 +641,10 @@ def choose_formats(
     ranges = measure_ranges(network, reference)
     cell_range = settings.cell_range
     if cell_range is None and (hardware is None or hardware.device is None):
-        cell_range = _search_cell_range(network, settings, input_range, data, reference, ranges)
+        known = {} if searched is None else searched
+        cell_range = _search_cell_range(
+            network, settings, input_range, shifts, data, reference, ranges, known
+        )
     return FormatChoices(input_range, shifts, ranges, cell_range or DEFAULT_CELL_RANGE)
 
 
@@ -724,11 +732,16 @@ def _search_cell_range(
     network: Network,
     settings: QuantizationSettings,
     input_range: float,
+    shifts: tuple[int, ...],
     data: Calibration,
     reference: FloatResult,
     layer_ranges: Ranges,
+    searched: dict[object, float],
 ) -> float:
-    """Search the range of c, with formats so fine that c is the coarsest."""
+    """Search the range of c, with formats so fine that c is the coarsest, unless ``searched`` has it.
+
+    Network and data have the input shifts already.
+    """
     fine = settings.replace(
         weight_bits=max(settings.most_weight_bits, _SEARCH_BITS),
         dense_weight_bits=None,
@@ -741,9 +754,12 @@ def _search_cell_range(
     limit = 2.0 ** (settings.cell_bits - 1)
 
     def search(formats: QuantizationSettings) -> float:
-        quantiser = _Quantiser(network, formats, input_range)
-        build = partial(quantiser.build, layer_ranges)
-        return search_cell_range(network, data, reference, leave, build, limit)
+        key = formats, input_range, shifts
+        if key not in searched:
+            quantiser = _Quantiser(network, formats, input_range)
+            build = partial(quantiser.build, layer_ranges)
+            searched[key] = search_cell_range(network, data, reference, leave, build, limit)
+        return searched[key]
 
     try:
         return search(fine)

@@ -1,0 +1,414 @@
+"""``rtlstm explore``: the best builds of a model, over bits, devices and arrays."""
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from rtlstm.cli.console import Console
+from rtlstm.cli.declared import takes_options
+from rtlstm.cli.options import DebugOption, JsonOption
+from rtlstm.cli.results import Field, Found, Table, Text
+from rtlstm.gen.frontends.reading import ReadOptions
+
+if TYPE_CHECKING:
+    from rtlstm.explore.measure import Context
+    from rtlstm.explore.metrics import Metric
+    from rtlstm.explore.records import Exploration, Point
+    from rtlstm.explore.space import Space
+
+__all__ = ["explore"]
+
+_SPACE, _RESULT, _WORK = "What is searched", "What is wanted", "How it is worked out"
+_ROWS = 15
+"""Points that the table shows."""
+
+
+@takes_options(ReadOptions)
+def explore(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, as for rtlstm generate.")],
+    *,
+    calibration: Annotated[
+        Path,
+        typer.Option(
+            "--calibrate",
+            help="Typical inputs, (T, I) or (T, N, I): an .npy file, or an .npz file with an array x.",
+        ),
+    ],
+    options: Mapping[str, Any],
+    calibration_lengths: Annotated[
+        str | None,
+        typer.Option(
+            "--calibrate-lengths",
+            help="Valid steps of each sequence of the typical inputs: numbers with commas between them, or "
+            "an .npy file; all by default.",
+        ),
+    ] = None,
+    batch_first: Annotated[
+        bool,
+        typer.Option(
+            "--batch-first", help="Typical inputs and evaluation data have the batch first, (N, T, I)."
+        ),
+    ] = False,
+    evaluation: Annotated[
+        Path | None,
+        typer.Option(
+            "--evaluate",
+            help="What errors are measured on: an .npz file with inputs x and, if the metric needs them, "
+            "labels y and lengths; by default the typical inputs.",
+        ),
+    ] = None,
+    metric: Annotated[
+        str,
+        typer.Option(
+            help="error (rms against float), max-error, agreement (decisions as in float), accuracy or "
+            "mean-absolute-error (on labels), or your own module:function of outputs and labels, whose "
+            "number is better if it is smaller."
+        ),
+    ] = "error",
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="DIR",
+            help="Folder of the study, which goes on if it is there; by default build/explore/NAME.",
+        ),
+    ] = None,
+    devices: Annotated[
+        str,
+        typer.Option(
+            help="Devices with commas between them, as rtlstm devices lists them.", rich_help_panel=_SPACE
+        ),
+    ] = "up5k,lfe5u-25f,lfe5u-45f,lfe5u-85f",
+    weight_bits: Annotated[
+        str,
+        typer.Option(
+            metavar="BITS", help="Such as 8, 4,8,16 or 4:16, both included.", rich_help_panel=_SPACE
+        ),
+    ] = "4:16",
+    data_bits: Annotated[
+        str, typer.Option(metavar="BITS", help="Of inputs, h and dense results.", rich_help_panel=_SPACE)
+    ] = "6:16",
+    gate_bits: Annotated[
+        str, typer.Option(metavar="BITS", help="Of sigmoid and tanh.", rich_help_panel=_SPACE)
+    ] = "8,12,16",
+    cell_bits: Annotated[
+        str, typer.Option(metavar="BITS", help="Of the cell state.", rich_help_panel=_SPACE)
+    ] = "12,16",
+    tables: Annotated[
+        str,
+        typer.Option(help="Kinds of tables: interpolated, direct, or both.", rich_help_panel=_SPACE),
+    ] = "interpolated,direct",
+    lanes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBERS",
+            help="Such as 4,8,16; by default all that differ in cycles, and what --fit chooses.",
+            rich_help_panel=_SPACE,
+        ),
+    ] = None,
+    macs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBERS",
+            help="Multipliers per lane; by default all that differ in cycles.",
+            rich_help_panel=_SPACE,
+        ),
+    ] = None,
+    goal: Annotated[
+        Literal["latency", "area", "accuracy"],
+        typer.Option(help="What the front is sorted by, the best first.", rich_help_panel=_RESULT),
+    ] = "latency",
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LIMIT",
+            help="Such as latency<=2us, error<=0.01, luts<=5000, share<=80%, clock>=50MHz or accuracy>=0.9. "
+            "May be repeated.",
+            rich_help_panel=_RESULT,
+        ),
+    ] = None,
+    simulate: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="How many of the front's points are generated and simulated, the best first.",
+            rich_help_panel=_RESULT,
+        ),
+    ] = 0,
+    route: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="How many of the front's points are also placed and routed, the best first.",
+            rich_help_panel=_RESULT,
+        ),
+    ] = 0,
+    simulator: Annotated[
+        Literal["verilator", "icarus"], typer.Option(help="What runs the Verilog.", rich_help_panel=_RESULT)
+    ] = "verilator",
+    seeds: Annotated[
+        int,
+        typer.Option(
+            min=1, max=99, help="Times to place and route each; the median counts.", rich_help_panel=_RESULT
+        ),
+    ] = 1,
+    choices: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="How many choices of bits, device and array to try, those of earlier calls included.",
+            rich_help_panel=_WORK,
+        ),
+    ] = 512,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of the search: the same one tries the same.", rich_help_panel=_WORK)
+    ] = 0,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Processes of this machine; by default as many as processors.", rich_help_panel=_WORK
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A running Dask scheduler, such as tcp://host:8786, whose workers are used instead.",
+            rich_help_panel=_WORK,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Search bits, devices and arrays for the best builds of a model: a Pareto front, and a command for each.
+
+    Exits with 1 if no build that was tried meets the limits, or a simulation differs from what was predicted.
+    What was found is kept: the same command goes on where an earlier one ended.
+    """
+    with Console(as_json, debug) as console:
+        from rtlstm.explore.limits import figures, parse_limit
+        from rtlstm.explore.metrics import find_metric
+        from rtlstm.explore.search import Plan
+        from rtlstm.explore.search import explore as search
+        from rtlstm.explore.study import import_optuna
+        from rtlstm.spec.errors import ConfigurationError
+        from rtlstm.tools.work import open_workers
+
+        import_optuna()
+        if workers is not None and scheduler is not None:
+            raise ConfigurationError(
+                "--workers are processes of this machine, and --scheduler has its own; give one of them"
+            )
+        measure = find_metric(metric)
+        limits = [parse_limit(text, figures(measure)) for text in limit or []]
+        values = _values(
+            weight_bits=weight_bits,
+            data_bits=data_bits,
+            gate_bits=gate_bits,
+            cell_bits=cell_bits,
+            lanes=lanes,
+            macs=macs,
+        )
+        given = _Given(model, calibration, calibration_lengths, batch_first, options)
+        space, context = given.read(measure, evaluation, device=devices, tables=tables, **values)
+        plan = Plan(
+            space=space,
+            folder=Path("build", "explore", context.name) if folder is None else folder,
+            choices=choices,
+            seed=seed,
+            goal=goal,
+            limits=limits,
+            simulate=simulate,
+            route=route,
+            simulator=simulator,
+            seeds=seeds,
+        )
+        with (
+            open_workers(workers or _processors(), scheduler) as running,
+            console.progress() as progress,
+        ):
+            found = search(context, plan, running, progress)
+        fields = _fields(found, plan.folder, measure, given.command)
+        _write_files(plan.folder, context.name, measure.short_name, fields)
+        console.passed = not found.ruled_out and all(
+            point.proof is None or point.proof.passed for point in found.front
+        )
+        console.show(_FRONT, **fields)
+        if found.front:
+            console.next = fields["front"][0]["command"]
+        elif found.tried == found.too_large + found.impossible:
+            console.passed = False
+            for why, count in found.refusals.items():
+                console.note(f"{count:,} choices cannot be built: {why}")
+
+
+def _values(**texts: str | None) -> dict[str, tuple[int, ...] | None]:
+    """Read the numbers that options give; None for those that were not given."""
+    from rtlstm.explore.space import parse_numbers
+
+    return {name: None if text is None else parse_numbers(name, text) for name, text in texts.items()}
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Given:
+    """Model and data: read, and as they are typed."""
+
+    def __init__(
+        self,
+        model: Path,
+        calibration: Path,
+        lengths: str | None,
+        batch_first: bool,
+        options: Mapping[str, Any],
+    ) -> None:
+        self._model, self._name = model, ""
+        self._calibration, self._lengths = calibration, lengths
+        self._batch_first, self._options = batch_first, options
+
+    def read(
+        self, metric: "Metric", evaluation: Path | None, device: str, tables: str, **values: Any
+    ) -> "tuple[Space, Context]":
+        """Read the files; return what is searched, and what all choices have in common."""
+        from rtlstm.cli.data import load_array, load_arrays, load_lengths
+        from rtlstm.cli.main import find_command
+        from rtlstm.cli.wording import CommandWording
+        from rtlstm.explore.search import find_shapes, make_context
+        from rtlstm.explore.space import Space, find_devices, parse_tables
+        from rtlstm.gen.builds.generate import default_name
+        from rtlstm.gen.frontends import read_model
+        from rtlstm.gen.quantise.calibration import Calibration
+
+        chosen: dict[str, Any] = {"device": find_devices(device), "tables": parse_tables(tables)}
+        x, labels, lengths = load_array(self._calibration, "the calibration data"), None, self._lengths
+        valid = load_lengths(lengths)
+        read = read_model(self._model, ReadOptions(**self._options))
+        self._name = default_name(read.network, read.report)
+        data = Calibration.of(read.network, x, valid, None, self._batch_first)
+        if evaluation is not None:
+            arrays = load_arrays(evaluation, "the evaluation data")
+            x = load_array(evaluation, "the evaluation data")
+            labels, valid = arrays.get("y"), arrays.get("lengths")
+        wording = CommandWording(find_command, "explore")
+        context = make_context(
+            self._name, read.network, metric, data, wording, x, labels, valid, self._batch_first
+        )
+        return Space.of(find_shapes(read.network), **chosen, **values), context
+
+    def command(self, number: int, choice: Mapping[str, Any]) -> str:
+        """Return the command that builds a choice."""
+        from rtlstm.spec.options import options
+
+        given = {
+            **choice,
+            "calibration": str(self._calibration),
+            "calibration_lengths": self._lengths,
+            "batch_first": self._batch_first or None,
+            **self._options,
+        }
+        words = [str(self._model), "-o", f"build/{self._name}_{number}"]
+        typed = options({key: value for key, value in given.items() if value is not None})
+        return f"rtlstm generate {' '.join(map(shlex.quote, words))} {typed}"
+
+
+def _fields(
+    found: "Exploration", folder: Path, metric: "Metric", command: Callable[[int, Mapping[str, Any]], str]
+) -> dict[str, Any]:
+    """The JSON object: what was found, each point with its number and its command."""
+    front = [
+        _point(number, point, metric.of(point.errors), command(number, point.choice.options))
+        for number, point in enumerate(found.front, 1)
+    ]
+    return found.model_dump(mode="json") | {
+        "folder": str(folder),
+        "page": str(folder / "explore.html"),
+        "points_per_hour": found.points_per_hour and round(found.points_per_hour),
+        "front": front,
+    }
+
+
+def _write_files(folder: Path, name: str, metric: str, fields: Mapping[str, Any]) -> None:
+    from rtlstm.explore.page import render_page
+    from rtlstm.spec.files import write_file
+
+    front = fields["front"]
+    title = f"{name}: {len(front)} builds that no other on their device beats"
+    write_file(folder / "explore.html", render_page(title, front, metric))
+    write_file(folder / "explore.json", json.dumps(fields, indent=1) + "\n")
+
+
+def _point(number: int, point: "Point", measure: float, command: str) -> dict[str, Any]:
+    """A point as the table and the page show it."""
+    fields: dict[str, Any] = point.model_dump(mode="json")
+    choice, proof = fields["choice"], fields["proof"]
+    numbers = "/".join(str(choice[f"{kind}_bits"]) for kind in ("weight", "data", "gate", "cell"))
+    return fields | {
+        "number": number,
+        "device": choice["device"],
+        "numbers": f"{numbers} {choice['tables']}",
+        "array": f"{fields['lanes']} x {fields['macs']}",
+        "cycles": fields["step_latency_cycles"],
+        "measure": measure,
+        "command": command,
+        "proof": _proof_text(proof),
+        "proven": proof,
+    }
+
+
+def _proof_text(proof: Mapping[str, Any] | None) -> str:
+    if proof is None:
+        return ""
+    if not proof["passed"]:
+        return "DIFFERS"
+    if proof["fmax_mhz"] is None:
+        return "simulated"
+    return f"routed: {proof['fmax_mhz']:.1f} MHz, {proof['step_latency_us']:.4g} us"
+
+
+def _summary(found: Found) -> str:
+    parts = f"{found['too_large']} do not fit their device, {found['impossible']} have no such formats"
+    rate = found["points_per_hour"]
+    speed = f" {found['new']} of them now, {rate:,} in an hour with {found['workers']}." if rate else ""
+    within = f" {found['within']} meet the limits." if found["limits"] else ""
+    return f"{found['tried']:,} of {found['size']:,} choices tried: {parts}.{within}{speed}"
+
+
+def _title(found: Found) -> str:
+    front = found["front"]
+    some = f"{_ROWS} of {len(front)}" if len(front) > _ROWS else f"All {len(front)}"
+    return (
+        f"{some} builds that no other on their device beats, by {found['goal']} (estimated before synthesis)"
+    )
+
+
+_FRONT = (
+    Table(
+        _title,
+        lambda found: found["front"][:_ROWS],
+        (
+            Field("#", "{number}", right=True),
+            Field("device", "{device}"),
+            Field("bits", "{numbers}"),
+            Field("array", "{array}", right=True),
+            Field("cycles", "{cycles:,}", right=True),
+            Field("us", "{latency_us:.4g}", right=True),
+            Field("LUTs", "{luts:,}", right=True),
+            Field("mult.", "{multipliers}", right=True),
+            Field("RAMs", "{block_rams}", right=True),
+            Field("full", "{share:g} %", right=True),
+            Field("metric", "{measure:.3g}", right=True),
+            Field("proof", "{proof}"),
+        ),
+    ),
+    Text(_summary),
+    Text(lambda found: "\n".join(f"no build meets {text}" for text in found["ruled_out"]) or None),
+    Text("written: {page}"),
+)

@@ -1,0 +1,122 @@
+"""The first stage: what a choice gives, without Verilog: exact errors and cycles, and estimates of the rest.
+
+Errors depend on the numbers alone, so they are measured once for all devices and arrays. Both functions are
+the work of one item for :mod:`rtlstm.tools.work`.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rtlstm.explore.metrics import Evaluation, Metric
+from rtlstm.explore.records import Errors, Outcome, Point, Refusal
+from rtlstm.explore.space import Choice
+from rtlstm.fpga.estimate import Estimate, usable
+from rtlstm.fpga.fit import NothingFitsError, fit_device
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.quantiser import choose_formats, quantise_with
+from rtlstm.sim.golden import Golden
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Network
+from rtlstm.spec.numerics import LayerShape, Numerics
+from rtlstm.spec.options import Wording, worded
+
+__all__ = ["Context", "Numbers", "measure_numbers", "measure_point"]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all choices have in common."""
+
+    name: str
+    """The name of the builds' top modules."""
+    network: Network
+    calibration: Calibration | None
+    evaluation: Evaluation
+    metric: Metric
+    wording: Wording
+    """The words of the interface in use, for reasons that other processes give."""
+    searched: dict[object, float] = field(default_factory=dict)
+    """Ranges of cell states that this process has found."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Formats of a network, and their errors: what estimates need of a quantised network."""
+
+    shapes: tuple[LayerShape, ...]
+    numerics: Numerics
+    errors: Errors
+
+
+def measure_numbers(context: Context, choice: Choice) -> Numbers | str:
+    """Quantise the network with a choice's numbers and measure its errors.
+
+    The errors are those of the golden model, so those of the hardware. If there are no such formats, the
+    result says why.
+    """
+    network, calibration = context.network, context.calibration
+    try:
+        with worded(context.wording):
+            settings = choice.settings
+            formats = choose_formats(network, settings, calibration, searched=context.searched)
+            quantised = quantise_with(network, settings, formats)
+    except ConfigurationError as refused:
+        return str(refused)
+    data, numerics = context.evaluation, quantised.numerics
+    x = numerics.quantise_input(data.samples.x)
+    fixed = quantised.shapes[-1].output.to_floats(Golden(quantised).run(x, None, data.samples.lengths).y)
+    error = (fixed - data.exact)[data.samples.alive]
+    errors = Errors(
+        rms=_digits(float(np.sqrt(np.mean(error**2)))),
+        largest=_digits(float(np.abs(error).max())),
+        metric=context.metric.measure(fixed, data),
+    )
+    return Numbers(quantised.shapes, numerics, errors)
+
+
+def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
+    """Find a choice's array on its device, its exact cycles, and the estimate of its size and clock."""
+    choice, numbers = work
+    request = choice.request
+    try:
+        with worded(context.wording):
+            parameters, fit = fit_device(context.name, numbers.shapes, numbers.numerics, request)
+    except NothingFitsError as refused:
+        return Refusal(choice=choice, why=str(refused), fits=False)
+    except ConfigurationError as refused:
+        return Refusal(choice=choice, why=str(refused), fits=True)
+    cycles = Manifest.create(context.name, numbers.shapes, parameters, numbers.numerics).cycles
+    found = fit.estimate
+    return Point(
+        choice=choice,
+        lanes=parameters.lanes,
+        macs=parameters.macs,
+        gate_units=parameters.gate_units,
+        pipeline=parameters.pipeline_name,
+        step_latency_cycles=cycles.step_latency_cycles,
+        step_interval_cycles=cycles.step_interval_cycles,
+        latency_us=found.step_latency_us,
+        interval_us=round(cycles.step_interval_cycles / found.fmax_mhz, 4),
+        fmax_mhz=found.fmax_mhz,
+        luts=found.luts,
+        ffs=found.ffs,
+        multipliers=found.multipliers,
+        block_rams=found.block_rams,
+        large_rams=found.large_rams,
+        share=_share(found, choice),
+        limited_by=fit.limited_by,
+        errors=numbers.errors,
+    )
+
+
+def _share(found: Estimate, choice: Choice) -> float:
+    """How full the device is with what it has least of, in percent of what may be used."""
+    limits = usable(found, choice.request.chosen.device)
+    return round(100 * max(used / there for _, used, there in limits if there), 1)
+
+
+def _digits(value: float) -> float:
+    # Float sums differ in their last digits from machine to machine; results must be equal.
+    return float(f"{value:.5g}")

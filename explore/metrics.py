@@ -1,0 +1,141 @@
+"""What an exploration measures outputs by."""
+
+import importlib
+import math
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.explore.records import Errors, Point
+from rtlstm.gen.accuracy.samples import Labels, Samples
+from rtlstm.spec.errors import ConfigurationError, InputError
+
+__all__ = ["BUILT_IN", "Evaluation", "Metric", "find_metric"]
+
+Floats = NDArray[np.float64]
+
+BUILT_IN = ("error", "max-error", "agreement", "accuracy", "mean-absolute-error")
+_LABELLED = {"accuracy": "integers, which are classes", "mean-absolute-error": "floats, which are targets"}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The data that outputs are measured on."""
+
+    samples: Samples
+    exact: Floats
+    """The float network's outputs, ``(T, N, outputs)``."""
+    threshold: float
+    """A single output above it means class 1."""
+    labels: Labels | None = None
+    given: Any = None
+    """The labels as they are in the file."""
+
+    def decisions(self, outputs: Floats) -> NDArray[Any]:
+        """Return the class of each valid step: the largest output, or if one alone is above the threshold."""
+        some = outputs[self.samples.alive]
+        return some[:, 0] > self.threshold if some.shape[1] == 1 else some.argmax(axis=1)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A measure of outputs; make it with :func:`find_metric`."""
+
+    name: str
+    function: Callable[..., Any] | None = None
+    """The user's, of outputs ``(T, N, outputs)`` and labels; its number is better if it is smaller."""
+
+    @property
+    def short_name(self) -> str:
+        """Its name in limits and tables."""
+        return self.name.rpartition(":")[2]
+
+    @property
+    def larger_is_better(self) -> bool:
+        """Whether a larger value is better."""
+        return self.name in ("agreement", "accuracy")
+
+    def value_of(self, point: Point) -> float:
+        """Return its value for a point."""
+        return self.of(point.errors)
+
+    def of(self, errors: Errors) -> float:
+        """Return its value."""
+        if self.name == "max-error":
+            return errors.largest
+        return errors.rms if errors.metric is None else errors.metric
+
+    def cost(self, errors: Errors) -> float:
+        """Return its value, negative if a larger one is better."""
+        return -self.of(errors) if self.larger_is_better else self.of(errors)
+
+    def check(self, data: Evaluation) -> None:
+        """Refuse data whose labels it cannot use; InputError says which it needs."""
+        kind, labels = _LABELLED.get(self.name), data.labels
+        if kind is None:
+            return
+        if labels is None or labels.classes != (self.name == "accuracy"):
+            given = "there are none" if labels is None else "those given are the other kind"
+            raise InputError(f"the metric {self.name} needs labels (array y) that are {kind}, but {given}")
+
+    def measure(self, fixed: Floats, data: Evaluation) -> float | None:
+        """Measure fixed outputs, ``(T, N, outputs)``; None if :class:`Errors` has it already."""
+        if self.function is not None:
+            return self._call(fixed, data.given)
+        if self.name in _LABELLED and data.labels is not None:
+            return data.labels.score(data.exact, fixed).fixed_score
+        if self.name == "agreement":
+            return float(np.mean(data.decisions(data.exact) == data.decisions(fixed)))
+        return None
+
+    def _call(self, fixed: Floats, given: Any) -> float:
+        assert self.function is not None
+        try:
+            value = float(self.function(fixed, given))
+        except Exception as error:
+            raise InputError(f"the metric {self.name} failed: {type(error).__name__}: {error}") from None
+        if not math.isfinite(value):
+            raise InputError(f"the metric {self.name} must give a finite number, not {value}")
+        return value
+
+
+def find_metric(name: str) -> Metric:
+    """Find a metric: one of :data:`BUILT_IN`, or ``module:function``.
+
+    A module is also looked for in the current folder.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is none of this name.
+    """
+    if name in BUILT_IN:
+        return Metric(name)
+    module, colon, function = name.partition(":")
+    if not colon or not module or not function:
+        raise ConfigurationError(
+            f"a metric must be one of {', '.join(BUILT_IN)}, or your own as module:function, not {name!r}"
+        )
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        holder = importlib.import_module(module)
+        found = getattr(holder, function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(f"the metric {name} cannot be imported: {error}") from None
+    finally:
+        sys.path.remove(here)
+    if not callable(found):
+        raise ConfigurationError(f"the metric {name} must be a function of outputs and labels, not {found!r}")
+    with suppress(ImportError):
+        # Workers elsewhere need not have the module.
+        import cloudpickle
+
+        cloudpickle.register_pickle_by_value(holder)
+    return Metric(name, found)

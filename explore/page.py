@@ -1,0 +1,121 @@
+"""The front as one HTML file with a picture to click; it needs no network. Bokeh draws it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rtlstm.spec.errors import ToolError
+
+__all__ = ["render_page"]
+
+_MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "star", "plus")
+_COLUMNS = {
+    "device": "device",
+    "numbers": "bits",
+    "array": "array",
+    "cycles": "cycles",
+    "latency_us": "latency, us",
+    "fmax_mhz": "clock, MHz",
+    "luts": "LUTs",
+    "multipliers": "multipliers",
+    "block_rams": "block RAMs",
+    "share": "device full, %",
+    "measure": "",
+    "proof": "proof",
+}
+_AXES = ("latency_us", "luts", "multipliers", "block_rams", "share", "measure")
+_CLICK = """
+const at = source.selected.indices;
+shown.text = at.length ? source.data.command[at[0]] : hint;
+"""
+_CHOOSE = """
+source.data.AXIS = source.data[cb_obj.value];
+source.change.emit();
+label.axis_label = names[cb_obj.value];
+"""
+_HINT = "Click a point or a row to see the command that builds it."
+
+
+def render_page(title: str, points: Sequence[Mapping[str, Any]], measure: str) -> str:
+    """Return the page.
+
+    Parameters
+    ----------
+    points
+        For each point what the columns show, and ``command``, which builds it.
+    measure
+        What the metric is called.
+
+    Raises
+    ------
+    ToolError
+        If Bokeh is not installed.
+    """
+    try:
+        from bokeh.embed import file_html
+        from bokeh.layouts import column, row
+        from bokeh.models import ColumnDataSource, CustomJS, DataTable, PreText, Select, TableColumn
+        from bokeh.resources import INLINE
+    except ImportError as error:
+        raise ToolError(
+            f"the page needs the package 'bokeh' ({error}); install it with: pip install 'rtlstm[explore]'"
+        ) from None
+    names = {**_COLUMNS, "measure": measure}
+    devices = list(dict.fromkeys(point["device"] for point in points))
+    marks = {device: _MARKERS[index % len(_MARKERS)] for index, device in enumerate(devices)}
+    data = {name: [point[name] for point in points] for name in (*names, "command")}
+    data["mark"] = [marks[point["device"]] for point in points]
+    data["x"], data["y"] = data["latency_us"], data["luts"]
+    source = ColumnDataSource(data)
+    plot, axes = _plot(source, names, title)
+    shown = PreText(text=_HINT, sizing_mode="stretch_width", styles={"white-space": "pre-wrap"})
+    source.selected.js_on_change(
+        "indices", CustomJS(args={"source": source, "shown": shown, "hint": _HINT}, code=_CLICK)
+    )
+    choices = [(name, names[name]) for name in _AXES]
+    selects = []
+    for axis, value in (("x", "latency_us"), ("y", "luts")):
+        select = Select(
+            title=f"{'horizontal' if axis == 'x' else 'vertical'} axis", value=value, options=choices
+        )
+        code = _CHOOSE.replace("AXIS", axis)
+        select.js_on_change(
+            "value", CustomJS(args={"source": source, "label": axes[axis], "names": names}, code=code)
+        )
+        selects.append(select)
+    table = DataTable(
+        source=source,
+        columns=[TableColumn(field=name, title=text) for name, text in names.items()],
+        sizing_mode="stretch_width",
+        height=min(600, 60 + 25 * len(points)),
+    )
+    page: str = file_html(
+        column(row(*selects), plot, shown, table, sizing_mode="stretch_width"), INLINE, title
+    )
+    return page
+
+
+def _plot(source: Any, names: Mapping[str, str], title: str) -> tuple[Any, dict[str, Any]]:
+    """The scatter plot, and its axes by name: a color for the metric, a marker for the device."""
+    from bokeh.models import ColorBar, HoverTool
+    from bokeh.plotting import figure
+    from bokeh.transform import linear_cmap
+
+    plot = figure(
+        title=title,
+        height=480,
+        sizing_mode="stretch_width",
+        tools="tap,pan,wheel_zoom,box_zoom,reset,save",
+        x_axis_label=names["latency_us"],
+        y_axis_label=names["luts"],
+    )
+    plot.toolbar.logo = None
+    values = source.data["measure"]
+    colors = linear_cmap("measure", "Viridis256", min(values, default=0.0), max(values, default=1.0))
+    dots = plot.scatter(
+        "x", "y", source=source, marker="mark", size=11, color=colors, alpha=0.85, nonselection_alpha=0.3
+    )
+    dots.nonselection_glyph.line_alpha = 0.3
+    plot.add_layout(ColorBar(color_mapper=colors.transform, title=names["measure"]), "right")
+    tips = [(text, f"@{name}") for name, text in names.items()]
+    plot.add_tools(HoverTool(tooltips=tips, renderers=[dots]))
+    return plot, {"x": plot.xaxis[0], "y": plot.yaxis[0]}

@@ -1,0 +1,110 @@
+"""What an exploration finds."""
+
+from collections.abc import Mapping
+
+from rtlstm.explore.space import Choice
+from rtlstm.spec.record import Record
+
+__all__ = ["Errors", "Exploration", "Outcome", "Point", "Proof", "Refusal"]
+
+
+class Errors(Record):
+    """How far a network's outputs are from float ones."""
+
+    rms: float
+    largest: float
+    metric: float | None = None
+    """What the user's metric says; None without one."""
+
+
+class Proof(Record):
+    """What building, simulating and routing a point gave."""
+
+    words: int
+    """Output words and words of final states whose RTL and golden model were compared."""
+    words_different: int
+    cycles_different: int
+    """Steps that are not offered in the predicted cycle."""
+    step_latency_cycles: int
+    """What the build's manifest has."""
+    passed: bool
+    """Whether no word and no cycle differs, and the build has the point's cycles."""
+    fmax_mhz: float | None = None
+    """Routed, the median of the seeds; None without a route, as those that follow."""
+    step_latency_us: float | None = None
+    luts: int | None = None
+    multipliers: float | None = None
+    block_rams: float | None = None
+    refusal: str = ""
+    """Why the tools did not route it."""
+
+
+class Point(Record):
+    """A build that fits its device: exact cycles and errors, and estimates before synthesis."""
+
+    choice: Choice
+    lanes: int
+    macs: int
+    gate_units: int
+    pipeline: str
+    step_latency_cycles: int
+    step_interval_cycles: int
+    latency_us: float
+    interval_us: float
+    fmax_mhz: float
+    luts: int
+    ffs: int
+    multipliers: int
+    block_rams: int
+    large_rams: int
+    share: float
+    """How much is used of what is fullest: logic cells, multipliers or memory blocks, in percent."""
+    limited_by: str
+    errors: Errors
+    proof: Proof | None = None
+
+
+class Refusal(Record):
+    """A choice that cannot be built, and why."""
+
+    choice: Choice
+    why: str
+    fits: bool
+    """Whether there are such numbers, but no array of them fits the device."""
+
+
+Outcome = Point | Refusal
+
+
+class Exploration(Record):
+    """The whole result."""
+
+    size: int
+    """How many choices there are."""
+    tried: int
+    """How many were tried, each once, earlier calls included."""
+    too_large: int
+    """How many of these do not fit their device."""
+    impossible: int
+    """How many of these have formats that cannot be built."""
+    front: tuple[Point, ...]
+    """The points that meet the limits and that no other such point of their device beats, the best first."""
+    within: int
+    """How many points meet the limits."""
+    metric: str
+    goal: str
+    limits: tuple[str, ...]
+    ruled_out: tuple[str, ...]
+    """Which limits rule all out, and by how much; empty if some points meet them."""
+    new: int
+    """How many choices this call tried."""
+    seconds: float
+    """How long this call took for them."""
+    workers: str
+    refusals: Mapping[str, int]
+    """Why choices cannot be built, and how often."""
+
+    @property
+    def points_per_hour(self) -> float | None:
+        """How many choices this call tried in an hour; None if it tried none."""
+        return self.new / self.seconds * 3600 if self.new else None

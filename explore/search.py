@@ -1,0 +1,261 @@
+"""Explores the builds of a network: asks the study, spreads the work, and says what is best."""
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import BaseModel
+
+from rtlstm.explore.front import pareto_front, rank
+from rtlstm.explore.limits import Limit, ruled_out
+from rtlstm.explore.measure import Context, Numbers, measure_numbers, measure_point
+from rtlstm.explore.metrics import Evaluation, Metric
+from rtlstm.explore.prove import Proving, prove_point
+from rtlstm.explore.records import Exploration, Point, Refusal
+from rtlstm.explore.space import Choice, Space
+from rtlstm.explore.study import Study
+from rtlstm.gen.accuracy.samples import Labels, Samples
+from rtlstm.gen.quantise.calibration import Calibration, run_reference
+from rtlstm.gen.quantise.quantiser import quantise
+from rtlstm.sim.simulator_names import Simulator
+from rtlstm.spec.activations.functions import ActivationFunction
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.network import Network
+from rtlstm.spec.numerics import LayerShape
+from rtlstm.spec.options import Wording, option
+from rtlstm.spec.progress import Progress
+from rtlstm.tools.work import Workers
+
+__all__ = ["Plan", "explore", "find_shapes", "make_context"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to search, and how far."""
+
+    space: Space
+    folder: Path
+    """The study's."""
+    choices: int
+    """How many are tried at most, those of earlier calls included."""
+    seed: int
+    goal: str
+    limits: Sequence[Limit]
+    simulate: int = 0
+    """How many points of the front are built and simulated, the best first."""
+    route: int = 0
+    """How many of them are placed and routed."""
+    simulator: Simulator = "verilator"
+    seeds: int = 1
+    """Times that each of these is placed and routed."""
+
+
+def make_context(
+    name: str,
+    network: Network,
+    metric: Metric,
+    calibration: Calibration | None,
+    wording: Wording,
+    x: ArrayLike,
+    labels: Any = None,
+    lengths: ArrayLike | None = None,
+    batch_first: bool = False,
+) -> Context:
+    """Check the data that outputs are measured on, ``x`` and labels, and run the float network on them once.
+
+    Raises
+    ------
+    InputError
+        If the data do not fit the network, or lack what the metric needs.
+    ConfigurationError
+        If the float network's values overflow.
+    """
+    samples = Samples.of(x, network.inputs, lengths, batch_first)
+    last = ActivationFunction.of(find_shapes(network)[-1].activation)
+    threshold = 0.5 if last.is_share else 0.0
+    # A user's function takes labels of any kind.
+    known = None
+    if labels is not None and metric.function is None:
+        known = Labels.of(labels, samples, network.outputs, threshold)
+    exact = run_reference(network, Calibration(samples.x, samples.lengths)).y
+    data = Evaluation(samples, exact, threshold, known, labels)
+    metric.check(data)
+    return Context(name, network, calibration, data, metric, wording)
+
+
+def find_shapes(network: Network) -> tuple[LayerShape, ...]:
+    """Return the layers that the array computes, whose sizes depend on no choice.
+
+    Raises
+    ------
+    ConfigurationError
+        If arrays are not chosen for such networks.
+    """
+    found = quantise(network)
+    if found.passes:
+        raise ConfigurationError(
+            "rtlstm explore does not choose arrays for networks with a reverse direction yet; state "
+            f"{option('lanes')} and {option('macs')} for rtlstm generate"
+        )
+    return found.shapes
+
+
+def explore(context: Context, plan: Plan, workers: Workers, progress: Progress | None = None) -> Exploration:
+    """Search a space; the study in the plan's folder goes on if there is one.
+
+    With the same seed, the same choices are tried, whatever the workers and interruptions.
+
+    Raises
+    ------
+    BuildError
+        If the folder holds the study of something else.
+    ToolError
+        If a package or a tool is missing, or the workers are lost.
+    """
+    total = min(plan.choices, plan.space.size)
+    with Study.opened(plan.folder, plan.space, plan.seed, _about(context, plan)) as study:
+        stage = _FirstStage(context, plan, workers, study)
+        started = time.perf_counter()
+        for done in stage.run(total):
+            if progress:
+                progress("choices", done, total)
+        seconds = time.perf_counter() - started
+        outcomes = study.outcomes()
+        points = [each for each in outcomes if isinstance(each, Point)]
+        within = [point for point in points if all(limit.met(point) for limit in plan.limits)]
+        front = rank(pareto_front(within, context.metric), plan.goal, context.metric)
+        front = _prove(front, context, plan, workers, study, progress)
+    refused = [each for each in outcomes if isinstance(each, Refusal)]
+    return Exploration(
+        size=plan.space.size,
+        tried=len(outcomes),
+        too_large=sum(not each.fits for each in refused),
+        impossible=sum(each.fits for each in refused),
+        front=tuple(front),
+        within=len(within),
+        metric=context.metric.name,
+        goal=plan.goal,
+        limits=tuple(limit.text for limit in plan.limits),
+        ruled_out=ruled_out(points, plan.limits),
+        new=stage.new,
+        seconds=round(seconds, 3),
+        workers=workers.description,
+        refusals=dict(Counter(each.why for each in refused).most_common(5)),
+    )
+
+
+class _FirstStage:
+    """Generation by generation: numbers that are new, then the choices, then what they gave is told."""
+
+    def __init__(self, context: Context, plan: Plan, workers: Workers, study: Study) -> None:
+        self._context, self._plan, self._workers, self._study = context, plan, workers, study
+        self._numbers: dict[str, Numbers | str] = {}
+        self._known = {each.choice.key: each for each in study.outcomes()}
+        self.new = 0
+
+    def run(self, total: int) -> Iterator[int]:
+        """Search until ``total`` choices were asked; yield how many are finished."""
+        while asked := self._study.ask(total):
+            choices = {choice.key: choice for _, choice in asked if choice.key not in self._known}
+            self.new += len(choices)
+            yield asked[0][0]
+            self._measure(list(choices.values()))
+            for number, choice in asked:
+                self._study.tell(number, self._known[choice.key], self._plan.limits, self._context.metric)
+            yield asked[-1][0] + 1
+
+    def _measure(self, choices: Sequence[Choice]) -> None:
+        numbers = {each.numbers_key: each for each in choices if each.numbers_key not in self._numbers}
+        for index, found in self._workers.run(measure_numbers, self._context, list(numbers.values())):
+            self._numbers[list(numbers)[index]] = found
+        work: list[tuple[Choice, Numbers]] = []
+        for choice in choices:
+            known = self._numbers[choice.numbers_key]
+            if isinstance(known, str):
+                self._known[choice.key] = Refusal(choice=choice, why=known, fits=True)
+            else:
+                work.append((choice, known))
+        for index, outcome in self._workers.run(measure_point, self._context, work):
+            self._known[work[index][0].key] = outcome
+
+
+def _prove(
+    front: Sequence[Point],
+    context: Context,
+    plan: Plan,
+    workers: Workers,
+    study: Study,
+    progress: Progress | None,
+) -> list[Point]:
+    """Prove the first points of the front, those that were proven before not again."""
+    known = study.proofs()
+    wanted = {
+        index: Proving(point=point, simulator=plan.simulator, route=index < plan.route, seeds=plan.seeds)
+        for index, point in enumerate(front[: max(plan.simulate, plan.route)])
+    }
+    keys = {index: _proof_key(each) for index, each in wanted.items()}
+    open_ones = [index for index in wanted if keys[index] not in known]
+    for done, (index, proof) in enumerate(
+        workers.run(prove_point, context, [wanted[index] for index in open_ones])
+    ):
+        known[keys[open_ones[index]]] = proof
+        study.keep_proof(keys[open_ones[index]], proof)
+        if progress:
+            progress("build and prove", done + 1, len(open_ones))
+    return [
+        point.replace(proof=known[keys[index]]) if index in wanted else point
+        for index, point in enumerate(front)
+    ]
+
+
+def _proof_key(work: Proving) -> str:
+    how = f"route {work.seeds}" if work.route else "simulate"
+    return f"{how} {work.simulator} {work.point.choice.key}"
+
+
+def _about(context: Context, plan: Plan) -> Mapping[str, str]:
+    """What a study is of: the points of another would not be this one's."""
+    data = context.evaluation
+    return {
+        "model": _digest(context.network),
+        "calibration data": _digest(context.calibration),
+        "evaluation data": _digest((data.samples, data.given)),
+        "metric": context.metric.name,
+        "space": plan.space.model_dump_json(),
+        "seed": str(plan.seed),
+    }
+
+
+def _digest(value: object) -> str:
+    """Return a hash of plain values, arrays and records of them."""
+    found = hashlib.sha256()
+    for part in _parts(value):
+        found.update(len(part).to_bytes(8, "little") + part)
+    return found.hexdigest()[:16]
+
+
+def _parts(value: Any) -> Iterator[bytes]:
+    if isinstance(value, np.ndarray):
+        yield f"{value.dtype} {value.shape}".encode()
+        yield np.ascontiguousarray(value).tobytes()
+    elif isinstance(value, BaseModel) or is_dataclass(value):
+        names = (
+            type(value).model_fields
+            if isinstance(value, BaseModel)
+            else [each.name for each in fields(value)]
+        )
+        yield type(value).__name__.encode()
+        for name in names:
+            yield from _parts(getattr(value, name))
+    elif isinstance(value, tuple | list):
+        yield str(len(value)).encode()
+        for each in value:
+            yield from _parts(each)
+    else:
+        yield repr(value).encode()

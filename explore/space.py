@@ -1,0 +1,192 @@
+"""What is searched: the choices that each build consists of."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import Any, Self
+
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.families.base import estimated_families, fpga_family
+from rtlstm.fpga.fit import FitRequest
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.numerics import LayerShape
+from rtlstm.spec.options import option
+from rtlstm.spec.parameters import TableKind
+from rtlstm.spec.record import Record
+
+__all__ = ["Choice", "Space", "find_devices", "parse_numbers", "parse_tables"]
+
+_LARGEST = 1024
+"""Largest numbers of lanes, and of multipliers per lane, that can be built."""
+_NUMBERS = ("weight_bits", "data_bits", "gate_bits", "cell_bits", "tables")
+
+
+class Choice(Record):
+    """A build's device, numbers and array: what ``rtlstm generate --fit`` takes."""
+
+    device: str
+    """The device with its speed grade."""
+    tables: TableKind
+    weight_bits: int
+    data_bits: int
+    gate_bits: int
+    cell_bits: int
+    lanes: int | None
+    """None, as for ``macs``, for the array with the shortest step that the device holds."""
+    macs: int | None
+
+    @property
+    def settings(self) -> QuantizationSettings:
+        """The settings of its numbers; ConfigurationError if there are no such formats."""
+        return QuantizationSettings(**{name: getattr(self, name) for name in _NUMBERS})
+
+    @property
+    def request(self) -> FitRequest:
+        """The request for its hardware."""
+        chosen = find_device(self.device)
+        return FitRequest(chosen=chosen, tables=self.tables, lanes=self.lanes, macs=self.macs)
+
+    @property
+    def key(self) -> str:
+        """A text that no other choice has."""
+        return self.model_dump_json()
+
+    @property
+    def numbers_key(self) -> str:
+        """A text that choices with the same numbers have: the accuracy depends on no more."""
+        return self.model_dump_json(include=set(_NUMBERS))
+
+    @property
+    def options(self) -> dict[str, int | str]:
+        """The options of ``rtlstm generate`` that make this build."""
+        found: dict[str, int | str | None] = {"fit": self.device}
+        found |= {name: getattr(self, name) for name in ("lanes", "macs", *_NUMBERS)}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+class Space(Record):
+    """The values of each part of a choice."""
+
+    device: tuple[str, ...]
+    tables: tuple[TableKind, ...]
+    weight_bits: tuple[int, ...]
+    data_bits: tuple[int, ...]
+    gate_bits: tuple[int, ...]
+    cell_bits: tuple[int, ...]
+    lanes: tuple[int | None, ...]
+    """None for an array that is chosen with its ``macs``."""
+    macs: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        shapes: Sequence[LayerShape],
+        *,
+        lanes: tuple[int, ...] | None,
+        macs: tuple[int, ...] | None,
+        **values: Any,
+    ) -> Self:
+        """Return a space of a network's arrays.
+
+        Without ``lanes`` and ``macs`` it has all that differ in their words, and the fastest that fits.
+        """
+        lengths = {shape.inputs for shape in shapes} | {shape.outputs for shape in shapes if shape.recurrent}
+        rows = {shape.rows for shape in shapes}
+        arrays: dict[str, Any] = {
+            "lanes": lanes or (None, *_parts(rows, 4)),
+            "macs": macs or _parts(lengths, 1),
+        }
+        return cls(**arrays, **values)
+
+    @property
+    def dimensions(self) -> Mapping[str, Sequence[Any]]:
+        """The values by the names of a choice's fields."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+    @property
+    def size(self) -> int:
+        """How many choices there are."""
+        arrays = sum(1 if lanes is None else len(self.macs) for lanes in self.lanes)
+        return arrays * prod(
+            len(each) for name, each in self.dimensions.items() if name not in ("lanes", "macs")
+        )
+
+    def choice(self, indices: Mapping[str, int]) -> Choice:
+        """Return the choice with the values of these indices."""
+        fields = {name: values[indices[name]] for name, values in self.dimensions.items()}
+        if fields["lanes"] is None:
+            fields["macs"] = None
+        return Choice(**fields)
+
+    def all_indices(self) -> Iterator[dict[str, int]]:
+        """Yield the indices of each choice once."""
+        names = list(self.dimensions)
+        for found in product(*(range(len(values)) for values in self.dimensions.values())):
+            indices = dict(zip(names, found, strict=True))
+            if self.lanes[indices["lanes"]] is not None or not indices["macs"]:
+                yield indices
+
+
+def _parts(values: set[int], multiple: int) -> tuple[int, ...]:
+    """Return the least sizes of parts that values can be divided into, for each number of parts."""
+    parts = {-(-value // count) for value in values for count in range(1, value + 1)}
+    sizes = sorted({-(-part // multiple) * multiple for part in parts})
+    return tuple(size for size in sizes if size <= _LARGEST)
+
+
+def parse_numbers(name: str, text: str) -> tuple[int, ...]:
+    """Read numbers: one, some with commas between them, or ``FIRST:LAST``, both included.
+
+    ``name`` is that of the option. The numbers are checked against the option of ``rtlstm generate``.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is none of these, or a number is out of range.
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,4})\s*(?::\s*(\d{1,4})\s*)?", part)
+        if match is None or (match[2] is not None and int(match[2]) < int(match[1])):
+            raise ConfigurationError(
+                f"{option(name)} must be numbers, such as 8 or 4,8,16 or 4:16 (both ends included), not "
+                f"{text!r}"
+            )
+        found += range(int(match[1]), int(match[2] or match[1]) + 1)
+    numbers = tuple(sorted(set(found)))
+    # Each end is checked as generate would check it.
+    record = FitRequest if name in FitRequest.model_fields else QuantizationSettings
+    fields: dict[str, Any] = {"chosen": find_device("up5k")} if record is FitRequest else {}
+    for number in (numbers[0], numbers[-1]):
+        record(**fields, **{name: number})
+    if name == "lanes" and any(number % 4 for number in numbers):
+        raise ConfigurationError(f"{option(name)} must be multiples of 4, not {text!r}")
+    return numbers
+
+
+def parse_tables(text: str) -> tuple[TableKind, ...]:
+    """Read the kinds of tables, with commas between them; ConfigurationError if there is no such kind."""
+    found = dict.fromkeys(part.strip() for part in text.split(","))
+    return tuple(QuantizationSettings(tables=each, data_bits=8).tables for each in found)
+
+
+def find_devices(text: str) -> tuple[str, ...]:
+    """Find devices by their names, with commas between them; return them with their speed grades.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such device, or its family has no estimates.
+    """
+    found = []
+    for name in text.split(","):
+        chosen = find_device(name)
+        if fpga_family(chosen.device.family).estimates is None:
+            raise ConfigurationError(
+                f"devices to explore need estimates, which there are for those of "
+                f"{' and '.join(estimated_families())}, not for {chosen.device.name}; leave it out"
+            )
+        found.append(chosen.label)
+    return tuple(dict.fromkeys(found))

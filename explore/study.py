@@ -1,0 +1,215 @@
+"""The search: Optuna's NSGA-II asks, and a journal keeps what it was told, so that it goes on after anything.
+
+A generation is asked as a whole and told in the order in which it was asked. So the choices follow from the
+seed alone, for any number of workers, and also if the search was interrupted and goes on.
+"""
+
+import fcntl
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import TypeAdapter
+
+from rtlstm.explore.limits import Limit
+from rtlstm.explore.metrics import Metric
+from rtlstm.explore.records import Outcome, Point, Proof
+from rtlstm.explore.space import Choice, Space
+from rtlstm.spec.errors import BuildError, ToolError
+from rtlstm.spec.options import option
+
+__all__ = ["JOURNAL", "Study", "import_optuna"]
+
+JOURNAL = "study.journal"
+GENERATION = 32
+"""Choices of a generation."""
+_WORST = 1e12
+"""The objectives of what cannot be built."""
+_NAME = "explore"
+_ABOUT, _OUTCOME, _PROOF = "about", "outcome", "proof:"
+_OUTCOMES: TypeAdapter[Outcome] = TypeAdapter(Outcome)
+
+
+def import_optuna() -> Any:
+    """Import Optuna, without its log; ToolError says how to install it."""
+    try:
+        import optuna
+    except ImportError as error:
+        raise ToolError(
+            f"rtlstm explore needs the package 'optuna' ({error}); install it with: "
+            "pip install 'rtlstm[explore]'"
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+class Study:
+    """A study in a folder; open it with :meth:`opened`."""
+
+    def __init__(self, optuna: Any, storage: Any, space: Space, seed: int) -> None:
+        self._optuna, self._storage = optuna, storage
+        self._study = optuna.load_study(study_name=_NAME, storage=storage)
+        self._space, self._seed = space, seed
+        self._whole: list[dict[str, int]] | None = None
+        kinds = optuna.distributions
+        self._distributions = {
+            name: kinds.CategoricalDistribution(tuple(range(len(values))))
+            if name in ("device", "tables")
+            else kinds.IntDistribution(0, len(values) - 1)
+            for name, values in space.dimensions.items()
+        }
+
+    @classmethod
+    @contextmanager
+    def opened(cls, folder: Path, space: Space, seed: int, about: Mapping[str, str]) -> Iterator[Self]:
+        """Open the study of a folder, or begin one.
+
+        Parameters
+        ----------
+        about
+            What the study is of, a text for each part: the same study must say the same.
+
+        Raises
+        ------
+        BuildError
+            If the folder holds the study of something else, another process works on it, or it is damaged.
+        ToolError
+            If Optuna is not installed.
+        """
+        optuna = import_optuna()
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder):
+            storage = _load(optuna, folder / JOURNAL)
+            found = cls(optuna, storage, space, seed)
+            there = found._study.user_attrs.get(_ABOUT)
+            if there is None:
+                found._study.set_user_attr(_ABOUT, dict(about))
+            elif different := [name for name, text in about.items() if there.get(name) != text]:
+                raise BuildError(
+                    f"{folder} holds a study of another {', '.join(different)}; choose another folder with "
+                    f"{option('folder')}, or delete {folder / JOURNAL}"
+                )
+            yield found
+
+    def outcomes(self) -> list[Outcome]:
+        """Return what is known of each choice that was tried, each once, in the order of the search."""
+        found: dict[str, Outcome] = {}
+        for trial in self._trials(finished=True):
+            outcome = _OUTCOMES.validate_python(trial.user_attrs[_OUTCOME])
+            found.setdefault(outcome.choice.key, outcome)
+        return list(found.values())
+
+    def ask(self, total: int) -> list[tuple[int, Choice]]:
+        """Return numbers and choices of a generation that are not finished; none if ``total`` were asked.
+
+        The last generation is shorter. A space of no more than ``total`` choices is searched as a whole.
+        """
+        trials = self._trials()
+        finished = sum(trial.state.is_finished() for trial in trials)
+        first = finished // GENERATION * GENERATION
+        last = min(first + GENERATION, max(total, 0))
+        if len(trials) < last:
+            for position in range(len(trials), last):
+                self._ask(position, total)
+            trials = self._trials()
+        return [
+            (trial.number, self._space.choice(trial.params))
+            for trial in trials[first:last]
+            if not trial.state.is_finished()
+        ]
+
+    def _ask(self, position: int, total: int) -> None:
+        if self._space.size <= total:
+            if self._whole is None:
+                self._whole = list(self._space.all_indices())
+            self._study.enqueue_trial(self._whole[position])
+        # A sampler for each choice: its random numbers do not depend on what was asked in this process.
+        self._study.sampler = self._optuna.samplers.NSGAIISampler(
+            population_size=GENERATION, seed=(self._seed * 1_000_003 + position) % 2**32
+        )
+        self._study.ask(self._distributions)
+
+    def tell(self, number: int, outcome: Outcome, limits: Sequence[Limit], metric: Metric) -> None:
+        """Keep the outcome of a choice, and have the search go on from it."""
+        # This sampler suggests nothing when the trial is opened again.
+        self._study.sampler = self._optuna.samplers.RandomSampler()
+        study = self._storage.get_study_id_from_name(_NAME)
+        trial = self._optuna.Trial(
+            self._study, self._storage.get_trial_id_from_study_id_trial_number(study, number)
+        )
+        trial.set_user_attr(_OUTCOME, outcome.model_dump(mode="json"))
+        values = [_WORST] * 3
+        trial.set_constraint("fits", 0.0 if isinstance(outcome, Point) else 1e3)
+        if isinstance(outcome, Point):
+            values = [outcome.latency_us, outcome.share, metric.cost(outcome.errors)]
+            for limit in limits:
+                trial.set_constraint(limit.text, limit.excess(outcome))
+        self._study.tell(number, values)
+
+    def proofs(self) -> dict[str, Proof]:
+        """Return the proofs of points, by the keys of their choices and how they were proven."""
+        return {
+            name.removeprefix(_PROOF): Proof.model_validate(value)
+            for name, value in self._study.user_attrs.items()
+            if name.startswith(_PROOF)
+        }
+
+    def keep_proof(self, key: str, proof: Proof) -> None:
+        """Keep a proof."""
+        self._study.set_user_attr(_PROOF + key, proof.model_dump(mode="json"))
+
+    def _trials(self, finished: bool = False) -> list[Any]:
+        """All trials whose parameters are known, in order."""
+        failed = self._optuna.trial.TrialState.FAIL
+        found = [trial for trial in self._study.get_trials(deepcopy=False) if trial.state != failed]
+        for trial in found:
+            if not trial.state.is_finished() and len(trial.params) < len(self._distributions):
+                # Ended while it was asked.
+                self._study.tell(trial.number, state=failed)
+        whole = [trial for trial in found if len(trial.params) == len(self._distributions)]
+        return [trial for trial in whole if trial.state.is_finished()] if finished else whole
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from this study."""
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BuildError(
+                f"another process explores in {folder}; wait for it, or choose another folder with "
+                f"{option('folder')}"
+            ) from None
+        yield
+
+
+def _load(optuna: Any, path: Path) -> Any:
+    """Return the storage of a study, which is made if there is none."""
+    try:
+        storage = optuna.storages.JournalStorage(_journal(optuna, path))
+        optuna.create_study(
+            storage=storage, study_name=_NAME, directions=["minimize"] * 3, load_if_exists=True
+        )
+        return storage
+    except (ValueError, KeyError) as error:
+        raise BuildError(f"the study {path} is damaged ({error}); delete it to begin again") from None
+
+
+def _journal(optuna: Any, path: Path) -> Any:
+    """Return Optuna's journal in a file; a last line that was not written to its end is cut off."""
+
+    class Journal(optuna.storages.journal.JournalFileBackend):  # type: ignore[misc]
+        """Without a lock, which this process has, and without waiting for the disk at each line."""
+
+        def append_logs(self, logs: list[dict[str, Any]]) -> None:
+            with path.open("ab") as file:
+                file.write("".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs).encode())
+
+    if path.exists():
+        whole = path.read_bytes().rpartition(b"\n")
+        with path.open("r+b") as file:
+            file.truncate(len(whole[0]) + len(whole[1]))
+    return Journal(str(path))

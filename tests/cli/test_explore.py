@@ -1,0 +1,224 @@
+"""``rtlstm explore``: what it finds, that its commands build that, and that nothing of a study is lost."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import safetensors.numpy
+from support.small_builds import INPUTS, tensors
+
+from rtlstm.cli.explore import _Given
+from rtlstm.explore.metrics import find_metric
+from rtlstm.explore.search import Plan
+from rtlstm.explore.search import explore as search
+from rtlstm.gen.builds.report import BuildReport
+from rtlstm.spec.manifest import Manifest
+from rtlstm.tools.work import Workers, open_workers
+
+DENSE = ("--dense", "fc:sigmoid")
+SMALL = ("--devices", "up5k,lfe5u-25f-8", "--tables", "direct", "--weight-bits", "4,8", "--data-bits", "8")
+SMALL += ("--gate-bits", "8", "--cell-bits", "12", "--lanes", "4", "--macs", "1,2")
+"""Eight choices."""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("explore")
+    rng = np.random.default_rng(0)
+    safetensors.numpy.save_file(tensors(), folder / "tiny.safetensors")
+    np.save(folder / "x.npy", rng.normal(size=(12, 3, INPUTS)))
+    np.savez(
+        folder / "data.npz", x=rng.normal(size=(9, 5, INPUTS)), y=rng.integers(0, 2, (9, 5)), lengths=[9] * 5
+    )
+    (folder / "own_metric.py").write_text(
+        "def score(outputs, labels):\n    assert outputs.shape == (9, 5, 2)\n    return 1 - labels.mean()\n"
+    )
+    return folder
+
+
+@pytest.fixture
+def run(cli, files, tmp_path, monkeypatch):
+    """Explore in this process, with a study of its own; the study's folder is ``out``."""
+    monkeypatch.chdir(files)
+
+    def call(*arguments: object, out: Path = tmp_path / "out"):
+        given = ("explore", "tiny.safetensors", *DENSE, "--calibrate", "x.npy", "--workers", 1, "-o", out)
+        return cli(*given, *arguments)
+
+    return call
+
+
+@pytest.mark.rtl
+def test_commands_build_what_was_found(run, cli, tmp_path, monkeypatch, files):
+    # Simulated with golden model and cycles, one point of the front.
+    done = run(*SMALL, "--simulate", 1, "--simulator", "icarus", "--json")
+    assert done.code == 0, done.err
+    found = done.json
+    assert (found["size"], found["tried"], found["new"]) == (8, 8, 8)
+    best = found["front"][0]
+    assert best["proven"]["passed"] and best["proven"]["words"] > 100 and best["proof"] == "simulated"
+    assert found["next"] == best["command"]
+    assert {each["device"] for each in found["front"]} == {"up5k", "lfe5u-25f-8"}
+    point = found["front"][-1]
+    words = shlex.split(point["command"])
+    words[words.index("-o") + 1] = str(tmp_path / "build")
+    assert words[0] == "rtlstm" and cli(*words[1:]).code == 0
+    manifest, report = Manifest.load(tmp_path / "build"), BuildReport.load(tmp_path / "build")
+    assert manifest.cycles.step_latency_cycles == point["step_latency_cycles"]
+    assert manifest.cycles.step_interval_cycles == point["step_interval_cycles"]
+    assert (manifest.parameters.lanes, manifest.parameters.macs) == (point["lanes"], point["macs"])
+    numerics = manifest.numerics
+    bits = numerics.weight_bits, numerics.input.bits, numerics.gate.bits, numerics.cell.bits
+    assert bits == tuple(point["choice"][f"{kind}_bits"] for kind in ("weight", "data", "gate", "cell"))
+    assert report.accuracy.rms_error == pytest.approx(point["errors"]["rms"], rel=1e-4)
+    assert report.accuracy.max_abs_error == pytest.approx(point["errors"]["largest"], rel=1e-4)
+    estimate = next(each for each in report.estimates if each.device.startswith(point["device"][:9]))
+    assert (estimate.luts, estimate.block_rams) == (point["luts"], point["block_rams"])
+    # The same call again tries and proves nothing: all was kept. People see the same.
+    monkeypatch.setattr("rtlstm.explore.search.prove_point", None)
+    again = run(*SMALL, "--simulate", 1, "--simulator", "icarus")
+    assert again.code == 0 and "8 of 8 choices tried" in again.out and "simulated" in again.out
+    page = (tmp_path / "out" / "explore.html").read_text()
+    assert all(json.dumps(each["command"])[1:-1] in page for each in found["front"])
+    # Nothing is fetched: scripts are in the page.
+    bare = re.sub(r"(<script[^>]*>).*?</script>", r"\1", page, flags=re.DOTALL)
+    assert "<script" in bare and not re.search(r"(src|href)=", bare)
+
+
+def test_metrics_of_labels(run, files, tmp_path):
+    few = (*SMALL, "--evaluate", "data.npz", "--choices", 4)
+    found = {
+        name: run(*few, "--metric", name, "--json", out=tmp_path / name[:4]).json["front"][0]["measure"]
+        for name in ("accuracy", "agreement", "own_metric:score", "max-error")
+    }
+    labels = np.load("data.npz")["y"]
+    assert found["own_metric:score"] == pytest.approx(1 - labels.mean())
+    assert 0.5 < found["agreement"] <= 1 and 0 < found["max-error"] < 0.1
+    share = found["accuracy"] * labels.size
+    assert share == pytest.approx(round(share), abs=1e-3) and 0 < found["accuracy"] < 1
+
+
+def test_what_rules_all_out(run):
+    done = run(*SMALL, "--limit", "latency<=1ns", "--limit", "error<=0.5", "--json")
+    assert done.code == 1 and done.json["front"] == [] and done.json["within"] == 0
+    (why,) = done.json["ruled_out"]
+    assert why.startswith("latency<=1ns: no build that was tried has it; the best is ")
+    # Others, over the same study: nothing is worked out again.
+    done = run(*SMALL, "--limit", "error<=0.5", "--json")
+    assert done.code == 0 and done.json["new"] == 0 and done.json["within"] == done.json["tried"] == 8
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (("--devices", "lfe5u-26f"), ("there is no device 'lfe5u-26f'",)),
+        (("--metric", "f1"), ("a metric must be one of", "not 'f1'")),
+        (("--metric", "accuracy"), ("needs labels (array y)", "there are none")),
+        (("--limit", "latency<2us"), ("a limit must be NAME<=NUMBER", "not 'latency<2us'")),
+        (("--limit", "latency<=2"), ("must have a unit",)),
+        (("--weight-bits", "1:8"), ("--weight-bits must be greater than or equal to 2",)),
+        (("--tables", "small"), ("tables must be",)),
+        (("--scheduler", "tcp://127.0.0.1:9"), ("give one of them",)),
+    ],
+)
+def test_refusals(run, arguments, words):
+    run(*arguments).refused(*words)
+
+
+def test_refused_studies(run, cli, tmp_path, files, monkeypatch):
+    assert run(*SMALL, "--choices", 2).code == 0
+    run(*SMALL, "--choices", 2, "--seed", 1).refused("holds a study of another seed", "--output")
+    run(*SMALL[:-1], "1", "--choices", 2).refused("holds a study of another space")
+    other = tmp_path / "other.safetensors"
+    safetensors.numpy.save_file(tensors(**{"fc.bias": np.ones(2, np.float32)}), other)
+    given = ("explore", other, *DENSE, "--calibrate", "x.npy", "--workers", 1, "-o", tmp_path / "out", *SMALL)
+    cli(*given).refused("holds a study of another model;")
+    (tmp_path / "out" / "study.journal").write_text("what is this\n")
+    run(*SMALL).refused("is damaged", "delete it")
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    run(*SMALL).refused("needs the package 'optuna'", "pip install 'rtlstm[explore]'")
+
+
+class Stopped:
+    """Workers that are interrupted after some items, as by Ctrl-C."""
+
+    description = "interrupted"
+
+    def __init__(self, workers: Workers, items: int) -> None:
+        self.workers, self.left = workers, items
+
+    def run(self, function, shared, items) -> Iterator[tuple[int, object]]:
+        for found in self.workers.run(function, shared, items):
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+            yield found
+
+
+class Killed:
+    """Workers of which one is killed in the midst of its work."""
+
+    description = "killed"
+
+    def __init__(self, workers: Workers) -> None:
+        self.workers, self.killed = workers, 0
+
+    def run(self, function, shared, items) -> Iterator[tuple[int, object]]:
+        for found in self.workers.run(function, shared, items):
+            if not self.killed:
+                children = psutil.Process().children()
+                self.killed = next(each.pid for each in children if "spawn_main" in "".join(each.cmdline()))
+                os.kill(self.killed, signal.SIGKILL)
+            yield found
+
+
+def test_nothing_is_lost(files, tmp_path, monkeypatch):
+    """Interruptions, killed workers and their number change nothing of what is found."""
+    monkeypatch.chdir(files)
+    given = _Given(Path("tiny.safetensors"), Path("x.npy"), None, False, {"dense": ("fc:sigmoid",)})
+    space, context = given.read(
+        find_metric("error"),
+        None,
+        device="up5k,lfe5u-25f-8",
+        tables="direct",
+        weight_bits=tuple(range(4, 12)),
+        data_bits=(8, 9),
+        gate_bits=(8,),
+        cell_bits=(12,),
+        lanes=(4, 8, 16),
+        macs=(1, 2, 4),
+    )
+
+    def plan(name: str) -> Plan:
+        return Plan(space, tmp_path / name, choices=48, seed=3, goal="latency", limits=())
+
+    def found(name: str, workers: Workers) -> dict:
+        result = search(context, plan(name), workers)
+        return result.model_dump(exclude={"new", "seconds", "workers"})
+
+    with open_workers(1) as one:
+        counted = Stopped(one, 1000)
+        whole = found("whole", counted)
+        assert whole["size"] == 288 and 32 < whole["tried"] <= 48 and len(whole["front"]) > 5
+        # In the first generation, and in the second.
+        for items in (10, 1000 - counted.left - 2):
+            with pytest.raises(KeyboardInterrupt):
+                found("stopped", Stopped(one, items))
+            # As if the process had been killed while it wrote.
+            with (tmp_path / "stopped" / "study.journal").open("a") as file:
+                file.write('{"op_code": 5, "wor')
+        assert found("stopped", one) == whole
+    with open_workers(2) as two:
+        killed = Killed(two)
+        assert found("killed", killed) == whole
+        assert killed.killed and not psutil.pid_exists(killed.killed)
+    shutil.rmtree(tmp_path / "killed")

@@ -1,0 +1,168 @@
+"""Limits, what rules all out, the front, and numbers as they are typed."""
+
+import itertools
+
+import pytest
+
+from rtlstm.explore.front import costs, pareto_front, rank
+from rtlstm.explore.limits import figures, parse_limit, ruled_out
+from rtlstm.explore.metrics import find_metric
+from rtlstm.explore.records import Errors, Point
+from rtlstm.explore.space import Choice, find_devices, parse_numbers
+from rtlstm.spec.errors import ConfigurationError
+
+ERROR = find_metric("error")
+KNOWN = figures(ERROR) | figures(find_metric("accuracy"))
+
+
+def point(latency: float, luts: int, error: float, device: str = "up5k") -> Point:
+    choice = Choice(
+        device=device,
+        tables="direct",
+        weight_bits=8,
+        data_bits=8,
+        gate_bits=8,
+        cell_bits=12,
+        lanes=luts,
+        macs=1,
+    )
+    return Point(
+        choice=choice,
+        lanes=4,
+        macs=1,
+        gate_units=1,
+        pipeline="default",
+        step_latency_cycles=10,
+        step_interval_cycles=10,
+        latency_us=latency,
+        interval_us=latency,
+        fmax_mhz=50.0,
+        luts=luts,
+        ffs=1,
+        multipliers=1,
+        block_rams=1,
+        large_rams=0,
+        share=luts / 10,
+        limited_by="LUTs",
+        errors=Errors(rms=error, largest=2 * error),
+    )
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("latency<=2us", 2.0),
+        (" LATENCY <= 2000 ns ", 2.0),
+        ("interval<=1e-1ms", 100.0),
+        ("clock>=50MHz", 50.0),
+        ("share<=80%", 80.0),
+        ("luts<=5000", 5000.0),
+        ("accuracy>=0.9", 0.9),
+    ],
+)
+def test_limits_are_read(text: str, value: float):
+    assert parse_limit(text, KNOWN).bound == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("latency<2us", "must be NAME<=NUMBER"),
+        ("latency", "must be NAME<=NUMBER"),
+        ("latency<=fast", "must be NAME<=NUMBER"),
+        ("latency<=1.2.3us", "must be NAME<=NUMBER"),
+        ("latency<=2", "must have a unit, one of ns, us, ms, not 'latency<=2'; try latency<=2us"),
+        ("latency<=2%", "must have a unit, one of ns, us, ms"),
+        ("luts<=5k", "must have no unit, not 'luts<=5k'; try luts<=5"),
+        ("power<=2W", "must be on one of latency, interval, clock"),
+        ("latency>=2us", "better if it is smaller, so its limit is <="),
+        ("accuracy<=0.9", "better if it is larger, so its limit is >="),
+    ],
+)
+def test_wrong_limits_are_refused(text: str, words: str):
+    with pytest.raises(ConfigurationError) as refused:
+        parse_limit(text, KNOWN)
+    assert words in str(refused.value)
+
+
+def limits(*texts: str):
+    return [parse_limit(text, KNOWN) for text in texts]
+
+
+POINTS = [point(1.0, 100, 0.1), point(4.0, 20, 0.1), point(4.0, 80, 0.01)]
+
+
+def test_what_rules_all_out_and_by_how_much():
+    assert ruled_out(POINTS, limits("latency<=1us", "luts<=100")) == ()
+    (alone,) = ruled_out(POINTS, limits("latency<=0.5us", "luts<=100"))
+    assert "latency<=0.5us: no build that was tried has it; the best is 1 us, off by 100 %" in alone
+    both = ruled_out(POINTS, limits("latency<=1us", "luts<=50"))
+    assert both == (
+        "latency<=1us: builds that meet the other limits miss it; the best is 4 us, off by 300 %",
+        "luts<=50: builds that meet the other limits miss it; the best is 100, off by 100 %",
+    )
+    assert ruled_out(POINTS, limits("latency<=1us", "luts<=50", "error<=0.01"))
+
+
+def test_front_is_what_no_other_on_its_device_beats():
+    every = [
+        point(latency, luts, error, device)
+        for latency, luts, error, device in itertools.product(
+            (1.0, 2.0, 3.0), (10, 20), (0.1, 0.2), ("a", "b")
+        )
+        if latency * luts * error > 2.5
+    ]
+    front = pareto_front(every, ERROR)
+    for one in every:
+        mine = costs(one, ERROR)
+        beaten = any(
+            other.choice.device == one.choice.device
+            and costs(other, ERROR) != mine
+            and all(left <= right for left, right in zip(costs(other, ERROR), mine, strict=True))
+            for other in every
+        )
+        assert (one in front) == (not beaten)
+    assert {each.choice.device for each in front} == {"a", "b"}
+    # Of equal points one stays.
+    assert pareto_front([POINTS[0], POINTS[0]], ERROR) == [POINTS[0]]
+
+
+def test_goals_rank():
+    assert [rank(POINTS, goal, ERROR)[0] for goal in ("latency", "area", "accuracy")] == POINTS
+
+
+def test_numbers_are_read():
+    assert parse_numbers("weight_bits", "4") == (4,)
+    assert parse_numbers("weight_bits", "8, 4:6,4") == (4, 5, 6, 8)
+    assert parse_numbers("lanes", "4,8") == (4, 8)
+
+
+@pytest.mark.parametrize(
+    "name, text, words",
+    [
+        ("weight_bits", "4-8", "must be numbers, such as 8 or 4,8,16 or 4:16"),
+        ("weight_bits", "8:4", "must be numbers"),
+        ("weight_bits", "1:8", "weight_bits must be greater than or equal to 2, not 1"),
+        ("data_bits", "8:99", "data_bits must be less than or equal to 18, not 99"),
+        ("lanes", "4:8", "must be multiples of 4"),
+    ],
+)
+def test_wrong_numbers_are_refused(name: str, text: str, words: str):
+    with pytest.raises(ConfigurationError) as refused:
+        parse_numbers(name, text)
+    assert words in str(refused.value)
+
+
+def test_devices_have_estimates():
+    assert find_devices("up5k,lfe5u-25f-8,up5k") == ("up5k", "lfe5u-25f-8")
+    with pytest.raises(ConfigurationError, match="near names"):
+        find_devices("lfe5u-26f")
+    with pytest.raises(ConfigurationError, match="need estimates"):
+        find_devices("xc7a35t")
+
+
+def test_metrics_have_names():
+    with pytest.raises(ConfigurationError, match="one of error, max-error, agreement, accuracy"):
+        find_metric("f1")
+    with pytest.raises(ConfigurationError, match="cannot be imported"):
+        find_metric("no_such_module:score")
