@@ -16,7 +16,8 @@ from rtlstm.gen.accuracy.records import ErrorReport
 from rtlstm.gen.builds.assumptions import list_assumptions
 from rtlstm.gen.builds.headroom import Headroom, measure_headroom
 from rtlstm.gen.builds.weight_changes import WeightChange, change_notes, measure_changes
-from rtlstm.gen.frontends.reading import ModelReport
+from rtlstm.gen.frontends.reading import ModelReport, NodeReport
+from rtlstm.gen.pictures.network import Block, describe_blocks
 from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
@@ -173,6 +174,10 @@ class BuildReport(Record):
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
     """What the front end remarks about the model, and what is lost in its formats."""
+    blocks: tuple[Block, ...] = ()
+    """The layers of the network as it was read; ``layers`` are those of the hardware."""
+    host: tuple[NodeReport, ...] = ()
+    """Parts of the model that stay on the host."""
     multipliers: tuple[MultiplierReport, ...] = ()
     gate_units: int = 1
     lut_macs: int = 0
@@ -408,6 +413,8 @@ def create_report(
             *(loss.note for loss in accuracy.losses if loss.note),
             *notes,
         ),
+        blocks=describe_blocks(network),
+        host=() if source is None else source.outside,
         gate_units=parameters.gate_units,
         lut_macs=parameters.lut_macs,
         lut_lanes=parameters.lut_lanes,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rtlstm.gen.builds.error_charts import error_charts
 from rtlstm.gen.builds.report import BuildReport
+from rtlstm.gen.pictures.network import draw_network
 from rtlstm.spec.files import write_file
 from rtlstm.spec.record import Record
 
@@ -61,7 +62,10 @@ def render_report(report: BuildReport) -> str:
     environment.filters["count"] = lambda value: f"{value:,.6g}".replace(",", "\u202f")
     environment.filters["short"] = lambda value: f"{value:.5g}"
     charts = None if report.errors is None else error_charts(report.errors)
-    return environment.from_string(text).render(r=report, bars=cycle_bars(report), charts=charts) + "\n"
+    # A report of an earlier version has no blocks.
+    network = draw_network(report.inputs, report.blocks, report.host) if report.blocks else None
+    shown = {"bars": cycle_bars(report), "charts": charts, "network": network}
+    return environment.from_string(text).render(r=report, **shown) + "\n"
 
 
 def write_report(folder: Path, report: BuildReport) -> None:

@@ -90,7 +90,8 @@ def test_page_is_self_contained():
     assert "<script" not in page and "&lt;b&gt;" in page
     assert not re.search(r"https?://|\bsrc=|@import|url\(", page)
     assert "at an assumed clock, not placed and routed" in page.lower()
-    assert page.count("<rect") == 3 * len(report.layers)
+    # Three parts of each layer's cycles, and the diagram's two layers.
+    assert page.count("<rect") == 3 * len(report.layers) + 2
     for tag in ("table", "tr", "td", "ul", "svg", "div", "p"):
         assert len(re.findall(rf"<{tag}[ >]", page)) == page.count(f"</{tag}>"), tag
 
@@ -187,5 +188,5 @@ def test_page_shows_where_accuracy_goes():
     assert "<b>lstm" not in page
     assert not re.search(r"https?://|\bsrc=|@import|url\(", page)
     pictures = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
-    assert [len(list(ElementTree.fromstring(picture).iter("rect"))) for picture in pictures] == [6, 6, 0]
+    assert [len(list(ElementTree.fromstring(picture).iter("rect"))) for picture in pictures] == [2, 6, 6, 0]
     assert "prefers-color-scheme: dark" in page

@@ -1,0 +1,175 @@
+"""The block diagram of a network: its layers from top to bottom, their states and skips."""
+
+from collections.abc import Sequence
+
+from rtlstm.gen.frontends.reading import NodeReport
+from rtlstm.gen.pictures.picture import Picture, Rectangle, Stroke, Text, shorten
+from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Layer, Lstm, Network, PseudoLayer
+from rtlstm.spec.record import Record
+
+__all__ = ["Block", "describe_blocks", "draw_network"]
+
+_WIDTH, _LEFT, _BOX = 360, 64, 224
+"""Widths of the picture, of what is left of the boxes, and of a box: a phone shows them as they are."""
+_HEIGHT, _GAP = 46, 30
+_MIDDLE = _LEFT + _BOX / 2
+_LANE = 11
+"""Distance between the lines of two skips."""
+_MOST_HOST = 6
+"""The most parts on the host that are named."""
+
+
+class Block(Record):
+    """A layer of the network, as it is drawn."""
+
+    name: str
+    kind: str
+    inputs: int
+    outputs: int
+    details: tuple[str, ...] = ()
+    """What else is to be said of it."""
+    state: str = ""
+    """What it keeps from step to step: ``h``, or ``h, c``."""
+    directions: tuple[str, ...] = ()
+    """The directions of a bidirectional layer: the kind and the units of each."""
+    skip_from: int | None = None
+    """The block whose results it adds, -1 for the network's input; None if it adds none."""
+
+
+def describe_blocks(network: Network) -> tuple[Block, ...]:
+    """Describe the network's layers as they were read, in order."""
+    return tuple(_block(index, layer) for index, layer in enumerate(network.layers))
+
+
+def _block(index: int, layer: Layer) -> Block:
+    details = ["ReLU first"] if layer.input_relu else []
+    known = {"name": layer.name, "inputs": layer.inputs, "outputs": layer.outputs}
+    if isinstance(layer, Dense):
+        details += [] if layer.activation == "identity" else [layer.activation.replace("_", " ")]
+        skip = None if layer.skip is None else index - layer.skips
+        return Block(kind="dense", details=tuple(details), skip_from=skip, **known)
+    if isinstance(layer, Bidirectional):
+        both = (layer.forward, layer.backward)
+        directions = tuple(f"{each.kind.upper()}, {each.units:,}" for each in both)
+        return Block(
+            kind=layer.kind,
+            details=(*details, layer.merge),
+            state=_state(layer.forward),
+            directions=directions,
+            **known,
+        )
+    details += ["reverse"] if layer.reverse else []
+    if layer.units != layer.outputs:
+        details += [f"{layer.units:,} units"]
+    return Block(kind=layer.kind, details=tuple(details), state=_state(layer), **known)
+
+
+def _state(layer: PseudoLayer) -> str:
+    has_c = layer.has_cell_state if isinstance(layer, CellLayer) else isinstance(layer, Lstm)
+    return "h, c" if has_c else "h"
+
+
+def draw_network(inputs: int, blocks: Sequence[Block], host: Sequence[NodeReport] = ()) -> Picture:
+    """Draw the blocks, and the parts of the model that stay on the host."""
+    lanes = _skip_lanes(blocks)
+    right = _LEFT + _BOX + _LANE * (1 + max(lanes.values(), default=0))
+    picture = Picture("Block diagram of the network", max(_WIDTH, int(right) + 20))
+    picture.add(Text(_MIDDLE, 14, f"input, {_values(inputs)} a step", anchor="middle"))
+    picture.arrow(_MIDDLE, 20, 20 + _GAP)
+    wires = {-1: 20 + _GAP / 2 - 3}
+    top = 20.0 + _GAP
+    for index, block in enumerate(blocks):
+        (_draw_directions if block.directions else _draw_layer)(picture, block, top)
+        if block.skip_from is not None:
+            _draw_skip(picture, wires[block.skip_from], top + _HEIGHT / 2, lanes[index])
+        top += _HEIGHT
+        picture.arrow(_MIDDLE, top, top + _GAP)
+        if block.directions or index < len(blocks) - 1:
+            # At the left: a skip begins at the right.
+            told = " ".join((*(block.details if block.directions else ()), f"{block.outputs:,}"))
+            picture.add(Text(_MIDDLE - 10, top + _GAP / 2 + 4, told, 11, "soft", "end"))
+        wires[index] = top + _GAP / 2 - 3
+        top += _GAP
+    picture.add(Text(_MIDDLE, top + 14, f"output, {_values(blocks[-1].outputs)} a step", anchor="middle"))
+    top += 30
+    picture.height = int(_draw_host(picture, host, top) if host else top)
+    return picture
+
+
+def _values(count: int) -> str:
+    return f"{count:,} value{'s' if count != 1 else ''}"
+
+
+def _skip_lanes(blocks: Sequence[Block]) -> dict[int, int]:
+    """Return the lane of each block's skip, so that no two lines of one lane overlap."""
+    ends: list[int] = []
+    lanes = {}
+    for index, block in enumerate(blocks):
+        if block.skip_from is None:
+            continue
+        free = (lane for lane, end in enumerate(ends) if end <= block.skip_from)
+        lanes[index] = next(free, len(ends))
+        ends[lanes[index] : lanes[index] + 1] = [index]
+    return lanes
+
+
+def _draw_layer(picture: Picture, block: Block, top: float) -> None:
+    what = f"{block.kind.upper() if block.state else block.kind} {block.inputs:,} \u2192 {block.outputs:,}"
+    sub = ", ".join((what, *block.details))
+    picture.add(
+        Rectangle(_LEFT, top, _BOX, _HEIGHT, "recurrent" if block.state else "dense", sub),
+        Text(_MIDDLE, top + 19, shorten(block.name, _BOX - 12), colour="on", anchor="middle"),
+        Text(_MIDDLE, top + 36, shorten(sub, _BOX - 12, 11), 11, "on", anchor="middle"),
+    )
+    if block.state:
+        _draw_state(picture, block.state, _LEFT, top, -1)
+
+
+def _draw_directions(picture: Picture, block: Block, top: float) -> None:
+    half = _BOX / 2 - 5
+    sub = ", ".join((f"{block.inputs:,} \u2192 {block.outputs:,}", *block.details))
+    for side, (kind, x) in enumerate(zip(block.directions, (_LEFT, _LEFT + half + 10), strict=True)):
+        name = "forward" if side == 0 else "reverse"
+        picture.add(
+            Rectangle(x, top, half, _HEIGHT, "recurrent", f"{block.name}, {name}: {sub}"),
+            Text(x + half / 2, top + 19, name, colour="on", anchor="middle"),
+            Text(x + half / 2, top + 36, shorten(kind, half - 8, 11), 11, "on", anchor="middle"),
+        )
+        _draw_state(picture, block.state, x if side == 0 else x + half, top, -1 if side == 0 else 1)
+    # The arrow into a gap between two boxes ends at a line above both, and one behind gathers their results.
+    for y in (top, top + _HEIGHT):
+        picture.add(Stroke(f"M{_LEFT:g} {y:g}H{_LEFT + _BOX:g}", "soft", 2))
+    picture.add(Text(_MIDDLE + 10, top - 8, shorten(block.name, _BOX / 2 - 10, 11), 11, "soft"))
+
+
+def _draw_state(picture: Picture, state: str, x: float, top: float, way: int) -> None:
+    """Draw the loop of a state at the left of a box (``way`` -1) or at its right (1)."""
+    out, lower, upper = x + 16 * way, top + 34, top + 12
+    picture.add(
+        Stroke(f"M{x:g} {lower:g}H{out:g}V{upper:g}H{x + 5 * way:g}", "soft"),
+        Stroke(f"M{x:g} {upper:g}l{7 * way} -4v8z", "soft", width=0),
+        Text(out + 6 * way, top + 27, state, 11, "soft", "end" if way < 0 else "start"),
+    )
+
+
+def _draw_skip(picture: Picture, start: float, end: float, lane: int) -> None:
+    edge = _LEFT + _BOX
+    x = edge + _LANE * (1 + lane) + 6
+    picture.add(
+        Stroke(f"M{_MIDDLE:g} {start:g}H{x:g}V{end:g}H{edge + 5:g}", "skip"),
+        Stroke(f"M{edge:g} {end:g}l7 -4v8z", "skip", width=0),
+    )
+
+
+def _draw_host(picture: Picture, host: Sequence[NodeReport], top: float) -> float:
+    """Draw what stays on the host in a dashed box; return where it ends."""
+    lines = [f"{part.name} ({part.kind}): {part.why}" for part in host[:_MOST_HOST]]
+    if len(host) > _MOST_HOST:
+        lines.append(f"and {len(host) - _MOST_HOST:,} more")
+    room = picture.width - 24
+    picture.add(
+        Rectangle(1, top, picture.width - 2, 26 + 16 * len(lines), "soft", dashed=True),
+        Text(12, top + 17, "On the host, not in the core", 11, "soft"),
+        *(Text(12, top + 34 + 16 * row, shorten(line, room, 11), 11) for row, line in enumerate(lines)),
+    )
+    return top + 30 + 16 * len(lines)
