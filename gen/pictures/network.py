@@ -142,13 +142,13 @@ def _draw_directions(picture: Picture, block: Block, top: float) -> None:
     picture.add(Text(_MIDDLE + 10, top - 8, shorten(block.name, _BOX / 2 - 10, 11), 11, "soft"))
 
 
-def _draw_state(picture: Picture, state: str, x: float, top: float, way: int) -> None:
-    """Draw the loop of a state at the left of a box (``way`` -1) or at its right (1)."""
-    out, lower, upper = x + 16 * way, top + 34, top + 12
+def _draw_state(picture: Picture, state: str, x: float, top: float, direction: int) -> None:
+    """Draw the loop of a state at the left of a box (``direction`` -1) or at its right (1)."""
+    out, lower, upper = x + 16 * direction, top + 34, top + 12
     picture.add(
-        Stroke(f"M{x:g} {lower:g}H{out:g}V{upper:g}H{x + 5 * way:g}", "soft"),
-        Stroke(f"M{x:g} {upper:g}l{7 * way} -4v8z", "soft", width=0),
-        Text(out + 6 * way, top + 27, state, 11, "soft", "end" if way < 0 else "start"),
+        Stroke(f"M{x:g} {lower:g}H{out:g}V{upper:g}H{x + 5 * direction:g}", "soft"),
+        Stroke(f"M{x:g} {upper:g}l{7 * direction} -4v8z", "soft", width=0),
+        Text(out + 6 * direction, top + 27, state, 11, "soft", "end" if direction < 0 else "start"),
     )
 
 
