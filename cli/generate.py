@@ -239,7 +239,7 @@ def _verdict(found: Found) -> str | None:
     if errors is None:
         return None
     data = f"{errors['steps']:,} steps that training did not see, after {errors['updates']:,} updates"
-    if errors["prune"]:
+    if errors["pruned"]:
         return f"The build has the trained and pruned weights; errors are those on {data}."
     if errors["helped"]:
         return f"The build has the trained weights; errors are those on {data}."

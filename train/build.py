@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rtlstm.fpga.request import HardwareRequest
-from rtlstm.gen.builds.compiled import check_hardware, compile
+from rtlstm.gen.builds.compiled import check_alone, check_hardware, compile
 from rtlstm.gen.builds.folder import check_target
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
@@ -38,30 +38,19 @@ def finetune_build(
     Raises
     ------
     ConfigurationError
-        If the build is for an existing or a loadable device, whose formats are not this network's.
+        If the build is for a loadable device of its own, whose formats are for other networks, too, or if
+        the network does not fit the existing device that it is for.
     RtlstmError
         As :func:`rtlstm.compile` and :func:`rtlstm.train.finetune` do.
     """
-    for name in ("device", "capacities"):
-        if built[name] is not None:
-            raise ConfigurationError(
-                f"a network is trained for hardware of its own: leave out {option(name)}, or --finetune"
-            )
-    if given["calibration_state"] is not None:
-        raise ConfigurationError(
-            f"--finetune trains from the state of zeros: leave out {option('calibration_state')}"
-        )
-    sizes = [given.get(name) for name in ("lanes", "macs")]
-    if request.prune and (None in sizes or not given.get("skip_zeros")):
-        raise ConfigurationError(
-            "--finetune-prune prunes words of an array that skips them: give --lanes, --macs and "
-            "--skip-zeros, too"
-        )
+    device = built["device"]
+    options = {key: value for key, value in given.items() if not key.startswith(("calibration", "batch"))}
+    _check(request, built, given, options)
     check_target(built["folder"])
     check_hardware(built["fit"], option_values(HardwareRequest, given))
-    options = {key: value for key, value in given.items() if not key.startswith(("calibration", "batch"))}
     hardware = option_values(HardwareRequest, options)
     numbers = option_values(QuantizationSettings, options)
+    formats = {"weight_bits": QuantizationSettings().weight_bits} if device is None else {"device": device}
     read = read_model(model, ReadOptions(**option_values(ReadOptions, options)), name=built["name"])
     result = finetune(
         read,
@@ -71,11 +60,39 @@ def finetune_build(
         request=request,
         array=hardware,
         progress=progress,
-        **{"weight_bits": QuantizationSettings().weight_bits} | numbers,
+        **formats | numbers,
     )
-    if result.report.helped or request.prune:
+    if result.report.helped or result.report.pruned:
         hardware.pop("tables", None)
-        compile(result.module, progress=progress, **built, **hardware)
+        compile(result.module, progress=progress, **{**built, "device": None}, **hardware)
     else:
         compile(model, progress=progress, **built, **given)
     return result.report
+
+
+def _check(
+    request: FinetuneRequest, built: Mapping[str, Any], given: Mapping[str, Any], options: Mapping[str, Any]
+) -> None:
+    """Refuse what does not go together; ``options`` are those of ``given`` that are not about data."""
+    existing = built["device"] is not None
+    if built["capacities"] is not None:
+        raise ConfigurationError(
+            "a network is trained for hardware of its own or for an existing device: leave out "
+            f"{option('capacities')}, or --finetune"
+        )
+    if existing:
+        check_alone(options, fit=built["fit"], name=built["name"])
+    if given["calibration_state"] is not None:
+        raise ConfigurationError(
+            f"--finetune trains from the state of zeros: leave out {option('calibration_state')}"
+        )
+    if request.prune and existing:
+        raise ConfigurationError(
+            f"--finetune-prune is for hardware of its own: leave it out, or {option('device')}"
+        )
+    sizes = [given.get(name) for name in ("lanes", "macs")]
+    if request.prune and (None in sizes or not given.get("skip_zeros")):
+        raise ConfigurationError(
+            "--finetune-prune prunes words of an array that skips them: give --lanes, --macs and "
+            "--skip-zeros, too"
+        )

@@ -12,10 +12,9 @@ from numpy.typing import ArrayLike
 from pydantic import Field
 
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.quantiser import quantise_with
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import InputError
+from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.progress import Progress
@@ -76,6 +75,8 @@ class FinetuneReport(Record):
     """Held-out steps."""
     prune: float
     """Share of the words of weights that went."""
+    pruned: bool
+    """Whether weights are zero for good: in words that went, or in those that an existing device skips."""
     helped: bool
     """Whether that network is better than the one that is rounded only."""
 
@@ -134,9 +135,9 @@ def finetune(
     assert module.calibration is not None
     trained_on, held_out = _split(module.calibration, asked.held_out, module.network.whole_sequences)
     judge = _Judge(module, held_out)
-    plain = judge.of(quantise_with(module.network, module.settings, module.choices))
+    plain = judge.of(module.rounded_only())
     trainer = _Trainer(module, asked, trained_on)
-    first = best = judge.of(module.quantised())
+    first = best = judge.of_module(module)
     chosen = copy.deepcopy(module.state_dict())
     every, waited, done = max(1, asked.updates // asked.checks), 0, 0
     pruning = max(1, asked.updates // 2) if asked.prune else 0
@@ -149,10 +150,10 @@ def finetune(
             progress("train", done, asked.updates)
         if done == pruning:
             # What was better before had words that are gone now.
-            best, chosen = judge.of(module.quantised()), copy.deepcopy(module.state_dict())
+            best, chosen = judge.of_module(module), copy.deepcopy(module.state_dict())
         if done <= pruning or (done % every and done < asked.updates):
             continue
-        found = judge.of(module.quantised())
+        found = judge.of_module(module)
         if found.rms < best.rms:
             best, chosen, waited = found, copy.deepcopy(module.state_dict()), 0
             continue
@@ -167,6 +168,7 @@ def finetune(
         updates=done,
         steps=int(held_out.lengths.sum()),
         prune=asked.prune,
+        pruned=module.pruned,
         helped=best.rms < plain.rms,
     )
     return Finetuned(module, report)
@@ -203,6 +205,15 @@ class _Judge:
     def __init__(self, module: Prepared, data: Calibration) -> None:
         self._data = data
         self._wanted = run_float(module.network, data.x, data.state, data.lengths).y
+
+    def of_module(self, module: Prepared) -> Errors:
+        """Return the errors of what was trained; infinite ones if its sums do not fit the device any more."""
+        try:
+            return self.of(module.quantised())
+        except ConfigurationError:
+            if module.for_device:
+                return Errors(rms=math.inf, largest=math.inf)
+            raise
 
     def of(self, network: QuantizedNetwork) -> Errors:
         """Return the errors of a network."""
@@ -248,13 +259,15 @@ class _Trainer:
 
     def _cut(self, data: Calibration) -> _Pieces:
         """Run the float network piece by piece, all sequences side by side."""
-        module = self._module
+        module = copy.deepcopy(self._module)
+        module.rounding = False
+        for kept in module.rows.buffers():
+            kept.fill_(True)
         x = torch.from_numpy(data.x).to(torch.get_default_dtype())
         length = len(x) if module.network.whole_sequences else min(self._asked.steps, len(x))
         x = torch.cat([x, x.new_zeros((-len(x) % length, *x.shape[1:]))])
         alive = torch.arange(len(x))[:, None, None] < torch.from_numpy(data.lengths)[:, None]
         state, parts = module.first_state(data.state, x.shape[1]), []
-        module.rounding = False
         for begin in range(0, len(x), length):
             mine, valid = x[begin : begin + length], alive[begin : begin + length]
             seen: dict[int, Any] = {}
@@ -262,7 +275,6 @@ class _Trainer:
             part = _Pieces(mine, valid, state, [y, *(seen[at] for at in sorted(seen))])
             parts.append(part.take(valid[:, :, 0].any(dim=0).nonzero()[:, 0]))
             state = after
-        module.rounding = True
         h, c = (
             [torch.cat(values) for values in zip(*(part.state[at] for part in parts), strict=True)]
             for at in range(2)

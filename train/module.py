@@ -28,6 +28,7 @@ from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.train.existing import ExistingDevice
 from rtlstm.train.layers import LayerStates, TorchLayers
 from rtlstm.train.parameters import LayerArrays, NetworkParameters
 from rtlstm.train.pruning import Pruned, choose_words, manifest_of, pruned_report
@@ -75,6 +76,7 @@ class Prepared(torch.nn.Module):
         calibration: Calibration | None,
         source: ModelReport | None = None,
         embedding: np.ndarray[Any, Any] | None = None,
+        device: ExistingDevice | None = None,
     ) -> None:
         super().__init__()
         self.embedding = None
@@ -84,12 +86,18 @@ class Prepared(torch.nn.Module):
         self._source = source
         self.form, self.settings, self.choices, self.rounding = form, settings, choices, True
         self._network, self._weight_bits, self._calibration = network, weight_bits, calibration
+        self._device, self._hardware = device, None if device is None else device.hardware
         self.weights = NetworkParameters(network, choices.input_shifts)
         plans = self._plans()
         self.rows = torch.nn.ModuleList(
             LayerRows(plan, self.weights.trains(index)) for index, plan in enumerate(plans)
         )
         self.layers = TorchLayers(self._formats(plans), plans)
+        if device is not None and device.skips:
+            for rows, kept in zip(self.rows, device.kept_weights(), strict=True):
+                rows.keep(kept)
+        if device is not None:
+            self.quantised()  # It refuses what does not fit.
 
     @property
     def network(self) -> Network:
@@ -113,17 +121,19 @@ class Prepared(torch.nn.Module):
             origin = self._network.layers[unfolded.origins[layer.origin][0]]
             return self._weight_bits.get(origin.name, self.settings.bits_of(isinstance(origin, Dense)))
 
-        return plan_rows(self._network, self.settings, self.choices, bits)
+        return plan_rows(self._network, self.settings, self.choices, bits, self._hardware)
 
     def _formats(self, plans: list[RowPlan]) -> QuantizedNetwork:
-        """Return the network's formats; its integers are not used."""
-        return quantise_with(self._network, self.settings, self.choices, rows=self._row_choices(plans))
+        """Return the network's formats, for which its numbers do not matter."""
+        rows = self._row_choices(plans)
+        return quantise_with(self.weights.blank(), self.settings, self.choices, self._hardware, rows)
 
     def _row_choices(self, plans: list[RowPlan]) -> RowChoices:
         return RowChoices(
             weight_bits=tuple(plan.form.bits for plan in plans),
             fractions=tuple(
-                tuple(fractions.cpu().numpy() for fractions in rows.fractions()) for rows in self.rows
+                tuple(fractions.cpu().numpy() for fractions in rows.fractions(mine))
+                for rows, mine in zip(self.rows, self.weights(), strict=True)
             ),
             constants=tuple(plan.constants for plan in plans),
         )
@@ -139,6 +149,7 @@ class Prepared(torch.nn.Module):
             "cell_range": choices.cell_range,
             "settings": self.settings.model_dump(mode="json"),
             "weight_bits": [rows.plan.form.bits for rows in self.rows],
+            "device": None if self._device is None else self._device.manifest.build_hash,
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -150,7 +161,7 @@ class Prepared(torch.nn.Module):
                 "prepare the model with the data of the first run"
             )
         here = self.get_extra_state()
-        for name in ("settings", "weight_bits"):
+        for name in ("settings", "weight_bits", "device"):
             if state[name] != here[name]:
                 raise ConfigurationError(
                     "a checkpoint must be of a model that was prepared with the same options, but its "
@@ -182,11 +193,27 @@ class Prepared(torch.nn.Module):
             rows=self._row_choices([rows.plan for rows in self.rows]),
             calibration=self._calibration,
             source=self._source,
+            hardware=self._hardware,
+            device=None if self._device is None else self._device.folder,
         )
 
     def quantised(self) -> QuantizedNetwork:
         """Return the integers of the network as it is now."""
         return self.trained_network().quantised()
+
+    def rounded_only(self) -> QuantizedNetwork:
+        """Return the integers that ``rtlstm generate`` gives the network with its first numbers."""
+        return quantise_with(self._network, self.settings, self.choices, self._hardware)
+
+    @property
+    def for_device(self) -> bool:
+        """Whether it was prepared for an existing device."""
+        return self._device is not None
+
+    @property
+    def pruned(self) -> bool:
+        """Whether some weights are zero for good."""
+        return not all(bool(kept.all()) for rows in self.rows for kept in rows.buffers())
 
     def prune(self, share: float, **array: Any) -> Pruned:
         """Set whole words of weights to zero, and keep them there from now on.

@@ -111,6 +111,11 @@ class NetworkParameters(torch.nn.Module):
         self._lowered = self._probe(arrays)
         self._maps = torch.nn.ModuleList(_Maps(made) for made in self._lowered)
 
+    def blank(self) -> Network:
+        """Return the network with zeros in all its arrays."""
+        nothing = {path: np.zeros_like(array) for path, array in _arrays(self._network).items()}
+        return _with_arrays(self._network, nothing)
+
     def lower(self, network: Network) -> tuple[ArrayLayer, ...]:
         """Return the array's layers of a network, whose inputs are shifted."""
         shifted = fold_shifts(network, self._shifts) if self._shifts.size else network

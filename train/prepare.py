@@ -2,12 +2,15 @@
 
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from rtlstm.gen.builds.compiled import Build, check_alone, device_folder
+from rtlstm.gen.builds.loadable import device_settings
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.arrays import first_line
 from rtlstm.gen.frontends.reading import Embedding
@@ -16,8 +19,10 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats
 from rtlstm.host.raw_values import as_array
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, ModelError
+from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.options import declared_options, option_values
+from rtlstm.train.existing import ExistingDevice
 from rtlstm.train.module import CallForm, Prepared, Steps
 
 __all__ = ["prepare"]
@@ -34,7 +39,8 @@ def prepare(
     calibration_lengths: ArrayLike | None = None,
     calibration_state: Any = None,
     batch_first: bool | None = None,
-    weight_bits: int | Mapping[str, int] = _DEFAULT_BITS,
+    weight_bits: int | Mapping[str, int] | None = None,
+    device: str | Path | Build | None = None,
     **options: Any,
 ) -> Prepared:
     """Turn a model into a module that computes the hardware's integers, with gradients.
@@ -53,8 +59,11 @@ def prepare(
     batch_first
         Whether inputs have the batch first, ``(N, T, I)``; by default as the module has it.
     weight_bits
-        Bits of the weights, 2 to 18, of all layers or by the layers' names; a layer that is not named has 4.
-        Weights of 2 bits are -1, 0 or 1 times a power of two.
+        Bits of the weights, 2 to 18, of all layers or by the layers' names; a layer that is not named has 4,
+        and so have all by default. Weights of 2 bits are -1, 0 or 1 times a power of two.
+    device
+        A build whose hardware the trained weights go into, as :func:`rtlstm.compile` takes it: all formats
+        are that build's. Weights in words that it skips are zero and stay zero.
     options
         Other options of ``rtlstm generate`` for the model's part (:class:`rtlstm.ReadOptions`) and for
         numbers (:class:`rtlstm.QuantizationSettings`), such as ``data_bits=8``.
@@ -64,7 +73,9 @@ def prepare(
     ModelError
         If the model cannot be read, or does not return what its layers compute.
     ConfigurationError
-        If there is no such option, or formats cannot be built.
+        If there is no such option, or formats cannot be built, or the network does not fit the device.
+    BuildError
+        If the device is no build.
     InputError
         If the calibration data do not fit the model.
     """
@@ -72,7 +83,8 @@ def prepare(
     unknown = [key for key in options if key not in known]
     if unknown:
         raise ConfigurationError(
-            f"prepare has no option {unknown[0]!r}; there are {', '.join(sorted({*known, 'calibration'}))}"
+            f"prepare has no option {unknown[0]!r}; there are "
+            f"{', '.join(sorted({*known, 'calibration', 'device'}))}"
         )
     if isinstance(model, Prepared):
         raise ConfigurationError(
@@ -81,10 +93,17 @@ def prepare(
     read = read_if_needed(model, ReadOptions(**option_values(ReadOptions, options)))
     network = read.network
     by_layer = dict(weight_bits) if isinstance(weight_bits, Mapping) else {}
-    settings = QuantizationSettings(
-        weight_bits=_DEFAULT_BITS if isinstance(weight_bits, Mapping) else weight_bits,
-        **option_values(QuantizationSettings, options),
-    )
+    numbers = option_values(QuantizationSettings, options)
+    if weight_bits is not None:
+        numbers["weight_bits"] = _DEFAULT_BITS if by_layer else weight_bits
+    existing = None
+    if device is None:
+        settings = QuantizationSettings(**{"weight_bits": _DEFAULT_BITS} | numbers)
+    else:
+        check_alone(numbers)
+        folder = device_folder(device)
+        existing = ExistingDevice(folder, Manifest.load(folder))
+        settings = device_settings(existing.manifest, numbers.get("input_range"))
     _check_layers(network, by_layer)
     module = model if isinstance(model, torch.nn.Module) else None
     # A module looks its numbers up itself; elsewhere the host gives the rows.
@@ -99,9 +118,9 @@ def prepare(
         calibration_state,
         form.batch_first and calibration is not None and (table is not None or np.ndim(calibration) == 3),
     )
-    choices = choose_formats(network, settings, data)
+    choices = choose_formats(network, settings, data, None if existing is None else existing.hardware)
     embedding = None if table is None else table.table
-    return Prepared(network, settings, choices, form, by_layer, data, read.report, embedding)
+    return Prepared(network, settings, choices, form, by_layer, data, read.report, embedding, existing)
 
 
 def _as_floats(values: Any, table: Embedding | None) -> Any:

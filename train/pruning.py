@@ -13,7 +13,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import WordMap, find_kept, map_words
 from rtlstm.spec.record import Record
 
-__all__ = ["Pruned", "choose_words", "manifest_of", "pruned_report"]
+__all__ = ["Masks", "Pruned", "choose_words", "manifest_of", "pruned_report"]
 
 Floats = NDArray[np.float64]
 Masks = list[dict[bool, NDArray[np.bool_]]]

@@ -12,7 +12,7 @@ import torch
 
 from rtlstm.spec.fixed import Format
 
-__all__ = ["FLOAT32_BITS", "RoundedRows", "floor_to", "round_to", "straight_through"]
+__all__ = ["FLOAT32_BITS", "RoundedRows", "floor_to", "round_to", "row_codes", "straight_through"]
 
 FLOAT32_BITS = 24
 """Bits of integers that float32 holds exactly."""
@@ -37,6 +37,14 @@ def floor_to(x: Any, form: Format) -> Any:
     return straight_through(scaled.clamp(low, high), x.clamp(low, high))
 
 
+def row_codes(weights: Any, fractions: Any, maximum: int) -> tuple[Any, Any, Any]:
+    """Return weights ``(rows, columns)`` in units of their rows' steps, these rounded half up and saturated,
+    and the units in a weight of 1, ``(rows, 1)``; all in float64."""
+    scale = torch.exp2(fractions.double())[:, None]
+    scaled = weights.double() * scale
+    return scaled, torch.floor(scaled + 0.5).clamp(-maximum, maximum), scale
+
+
 class RoundedRows(torch.autograd.Function):
     """Rounds weights half up to each row's power of two, and saturates them.
 
@@ -47,9 +55,7 @@ class RoundedRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weights: Any, log_limits: Any, fractions: Any, maximum: int) -> Any:
         """Round ``(rows, columns)``; ``fractions`` ``(rows,)`` follow from ``log_limits``."""
-        scale = torch.exp2(fractions.double())[:, None]
-        scaled = weights.double() * scale
-        codes = torch.floor(scaled + 0.5).clamp(-maximum, maximum)
+        scaled, codes, scale = row_codes(weights, fractions, maximum)
         ctx.save_for_backward(scaled, codes, scale)
         return (codes / scale).to(weights.dtype)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.quantise.quantiser import RowPlan
 from rtlstm.spec.fixed import IntArray
 from rtlstm.train.parameters import LayerArrays
-from rtlstm.train.rounding import RoundedRows, round_to, straight_through
+from rtlstm.train.rounding import RoundedRows, round_to, row_codes, straight_through
 
 __all__ = ["LayerRows"]
 
@@ -47,18 +47,26 @@ class LayerRows(torch.nn.Module):
         for name, weights in zip(_NAMES, plan.matrices, strict=False):
             self.register_buffer(f"kept_{name}", torch.ones(weights.shape, dtype=torch.bool))
 
-    def fractions(self) -> list[Any]:
+    def fractions(self, arrays: LayerArrays) -> list[Any]:
         """Return the fraction bits of each row's weights, ``(rows,)`` integers for each vector.
 
-        Limits beyond what the hardware's shifts reach count as the last ones that they reach.
+        Limits beyond what the hardware's shifts reach count as the last ones that they reach. On an existing
+        device, rows whose sums its accumulators do not hold lose fraction bits.
         """
-        plan = self.plan
-        return [
-            (plan.form.bits - 1 - torch.ceil(limits.detach().double()))
-            .clamp(plan.coarsest - source, plan.finest - source)
-            .long()
-            for limits, source in zip(self.log_limits, plan.sources, strict=True)
-        ]
+        plan, kept = self.plan, self.prune(arrays)
+        found = []
+        for name, limits, source in zip(_NAMES, self.log_limits, plan.sources, strict=False):
+            coarsest, finest = plan.coarsest - source, plan.finest - source
+            wanted = plan.form.bits - 1 - torch.ceil(limits.detach().double())
+            fractions = wanted.clamp(coarsest, finest).long()
+            while plan.most_sum is not None:
+                _, codes, _ = row_codes(kept[name].detach(), fractions, plan.form.maximum)
+                wide = (codes.abs().sum(dim=1) >= plan.most_sum) & (fractions > coarsest)
+                if not wide.any():
+                    break
+                fractions = fractions - wide.long()
+            found.append(fractions)
+        return found
 
     def matrices(self, arrays: LayerArrays) -> dict[bool, Any]:
         """Return the matrices, by whether they multiply h, without the weights that are not kept."""
@@ -79,7 +87,7 @@ class LayerRows(torch.nn.Module):
     def forward(self, arrays: LayerArrays) -> LayerArrays:
         """Return the real numbers that the hardware's integers stand for, and their ``fractions``."""
         found = self.prune(arrays)
-        maximum, chosen = self.plan.form.maximum, self.fractions()
+        maximum, chosen = self.plan.form.maximum, self.fractions(arrays)
         for name, limits, fractions in zip(_NAMES, self.log_limits, chosen, strict=False):
             found[name] = RoundedRows.apply(found[name], limits, fractions, maximum)
         found["fractions"] = chosen

@@ -44,7 +44,7 @@ from rtlstm.spec.options import declared_options, option, option_values, shows_o
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 
-__all__ = ["OPTIONS", "Build", "check_hardware", "compile"]
+__all__ = ["OPTIONS", "Build", "check_alone", "check_hardware", "compile", "device_folder"]
 
 OPTIONS = (ReadOptions, HardwareRequest, QuantizationSettings)
 """The records that declare the options of :func:`compile`: for model, hardware and numbers."""
@@ -279,8 +279,8 @@ def compile(
     ----------
     model
         A path, a ``torch.nn.Module``, a result of :func:`rtlstm.read_model`, or a
-        :class:`rtlstm.Network`; or what :func:`rtlstm.train.prepare` returned, whose integers, formats and
-        calibration data are taken as they are.
+        :class:`rtlstm.Network`; or what :func:`rtlstm.train.prepare` returned, whose integers, formats,
+        calibration data and device, if it was prepared for one, are taken as they are.
     calibration
         Typical inputs, ``(T, I)`` or ``(T, N, I)``, which determine the number formats.
     calibration_lengths
@@ -318,8 +318,6 @@ def compile(
     """
     _check_options(compile, options, *OPTIONS)
     _check_types(name, fit, capacities, calibration, progress)
-    if device is not None:
-        _check_alone(options, fit=fit, name=name, capacities=capacities)
     trained = _trained(
         model,
         options,
@@ -329,6 +327,9 @@ def compile(
         batch_first=batch_first or None,
         device=device,
     )
+    given_device = trained.device if trained is not None else device
+    if given_device is not None:
+        check_alone(options, fit=fit, name=name, capacities=capacities)
     settings = QuantizationSettings(**option_values(QuantizationSettings, options))
     tables = {} if trained is None else {"tables": trained.settings.tables}
     hardware = check_hardware(fit, option_values(HardwareRequest, options) | tables)
@@ -349,9 +350,9 @@ def compile(
         "source": source,
         "progress": progress,
     }
-    if device is not None:
-        device_folder = device.folder if isinstance(device, Build) else as_path("the device's folder", device)
-        generate_for(network, target, device_folder, input_range=settings.input_range, **common)
+    if given_device is not None:
+        there = device_folder(given_device)
+        generate_for(network, target, there, input_range=settings.input_range, trained=trained, **common)
     elif trained is not None:
         generate_build(
             network, target, name=chosen, capacities=capacities, trained=trained, **hardware, **common
@@ -430,7 +431,12 @@ def _check_types(
             raise ConfigurationError(f"capacity {key} must be a whole number, not {value!r}")
 
 
-def _check_alone(options: Mapping[str, Any], **others: object) -> None:
+def device_folder(device: str | Path | Build) -> Path:
+    """Return the folder of a build whose hardware is used for other weights."""
+    return device.folder if isinstance(device, Build) else as_path("the device's folder", device)
+
+
+def check_alone(options: Mapping[str, Any], **others: object) -> None:
     """Refuse options that the device determines."""
     device_options = [*option_values(ReadOptions, options), "input_range"]
     given = [key for key in options if key not in device_options]

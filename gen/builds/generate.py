@@ -240,6 +240,7 @@ def generate_for(
     calibration_state: Any = None,
     batch_first: bool = False,
     source: ModelReport | None = None,
+    trained: TrainedNetwork | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
     """Generate a build for an existing device, with its hardware, formats and Verilog.
@@ -255,8 +256,8 @@ def generate_for(
         Another build.
     input_range
         Largest input; if None, from calibration data, or 8 without them. A fixed device determines it.
-    calibration, calibration_lengths, calibration_state, batch_first, source, progress
-        See :func:`generate_build`.
+    calibration, calibration_lengths, calibration_state, batch_first, source, trained, progress
+        See :func:`generate_build`. What was trained must have been trained for this device.
 
     Raises
     ------
@@ -264,7 +265,7 @@ def generate_for(
         If ``folder`` holds anything but a build, or ``device_folder`` is not a build.
     ConfigurationError
         If the device cannot hold the network: the message names the capacity or, for a fixed program,
-        the layer that differs or the sum that does not fit.
+        the layer that differs or the sum that does not fit. If it has changed since the network was prepared.
     InputError
         If the calibration data do not fit the network.
     """
@@ -274,12 +275,19 @@ def generate_for(
         raise BuildError(
             f"the build must not replace the device {folder} that it is for; choose another folder"
         )
-    settings = device_settings(device, input_range)
+    hardware = device_hardware(device)
+    if trained is not None and trained.hardware != hardware:
+        raise ConfigurationError(
+            f"the device must be the one that the network was trained for, but {device_folder} has other "
+            "layers or formats now; prepare the network for it again"
+        )
+    settings = trained.settings if trained else device_settings(device, input_range)
     data = Calibration.given(network, calibration, calibration_lengths, calibration_state, batch_first)
+    data = trained.calibration if trained else data
     begin = _stages(progress)
     with new_folder(target) as work:
         begin(0)
-        quantised = quantise(network, settings, data, hardware=device_hardware(device))
+        quantised = trained.quantised() if trained else quantise(network, settings, data, hardware=hardware)
         manifest = Manifest.create(
             device.name,
             quantised.shapes,
@@ -293,7 +301,8 @@ def generate_for(
         begin(1)
         verilog = read_verilog(device_folder, device)
         begin(2)
-        report = create_report(network, quantised, manifest, settings, data, source, loaded=True)
+        notes = () if trained is None else (_TRAINED,)
+        report = create_report(network, quantised, manifest, settings, data, source, loaded=True, notes=notes)
         begin(3)
         manifest = _write(work, manifest, quantised, image, verilog, report)
     begin(4)

@@ -207,6 +207,9 @@ class RowPlan:
     """The most fraction bits of an accumulator that change a result."""
     coarsest: int
     """The least fraction bits of an accumulator, which the left shift of sums can make up for."""
+    most_sum: int | None
+    """What the magnitudes of a row's integers must sum to less than, so that the accumulators of an existing
+    device hold its products; None if they are made for the row."""
     constants: Format | None
     """Format of the per-unit constants, if there are some."""
     offsets: IntArray
@@ -338,21 +341,15 @@ class _Quantiser:
         """Return each row's accumulator fraction bits: the finest at which its weights fit."""
         form, target = plan.form, plan.target
         scales = np.minimum(form.finest_of_rows(weights, target - fraction) + fraction, plan.finest)
-        if self.hardware.device is None:
+        if plan.most_sum is None:
             return scales
-        there = self.hardware.device.accumulator
         # If the device's accumulators cannot hold a row's sums, the row's weights lose a fraction bit.
         while True:
-            wide = self._lane_sums(weights, scales - fraction, form) >= 1 << (there.bits - 1)
-            wide &= target - scales < there.align
+            sums = np.abs(form.to_integers(weights, (scales - fraction)[:, None])).sum(axis=1)
+            wide = (sums >= plan.most_sum) & (scales > plan.coarsest)
             if not wide.any():
                 return scales
             scales = scales - wide
-
-    def _lane_sums(self, weights: Floats, scales: IntArray, form: WeightFormat) -> IntArray:
-        """Return the largest magnitude of each row's sum of products, as :func:`bound_sums` has it."""
-        sums: IntArray = np.abs(form.to_integers(weights, scales[:, None])).sum(axis=1) * -self.input.lowest
-        return sums
 
     def _check_range(self, name: str, parts: list[tuple[Floats, int]], bias: Floats, target: int) -> None:
         """Refuse a layer whose sums no accumulator holds."""
@@ -384,7 +381,10 @@ class _Quantiser:
             coarsest = self.hardware.coarsest(target)
             constants = self._constants_format(index)
             offsets = self._offsets(index)
-            plans.append(RowPlan(layer, form, tuple(sources), target, finest, coarsest, constants, offsets))
+            most_sum = self.hardware.most_sum(self.input)
+            plans.append(
+                RowPlan(layer, form, tuple(sources), target, finest, coarsest, most_sum, constants, offsets)
+            )
         return plans
 
     def _scales(self, index: int, plan: RowPlan) -> list[IntArray]:
@@ -430,12 +430,16 @@ class _Quantiser:
     @property
     def most_weight_bits(self) -> int:
         """Width of the weight memory."""
+        if self.hardware.device is not None:
+            return self.hardware.device.weight_bits
         return self.settings.most_weight_bits if self.rows is None else max(self.weight_bits)
 
     @property
     def own_weight_bits(self) -> tuple[int, int] | None:
         """Bits of the weights of recurrent and of dense layers, if they differ."""
         settings = self.settings
+        if self.hardware.device is not None:
+            return self.hardware.device.own_weight_bits
         if settings.dense_weight_bits is None or self.rows is not None:
             return None
         return settings.weight_bits, settings.dense_weight_bits
@@ -664,12 +668,13 @@ def plan_rows(
     settings: QuantizationSettings,
     choices: FormatChoices,
     weight_bits: Callable[[ArrayLayer], int] | None = None,
+    hardware: TargetHardware | None = None,
 ) -> list[RowPlan]:
-    """Return the formats around the rows of each array layer, for hardware of this network alone.
+    """Return the formats around the rows of each array layer, by default for hardware of this network alone.
 
     ``weight_bits`` returns the bits of a layer's weights; by default they are those of the settings.
     """
-    quantiser = _quantiser(network, settings, choices)
+    quantiser = _quantiser(network, settings, choices, hardware)
     if weight_bits is not None:
         quantiser.weight_bits = [weight_bits(layer) for layer in quantiser.layers]
     ranges = choices.ranges

@@ -109,6 +109,13 @@ class TargetHardware:
         """Return the least fraction bits of a row's sums, where what is read next has ``target``."""
         return target - (_MOST_ALIGN if self.device is None else self.device.accumulator.align)
 
+    def most_sum(self, data: Format) -> int | None:
+        """Return what a row's integers must sum to less than, as magnitudes, for an existing device; see
+        :func:`rtlstm.spec.sum_bounds.bound_sums`."""
+        if self.device is None:
+            return None
+        return 1 << (self.device.accumulator.bits - data.bits)
+
     def accumulator(
         self, needed: SumBounds, align: int, weight_bits: int, layers: Sequence[LayerShape]
     ) -> Accumulator:

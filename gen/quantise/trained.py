@@ -1,11 +1,13 @@
 """Networks that were trained in the hardware's arithmetic: their integers are taken as they are."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from rtlstm.gen.frontends.reading import ModelReport
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import FormatChoices, QuantizationSettings, RowChoices, quantise_with
+from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
 
@@ -23,10 +25,14 @@ class TrainedNetwork:
     calibration: Calibration | None = None
     source: ModelReport | None = None
     """The front end's report of the model, if there is one."""
+    hardware: TargetHardware | None = None
+    """That of an existing device, if the network was trained for one."""
+    device: Path | None = None
+    """The device's build folder."""
 
     def quantised(self) -> QuantizedNetwork:
         """Return its integers: nothing is rounded."""
-        return quantise_with(self.network, self.settings, self.choices, rows=self.rows)
+        return quantise_with(self.network, self.settings, self.choices, self.hardware, self.rows)
 
 
 @runtime_checkable

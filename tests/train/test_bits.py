@@ -232,7 +232,7 @@ def test_integers_of_a_build_are_those_that_were_trained(tmp_path):
     for found, wanted in zip(network.layers, mine.layers, strict=True):
         for field in ("w_ih", "w_hh", "bias", "shift_ih", "shift_hh"):
             np.testing.assert_array_equal(getattr(found, field), getattr(wanted, field))
-    scale = q.rows[0].fractions()[0].numpy()[:, None]
+    scale = q.rows[0].fractions(q.weights()[0])[0].numpy()[:, None]
     rounded = np.floor(np.ldexp(q.weights.layers[0]["w_ih"].detach().double().numpy(), scale) + 0.5)
     np.testing.assert_array_equal(mine.layers[0].w_ih, np.clip(rounded, -3, 3))
 
