@@ -32,7 +32,7 @@ OLDEST_TESTS := tests/spec tests/sim/test_icarus.py tests/sim/test_native.py \
   tests/gen/frontends/test_hdf5.py tests/cli/test_command_help.py tests/cli/test_command_words.py \
   tests/cli/test_results.py tests/test_front_door.py
 
-.PHONY: help setup system tcl demo test test-all test-oldest train-examples formal lint types layers clean FORCE
+.PHONY: help setup system tcl demo test test-all test-oldest train-examples formal lint types layers docs clean FORCE
 
 help:
 	@echo 'make demo      the worked example: model in, hardware proven, speech found'
@@ -40,6 +40,7 @@ help:
 	@echo 'make formal    the proofs about streams, queues, buffers, buses and the link'
 	@echo 'make train-examples  networks trained in the arithmetic of the hardware; takes half an hour'
 	@echo 'make test-oldest  some tests with the oldest packages that pyproject.toml admits'
+	@echo 'make docs      the pages of docs/ as a site, in build/site'
 	@echo 'make setup     .venv with the tools for development; the others call it'
 	@echo 'make clean     remove what was built; built simulators stay in the cache'
 
@@ -119,6 +120,10 @@ layers: build/setup-dev
 	@cd build && $(CURDIR)/$(BIN)/lint-imports --config ../pyproject.toml --no-logo --no-cache > layers.log || \
 	  { cat layers.log; exit 1; }
 	@echo 'layers: ok'
+
+docs: build/setup-dev
+	@$(BIN)/sphinx-build -q -W --keep-going -c docs -d build/site-cache . build/site
+	@echo 'docs: build/site/index.html'
 
 # pytest goes last, and so does its summary. Most simulators run for a moment only, and the other test
 # process keeps the second core busy while one compiles.

@@ -282,7 +282,7 @@ class Prepared(torch.nn.Module):
 
         Returns
         -------
-        What the model returns: outputs of all steps or of one, with the final state if the model has it.
+        Outputs of all steps or of one, as the model returns them, with the final state if the model has it.
 
         Raises
         ------
