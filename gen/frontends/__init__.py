@@ -52,8 +52,8 @@ def read_model(source: Any, options: ReadOptions | None = None, *, name: str | N
     Parameters
     ----------
     source:
-        Path of an ONNX, Keras, safetensors, TorchScript or ``.pt2`` file or of a PyTorch state dict, a
-        ``torch.nn.Module`` or a ``torch.export.ExportedProgram``.
+        Path of an ONNX, Keras, safetensors, TorchScript, ``.pt2`` or ``.nam`` file or of a PyTorch state
+        dict, a ``torch.nn.Module`` or a ``torch.export.ExportedProgram``.
     options:
         Which part of the model to take; by default everything from its only LSTM on.
     name:
@@ -130,7 +130,12 @@ def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResul
         with np.errstate(over="ignore", invalid="ignore"):
             network = _dispatch(source, options, report)
             report.find_integers(network)
-        return ReadResult(network=network, report=report.build(), embeddings=tuple(report.embeddings))
+        return ReadResult(
+            network=network,
+            report=report.build(),
+            embeddings=tuple(report.embeddings),
+            initial_state=report.initial_state,
+        )
     except (ModelError, ConfigurationError) as error:
         origin = source if isinstance(source, str | Path) else report.source
         raise ModelError(f"{origin}: {error}") from None
@@ -162,6 +167,10 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
         from rtlstm.gen.frontends.onnx.model import read_onnx
 
         return read_onnx(path, options, report)
+    if kind == "nam":
+        from rtlstm.gen.frontends.nam import read_nam
+
+        return read_nam(path, options, report)
     if kind in FOREIGN:
         return read_in_child(path, kind, options, report)
     from rtlstm.gen.frontends.tensors import read_safetensors

@@ -8,12 +8,12 @@ from rtlstm.spec.errors import ModelError
 
 __all__ = ["FileKind", "detect"]
 
-FileKind = Literal["onnx", "keras", "safetensors", "torch", "torchscript", "exported"]
+FileKind = Literal["onnx", "keras", "safetensors", "torch", "torchscript", "exported", "nam"]
 
 _OTHER_SUFFIXES = (".safetensors", ".pt", ".pth", ".npy", ".npz", ".v", ".bin")
 # Field 1 of an ONNX ModelProto, ir_version, 3 (2017) or later.
 _ONNX_START = tuple(bytes((0x08, version)) for version in range(3, 32))
-_SUPPORTED = "give an ONNX, Keras, safetensors, TorchScript or .pt2 file, or a PyTorch state dict"
+_SUPPORTED = "give an ONNX, Keras, safetensors, TorchScript, .pt2 or .nam file, or a PyTorch state dict"
 
 
 def detect(path: Path) -> FileKind:
@@ -49,6 +49,8 @@ def detect(path: Path) -> FileKind:
         return "keras"
     if _is_safetensors(head, size):
         return "safetensors"
+    if path.suffix == ".nam":
+        return "nam"
     if head.lstrip()[:1] in (b"{", b"[", b"<") or path.suffix in (".py", ".txt", ".json", ".md"):
         raise ModelError(f"the file is text, not a model; {_SUPPORTED}")
     if path.suffix in _OTHER_SUFFIXES and not head.startswith(_ONNX_START):

@@ -144,12 +144,27 @@ class Embedding(Record):
 class ReadResult(Record):
     """A network and the report on the model that it was read from.
 
-    ``embeddings`` are the model's tables, for the host to look up before the network.
+    ``embeddings`` are the model's tables, for the host to look up before the network. ``initial_state`` is
+    the state in which the model begins, if that is not zero: h and c of each layer, ``(units,)``.
     """
 
     network: Network
     report: ModelReport
     embeddings: tuple[Embedding, ...] = ()
+    initial_state: tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]] | None = None
+
+    def initial_state_of(self, sequences: int) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]:
+        """Return the state in which sequences begin, for the driver: ``(sequences, units)`` per layer.
+
+        Raises
+        ------
+        InputError
+            If the model begins with zeros: then the driver needs none.
+        """
+        if self.initial_state is None:
+            raise InputError("this model begins with a state of zeros: leave the state out")
+        h, c = (tuple(np.tile(layer, (sequences, 1)) for layer in part) for part in self.initial_state)
+        return h, c
 
 
 class ReportBuilder:
@@ -166,6 +181,7 @@ class ReportBuilder:
         self.nodes: list[NodeReport] = []
         self.notes: list[str] = []
         self.embeddings: list[Embedding] = []
+        self.initial_state: tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]] | None = None
         self.integer_rows = IntegerRows()
         self.integer_weights: tuple[IntegerWeights, ...] = ()
 

@@ -1,0 +1,113 @@
+"""``.nam`` files against PyTorch, in the layout of Neural Amp Modeler; damaged ones are refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.example_file import load_example
+from torch import nn
+
+from rtlstm.gen.builds.compiled import compile
+from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import InputError, ModelError
+
+
+def content(
+    layers: int = 1, inputs: int = 1, units: int = 4
+) -> tuple[dict[str, Any], nn.LSTM, nn.Linear, Any]:
+    """A file, and the modules and states (layers, 1, units) that it holds."""
+    torch.manual_seed(layers)
+    lstm, head = nn.LSTM(inputs, units, layers), nn.Linear(units, 1)
+    h, c = 0.3 * torch.randn(2, layers, 1, units)
+    parts = []
+    for at in range(layers):
+        part = {
+            name: getattr(lstm, f"{name}_l{at}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        }
+        matrix = torch.cat([part["weight_ih"], part["weight_hh"]], dim=1)
+        parts += [matrix, part["bias_ih"] + part["bias_hh"], h[at], c[at]]
+    weights = torch.cat([part.detach().flatten() for part in (*parts, head.weight, head.bias)]).tolist()
+    config = {"input_size": inputs, "hidden_size": units, "num_layers": layers}
+    found = {
+        "version": "0.5.4",
+        "metadata": None,
+        "architecture": "LSTM",
+        "config": config,
+        "weights": weights,
+    }
+    return {**found, "sample_rate": 48_000}, lstm, head, (h, c)
+
+
+def save(path: Path, found: Any) -> Path:
+    (path / "amp.nam").write_text(json.dumps(found))
+    return path / "amp.nam"
+
+
+@pytest.mark.parametrize(("layers", "inputs"), [(1, 1), (2, 3)])
+def test_equals_torch_from_the_files_own_state(layers: int, inputs: int, tmp_path: Path) -> None:
+    found, lstm, head, state = content(layers, inputs)
+    result = read_model(save(tmp_path, found))
+    x = torch.randn(9, 2, inputs)
+    with torch.no_grad():
+        wanted = head(lstm(x, tuple(part.expand(-1, 2, -1).contiguous() for part in state))[0])
+    got = run_float(result.network, x.double().numpy(), result.initial_state_of(2))
+    np.testing.assert_allclose(got.y, wanted, atol=1e-6)
+    assert result.report.format == "nam" and any("state of its own" in note for note in result.report.notes)
+
+
+def test_driver_takes_the_state(tmp_path: Path) -> None:
+    result = read_model(save(tmp_path, content()[0]))
+    x, state = np.random.default_rng(0).uniform(-1, 1, (12, 3, 1)), result.initial_state_of(3)
+    build = compile(result, folder=tmp_path / "build", calibration=x, calibration_state=state)
+    with build.open("golden") as accelerator:
+        y, _ = accelerator.run(x, state=state)
+    np.testing.assert_allclose(y, run_float(result.network, x, state).y, atol=1e-3)
+    plain = read_model(nn.LSTM(2, 3))
+    with pytest.raises(InputError, match="begins with a state of zeros"):
+        plain.initial_state_of(1)
+
+
+CHANGES = [
+    (lambda f: f | {"architecture": "WaveNet"}, "must be of the architecture 'LSTM', not 'WaveNet'"),
+    (lambda f: f | {"weights": f["weights"][:-1]}, "'weights' ends within the head's bias: 1 numbers"),
+    (
+        lambda f: f | {"weights": f["weights"][:60]},
+        "ends within weights of layer 0: 80 numbers must be left, but 60",
+    ),
+    (lambda f: f | {"weights": [*f["weights"], 1.0]}, "'weights' has 1 numbers more"),
+    (lambda f: f | {"weights": "many"}, "an object 'config' and a list 'weights'"),
+    (lambda f: f | {"weights": [[1.0], 2.0]}, "one list of numbers"),
+    (lambda f: f | {"weights": [float("nan"), *f["weights"][1:]]}, "1 of 109 are NaN"),
+    (lambda f: f | {"config": f["config"] | {"hidden_size": 0}}, "'hidden_size' of 1 or more, not 0"),
+    (lambda f: f | {"config": f["config"] | {"num_layers": True}}, "'num_layers' of 1 or more, not True"),
+    (lambda f: f | {"config": f["config"] | {"hidden_size": 10**7}}, "may have together"),
+    (lambda f: [f], "must hold an object of JSON, not list"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), CHANGES, ids=[words[:30] for _, words in CHANGES])
+def test_bad_files_are_refused(change: Any, words: str, tmp_path: Path) -> None:
+    assert words in inspect_model(save(tmp_path, change(content()[0]))).refusal
+
+
+def test_text_and_options_are_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, content()[0])
+    with pytest.raises(ModelError, match=r"read as a whole; leave out output"):
+        read_model(path, ReadOptions(output="head"))
+    path.write_text("{")
+    with pytest.raises(ModelError, match=r"is no JSON, as a \.nam file must be"):
+        read_model(path)
+
+
+def test_example(tmp_path: Path) -> None:
+    """A model that is hardly trained, in the file that the example writes."""
+    example = load_example("amplifier")
+    example.make(tmp_path / "made.nam", updates=2)
+    found = example.run(tmp_path / "made.nam", "golden", 300)
+    assert found["error to signal against float"] < 1e-4
+    assert found["cycles a sample"] == 35
+    assert list(found.values())[2] < found["us between samples"]
