@@ -76,7 +76,7 @@ def measure_build(
     found = measure_errors(network, manifest.parameters.tables, samples, source, known, progress)
     whole = report.replace(errors=found)
     if page is None:
-        write_report(folder, whole)
+        write_report(folder, whole, manifest)
     else:
-        write_file(page, render_report(whole))
+        write_file(page, render_report(whole, manifest))
     return found

@@ -344,7 +344,7 @@ def _write(
     texts = {
         "manifest.json": manifest.to_json(),
         "report.json": report.to_json(),
-        "report.html": render_report(report),
+        "report.html": render_report(report, manifest),
         **compiled,
         **ip_files(manifest, verilog, Vectors.create(quantised, manifest), clock),
     }

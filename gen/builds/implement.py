@@ -111,7 +111,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
         if routed
         else (),
     )
-    write_report(folder, report.with_implementation(found))
+    write_report(folder, report.with_implementation(found), manifest)
     return found
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 from rtlstm.gen.builds.error_charts import error_charts
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.pictures.network import draw_network
+from rtlstm.gen.pictures.timeline import activities, draw_activity
 from rtlstm.spec.files import write_file
+from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
 
 __all__ = ["Bar", "cycle_bars", "render_report", "write_report"]
@@ -49,8 +51,8 @@ def cycle_bars(report: BuildReport) -> tuple[Bar, ...]:
     )
 
 
-def render_report(report: BuildReport) -> str:
-    """Return the text of ``report.html``."""
+def render_report(report: BuildReport, manifest: Manifest) -> str:
+    """Return the text of ``report.html``; the manifest has the schedule that is drawn."""
     # Imported here: nothing else of the generator needs it.
     from jinja2 import Environment, StrictUndefined
 
@@ -64,11 +66,16 @@ def render_report(report: BuildReport) -> str:
     charts = None if report.errors is None else error_charts(report.errors)
     # A report of an earlier version has no blocks.
     network = draw_network(report.inputs, report.blocks, report.host) if report.blocks else None
-    shown = {"bars": cycle_bars(report), "charts": charts, "network": network}
+    shown = {
+        "bars": cycle_bars(report),
+        "charts": charts,
+        "network": network,
+        "timelines": [(each.title, draw_activity(each)) for each in activities(manifest)],
+    }
     return environment.from_string(text).render(r=report, **shown) + "\n"
 
 
-def write_report(folder: Path, report: BuildReport) -> None:
+def write_report(folder: Path, report: BuildReport, manifest: Manifest) -> None:
     """Write ``report.json`` and ``report.html`` of a build folder again."""
-    for name, text in (("report.json", report.to_json()), ("report.html", render_report(report))):
+    for name, text in (("report.json", report.to_json()), ("report.html", render_report(report, manifest))):
         write_file(Path(folder) / name, text)

@@ -20,7 +20,16 @@ from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.step import Op, Program, group_ends
 from rtlstm.spec.record import Record
 
-__all__ = ["Cycles", "LayerCycles", "Schedule", "StepSchedule", "Timeline", "offer_cycles", "step_cycles"]
+__all__ = [
+    "Cycles",
+    "Issued",
+    "LayerCycles",
+    "Schedule",
+    "StepSchedule",
+    "Timeline",
+    "offer_cycles",
+    "step_cycles",
+]
 
 REDIRECT_CYCLES = 2
 """Cycles from a step's input being complete to the first recurrent word, if the stream's partial sums are
@@ -59,6 +68,43 @@ class Cycles(Record):
         return (self.array_cycles + self.recurrent_cycles) / self.step_interval_cycles
 
 
+@dataclass(frozen=True)
+class Issued:
+    """An operation as the sequencer issued it."""
+
+    op: Op
+    start: int
+    """First cycle in which its first word may be issued, by what was issued before."""
+    ends: Sequence[int]
+    """Issue cycle of each group's last word."""
+    readable: Sequence[int]
+    """First cycle in which each word of the vector can be read; empty if all can."""
+
+    @property
+    def issues(self) -> list[tuple[int, int]]:
+        """Runs of cycles in which a word is issued: the first cycle, and the one after the last."""
+        runs: list[list[int]] = []
+        at = self.start
+        for group, (words, end) in enumerate(zip(self.op.group_words, self.ends, strict=True)):
+            for index, word in enumerate(words):
+                # As the sequencer's admission: a word of the first group waits until it is there, a group's
+                # last one until the drain is free.
+                if group == 0 and self.readable:
+                    at = max(at, self.readable[min(word, len(self.readable) - 1)])
+                at = end if index == len(words) - 1 else at
+                if runs and runs[-1][1] == at:
+                    runs[-1][1] += 1
+                else:
+                    runs.append([at, at + 1])
+                at += 1
+        return [(first, after) for first, after in runs]
+
+    def beats(self, stage: int) -> list[tuple[int, int]]:
+        """Return each group's cycles with a beat in a stage: the first one, and the one after the last."""
+        counts = [self.op.drain_beats] * (self.op.groups - 1) + [self.op.last_drain_beats]
+        return [(end + stage, end + stage + count) for end, count in zip(self.ends, counts, strict=True)]
+
+
 @dataclass
 class Timeline:
     """Walks through a program and tracks the earliest cycle of each next event."""
@@ -75,6 +121,8 @@ class Timeline:
     stored: list[list[int]] = field(default_factory=lambda: [[], []])
     """First cycles in which the vector words can be issued that the last two operations which store results
     write; the older operation comes first."""
+    record: list[Issued] | None = None
+    """Where each operation is kept as it was issued, for who wants to see it."""
 
     def run(self, op: Op, arrivals: Sequence[int] = ()) -> int:
         """Issue one operation; return the first cycle in which all results so far can be read.
@@ -85,7 +133,10 @@ class Timeline:
         readable = (
             arrivals if op.from_input else self.stored[-1 - op.newer_results] if op.waits_for_results else ()
         )
-        ends, self.drain_free = group_ends(op, self.free, self.drain_free, readable)
+        start = self.free
+        ends, self.drain_free = group_ends(op, start, self.drain_free, readable)
+        if self.record is not None:
+            self.record.append(Issued(op, start, ends, readable))
         self.free = ends[-1] + 1 + op.idle_cycles
         if op.yields:
             stage = op.results
@@ -178,16 +229,17 @@ def step_cycles(
     streams: Sequence[int],
     warm: Collection[int],
     suppress: Sequence[bool] | None = None,
+    record: list[Issued] | None = None,
 ) -> list[tuple[int, int]]:
     """Return the cycles that accept each step's last input beat and offer its last output beat.
 
     The parameters are those of :func:`offer_cycles`; ``warm`` are the streams whose recurrent part is ready
-    at the beginning.
+    at the beginning; ``record`` gets all operations as they are issued.
     """
     silent = [False] * len(streams) if suppress is None else list(suppress)
     known = set(warm)
     beats = -(-program.inputs // parameters.beat_in)
-    timeline = Timeline(program, parameters)
+    timeline = Timeline(program, parameters, record=record)
     released: list[int] = []
     found: list[tuple[int, int]] = []
     begins, prefetch = 0, False

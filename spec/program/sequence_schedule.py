@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.schedule import Cycles, LayerCycles, Schedule, Timeline
+from rtlstm.spec.program.schedule import Cycles, Issued, LayerCycles, Schedule, Timeline
 from rtlstm.spec.program.sequences import SequencePlan
 from rtlstm.spec.program.step import Program
 
@@ -68,10 +68,16 @@ class SequenceSchedule(Schedule):
         """Index of each output among the values of a step's beats."""
         return np.array(self.plan.output_positions)
 
-    def cycles(self, lengths: Sequence[int], suppress: Sequence[bool] | None = None) -> list[SequenceCycles]:
+    def cycles(
+        self,
+        lengths: Sequence[int],
+        suppress: Sequence[bool] | None = None,
+        record: list[Issued] | None = None,
+    ) -> list[SequenceCycles]:
         """Count the cycles of sequences of these lengths, one after the other.
 
-        ``suppress`` says which outputs of all their steps are suppressed (none, if None).
+        ``suppress`` says which outputs of all their steps are suppressed (none, if None); ``record`` gets all
+        operations as they are issued.
         """
         silent = [False] * sum(lengths) if suppress is None else list(suppress)
         found: list[SequenceCycles] = []
@@ -79,15 +85,15 @@ class SequenceSchedule(Schedule):
         for length in lengths:
             hushed, silent = silent[:length], silent[length:]
             accepted = begins + length * -(-self.program.inputs // self.parameters.beat_in) - 1
-            computed = self._compute(length, accepted + START)
+            computed = self._compute(length, accepted + START, record)
             offered, done = self._give(hushed, computed)
             found.append(SequenceCycles(begins, accepted, computed, tuple(offered), done))
             begins = done
         return found
 
-    def _compute(self, length: int, free: int) -> int:
+    def _compute(self, length: int, free: int, record: list[Issued] | None) -> int:
         """Run all passes. Their first word may be issued in cycle ``free``."""
-        timeline = Timeline(self.program, self.parameters, free=free)
+        timeline = Timeline(self.program, self.parameters, free=free, record=record)
         for parts in self.plan.passes:
             for _ in range(length):
                 for part in parts:

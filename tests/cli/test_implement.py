@@ -90,7 +90,7 @@ def test_estimate_stands_beside_what_is_measured(cli, build, monkeypatch):
     assert errors == {"LUTs": 10, "flip-flops": -10, "multipliers": 0, "block RAMs": 100}
     assert found.clock_error == 20
     assert (error_percent(0, 0), error_percent(1, 0)) == (0, 100)
-    page = render_report(BuildReport.load(build).with_implementation(found))
+    page = render_report(BuildReport.load(build).with_implementation(found), Manifest.load(build))
     assert "clock, estimated" in page and '<td class="n">-10.0 %</td>' in page
     monkeypatch.setattr(module, "implement", lambda *a, **k: found)
     shown = cli("implement", build, "--device", "lfe5u-25f").out
@@ -107,9 +107,10 @@ def test_report_keeps_one_per_device(build):
     twice = once.with_implementation(implementation(build, 120, asked=500))
     assert [item.fmax_best_mhz for item in twice.implementations] == [120]
     assert BuildReport.model_validate(json.loads(twice.to_json())) == twice
-    page = render_report(twice)
+    page = render_report(twice, Manifest.load(build))
     assert "On lfe5u-25f, CABGA381, speed grade 6" in page and "&lt;...&gt;" in page and "missed" in page
-    assert "After place and route" not in render_report(report.with_implementation(implementation(build)))
+    unplaced = report.with_implementation(implementation(build))
+    assert "After place and route" not in render_report(unplaced, Manifest.load(build))
 
 
 def test_inspect_shows_what_was_measured(cli, build):
@@ -143,13 +144,15 @@ def test_inspect_shows_what_was_measured(cli, build):
 def test_page_leads_with_what_was_measured(build):
     report = BuildReport.load(build)
     slow = implementation(build, 100).model_copy(update={"device": "slow"})
-    page = render_report(report.with_implementation(slow).with_implementation(implementation(build, 150)))
+    both = report.with_implementation(slow).with_implementation(implementation(build, 150))
+    page = render_report(both, Manifest.load(build))
     latency = implementation(build, 150).step_latency_us
     tiles = page[page.index('<div class="tiles">') : page.index("<h2>")]
     assert f"<b>{latency:.5g} &micro;s</b>step latency, lfe5u-25f, CABGA381, speed grade 6" in tiles
     assert "<b>150 MHz</b>after place and route, median seed" in tiles
     assert "assumed clock" not in page
-    only_synthesised = render_report(report.with_implementation(implementation(build)))
+    unplaced = report.with_implementation(implementation(build))
+    only_synthesised = render_report(unplaced, Manifest.load(build))
     assert "assumed clock" in only_synthesised and "&micro;s</b>" not in only_synthesised
 
 
@@ -160,7 +163,9 @@ def test_seeds_are_numbered_of_how_many(cli, build, monkeypatch):
     shown = cli("implement", build, "--device", "lfe5u-25f").out
     for row in ("1 of 3 +100.0", "2 of 3 +300.0", "3 of 3 +150.0"):
         assert re.search(rf"^ *{row} MHz", shown, re.MULTILINE), shown
-    assert "<td>2 of 3</td>" in render_report(BuildReport.load(build).with_implementation(found))
+    assert "<td>2 of 3</td>" in render_report(
+        BuildReport.load(build).with_implementation(found), Manifest.load(build)
+    )
 
 
 def test_missed_clock_ends_with_1(cli, build, monkeypatch):

@@ -191,7 +191,7 @@ def test_report_through_links(pristine: Path, tmp_path: Path, monkeypatch):
     report = BuildReport.load(pristine)
     (tmp_path / "far.json").write_text("old")
     (tmp_path / "report.json").symlink_to("far.json")
-    write_report(tmp_path, report)
+    write_report(tmp_path, report, Manifest.load(pristine))
     assert (tmp_path / "report.json").is_symlink()
     assert json.loads((tmp_path / "far.json").read_text())["name"] == report.name
     assert sorted(path.name for path in tmp_path.iterdir()) == ["far.json", "report.html", "report.json"]

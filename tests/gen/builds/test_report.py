@@ -85,8 +85,8 @@ def test_json_comes_back():
 
 
 def test_page_is_self_contained():
-    report, _, _ = make()
-    page = render_report(report.replace(source='<b>&"x"</b>', notes=("a <script> note",)))
+    report, _, manifest = make()
+    page = render_report(report.replace(source='<b>&"x"</b>', notes=("a <script> note",)), manifest)
     assert "<script" not in page and "&lt;b&gt;" in page
     assert not re.search(r"https?://|\bsrc=|@import|url\(", page)
     assert "at an assumed clock, not placed and routed" in page.lower()
@@ -100,7 +100,8 @@ def test_page_names_what_the_layers_are():
     network = CELL_NETWORKS["gru"]
     quantised = quantise(network, QuantizationSettings())
     manifest = Manifest.create("tiny", quantised.shapes, TINY, quantised.numerics)
-    page = render_report(create_report(network, quantised, manifest, QuantizationSettings()))
+    report = create_report(network, quantised, manifest, QuantizationSettings())
+    page = render_report(report, manifest)
     assert "<td>gru</td>" in page and "LSTM" not in page
 
 
@@ -142,7 +143,7 @@ def test_it_is_said_how_many_sequences_were_run(monkeypatch):
 
 def test_page_shows_where_accuracy_goes():
     """Bars to scale, curves, and nothing from elsewhere; names from a model are text."""
-    report, _, _ = make()
+    report, _, manifest = make()
     parts = (
         PartErrors(part="weights", alone=0.03, without=0.01, steps=(0.0, 0.0, 0.02)),
         PartErrors(part="tables", alone=0.01, without=0.03, steps=(0.01,)),
@@ -182,11 +183,18 @@ def test_page_shows_where_accuracy_goes():
     assert curves["weights"] == "0.0,60.0 320.0,60.0 640.0,30.0"
     assert curves["tables"] == "0.0,45.0 640.0,45.0"
     assert charts.plots[0].most == 0.04
-    page = render_report(report.replace(errors=errors))
+    page = render_report(report.replace(errors=errors), manifest)
     for words in ("All is told.", "&lt;b&gt;lstm", "21.9 dB", "9 (+1)", "17.5 %", "1 (6)", "1\u202f234"):
         assert words in page, words
     assert "<b>lstm" not in page
     assert not re.search(r"https?://|\bsrc=|@import|url\(", page)
     pictures = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
-    assert [len(list(ElementTree.fromstring(picture).iter("rect"))) for picture in pictures] == [2, 6, 6, 0]
+    assert [len(list(ElementTree.fromstring(picture).iter("rect"))) for picture in pictures] == [
+        2,
+        6,
+        0,
+        0,
+        6,
+        0,
+    ]
     assert "prefers-color-scheme: dark" in page

@@ -1,34 +1,19 @@
 """The block diagram: what is drawn of each kind of layer, and that no texts meet."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.pictures import check_texts
 
 from rtlstm.gen.frontends.reading import NodeReport
 from rtlstm.gen.pictures.network import describe_blocks, draw_network
-from rtlstm.gen.pictures.picture import Picture, Text, shorten, text_width
+from rtlstm.gen.pictures.picture import shorten, text_width
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
 
 
 def lstm(inputs: int, units: int, **more: object) -> Lstm:
     rows = 4 * units
     return Lstm(w_ih=np.ones((rows, inputs)), w_hh=np.ones((rows, units)), bias=np.ones(rows), **more)
-
-
-def extent(text: Text) -> tuple[float, float, float, float]:
-    wide = text_width(text.text, text.size)
-    left = text.x - {"start": 0.0, "middle": wide / 2, "end": wide}[text.anchor]
-    return left, left + wide, text.y - text.size, text.y
-
-
-def check(picture: Picture) -> None:
-    boxes = [extent(text) for text in picture.texts]
-    for left, right, top, bottom in boxes:
-        assert left >= 0 and right <= picture.width and top >= 0 and bottom <= picture.height
-    for a, b in combinations(boxes, 2):
-        assert a[1] <= b[0] or b[1] <= a[0] or a[3] <= b[2] or b[3] <= a[2], (a, b)
 
 
 @pytest.mark.parametrize("name", [*CELL_NETWORKS, "both_ways"])
@@ -38,7 +23,7 @@ def test_everything_is_in_the_picture_and_apart(name: str):
     network = CELL_NETWORKS.get(name) or Network(layers=(both, head))
     host = tuple(NodeReport(name=f"n{i}", kind="Gather", role="outside", why="z" * 90) for i in range(9))
     picture = draw_network(network.inputs, describe_blocks(network), host)
-    check(picture)
+    check_texts(picture)
     drawn = [each for each in picture.rectangles if not each.dashed]
     directions = sum(2 if isinstance(layer, Bidirectional) else 1 for layer in network.layers)
     assert len(drawn) == directions

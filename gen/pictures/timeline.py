@@ -1,0 +1,269 @@
+"""The timeline of a step, of two back to back, or of a sequence: who is busy in which cycle.
+
+All cycles are those of the schedule (:class:`rtlstm.spec.program.schedule.Timeline`), which the RTL keeps.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rtlstm.gen.pictures.picture import Picture, Stroke, Text, shorten, text_width
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.program.passes import part_layers
+from rtlstm.spec.program.schedule import Issued, Timeline, step_cycles
+from rtlstm.spec.program.sequence_schedule import SequenceSchedule
+from rtlstm.spec.program.step import Op
+
+__all__ = [
+    "Activity",
+    "Row",
+    "activities",
+    "draw_activity",
+    "sequence_activity",
+    "step_activity",
+    "steps_activity",
+]
+
+_STEPS, _MORE = 8, 2
+"""Steps back to back until the last two are like all that follow: the manifest's interval is theirs. And as
+many more as the input buffer takes before the last one ends."""
+_MOST_STEPS = 4
+"""Steps of a sequence that is drawn."""
+_COLOURS = ("array", "overhead")
+_OTHER = "parked"
+_WIDTH, _LEFT, _TOP, _ROW, _BAR = 820, 170, 26, 20, 12
+_SIZE = 12
+"""Font size of the rows' names."""
+_PLOT = _WIDTH - _LEFT - 10
+_SPACE = 0.5
+"""Length of a gap between two bars that is not drawn."""
+_THIN = 1.2
+"""Width of the narrowest bar."""
+
+
+@dataclass
+class Row:
+    """A part of the core, and when it is busy: first cycle, cycle after the last one, number of the step."""
+
+    name: str
+    about: str
+    busy: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+@dataclass
+class Activity:
+    """Who is busy when, from cycle ``first`` until cycle ``after``.
+
+    ``marks`` are cycles with a name each. The two steps in ``steps`` have colours of their own.
+    """
+
+    title: str
+    rows: list[Row]
+    first: int
+    after: int
+    marks: list[tuple[int, str]]
+    steps: tuple[int, int]
+
+
+def activities(manifest: Manifest) -> tuple[Activity, ...]:
+    """Return what is to be drawn of a build: a step and two back to back, or a sequence."""
+    schedule = manifest.schedule
+    if isinstance(schedule, SequenceSchedule):
+        return (sequence_activity(manifest, schedule),)
+    return step_activity(manifest), steps_activity(manifest)
+
+
+def step_activity(manifest: Manifest) -> Activity:
+    """Return the activity of a step whose recurrent part is ready, and of the next one's recurrent part.
+
+    Cycle 0 accepts the last input beat; the last mark is the cycle that offers the last output beat.
+    """
+    program, parameters = manifest.program, manifest.parameters
+    begins = 1 - -(-program.inputs // parameters.beat_in)
+    issued: list[Issued] = []
+    timeline = Timeline(program, parameters, free=begins, record=issued)
+    _, offered = timeline.step(begins, first_step=False)
+    timeline.prepare()
+    rows = _rows(manifest, [(begins, 1, 0)], list(_by_step(issued, manifest)), [(offered, 0)])
+    after = max(end for row in rows for _, end, _ in row.busy)
+    marks = [(0, "last input"), (offered, "last output")]
+    return Activity("One step", rows, min(begins, 0), after, marks, (0, -1))
+
+
+def steps_activity(manifest: Manifest) -> Activity:
+    """Return the activity of two steps of a stream among many, back to back.
+
+    Cycle 0 offers the last output beat of the step before; the other marks are those of the two.
+    """
+    program, parameters = manifest.program, manifest.parameters
+    beats = -(-program.inputs // parameters.beat_in)
+    issued: list[Issued] = []
+    found = step_cycles(program, parameters, [0] * (_STEPS + _MORE), {0}, record=issued)
+    inputs = [(accepted + 1 - beats, accepted + 1, step) for step, (accepted, _) in enumerate(found)]
+    outputs = [(offered, step) for step, (_, offered) in enumerate(found)]
+    rows = _rows(manifest, inputs, list(_by_step(issued, manifest)), outputs)
+    before, middle, last = (offered for _, offered in found[_STEPS - 3 : _STEPS])
+    _shift(rows, before)
+    marks = [(0, "output before"), (middle - before, "output"), (last - before, "output after")]
+    steps = (_STEPS - 2, _STEPS - 1)
+    return Activity("Two steps back to back", rows, 0, last - before + 1, marks, steps)
+
+
+def sequence_activity(manifest: Manifest, schedule: SequenceSchedule) -> Activity:
+    """Return the activity of a short sequence; cycle 0 accepts its last input beat."""
+    steps = min(schedule.plan.steps, _MOST_STEPS)
+    issued: list[Issued] = []
+    (found,) = schedule.cycles([steps], record=issued)
+    beats = -(-manifest.program.inputs // manifest.parameters.beat_in)
+    inputs = [
+        (found.begun + beats * step, found.begun + beats * (step + 1), step % 2) for step in range(steps)
+    ]
+    outputs = [(offered, step % 2) for step, offered in enumerate(found.offered)]
+    rows = _rows(manifest, inputs, list(_by_turn(issued)), outputs)
+    _shift(rows, found.accepted)
+    after = found.offered[-1] - found.accepted
+    title = "A sequence of a step" if steps == 1 else f"A sequence of {steps} steps"
+    marks = [(0, "last input"), (after, "last output")]
+    return Activity(title, rows, found.begun - found.accepted, after + 1, marks, (0, 1))
+
+
+def _shift(rows: Iterable[Row], zero: int) -> None:
+    """Count cycles from this one."""
+    for row in rows:
+        row.busy = [(first - zero, after - zero, step) for first, after, step in row.busy]
+
+
+def _by_step(issued: Iterable[Issued], manifest: Manifest) -> Iterator[tuple[Issued, int]]:
+    """Yield each operation with the number of its step: one begins behind the operation that gives output."""
+    step = 0
+    for one in issued:
+        yield one, step
+        step += one.op.emit
+
+
+def _by_turn(issued: Iterable[Issued]) -> Iterator[tuple[Issued, int]]:
+    """Yield each operation with 0 or 1, in turn: each is issued once for each step."""
+    turns: Counter[tuple[int, str]] = Counter()
+    for one in issued:
+        key = (one.op.layer, one.op.kind)
+        yield one, turns[key] % 2
+        turns[key] += 1
+
+
+def _rows(
+    manifest: Manifest,
+    inputs: Sequence[tuple[int, int, int]],
+    issued: Sequence[tuple[Issued, int]],
+    outputs: Sequence[tuple[int, int]],
+) -> list[Row]:
+    """Return the rows of all parts; those of the array are in the order of the network's layers."""
+    parameters = manifest.parameters
+    held = parameters.summed + parameters.HELD
+    array: dict[tuple[int, bool], Row] = {}
+    names = _layer_names(manifest)
+    drain = Row("drain", "takes a group's sums out of the array, a beat per cycle")
+    units = Row("gate units", "from pre-activations to new h and c")
+    functions = Row("activation", "from sums to the results of layers with one row per output")
+    results = Row("results", "written, or given to the output port")
+    for one, step in issued:
+        op = one.op
+        key = (op.layer, op.kind != "recurrent")
+        array.setdefault(key, Row(_row_name(names[op.layer], op), "words that the array multiplies"))
+        array[key].busy += [(first, after, step) for first, after in one.issues]
+        drain.busy += [(first, after, step) for first, after in one.beats(held)]
+        if op.yields:
+            begun = one.beats(parameters.preactivation)
+            written = one.beats(op.results)
+            busy = [(first, after, step) for (first, _), (_, after) in zip(begun, written, strict=True)]
+            (units if op.four_rows else functions).busy += busy
+            results.busy += [(first, after, step) for first, after in written]
+    ports = (
+        Row("input port", "accepts a beat per cycle", list(inputs)),
+        Row("output port", "offers a step's last beat", [(at, at + 1, step) for at, step in outputs]),
+    )
+    rows = [ports[0], *(array[key] for key in sorted(array)), drain, units, functions, results, ports[1]]
+    return [row for row in rows if row.busy]
+
+
+def _row_name(layer: str, op: Op) -> str:
+    kind = "" if op.kind == "dense" else f": {op.kind}"
+    return shorten(layer, _LEFT - 10 - text_width(kind, _SIZE), _SIZE) + kind
+
+
+def _layer_names(manifest: Manifest) -> list[str]:
+    names = [layer.name for layer in manifest.layers]
+    for parts, ranges in zip(manifest.passes, part_layers(manifest.passes), strict=True):
+        for part, layers in zip(parts, ranges, strict=True):
+            for index in layers:
+                names[index] += ", reverse" if part.reverse else ""
+    return names
+
+
+def draw_activity(activity: Activity) -> Picture:
+    """Draw the rows over a common axis of cycles."""
+    span = max(1, activity.after - activity.first)
+    scale = _PLOT / span
+    bottom = _TOP + _ROW * len(activity.rows) + 4
+    picture = Picture(f"{activity.title}: busy parts over cycles", _WIDTH, bottom + 18)
+
+    def at(cycle: float) -> float:
+        return _LEFT + (cycle - activity.first) * scale
+
+    for tick in _ticks(activity.first, activity.after):
+        picture.add(
+            Stroke(f"M{at(tick):.1f} {_TOP - 4}V{bottom}", "line", 1),
+            Text(round(at(tick), 1), bottom + 14, f"{tick:,}", 11, "soft", "middle"),
+        )
+    picture.add(Text(0, bottom + 14, "cycle", 11, "soft"))
+    for index, row in enumerate(activity.rows):
+        top = _TOP + _ROW * index
+        picture.add(Text(0, top + 14, row.name, _SIZE))
+        for step in sorted({step for *_, step in row.busy}):
+            spans = [(first, after) for first, after, which in row.busy if which == step]
+            path = "".join(f"M{x:.1f} {top + 10}h{wide:.1f}" for x, wide in _bars(spans, activity, scale))
+            known = step in activity.steps
+            colour = _COLOURS[activity.steps.index(step)] if known else _OTHER
+            about = f"{row.name}: {row.about}; cycles {spans[0][0]:,} to {spans[-1][1] - 1:,}"
+            picture.add(*([Stroke(path, colour, _BAR, about)] if path else []))
+    _draw_marks(picture, activity, at, bottom)
+    return picture
+
+
+def _draw_marks(picture: Picture, activity: Activity, at: Callable[[float], float], bottom: int) -> None:
+    """Draw the marks' lines, and their names where there is room for them."""
+    taken = 0.0
+    for cycle, name in activity.marks:
+        x, text = at(cycle), f"{name}, {cycle:,}"
+        wide = text_width(text, 11)
+        left = min(max(x - wide / 2, taken), _WIDTH - wide)
+        picture.add(
+            Stroke(f"M{x:.1f} {_TOP - 8}V{bottom}", "soft", 1, dashed=True),
+            Text(round(left, 1), 12, text, 11, "soft"),
+        )
+        taken = left + wide + 8
+
+
+def _bars(
+    spans: Sequence[tuple[int, int]], activity: Activity, scale: float
+) -> Iterator[tuple[float, float]]:
+    """Yield left edge and width of the bars within the picture; gaps too narrow to be seen are closed."""
+    edges: list[list[float]] = []
+    for first, after in sorted(spans):
+        left, right = max(first, activity.first), min(after, activity.after)
+        if left >= right:
+            continue
+        x, end = _LEFT + (left - activity.first) * scale, _LEFT + (right - activity.first) * scale
+        if edges and x - edges[-1][1] < _SPACE:
+            edges[-1][1] = max(edges[-1][1], end)
+        else:
+            edges.append([x, end])
+    for x, end in edges:
+        yield x, max(end - x, _THIN)
+
+
+def _ticks(first: int, after: int) -> range:
+    """Return round numbers of cycles, some eight of them."""
+    wanted = max(1, (after - first) / 8)
+    size = 10 ** (len(str(int(wanted))) - 1)
+    distance = next(size * part for part in (1, 2, 5, 10) if size * part >= wanted)
+    return range(-(-first // distance) * distance, after, distance)
