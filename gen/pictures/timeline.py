@@ -30,7 +30,7 @@ many more as the input buffer takes before the last one ends."""
 _MOST_STEPS = 4
 """Steps of a sequence that is drawn."""
 _COLOURS = ("array", "overhead")
-_OTHER = "parked"
+_OTHER = "others"
 _WIDTH, _LEFT, _TOP, _ROW, _BAR = 820, 170, 26, 20, 12
 _SIZE = 12
 """Font size of the rows' names."""
