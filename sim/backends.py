@@ -14,6 +14,7 @@ from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.icarus import IcarusModel, build_icarus
 from rtlstm.sim.native import NativeModel, build_native
 from rtlstm.sim.simulated_ports import Model, PortSpec, StepCycles
+from rtlstm.sim.waves import Waves
 from rtlstm.spec.build_files import check_rtl
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
@@ -26,7 +27,7 @@ __all__ = ["GoldenDevice", "IcarusDevice", "SimulatedDevice", "VerilatorDevice"]
 
 
 class SimulatedDevice(Transport):
-    """A core in a simulator.
+    """A core in a simulator. With ``waves``, its first run writes the save file beside them.
 
     After a :class:`~rtlstm.spec.errors.DeviceError` the core's state is unknown: the device
     refuses all further calls but ``close``.
@@ -35,9 +36,10 @@ class SimulatedDevice(Transport):
     takes_sequences = True
     simulated = True
 
-    def __init__(self, model: Model, ports: PortSpec, manifest: Manifest) -> None:
+    def __init__(self, model: Model, ports: PortSpec, manifest: Manifest, waves: Waves | None = None) -> None:
         super().__init__(manifest)
         self._model: Model | None = model
+        self._waves = waves
         self._ports = ports
         self._fault = ""
         empty = np.empty(0, dtype=np.int64)
@@ -94,6 +96,9 @@ class SimulatedDevice(Transport):
             # After an interrupt there are unfinished steps in the core.
             self._fault = "it was interrupted"
             raise
+        if self._waves is not None:
+            self._waves.save(self.manifest, self.last_cycles)
+            self._waves = None
         return y.astype(np.int64)
 
     def adopt(self, manifest: Manifest) -> None:
@@ -125,36 +130,41 @@ class SimulatedDevice(Transport):
 
 
 class VerilatorDevice(SimulatedDevice):
-    """A natively compiled model. ``argument`` is the seed of the random initial contents."""
+    """A natively compiled model. ``argument`` is the seed of the random initial contents, or a file for
+    waveforms, ``*.vcd``."""
 
     def __init__(
         self, folder: Path, manifest: Manifest, argument: str = "", progress: Progress | None = None
     ) -> None:
-        if argument and not argument.isdecimal():
+        seeded = not argument or argument.isdecimal()
+        if not (seeded or "." in argument):
             raise ConfigurationError(
-                f"what follows 'verilator:' must be a seed, a whole number, not {argument!r}"
+                "what follows 'verilator:' must be a seed, a whole number, or a file for waveforms, *.vcd, "
+                f"not {argument!r}"
             )
+        waves = None if seeded else Waves.named(argument, "verilator")
         ports = PortSpec.from_manifest(manifest)
         verilog = check_rtl(folder, manifest)
+        seed, path = int(argument or 1) if seeded else 1, None if waves is None else waves.path
         model = load_cached(
-            lambda: build_native(verilog, ports, progress),
-            lambda library: NativeModel(library, ports, int(argument or 1), progress),
+            lambda: build_native(verilog, ports, progress, waves is not None),
+            lambda library: NativeModel(library, ports, seed, progress, path),
         )
-        super().__init__(model, ports, manifest)
+        super().__init__(model, ports, manifest, waves)
 
 
 class IcarusDevice(SimulatedDevice):
-    """A four-state model: slow, but reports every unset bit. Takes no ``argument``."""
+    """A four-state model: slow, but reports every unset bit. ``argument`` is a file for waveforms, ``*.vcd``
+    or ``*.fst``."""
 
     def __init__(
         self, folder: Path, manifest: Manifest, argument: str = "", progress: Progress | None = None
     ) -> None:
-        if argument:
-            raise ConfigurationError(f"the icarus backend takes no argument, not {argument!r}")
+        waves = Waves.named(argument, "icarus") if argument else None
         ports = PortSpec.from_manifest(manifest)
         verilog = check_rtl(folder, manifest)
         model = load_cached(
             lambda: build_icarus(verilog, ports, progress),
-            lambda program: IcarusModel(program, ports, progress),
+            lambda program: IcarusModel(program, ports, progress, None if waves is None else waves.path),
         )
-        super().__init__(model, ports, manifest)
+        super().__init__(model, ports, manifest, waves)

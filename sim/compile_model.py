@@ -28,10 +28,16 @@ OPTIMISATION_VARIABLE = "RTLSTM_OPTIMISATION"
 JOBS_VARIABLE = "RTLSTM_JOBS"
 """Environment variable: how many compilers run at once; by default one per processor."""
 _RUNTIME = ("verilated", "verilated_threads")
+_WAVES = ("verilated_vcd_c",)
 
 
 def compile_library(
-    top: str, sources: Sequence[Path], harness: Path, defines: Sequence[str], progress: Progress | None = None
+    top: str,
+    sources: Sequence[Path],
+    harness: Path,
+    defines: Sequence[str],
+    progress: Progress | None = None,
+    waves: bool = False,
 ) -> Path:
     """Compile a design and its harness, and return the library, from the cache if it is there.
 
@@ -43,6 +49,8 @@ def compile_library(
         Its C++ file; its exported functions must have default visibility.
     defines
         Options of the C++ compiler that set the harness's macros.
+    waves
+        Whether the model can write waveforms (VCD): the harness has the macro ``RTLSTM_WAVES`` then.
 
     Raises
     ------
@@ -52,11 +60,12 @@ def compile_library(
     tool, cxx = verilator(), compiler()
     text = harness.read_text()
     texts = [path.read_bytes() for path in sources]
+    defines = [*defines, "-DRTLSTM_WAVES", "-DVM_TRACE=1", "-DVM_TRACE_VCD=1"] if waves else defines
     options = [*defines, *_FLAGS, *_TRANSLATE, _optimisation()]
     key = digest(*texts, text, tool.version, cxx.version, top, *options)
 
     def build(folder: Path) -> None:
-        _build(folder, sources, top, text, defines, tool, cxx, progress)
+        _build(folder, sources, top, text, defines, tool, cxx, progress, waves)
 
     return cached("verilator", key, build, progress) / _LIBRARY
 
@@ -70,11 +79,13 @@ def _build(
     tool: Verilator,
     cxx: Compiler,
     progress: Progress | None,
+    waves: bool,
 ) -> None:
     jobs = _jobs()
     objects = folder / "objects"
     what = f"compiling {top} for simulation"
     command: list[str | Path] = [tool.binary, *_TRANSLATE, "--top-module", top]
+    command += ["--trace-vcd"] if waves else []
     names = copy_sources(sources, folder)
     command += ["--prefix", "Vcore", "--Mdir", objects.name, *names]
     if progress:
@@ -91,7 +102,7 @@ def _build(
         run_tool([*command, "-c", objects / f"{name}.cpp"], what, objects)
         return result
 
-    runtime = _runtime(tool, cxx, progress)
+    runtime = _runtime(tool, cxx, progress, (*_RUNTIME, *_WAVES) if waves else _RUNTIME)
     with ThreadPoolExecutor(jobs) as pool:
         results: list[Path] = []
         for result in pool.map(compile_unit, units):
@@ -149,15 +160,17 @@ def _optimisation() -> str:
     return os.environ.get(OPTIMISATION_VARIABLE, "-O3")
 
 
-def _runtime(tool: Verilator, cxx: Compiler, progress: Progress | None) -> list[Path]:
-    """Compile Verilator's run-time library, which is the same for all cores."""
-    key = digest(tool.version, str(tool.root), cxx.version, *_FLAGS, *_RUNTIME)
+def _runtime(
+    tool: Verilator, cxx: Compiler, progress: Progress | None, parts: Sequence[str] = _RUNTIME
+) -> list[Path]:
+    """Compile parts of Verilator's run-time library, which is the same for all cores."""
+    key = digest(tool.version, str(tool.root), cxx.version, *_FLAGS, *parts)
 
     def build(folder: Path) -> None:
         what = "compiling the simulator's library"
         if progress:
             progress(what, 0, 1)
-        for name in _RUNTIME:
+        for name in parts:
             source = tool.include / f"{name}.cpp"
             command: list[str | Path] = [cxx.path, "-O2", *_FLAGS, f"-I{tool.include}"]
             run_tool([*command, f"-I{tool.include / 'vltstd'}", "-c", source], what, folder)
@@ -165,4 +178,4 @@ def _runtime(tool: Verilator, cxx: Compiler, progress: Progress | None) -> list[
             progress(what, 1, 1)
 
     folder = cached("verilated", key, build, progress)
-    return [folder / f"{name}.o" for name in _RUNTIME]
+    return [folder / f"{name}.o" for name in parts]

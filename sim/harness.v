@@ -9,6 +9,8 @@
 //   n IN OUT PATIENCE             beats of a step, and cycles to wait for a transfer; k CYCLE
 //   q                             end
 //
+// With +wave=FILE it writes waveforms from the first exchange on.
+//
 // A step's MARKS are 1 if its output is not wanted, plus 2 if it is the last of a sequence.
 //
 // A fault is printed as "e CODE STEP" and ends the simulation; the codes are those of
@@ -262,9 +264,17 @@ module rtlstm_harness;
         end
     endtask
 
+    reg [8*4096-1:0] wave;
+    reg waved;
+
     task do_exchange;
         begin
             got = $fscanf(STDIN, "%h", steps);
+            if (!waved && $value$plusargs("wave=%s", wave)) begin
+                $dumpfile(wave);
+                $dumpvars(0, rtlstm_harness.core);
+            end
+            waved = 1;
             sent = 0;
             delivered = 0;
             beat_in = 0;
@@ -310,6 +320,7 @@ module rtlstm_harness;
         stall_in = 0;
         stall_out = 0;
         cycle = 0;
+        waved = 0;
         reset;
         done;
         got = $fscanf(STDIN, " %c", command);

@@ -6,6 +6,7 @@ lines of text through its standard input and output.
 
 import subprocess
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,8 @@ from rtlstm.tools.toolchain import icarus, run_tool
 __all__ = ["IcarusModel", "build_icarus"]
 
 _PROGRAM = "core.vvp"
+_WRITING = 60
+"""Seconds in which a program must have written its waveforms after its last command."""
 _DUE = 1024
 """Steps that may be in the core at once, in addition to those of a sequence."""
 
@@ -79,16 +82,19 @@ def build_icarus(verilog: Path, ports: PortSpec, progress: Progress | None = Non
 class IcarusModel:
     """A core in a program of :func:`build_icarus`.
 
-    Implements :class:`rtlstm.sim.simulated_ports.Model`.
+    Implements :class:`rtlstm.sim.simulated_ports.Model`. It writes ``waves``, if given; they are complete
+    when it is closed.
     """
 
-    def __init__(self, program: Path, ports: PortSpec, progress: Progress | None = None) -> None:
+    def __init__(
+        self, program: Path, ports: PortSpec, progress: Progress | None = None, waves: Path | None = None
+    ) -> None:
         self._ports = ports
         self._progress = progress
         self._junk = np.random.default_rng(1)
         self._process = subprocess.Popen(
             # -n: $stop or an interrupt ends the program instead of asking the user.
-            [str(icarus().vvp), "-n", str(program)],
+            [str(icarus().vvp), "-n", str(program), *_dump_options(waves)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -96,6 +102,7 @@ class IcarusModel:
             # Ctrl-C of the terminal must reach only this process, which then closes the model.
             start_new_session=True,
         )
+        self._waves = waves
         self._other: list[str] = []
         self._cycle = 0
         try:
@@ -173,6 +180,11 @@ class IcarusModel:
     def close(self) -> None:
         """End the simulation."""
         process = self._process
+        if self._waves is not None and process.poll() is None:
+            # What is still to be written of the waveforms is, when the program ends by itself.
+            self._send(["q"])
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_WRITING)
         if process.poll() is None:
             process.kill()
         process.wait()
@@ -231,6 +243,13 @@ class IcarusModel:
                 self._other.append(line.rstrip())
         said = "; it said: " + " / ".join(self._other[-5:]) if self._other else ""
         raise DeviceError(f"{self._ports.name}: the simulator ended without an answer{said}")
+
+
+def _dump_options(waves: Path | None) -> list[str]:
+    """The arguments of a program of :func:`build_icarus` that make it write waveforms."""
+    if waves is None:
+        return []
+    return [f"+wave={waves}", "-fst" if waves.suffix.lower() == ".fst" else "-vcd"]
 
 
 def _hexadecimal(rows: list[list[str]]) -> IntArray:

@@ -11,9 +11,13 @@
 
 #include "Vcore.h"
 #include "verilated.h"
+#ifdef RTLSTM_WAVES
+#include "verilated_vcd_c.h"
+#endif
 
 namespace {
 
+constexpr int kResetCycles = 8;
 constexpr int kBeatIn = RTLSTM_BEAT_IN;
 constexpr int kBeatOut = RTLSTM_BEAT_OUT;
 constexpr int kBitsIn = RTLSTM_X_BITS;
@@ -121,6 +125,9 @@ struct Job {
 class Core {
 public:
     explicit Core(uint64_t seed) {
+#ifdef RTLSTM_WAVES
+        context_.traceEverOn(true);
+#endif
         context_.randReset(2);
         context_.randSeed(static_cast<int>(seed));
         core_ = std::make_unique<Vcore>(&context_, "core");
@@ -129,11 +136,31 @@ public:
         core_->y_ready = 0;
         core_->bus_valid = 0;
         core_->rst = 1;
-        for (int i = 0; i < 8; ++i) tick();
+        for (int i = 0; i < kResetCycles; ++i) tick();
         core_->rst = 0;
         cycle_ = 0;
     }
-    ~Core() { core_->final(); }
+    ~Core() {
+        core_->final();
+#ifdef RTLSTM_WAVES
+        if (waves_) waves_->close();
+#endif
+    }
+
+    // Waveforms from now on, if the model was compiled with them.
+    int trace(const char* path) {
+#ifdef RTLSTM_WAVES
+        waves_ = std::make_unique<VerilatedVcdC>();
+        waves_->set_time_unit("1ns");
+        waves_->set_time_resolution("1ns");
+        core_->trace(waves_.get(), 99);
+        waves_->open(path);
+        return waves_->isOpen();
+#else
+        (void)path;
+        return 0;
+#endif
+    }
 
     int write(uint32_t address, const uint32_t* words, int64_t count) {
         for (int64_t i = 0; i < count; ++i) {
@@ -196,11 +223,21 @@ private:
     void settle() {
         core_->clk = 0;
         core_->eval();
+        dump(0);
     }
     void edge() {
         core_->clk = 1;
         core_->eval();
+        dump(1);
         ++cycle_;
+    }
+    // Half 0 of a cycle is before its rising edge. Inputs may be set several times in it: the last counts.
+    void dump(int half) {
+#ifdef RTLSTM_WAVES
+        if (waves_) waves_->dump(static_cast<uint64_t>(2 * (cycle_ + kResetCycles) + half));
+#else
+        (void)half;
+#endif
     }
     void tick() {
         settle();
@@ -328,6 +365,9 @@ private:
 
     VerilatedContext context_;
     std::unique_ptr<Vcore> core_;
+#ifdef RTLSTM_WAVES
+    std::unique_ptr<VerilatedVcdC> waves_;
+#endif
     Random random_;
     Job job_;
     uint32_t seen_[kBeatOut] = {};
@@ -382,6 +422,8 @@ RTLSTM_API void rtlstm_begin(void* core, int64_t steps, const int32_t* streams, 
 RTLSTM_API int rtlstm_run(void* core, int64_t cycles) {
     return static_cast<Core*>(core)->run(cycles);
 }
+
+RTLSTM_API int rtlstm_trace(void* core, const char* path) { return static_cast<Core*>(core)->trace(path); }
 
 RTLSTM_API int64_t rtlstm_cycle(void* core) { return static_cast<Core*>(core)->cycle(); }
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rtlstm.sim.compile_model import compile_library
 from rtlstm.sim.simulated_ports import PortFault, PortSpec, StepCycles
 from rtlstm.sim.sources import own_file, simulation_sources
+from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.progress import Progress
 
 __all__ = ["NativeModel", "build_native"]
@@ -22,8 +23,12 @@ _SLICE = 1 << 20
 """Cycles between two checks for an interrupt and calls of ``progress``."""
 
 
-def build_native(verilog: Path, ports: PortSpec, progress: Progress | None = None) -> Path:
+def build_native(
+    verilog: Path, ports: PortSpec, progress: Progress | None = None, waves: bool = False
+) -> Path:
     """Compile a core and return its library, from the cache if it is there.
+
+    With ``waves`` it can write waveforms, and is slower.
 
     Raises
     ------
@@ -31,7 +36,8 @@ def build_native(verilog: Path, ports: PortSpec, progress: Progress | None = Non
         If Verilator or a C++ compiler is missing or fails.
     """
     sources = simulation_sources(verilog, ports.family)
-    return compile_library(ports.name, sources, own_file("native.cpp"), _defines(ports), progress)
+    defines = _defines(ports)
+    return compile_library(ports.name, sources, own_file("native.cpp"), defines, progress, waves)
 
 
 def _defines(ports: PortSpec) -> list[str]:
@@ -56,6 +62,7 @@ def _load(library: Path) -> ctypes.CDLL:
         "stalls": (None, [handle, ctypes.c_uint64, ctypes.c_double, ctypes.c_double]),
         "begin": (None, [handle, size, *[handle] * 8]),
         "run": (ctypes.c_int, [handle, size]),
+        "trace": (ctypes.c_int, [handle, ctypes.c_char_p]),
         "cycle": (size, [handle]),
         "delivered": (size, [handle]),
     }
@@ -69,14 +76,21 @@ def _load(library: Path) -> ctypes.CDLL:
 class NativeModel:
     """A core in a library of :func:`build_native`; ``seed`` sets the random initial contents.
 
-    Implements :class:`rtlstm.sim.simulated_ports.Model`.
+    Implements :class:`rtlstm.sim.simulated_ports.Model`. A library with waveforms writes ``waves``; they are
+    complete when the model is closed.
     """
 
     def __init__(
-        self, library: Path, ports: PortSpec, seed: int = 1, progress: Progress | None = None
+        self,
+        library: Path,
+        ports: PortSpec,
+        seed: int = 1,
+        progress: Progress | None = None,
+        waves: Path | None = None,
     ) -> None:
         self._ports = ports
         self._progress = progress
+        self._waves = waves
         self._library = _load(library)
         # Verilator takes seed 0 as "choose one by the clock", which cannot be repeated.
         self._core = self._library.rtlstm_create(1 + seed % 0x7FFFFFFE)
@@ -117,6 +131,8 @@ class NativeModel:
         ends: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.int32], StepCycles]:
         """Run steps; return the outputs and the cycles of each step."""
+        if self._waves is not None:
+            self._begin_waves(self._waves)
         streams = np.ascontiguousarray(streams, dtype=np.int32)
         x = np.ascontiguousarray(x, dtype=np.int32)
         steps = len(streams)
@@ -133,6 +149,12 @@ class NativeModel:
                 self._progress("simulating", int(library.rtlstm_delivered(core)), steps)
         self._check(code, int(library.rtlstm_delivered(core)))
         return y, cycles
+
+    def _begin_waves(self, path: Path) -> None:
+        """Write waveforms from now on."""
+        self._waves = None
+        if not self._library.rtlstm_trace(self._core, bytes(path)):
+            raise DeviceError(f"{self._ports.name}: waveforms cannot be written to {path}")
 
     def close(self) -> None:
         """End the simulation. The library itself stays loaded."""

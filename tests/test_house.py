@@ -39,7 +39,7 @@ OUTSIDE = {
     "rtlstm.host": {"numpy", "pydantic"},
     "rtlstm.host.link": {"numpy", "cobs", "fastcrc", "serialx"},
     "rtlstm.hdl": {"numpy", "amaranth"},
-    "rtlstm.sim": {"numpy", "amaranth", "cocotb", "cocotb_tools"},
+    "rtlstm.sim": {"numpy", "amaranth", "cocotb", "cocotb_tools", "vcd"},
     "rtlstm.train": {"numpy", "pydantic", "torch"},
 }
 """Packages from outside that each part may import, at the top of a module or later."""

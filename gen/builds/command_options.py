@@ -1,5 +1,6 @@
 """Options of the commands that follow ``generate``, and of the methods of a build of the same names."""
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -30,6 +31,14 @@ class SimulateOptions(Record):
         Option("Steps of random input; by default 64, or the longest sequence."),
     ] = None
     seed: Annotated[Annotated[int, Field(ge=0)] | None, Option("Of the random input; by default 0.")] = None
+    wave: Annotated[
+        Path | None,
+        Option(
+            "Where to write waveforms of the steps: *.vcd, or with icarus *.fst; beside it GTKWave's save "
+            "file, *.gtkw.",
+            metavar="FILE",
+        ),
+    ] = None
     verify: Annotated[
         bool,
         Option("Read the weights back before the steps; without it Icarus is much quicker."),

@@ -135,7 +135,7 @@ def compare_build(
             warnings.simplefilter("ignore", CodesWarning)
         else:
             asked.check_input()
-        return compare(folder, x, lengths, asked.simulator, progress, asked.verify, batch_first)
+        return compare(folder, x, lengths, asked.simulator, progress, asked.verify, batch_first, asked.wave)
 
 
 def compare(
@@ -146,6 +146,7 @@ def compare(
     progress: Progress | None = None,
     verify: bool = True,
     batch_first: bool = False,
+    wave: Path | None = None,
 ) -> tuple[Comparison, NDArray[Any]]:
     """Run ``x`` through a build's RTL and its golden model.
 
@@ -155,6 +156,8 @@ def compare(
         Read the weights back first, word by word. Under Icarus this takes longer than a few steps.
     batch_first
         Whether ``x`` and the outputs have the batch first.
+    wave
+        File for waveforms of the steps.
 
     Returns
     -------
@@ -170,7 +173,8 @@ def compare(
         raise InputError(f"x must hold at least one step of one sequence to compare, not shape {np.shape(x)}")
     with Accelerator.open(folder, "golden") as golden:
         expected_y, expected_state = golden.run(x, lengths, batch_first=batch_first)
-    device = cast(SimulatedDevice, open_transport(simulator, folder, manifest, progress))
+    backend = simulator if wave is None else f"{simulator}:{wave}"
+    device = cast(SimulatedDevice, open_transport(backend, folder, manifest, progress))
     recorder = _Recorder(device)
     try:
         with Accelerator(recorder, manifest, progress) as accelerator:

@@ -109,7 +109,7 @@ def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: floa
     """
     paths, core = IpPaths(manifest.name), core_ports(manifest, verilog)
     mhz = clock_mhz or DEFAULT_MHZ
-    known = "the clock that --fit estimated" if clock_mhz else "no device was named, so put yours"
+    known = "as estimated for the device" if clock_mhz else "no device was named, so put yours"
     kind = "A loadable recurrent network core" if manifest.parameters.capacity else "A recurrent network core"
     common = {
         "spdx": SPDX,

@@ -95,7 +95,7 @@ def test_arguments(core, manifest) -> None:
     VerilatorDevice(core.folder, manifest, "7").close()
     with pytest.raises(ConfigurationError, match="must be a seed"):
         VerilatorDevice(core.folder, manifest, "fast")
-    with pytest.raises(ConfigurationError, match="takes no argument"):
+    with pytest.raises(ConfigurationError, match="waveforms must be called"):
         IcarusDevice(core.folder, manifest, "fast")
 
 

