@@ -369,8 +369,8 @@ def _proof_text(proof: Mapping[str, Any] | None) -> str:
     if not proof["passed"]:
         return "DIFFERS"
     if proof["fmax_mhz"] is None:
-        return "simulated"
-    return f"routed: {proof['fmax_mhz']:.1f} MHz, {proof['step_latency_us']:.4g} us"
+        return "simulated, does not fit" if proof["refusal"] else "simulated"
+    return f"{proof['step_latency_us']:.4g} us routed"
 
 
 def _summary(found: Found) -> str:

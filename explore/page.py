@@ -9,6 +9,7 @@ __all__ = ["render_page"]
 
 _MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "star", "plus")
 _COLUMNS = {
+    "number": "#",
     "device": "device",
     "numbers": "bits",
     "array": "array",
@@ -22,6 +23,8 @@ _COLUMNS = {
     "measure": "",
     "proof": "proof",
 }
+_WIDTHS = {"number": 30, "device": 90, "numbers": 160, "proof": 190}
+"""Columns that are not as wide as the others, in pixels."""
 _AXES = ("latency_us", "luts", "multipliers", "block_rams", "share", "measure")
 _CLICK = """
 const at = source.selected.indices;
@@ -84,7 +87,10 @@ def render_page(title: str, points: Sequence[Mapping[str, Any]], measure: str) -
         selects.append(select)
     table = DataTable(
         source=source,
-        columns=[TableColumn(field=name, title=text) for name, text in names.items()],
+        columns=[
+            TableColumn(field=name, title=text, width=_WIDTHS.get(name, 75)) for name, text in names.items()
+        ],
+        index_position=None,
         sizing_mode="stretch_width",
         height=min(600, 60 + 25 * len(points)),
     )
@@ -112,7 +118,15 @@ def _plot(source: Any, names: Mapping[str, str], title: str) -> tuple[Any, dict[
     values = source.data["measure"]
     colors = linear_cmap("measure", "Viridis256", min(values, default=0.0), max(values, default=1.0))
     dots = plot.scatter(
-        "x", "y", source=source, marker="mark", size=11, color=colors, alpha=0.85, nonselection_alpha=0.3
+        "x",
+        "y",
+        source=source,
+        marker="mark",
+        size=11,
+        color=colors,
+        alpha=0.85,
+        nonselection_alpha=0.3,
+        legend_group="device",
     )
     dots.nonselection_glyph.line_alpha = 0.3
     plot.add_layout(ColorBar(color_mapper=colors.transform, title=names["measure"]), "right")

@@ -10,6 +10,7 @@ from rtlstm.gen.builds.compare import compare_build
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.implement import implement
 from rtlstm.sim.simulator_names import Simulator
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 
 __all__ = ["Proving", "prove_point"]
@@ -52,7 +53,12 @@ def prove_point(context: Context, work: Proving) -> Proof:
 
 def _routed(folder: Path, proof: Proof, work: Proving) -> Proof:
     """Place and route on this worker alone; others have other points."""
-    found = implement(folder, ImplementOptions(device=work.point.choice.device, seeds=work.seeds, jobs=1))
+    asked = ImplementOptions(device=work.point.choice.device, seeds=work.seeds, jobs=1)
+    try:
+        found = implement(folder, asked)
+    except ConfigurationError as refused:
+        # The estimate was too small: after synthesis it does not fit.
+        return proof.replace(refusal=str(refused))
     return proof.replace(
         fmax_mhz=found.fmax_median_mhz,
         step_latency_us=found.step_latency_us,

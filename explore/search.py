@@ -201,6 +201,8 @@ def _prove(
     }
     keys = {index: _proof_key(each) for index, each in wanted.items()}
     open_ones = [index for index in wanted if keys[index] not in known]
+    if progress and open_ones:
+        progress("build and prove", 0, len(open_ones))
     for done, (index, proof) in enumerate(
         workers.run(prove_point, context, [wanted[index] for index in open_ones])
     ):

@@ -60,6 +60,8 @@ ELSEWHERE = {
         "tests/examples/test_c_client.py",
         'run_client(client, line, folder / "weights.bin", manifest',
     ),
+    r"dask (scheduler|worker) .*": ("tests/explore/test_cluster.py", '"--nthreads", "1"'),
+    r"rtlstm explore .* --scheduler .*": ("tests/explore/test_cluster.py", '"--scheduler", address'),
     r"git clone .*|cd rtlstm": (".ci/run", "fresh clone"),
 }
 
