@@ -18,6 +18,7 @@ from rtlstm.gen.builds.headroom import Headroom, measure_headroom
 from rtlstm.gen.builds.weight_changes import WeightChange, change_notes, measure_changes
 from rtlstm.gen.frontends.reading import ModelReport, NodeReport
 from rtlstm.gen.pictures.network import Block, describe_blocks
+from rtlstm.gen.pictures.resources import DeviceUse, expected_use
 from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
@@ -185,6 +186,8 @@ class BuildReport(Record):
     weight_memory: str = "block"
     estimates: tuple[Estimate, ...] = ()
     """What it is expected to take and to reach on the family's devices, each in its slowest grade."""
+    expected: DeviceUse | None = None
+    """What it is expected to take of the device that it was chosen for, or of the smallest that it fits."""
     fit: Fit | None = None
     """How its size was chosen, if it was for a device."""
     errors: ErrorReport | None = None
@@ -374,6 +377,7 @@ def create_report(
     parameters, numerics = manifest.parameters, manifest.numerics
     held = memory_reports(manifest)
     accuracy = measure_accuracy(network, quantised, calibration)
+    estimates = estimate_devices(manifest)
     changes = measure_changes(network, quantised, () if source is None else source.integer_weights)
     return BuildReport(
         name=manifest.name,
@@ -420,6 +424,7 @@ def create_report(
         lut_lanes=parameters.lut_lanes,
         weight_memory=parameters.weight_memory,
         weight_changes=changes,
-        estimates=estimate_devices(manifest),
+        estimates=estimates,
+        expected=expected_use(estimates, None if fit is None else fit.estimate),
         fit=fit,
     )

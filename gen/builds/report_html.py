@@ -6,12 +6,13 @@ from pathlib import Path
 from rtlstm.gen.builds.error_charts import error_charts
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.pictures.network import draw_network
+from rtlstm.gen.pictures.resources import draw_use, measured_uses
 from rtlstm.gen.pictures.timeline import activities, draw_activity
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
 
-__all__ = ["Bar", "cycle_bars", "render_report", "write_report"]
+__all__ = ["Bar", "cycle_bars", "next_commands", "render_report", "write_report"]
 
 _WIDTH = 640.0
 """Length of the chart's longest bar in SVG units."""
@@ -51,6 +52,22 @@ def cycle_bars(report: BuildReport) -> tuple[Bar, ...]:
     )
 
 
+def next_commands(report: BuildReport) -> tuple[tuple[str, str], ...]:
+    """Return commands for the build, to be typed in its folder, and what each is good for."""
+    device = "DEVICE" if report.expected is None else report.expected.device
+    simulate = ("rtlstm simulate .", "compare the Verilog with the golden model, every word and every cycle")
+    accuracy = ("rtlstm accuracy . --input x.npy", "find out where accuracy goes, on inputs of yours")
+    implement = (f"rtlstm implement . --device {device}", "place and route: size, clock and time of a step")
+    run = ("rtlstm run . --backend golden --input x.npy --output y.npy", "compute outputs, bit for bit")
+    asked = (
+        (simulate, True),
+        (accuracy, report.errors is None),
+        (implement, not report.implementations),
+        (run, True),
+    )
+    return tuple(command for command, wanted in asked if wanted)
+
+
 def render_report(report: BuildReport, manifest: Manifest) -> str:
     """Return the text of ``report.html``; the manifest has the schedule that is drawn."""
     # Imported here: nothing else of the generator needs it.
@@ -66,10 +83,13 @@ def render_report(report: BuildReport, manifest: Manifest) -> str:
     charts = None if report.errors is None else error_charts(report.errors)
     # A report of an earlier version has no blocks.
     network = draw_network(report.inputs, report.blocks, report.host) if report.blocks else None
+    expected = () if report.expected is None else (report.expected,)
     shown = {
         "bars": cycle_bars(report),
         "charts": charts,
         "network": network,
+        "uses": [(use, draw_use(use)) for use in measured_uses(report.implementations) or expected],
+        "commands": next_commands(report),
         "timelines": [(each.title, draw_activity(each)) for each in activities(manifest)],
     }
     return environment.from_string(text).render(r=report, **shown) + "\n"

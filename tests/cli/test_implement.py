@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from support.implementations import ESTIMATE, implementation
 from support.small_builds import network, own_verilog
 
+from rtlstm.cli.main import find_command
 from rtlstm.fpga import tools as fpga_tools
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.implementation import error_percent
@@ -16,7 +18,7 @@ from rtlstm.fpga.place_route import seed_name
 from rtlstm.gen.builds import implement as module
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.report import BuildReport
-from rtlstm.gen.builds.report_html import render_report
+from rtlstm.gen.builds.report_html import next_commands, render_report
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import BuildError, ToolError
 from rtlstm.spec.manifest import Manifest
@@ -150,6 +152,8 @@ def test_page_leads_with_what_was_measured(build):
     tiles = page[page.index('<div class="tiles">') : page.index("<h2>")]
     assert f"<b>{latency:.5g} &micro;s</b>step latency, lfe5u-25f, CABGA381, speed grade 6" in tiles
     assert "<b>150 MHz</b>after place and route, median seed" in tiles
+    device = page.partition("<h2>Device</h2>")[2]
+    assert device.index("at 150 MHz") < device.index("at 100 MHz")
     assert "assumed clock" not in page
     unplaced = report.with_implementation(implementation(build))
     only_synthesised = render_report(unplaced, Manifest.load(build))
@@ -258,3 +262,20 @@ def test_implement_says_so_before_synthesis(cli, tmp_path: Path, model: Path) ->
     refused.refused("40 multipliers (it has 28)", "generate it with --fit ulx3s-12f")
     assert "--no-dsp" not in refused.err
     assert not (folder / "impl").exists() and not (folder / "boards").exists()
+
+
+def test_commands_of_the_page_are_commands(build, monkeypatch, tmp_path):
+    """They are offered until they were run, and the command line takes them as they are."""
+    report = BuildReport.load(build)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.npy").touch()
+    offered = [command for command, _ in next_commands(report)]
+    page = render_report(report, Manifest.load(build))
+    for command in offered:
+        assert f"<code>{command}</code>" in page
+        _, name, *arguments = shlex.split(command)
+        assert find_command(name).make_context(name, arguments).params["folder"] == Path(".")
+    left = [command for command, _ in next_commands(report.with_implementation(implementation(build)))]
+    assert [command for command in offered if command not in left] == [
+        f"rtlstm implement . --device {report.expected.device if report.expected else 'DEVICE'}"
+    ]
