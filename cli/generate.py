@@ -239,11 +239,23 @@ def _verdict(found: Found) -> str | None:
     if errors is None:
         return None
     data = f"{errors['steps']:,} steps that training did not see, after {errors['updates']:,} updates"
+    if errors["diverged"]:
+        data += ", in the last of which training diverged; the best weights before are kept"
     if errors["pruned"]:
-        return f"The build has the trained and pruned weights; errors are those on {data}."
+        return f"The build has the trained and pruned weights; errors are those on {data}.{_saved(errors['stages'])}"
     if errors["helped"]:
         return f"The build has the trained weights; errors are those on {data}."
     return f"Training did not help on {data}: the build has the weights that are rounded only."
+
+
+def _saved(stages: list[Found]) -> str:
+    """What pruning saved; empty if the words were those of an existing device."""
+    if not stages:
+        return ""
+    before, after = (stages[at]["array_cycles"] for at in (0, -1))
+    return (
+        f" Pruning in {len(stages) - 1} stages took the array from {before:,} to {after:,} cycles of a step."
+    )
 
 
 _KINDS = {

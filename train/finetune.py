@@ -22,11 +22,12 @@ from rtlstm.spec.record import Record
 from rtlstm.train.layers import LayerStates
 from rtlstm.train.module import Prepared
 from rtlstm.train.prepare import prepare
+from rtlstm.train.pruning import Pruned
 
-__all__ = ["Errors", "FinetuneReport", "FinetuneRequest", "Finetuned", "finetune"]
+__all__ = ["Errors", "FinetuneReport", "FinetuneRequest", "Finetuned", "PruningStage", "finetune"]
 
-_PRUNES = 20
-"""Updates from one pruning to the next."""
+_STAGES = 8
+"""The most stages in which words of weights go."""
 
 
 class FinetuneRequest(Record):
@@ -49,8 +50,22 @@ class FinetuneRequest(Record):
     stop_after: int = Field(default=6, ge=1)
     """Checks without a better one after which training ends."""
     prune: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the words of weights of each group of rows that goes, in the first half of the updates."""
+    """Share of each group's words of weights that goes, in stages in the first half of the updates."""
     seed: int = 0
+
+    def pruning_schedule(self) -> dict[int, float]:
+        """Return after which updates words go, and the share that has gone then.
+
+        Most goes early, while most is left, as Zhu and Gupta have it (arXiv 1710.01878).
+        """
+        if not self.prune:
+            return {}
+        half = max(1, self.updates // 2)
+        stages = min(_STAGES, half)
+        return {
+            half * stage // stages: self.prune * (1.0 - (1.0 - stage / stages) ** 3)
+            for stage in range(1, stages + 1)
+        }
 
 
 class Errors(Record):
@@ -58,6 +73,19 @@ class Errors(Record):
 
     rms: float
     largest: float
+
+
+class PruningStage(Record):
+    """What was left of the words of weights after a stage of pruning."""
+
+    update: int
+    """The update before which words went."""
+    share: float
+    """Share of each group's words that has gone."""
+    kept: int
+    """Words of weights that are left."""
+    array_cycles: int
+    """Cycles of a step in which the array multiplies."""
 
 
 class FinetuneReport(Record):
@@ -77,6 +105,10 @@ class FinetuneReport(Record):
     """Share of the words of weights that went."""
     pruned: bool
     """Whether weights are zero for good: in words that went, or in those that an existing device skips."""
+    stages: tuple[PruningStage, ...]
+    """How they went; the first is before pruning. Empty if none did."""
+    diverged: bool
+    """Whether training ended because numbers grew beyond all formats; the best before are kept."""
     helped: bool
     """Whether that network is better than the one that is rounded only."""
 
@@ -128,7 +160,8 @@ def finetune(
     InputError
         If the data do not fit the model, or are too short to hold some out.
     ConfigurationError
-        If training diverges, or formats cannot be built.
+        If training diverges before all words to prune have gone, or formats cannot be built. If it diverges
+        later, the best weights so far are kept, and the report says so.
     """
     asked = request or FinetuneRequest()
     module = prepare(model, calibration=data, calibration_lengths=lengths, batch_first=batch_first, **options)
@@ -137,29 +170,31 @@ def finetune(
     judge = _Judge(module, held_out)
     plain = judge.of(module.rounded_only())
     trainer = _Trainer(module, asked, trained_on)
+    pruner = _Pruner(module, asked, array or {})
     first = best = judge.of_module(module)
     chosen = copy.deepcopy(module.state_dict())
-    every, waited, done = max(1, asked.updates // asked.checks), 0, 0
-    pruning = max(1, asked.updates // 2) if asked.prune else 0
-    for done in range(1, asked.updates + 1):
-        if done <= pruning and (done % _PRUNES == 0 or done == pruning):
-            # As Zhu and Gupta have it, arXiv 1710.01878: most goes early, while most is left.
-            module.prune(asked.prune * (1.0 - (1.0 - done / pruning) ** 3), **(array or {}))
-        trainer.update(done - 1)
-        if progress:
-            progress("train", done, asked.updates)
-        if done == pruning:
-            # What was better before had words that are gone now.
-            best, chosen = judge.of_module(module), copy.deepcopy(module.state_dict())
-        if done <= pruning or (done % every and done < asked.updates):
-            continue
-        found = judge.of_module(module)
-        if found.rms < best.rms:
-            best, chosen, waited = found, copy.deepcopy(module.state_dict()), 0
-            continue
-        waited += 1
-        if waited == asked.stop_after:
-            break
+    every, waited, done, diverged = max(1, asked.updates // asked.checks), 0, 0, False
+    try:
+        for done in range(1, asked.updates + 1):
+            pruner.before(done)
+            trainer.update(done - 1)
+            if progress:
+                progress(f"train{pruner.left}", done, asked.updates)
+            if done < pruner.last or (done != pruner.last and done % every and done < asked.updates):
+                continue
+            found = judge.of_module(module)
+            # What was better before the last pruning had words that are gone now.
+            if found.rms < best.rms or done == pruner.last:
+                best, chosen, waited = found, copy.deepcopy(module.state_dict()), 0
+                continue
+            waited += 1
+            if waited == asked.stop_after:
+                break
+    except ConfigurationError:
+        # Before all words have gone, nothing that was asked for could be kept.
+        if done <= pruner.last:
+            raise
+        diverged = True
     module.load_state_dict(chosen)
     report = FinetuneReport(
         rounded=plain,
@@ -169,9 +204,37 @@ def finetune(
         steps=int(held_out.lengths.sum()),
         prune=asked.prune,
         pruned=module.pruned,
+        stages=tuple(pruner.stages),
+        diverged=diverged,
         helped=best.rms < plain.rms,
     )
     return Finetuned(module, report)
+
+
+class _Pruner:
+    """Takes words of weights away as the schedule has it, and counts what is left."""
+
+    def __init__(self, module: Prepared, asked: FinetuneRequest, array: Mapping[str, Any]) -> None:
+        self._module, self._array = module, array
+        self._schedule = asked.pruning_schedule()
+        self.last = max(self._schedule, default=0)
+        """The update before which the last words go; 0 if none do."""
+        self.stages: list[PruningStage] = []
+        self.left = ""
+        """What is left, for the progress."""
+        if self._schedule:
+            self._note(0, 0.0, module.cycles(**array))
+
+    def before(self, update: int) -> None:
+        """Prune if the schedule has a stage before this update."""
+        if update in self._schedule:
+            share = self._schedule[update]
+            self._note(update, share, self._module.prune(share, **self._array))
+
+    def _note(self, update: int, share: float, found: Pruned) -> None:
+        cycles = found.cycles.array_cycles
+        self.stages.append(PruningStage(update=update, share=share, kept=found.kept, array_cycles=cycles))
+        self.left = f", {share:.0%} pruned, {cycles:,} array cycles"
 
 
 def _split(data: Calibration, share: float, whole: bool) -> tuple[Calibration, Calibration]:
@@ -287,7 +350,13 @@ class _Trainer:
         )
 
     def update(self, number: int) -> None:
-        """Change the weights once."""
+        """Change the weights once.
+
+        Raises
+        ------
+        ConfigurationError
+            If a parameter is not finite any more.
+        """
         asked = self._asked
         share = 0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * number / asked.updates))
         self._optimizer.param_groups[0]["lr"] = asked.rate * share
@@ -305,3 +374,4 @@ class _Trainer:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self._module.parameters(), 1.0)
         self._optimizer.step()
+        self._module.check_finite()

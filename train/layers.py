@@ -20,12 +20,16 @@ from rtlstm.train.lstm import FusedLayer, run_fused
 from rtlstm.train.parameters import LayerArrays
 from rtlstm.train.rounding import round_to, straight_through
 
-__all__ = ["LayerStates", "TorchLayers"]
+__all__ = ["LayerStates", "Squares", "TorchLayers"]
 
 _FLOAT32_EXACT = 1 << 24
 
 LayerStates = tuple[list[Any], list[Any]]
 """h of each recurrent layer as the array reads it, and each layer's kept state, ``(N, values)``."""
+
+
+Squares = dict[tuple[int, bool], Any]
+"""Sums of squares of what a layer's product with h (True) or with its input reads, ``(values,)``."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class _Run:
     rounding: bool
     seen: dict[int, Any]
     """Takes the outputs of each recurrent layer, ``(T, N, values)``."""
+    squares: Squares | None = None
 
 
 class TorchLayers(torch.nn.Module):
@@ -88,6 +93,7 @@ class TorchLayers(torch.nn.Module):
         alive: Any,
         rounding: bool = True,
         seen: dict[int, Any] | None = None,
+        squares: Squares | None = None,
     ) -> tuple[Any, LayerStates]:
         """Run whole sequences.
 
@@ -105,8 +111,11 @@ class TorchLayers(torch.nn.Module):
             False computes the float network of these arrays.
         seen
             Takes the outputs of each recurrent layer by its index, ``(T, N, values)``.
+        squares
+            Takes sums of squares of what is multiplied, if nothing is rounded. Padding counts as it is, and
+            sequences that have ended with their last h.
         """
-        run = _Run(alive, rounding, {} if seen is None else seen)
+        run = _Run(alive, rounding, {} if seen is None else seen, squares)
         h, c = list(state[0]), list(state[1])
         values = x
         if not self.network.passes:
@@ -115,7 +124,7 @@ class TorchLayers(torch.nn.Module):
         for parts, layers_of in zip(self.network.passes, part_layers(self.network.passes), strict=True):
             found = []
             for part, layers in zip(parts, layers_of, strict=True):
-                mine = run if not part.reverse else _Run(_flipped(alive), rounding, run.seen)
+                mine = run if not part.reverse else _Run(_flipped(alive), rounding, run.seen, squares)
                 given = values.flip(0) if part.reverse else values
                 y = self._part(layers, arrays, given, h, c, mine)
                 y = y.flip(0) if part.reverse else y
@@ -146,8 +155,12 @@ class TorchLayers(torch.nn.Module):
 
     # Rows
 
-    def _product(self, index: int, rows: Any, values: Any, run: _Run) -> Any:
+    def _product(self, index: int, recurrent: bool, arrays: LayerArrays, values: Any, run: _Run) -> Any:
         """Multiply by the rows of a layer; rounded down to the sums' fraction bits, in units of these."""
+        rows = arrays["w_rec" if recurrent else "w_in"]
+        if run.squares is not None:
+            more = values.square().sum(dim=tuple(range(values.ndim - 1)))
+            run.squares[index, recurrent] = run.squares.get((index, recurrent), 0.0) + more
         if not run.rounding:
             return values @ rows.T
         product = values.double() @ (rows.double() * 2.0 ** self.plans[index].target).T
@@ -157,7 +170,7 @@ class TorchLayers(torch.nn.Module):
         """Return a layer's sums without the recurrent part: with the bias, or with partial sums."""
         plan, shape = self.plans[index], self.shapes[index]
         read = torch.relu(values) if shape.input_relu else values
-        product = self._product(index, arrays["w_in"], read, run)
+        product = self._product(index, False, arrays, read, run)
         if shape.continues:
             return product + partials
         bias = arrays["bias"]
@@ -216,7 +229,7 @@ class TorchLayers(torch.nn.Module):
         found: dict[int, list[Any]] = {index: [] for index in range(first, last + 1)}
         for step, part in enumerate(inputs):
             alive = None if run.alive is None else run.alive[step]
-            sums = part + self._product(first, arrays[first]["w_rec"], h[at], run)
+            sums = part + self._product(first, True, arrays[first], h[at], run)
             for index in range(first, last + 1):
                 if index > first:
                     sums = self._sums(index, arrays[index], found[index - 1][-1], sums, run)

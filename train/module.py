@@ -29,7 +29,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.train.existing import ExistingDevice
-from rtlstm.train.layers import LayerStates, TorchLayers
+from rtlstm.train.layers import LayerStates, Squares, TorchLayers
 from rtlstm.train.parameters import LayerArrays, NetworkParameters
 from rtlstm.train.pruning import Pruned, choose_words, manifest_of, pruned_report
 from rtlstm.train.rounding import FLOAT32_BITS, round_to
@@ -87,6 +87,7 @@ class Prepared(torch.nn.Module):
         self.form, self.settings, self.choices, self.rounding = form, settings, choices, True
         self._network, self._weight_bits, self._calibration = network, weight_bits, calibration
         self._device, self._hardware = device, None if device is None else device.hardware
+        self._squares: Squares = {}
         self.weights = NetworkParameters(network, choices.input_shifts)
         plans = self._plans()
         self.rows = torch.nn.ModuleList(
@@ -183,7 +184,7 @@ class Prepared(torch.nn.Module):
 
     def trained_network(self) -> TrainedNetwork:
         """Return the network as it is now, in its integers, for :func:`rtlstm.compile`."""
-        self._check_finite()
+        self.check_finite()
         with torch.no_grad():
             arrays = [dict(rows.exported(mine)) for rows, mine in zip(self.rows, self.weights(), strict=True)]
         return TrainedNetwork(
@@ -218,8 +219,10 @@ class Prepared(torch.nn.Module):
     def prune(self, share: float, **array: Any) -> Pruned:
         """Set whole words of weights to zero, and keep them there from now on.
 
-        Call it several times in training, with a growing share: what has gone does not come back. A build
-        skips these words with ``skip_zeros=True`` on the same array.
+        Of each group go those that contribute least to the calibration data's sums: by the squares of their
+        weights, each times the mean square of what it multiplies, measured when words first go. Call it
+        several times in training, with a growing share: what has gone does not come back. A build skips
+        these words with ``skip_zeros=True`` on the same array.
 
         Parameters
         ----------
@@ -234,18 +237,41 @@ class Prepared(torch.nn.Module):
             If the share or the array is none.
         """
         _, manifest = self._on_array(array)
-        with torch.no_grad():
-            lowered = self.weights()
-            weights = [
-                {recurrent: array.cpu().double().numpy() for recurrent, array in rows.matrices(mine).items()}
-                for rows, mine in zip(self.rows, lowered, strict=True)
-            ]
         for index, (rows, kept) in enumerate(
-            zip(self.rows, choose_words(manifest, weights, share), strict=True)
+            zip(self.rows, choose_words(manifest, self._contributions(), share), strict=True)
         ):
             if self.weights.trains(index):
                 rows.keep(kept)
         return self.cycles(**array)
+
+    def _contributions(self) -> list[dict[bool, np.ndarray[Any, Any]]]:
+        """Return each weight times the root mean square of what it multiplies, up to a factor per product.
+
+        Weights alone say little where values differ much (Sun et al., arXiv 2306.11695). Without calibration
+        data they are all there is.
+        """
+        with torch.no_grad():
+            if self._calibration is not None and not self._squares:
+                self._squares = self._measure_squares(self._calibration)
+            return [
+                {
+                    recurrent: (rows_of * self._squares.get((index, recurrent), rows_of.new_ones(1)).sqrt())
+                    .cpu()
+                    .double()
+                    .numpy()
+                    for recurrent, rows_of in rows.matrices(mine).items()
+                }
+                for index, (rows, mine) in enumerate(zip(self.rows, self.weights(), strict=True))
+            ]
+
+    def _measure_squares(self, data: Calibration) -> Squares:
+        """Run the float network of the parameters on the calibration data."""
+        found: Squares = {}
+        x = torch.from_numpy(data.x).to(self._like())
+        state, alive = self.first_state(data.state, x.shape[1]), self._alive(x, data.lengths)
+        arrays = [rows.prune(mine) for rows, mine in zip(self.rows, self.weights(), strict=True)]
+        self.layers.run(arrays, x * self.layers.shifted(x), state, alive, rounding=False, squares=found)
+        return found
 
     def cycles(self, **array: Any) -> Pruned:
         """Return the words that are not zero, and the cycles of a step that skips the others."""
@@ -291,7 +317,7 @@ class Prepared(torch.nn.Module):
         ConfigurationError
             If training has diverged: a parameter is not finite.
         """
-        self._check_finite()
+        self.check_finite()
         packed = isinstance(input, rnn.PackedSequence)
         if packed:
             given = input
@@ -476,7 +502,14 @@ class Prepared(torch.nn.Module):
     def _like(self) -> Any:
         return next(self.weights.parameters())
 
-    def _check_finite(self) -> None:
+    def check_finite(self) -> None:
+        """Check all parameters.
+
+        Raises
+        ------
+        ConfigurationError
+            If one is not finite, or is of a type that does not hold the hardware's integers.
+        """
         for name, parameter in self.named_parameters():
             if parameter.dtype not in (torch.float32, torch.float64):
                 raise ConfigurationError(

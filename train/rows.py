@@ -51,13 +51,14 @@ class LayerRows(torch.nn.Module):
         """Return the fraction bits of each row's weights, ``(rows,)`` integers for each vector.
 
         Limits beyond what the hardware's shifts reach count as the last ones that they reach. On an existing
-        device, rows whose sums its accumulators do not hold lose fraction bits.
+        device, rows whose sums its accumulators do not hold lose fraction bits. NaN counts as 0, so that a checkpoint
+        can be loaded over what diverged.
         """
         plan, kept = self.plan, self.prune(arrays)
         found = []
         for name, limits, source in zip(_NAMES, self.log_limits, plan.sources, strict=False):
             coarsest, finest = plan.coarsest - source, plan.finest - source
-            wanted = plan.form.bits - 1 - torch.ceil(limits.detach().double())
+            wanted = plan.form.bits - 1 - torch.ceil(limits.detach().double().nan_to_num())
             fractions = wanted.clamp(coarsest, finest).long()
             while plan.most_sum is not None:
                 _, codes, _ = row_codes(kept[name].detach(), fractions, plan.form.maximum)

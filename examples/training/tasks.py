@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / 
 __all__ = ["TASKS", "Row", "adding", "digits", "gait", "silero"]
 
 SEED = 0
+PARTS, SCENES, STEPS = 30, 20, 500
+"""Speech to train silero VAD on: parts, of each the scenes, of each the steps of 32 ms."""
+INPUT_RANGE = 8.0
+"""Where the input of silero VAD's LSTM saturates: the few values beyond it matter less than a finer step."""
+FLIPS = "decisions changed, %"
 Progress = Callable[[str, int, int], None]
 
 
@@ -213,31 +219,52 @@ def taught(
     return row, found.module
 
 
-def silero(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
-    """Decisions of silero VAD on 60 s of real speech that differ from the float network's."""
+@dataclass(frozen=True)
+class Speech:
+    """silero VAD with made speech to train on, and real speech that only judges."""
+
+    network: Network
+    data: Any
+    """What the network reads of the made speech: steps, sequences, features."""
+    held_out: Any
+    decided: Any
+    """What the float network decides in each step of the real speech."""
+
+    def flips(self, run: Callable[[Any], Any]) -> float:
+        """Return how many decisions on the real speech differ from the float network's, in percent."""
+        return 100.0 * float(np.mean((run(self.held_out)[:, 0, 0] > 0.5) != self.decided))
+
+
+@cache
+def speech(progress: Progress | None) -> Speech:
+    """Fetch network and real speech, and make the speech to train on; it is the same for all tasks."""
     from features import read_speech, run_float_model
     from fetch import fetch_silero
-    from synthetic_speech import make_speech
+    from synthetic_speech import RATE, SCENE, make_speech
 
     from rtlstm.gen.frontends import read_model
 
     files = fetch_silero(progress)
     model = read_model(files.model)
     tap = model.report.input
-    held_out = run_float_model(files.model, read_speech(files.speech), tap)
-    spoken = run_float_model(files.model, make_speech(1500.0, SEED, progress), tap)
-    pieces = len(spoken.features) // 500
-    data = spoken.features[: 500 * pieces].reshape(pieces, 500, -1).swapaxes(0, 1).astype(np.float64)
-    decided = held_out.probability > 0.5
+    real = run_float_model(files.model, read_speech(files.speech), tap)
+    parts = []
+    for part in range(PARTS):
+        made = make_speech(SCENES * SCENE / RATE, SEED + part)
+        parts.append(run_float_model(files.model, made, tap).features.reshape(SCENES, STEPS, -1))
+        if progress:
+            progress("make speech", part + 1, PARTS)
+    data = np.concatenate(parts).swapaxes(0, 1).astype(np.float64)
+    return Speech(model.network, data, real.features[:, None].astype(np.float64), real.probability > 0.5)
 
-    def flips(run: Callable[[Any], Any]) -> float:
-        y = run(held_out.features[:, None].astype(np.float64))[:, 0, 0]
-        return 100.0 * float(np.mean((y > 0.5) != decided))
 
+def silero(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
+    """Decisions of silero VAD on 60 s of real speech that differ from the float network's."""
+    given = speech(progress)
     row, _ = taught(
-        "silero VAD", "decisions changed, %", model.network, data, flips, 0.0,
-        FinetuneRequest(updates=800, stop_after=20, seed=SEED), progress, weight_bits=weight_bits,
-        data_bits=8,
+        "silero VAD", FLIPS, given.network, given.data, given.flips, 0.0,
+        FinetuneRequest(updates=1000, stop_after=20, seed=SEED), progress, weight_bits=weight_bits,
+        data_bits=8, input_range=INPUT_RANGE,
     )  # fmt: skip
     return [row]
 

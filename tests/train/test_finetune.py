@@ -56,6 +56,7 @@ def test_three_bits_come_closer_to_the_float_network(model, data):
     )
     report = result.report
     assert report.helped
+    assert not report.diverged
     assert report.trained.rms < 0.7 * report.rounded.rms
     assert report.steps == 6 * 40
     assert seen[-1] == ("train", report.updates, 60)
@@ -92,9 +93,64 @@ def test_too_few_data_are_said(model):
 def test_pruning_while_training(model, data):
     array = {"lanes": 16, "macs": 2}
     request = train.FinetuneRequest(**REQUEST, prune=0.5)
-    result = train.finetune(model, data, request=request, array=array, weight_bits=6, data_bits=8)
+    seen = []
+    result = train.finetune(
+        model, data, request=request, array=array, weight_bits=6, data_bits=8,
+        progress=lambda what, done, total: seen.append(what),
+    )  # fmt: skip
     pruned = result.module.cycles(**array)
     assert pruned.kept <= 0.55 * pruned.words
+    stages = result.report.stages
+    assert (stages[0].share, stages[0].kept) == (0.0, pruned.words)
+    assert (stages[-1].kept, stages[-1].array_cycles) == (pruned.kept, pruned.cycles.array_cycles)
+    cycles = [stage.array_cycles for stage in stages]
+    assert cycles == sorted(cycles, reverse=True)
+    assert f"train, 50% pruned, {cycles[-1]} array cycles" in seen
+
+
+def test_words_go_in_stages_most_of_them_early():
+    schedule = train.FinetuneRequest(updates=800, prune=0.5).pruning_schedule()
+    assert list(schedule) == [50, 100, 150, 200, 250, 300, 350, 400]
+    shares = np.array([0.0, *schedule.values()])
+    assert shares[-1] == 0.5
+    gone = np.diff(shares)
+    assert (gone > 0).all()
+    assert (np.diff(gone) < 0).all()
+    assert train.FinetuneRequest(updates=1, prune=0.5).pruning_schedule() == {1: 0.5}
+    assert train.FinetuneRequest(updates=800).pruning_schedule() == {}
+
+
+def diverge(monkeypatch, at):
+    """Make the gradients of one update NaN."""
+    real, calls = nn.utils.clip_grad_norm_, []
+
+    def clip(parameters, limit):
+        parameters = list(parameters)
+        calls.append(limit)
+        if len(calls) == at:
+            parameters[0].grad.fill_(float("nan"))
+        return real(parameters, limit)
+
+    monkeypatch.setattr(nn.utils, "clip_grad_norm_", clip)
+
+
+def test_what_diverges_keeps_the_best_weights(model, data, monkeypatch):
+    request = train.FinetuneRequest(**REQUEST)
+    diverge(monkeypatch, 20)
+    result = train.finetune(model, data, request=request, weight_bits=3, data_bits=8)
+    assert result.report.diverged
+    assert result.report.updates == 20
+    assert result.report.trained.rms < result.report.first.rms
+    result.module.check_finite()
+
+
+def test_what_diverges_before_it_is_pruned_is_said(model, data, monkeypatch):
+    request = train.FinetuneRequest(**REQUEST, prune=0.5)
+    diverge(monkeypatch, 5)
+    with pytest.raises(ConfigurationError, match="smaller learning rate"):
+        train.finetune(
+            model, data, request=request, array={"lanes": 16, "macs": 2}, weight_bits=6, data_bits=8
+        )
 
 
 def run(*arguments):
