@@ -104,7 +104,7 @@ demo: system build/setup-demo
 # espeak-ng makes the speech that one of them trains on.
 train-examples: system build/setup-dev
 	@if ! command -v espeak-ng >/dev/null; then missing=(espeak-ng); $(INSTALL) fi
-	@$(BIN)/python examples/training/tasks.py adding digits silero gait
+	@$(BIN)/python examples/training/tasks.py adding digits silero silero_pruned gait
 
 lint: build/setup-dev
 	@$(BIN)/ruff check --quiet .

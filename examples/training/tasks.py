@@ -5,8 +5,9 @@
 
 Each task prints one table, on data that training never saw, with its seed and its time. ``adding`` and
 ``digits`` train with labels, in a loop of their own. ``silero`` and ``gait`` are published models and learn
-what their float networks give, without labels. Needs ``rtlstm[torch]``; ``digits`` scikit-learn, ``silero``
-``rtlstm[onnx]``, onnxruntime and espeak-ng, which makes the speech to train on, ``gait`` ``rtlstm[keras]``.
+what their float networks give, without labels; ``silero_pruned`` loses half of its weights, too. Needs
+``rtlstm[torch]``; ``digits`` scikit-learn, those of silero ``rtlstm[onnx]``, onnxruntime and espeak-ng, which
+makes the speech to train on, ``gait`` ``rtlstm[keras]``.
 """
 
 import argparse
@@ -29,11 +30,11 @@ from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import RtlstmError
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.train import FinetuneRequest, Prepared, finetune, prepare
+from rtlstm.train import FinetuneRequest, finetune, prepare
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "silero_vad")]
 
-__all__ = ["TASKS", "Row", "adding", "digits", "gait", "silero"]
+__all__ = ["TASKS", "Row", "adding", "digits", "gait", "silero", "silero_pruned"]
 
 SEED = 0
 PARTS, SCENES, STEPS = 30, 20, 500
@@ -41,6 +42,8 @@ PARTS, SCENES, STEPS = 30, 20, 500
 INPUT_RANGE = 8.0
 """Where the input of silero VAD's LSTM saturates: the few values beyond it matter less than a finer step."""
 FLIPS = "decisions changed, %"
+PRUNED_ARRAY = {"lanes": 8, "macs": 1}
+"""Words of two units and one input: the smaller a word, the less is lost with it."""
 Progress = Callable[[str, int, int], None]
 
 
@@ -57,6 +60,8 @@ class Row:
     trained: float
     seconds: float
     """Of training the rounded network."""
+    cycles: tuple[int, int] | None = None
+    """Of the array in a step, before and after pruning."""
 
 
 class LastStep(nn.Module):
@@ -198,13 +203,14 @@ def taught(
     in_float: float,
     request: FinetuneRequest,
     progress: Progress | None,
+    array: dict[str, int] | None = None,
     **numbers: Any,
-) -> tuple[Row, Prepared]:
+) -> Row:
     """Train a network on what its float network gives; ``score`` takes the golden model as a function."""
     settings = QuantizationSettings(**numbers)
     plain = quantise(network, settings, data)
     begin = time.perf_counter()
-    found = finetune(network, data, request=request, progress=progress, **numbers)
+    found = finetune(network, data, request=request, array=array, progress=progress, **numbers)
     seconds = time.perf_counter() - begin
 
     def run(integers: QuantizedNetwork) -> Callable[[Any], Any]:
@@ -215,8 +221,9 @@ def taught(
         return outputs
 
     trained = score(run(found.module.quantised()))
-    row = Row(task, metric, settings.weight_bits, in_float, score(run(plain)), trained, seconds)
-    return row, found.module
+    stages = [stage.array_cycles for stage in found.report.stages]
+    cycles = (stages[0], stages[-1]) if stages else None
+    return Row(task, metric, settings.weight_bits, in_float, score(run(plain)), trained, seconds, cycles)
 
 
 @dataclass(frozen=True)
@@ -261,10 +268,21 @@ def speech(progress: Progress | None) -> Speech:
 def silero(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
     """Decisions of silero VAD on 60 s of real speech that differ from the float network's."""
     given = speech(progress)
-    row, _ = taught(
-        "silero VAD", FLIPS, given.network, given.data, given.flips, 0.0,
-        FinetuneRequest(updates=1000, stop_after=20, seed=SEED), progress, weight_bits=weight_bits,
-        data_bits=8, input_range=INPUT_RANGE,
+    request = FinetuneRequest(updates=1000, stop_after=20, seed=SEED)
+    row = taught(
+        "silero VAD", FLIPS, given.network, given.data, given.flips, 0.0, request, progress,
+        weight_bits=weight_bits, data_bits=8, input_range=INPUT_RANGE,
+    )  # fmt: skip
+    return [row]
+
+
+def silero_pruned(weight_bits: int = 8, progress: Progress | None = None) -> list[Row]:
+    """The same with half of the words of weights of a small array: its cycles are halved, too."""
+    given = speech(progress)
+    request = FinetuneRequest(updates=2500, rate=2e-3, hidden=0.2, stop_after=20, prune=0.5, seed=SEED)
+    row = taught(
+        "silero VAD, half of the words pruned", FLIPS, given.network, given.data, given.flips, 0.0, request,
+        progress, array=PRUNED_ARRAY, weight_bits=weight_bits, data_bits=8, input_range=INPUT_RANGE,
     )  # fmt: skip
     return [row]
 
@@ -291,7 +309,7 @@ def gait(weight_bits: int | None = None, progress: Progress | None = None) -> li
     data = x[: 1000 * pieces].reshape(pieces, 1000, -1).swapaxes(0, 1)
     rows = []
     for bits in (8, 4, 3, 2) if weight_bits is None else (weight_bits,):
-        row, _ = taught(
+        row = taught(
             "gait phase", name, model, data, error, in_float, request, progress,
             weight_bits=bits, data_bits=8, output_bits=12,
         )  # fmt: skip
@@ -303,6 +321,7 @@ TASKS: dict[str, Callable[..., list[Row]]] = {
     "adding": adding,
     "digits": digits,
     "silero": silero,
+    "silero_pruned": silero_pruned,
     "gait": gait,
 }
 
@@ -312,9 +331,15 @@ def show(rows: list[Row], console: Console) -> None:
     table = Table(title=f"{rows[0].task}: {rows[0].metric} (seed {SEED}, one thread)")
     for name in ("weight bits", "float", "rounded only", "trained", "seconds"):
         table.add_column(name, justify="right")
+    pruned = any(row.cycles for row in rows)
+    if pruned:
+        table.add_column("array cycles", justify="right")
     for row in rows:
         figures = (row.in_float, row.rounded, row.trained)
-        table.add_row(str(row.weight_bits), *(f"{figure:.4g}" for figure in figures), f"{row.seconds:.0f}")
+        cells = [str(row.weight_bits), *(f"{figure:.4g}" for figure in figures), f"{row.seconds:.0f}"]
+        if row.cycles:
+            cells.append(f"{row.cycles[0]:,} to {row.cycles[1]:,}")
+        table.add_row(*cells)
     console.print(table)
 
 

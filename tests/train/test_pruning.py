@@ -43,6 +43,20 @@ def test_each_group_loses_its_share_and_the_smallest_words(q):
         assert norms[group][gone[group]].max() < norms[group][~gone[group]].min()
 
 
+def test_weights_of_quiet_inputs_go_first():
+    torch.manual_seed(0)
+    x = np.random.default_rng(0).normal(size=(20, 6, I))
+    x[:, :, ::4] *= 0.01
+    x[:, :, 1::4] *= 0.01
+    q = train.prepare(torch.nn.LSTM(I, H), calibration=x, weight_bits=8, data_bits=8)
+    with torch.no_grad():
+        q.weights.layers[0]["w_ih"][:, ::4] *= 2.0
+    q.prune(0.5, **ARRAY)
+    gone = (q.quantised().layers[0].w_ih == 0).all(axis=0)
+    # The first group keeps its last word: here that of loud inputs.
+    np.testing.assert_array_equal(np.flatnonzero(gone), [0, 1, 4, 5])
+
+
 def test_what_has_gone_does_not_come_back(q):
     q.prune(0.25, **ARRAY)
     first = q.quantised().layers[0].w_ih == 0
