@@ -242,7 +242,8 @@ def _verdict(found: Found) -> str | None:
     if errors["diverged"]:
         data += ", in the last of which training diverged; the best weights before are kept"
     if errors["pruned"]:
-        return f"The build has the trained and pruned weights; errors are those on {data}.{_saved(errors['stages'])}"
+        saved = _saved(errors["stages"])
+        return f"The build has the trained and pruned weights; errors are those on {data}.{saved}"
     if errors["helped"]:
         return f"The build has the trained weights; errors are those on {data}."
     return f"Training did not help on {data}: the build has the weights that are rounded only."

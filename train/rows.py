@@ -51,8 +51,8 @@ class LayerRows(torch.nn.Module):
         """Return the fraction bits of each row's weights, ``(rows,)`` integers for each vector.
 
         Limits beyond what the hardware's shifts reach count as the last ones that they reach. On an existing
-        device, rows whose sums its accumulators do not hold lose fraction bits. NaN counts as 0, so that a checkpoint
-        can be loaded over what diverged.
+        device, rows whose sums its accumulators do not hold lose fraction bits. NaN counts as 0, so that
+        a checkpoint can be loaded over what diverged.
         """
         plan, kept = self.plan, self.prune(arrays)
         found = []

@@ -42,8 +42,8 @@ PARTS, SCENES, STEPS = 30, 20, 500
 INPUT_RANGE = 8.0
 """Where the input of silero VAD's LSTM saturates: the few values beyond it matter less than a finer step."""
 FLIPS = "decisions changed, %"
-PRUNED_ARRAY = {"lanes": 8, "macs": 1}
-"""Words of two units and one input: the smaller a word, the less is lost with it."""
+PRUNED_ARRAY = {"lanes": 4, "macs": 1}
+"""Words of one unit and one input: the smaller a word, the less is lost with it."""
 Progress = Callable[[str, int, int], None]
 
 
@@ -279,7 +279,7 @@ def silero(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
 def silero_pruned(weight_bits: int = 8, progress: Progress | None = None) -> list[Row]:
     """The same with half of the words of weights of a small array: its cycles are halved, too."""
     given = speech(progress)
-    request = FinetuneRequest(updates=2500, rate=2e-3, hidden=0.2, stop_after=20, prune=0.5, seed=SEED)
+    request = FinetuneRequest(updates=4000, rate=2e-3, hidden=0.2, stop_after=20, prune=0.5, seed=SEED)
     row = taught(
         "silero VAD, half of the words pruned", FLIPS, given.network, given.data, given.flips, 0.0, request,
         progress, array=PRUNED_ARRAY, weight_bits=weight_bits, data_bits=8, input_range=INPUT_RANGE,
