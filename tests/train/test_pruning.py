@@ -43,7 +43,7 @@ def test_each_group_loses_its_share_and_the_smallest_words(q):
         assert norms[group][gone[group]].max() < norms[group][~gone[group]].min()
 
 
-def test_weights_of_quiet_inputs_go_first():
+def test_weights_of_small_inputs_go_first():
     torch.manual_seed(0)
     x = np.random.default_rng(0).normal(size=(20, 6, I))
     x[:, :, ::4] *= 0.01
@@ -53,7 +53,7 @@ def test_weights_of_quiet_inputs_go_first():
         q.weights.layers[0]["w_ih"][:, ::4] *= 2.0
     q.prune(0.5, **ARRAY)
     gone = (q.quantised().layers[0].w_ih == 0).all(axis=0)
-    # The first group keeps its last word: here that of loud inputs.
+    # The first group keeps its last word: here that of large inputs.
     np.testing.assert_array_equal(np.flatnonzero(gone), [0, 1, 4, 5])
 
 
