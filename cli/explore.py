@@ -25,7 +25,7 @@ __all__ = ["explore"]
 
 _SPACE, _RESULT, _WORK = "What is searched", "What is wanted", "How it is worked out"
 _ROWS = 15
-"""Points that the table shows."""
+"""Points that the table shows, beside the best of each device."""
 
 
 @takes_options(ReadOptions)
@@ -233,7 +233,11 @@ def explore(
             open_workers(workers or _processors(), scheduler) as running,
             console.progress() as progress,
         ):
-            found = search(context, plan, running, progress)
+            try:
+                found = search(context, plan, running, progress)
+            except KeyboardInterrupt:
+                console.note(f"what was tried is kept in {plan.folder}: the same command goes on from there")
+                raise
         fields = _fields(found, plan.folder, measure, given.command)
         _write_files(plan.folder, context.name, measure.short_name, fields)
         console.passed = not found.ruled_out and all(
@@ -381,9 +385,16 @@ def _summary(found: Found) -> str:
     return f"{found['tried']:,} of {found['size']:,} choices tried: {parts}.{within}{speed}"
 
 
-def _title(found: Found) -> str:
+def _rows(found: Found) -> list[Found]:
+    """The first points, and the best of each other device."""
     front = found["front"]
-    some = f"{_ROWS} of {len(front)}" if len(front) > _ROWS else f"All {len(front)}"
+    best = {point["device"]: point for point in reversed(front)}
+    return [point for index, point in enumerate(front) if index < _ROWS or point is best[point["device"]]]
+
+
+def _title(found: Found) -> str:
+    front, rows = found["front"], _rows(found)
+    some = f"{len(rows)} of {len(front)}" if len(rows) < len(front) else f"All {len(front)}"
     return (
         f"{some} builds that no other on their device beats, by {found['goal']} (estimated before synthesis)"
     )
@@ -392,7 +403,7 @@ def _title(found: Found) -> str:
 _FRONT = (
     Table(
         _title,
-        lambda found: found["front"][:_ROWS],
+        _rows,
         (
             Field("#", "{number}", right=True),
             Field("device", "{device}"),

@@ -42,7 +42,7 @@ class Figure:
 
 
 def figures(metric: Metric) -> dict[str, Figure]:
-    """Return all figures by name."""
+    """Return all figures by name; ConfigurationError if the metric's name is another figure's."""
     found = (
         Figure("latency", lambda point: point.latency_us, _TIME),
         Figure("interval", lambda point: point.interval_us, _TIME),
@@ -55,9 +55,14 @@ def figures(metric: Metric) -> dict[str, Figure]:
         Figure("max-error", lambda point: point.errors.largest, {}),
     )
     named = {each.name: each for each in found}
-    if metric.name not in named:
+    if metric.short_name not in named:
         named[metric.short_name] = Figure(
             metric.short_name, metric.value_of, {}, larger_is_better=metric.larger_is_better
+        )
+    elif metric.function is not None:
+        raise ConfigurationError(
+            f"the metric {metric.name} needs another name, because {metric.short_name} is a figure already; "
+            "rename the function"
         )
     return named
 

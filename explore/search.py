@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,7 @@ def _about(context: Context, plan: Plan) -> Mapping[str, str]:
     """What a study is of: the points of another would not be this one's."""
     data = context.evaluation
     return {
+        "version of rtlstm": version("rtlstm"),
         "model": _digest(context.network),
         "calibration data": _digest(context.calibration),
         "evaluation data": _digest((data.samples, data.given)),

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from math import prod
 from typing import Any, Self
 
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.families.base import estimated_families, fpga_family
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.spec.activations.interpolated import DIRECT_BITS
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.options import option
@@ -108,24 +108,36 @@ class Space(Record):
     @property
     def size(self) -> int:
         """How many choices there are."""
+        kinds = product(self.tables, self.data_bits, self.gate_bits)
+        numbers = sum(self._possible(*each) == each for each in kinds)
         arrays = sum(1 if lanes is None else len(self.macs) for lanes in self.lanes)
-        return arrays * prod(
-            len(each) for name, each in self.dimensions.items() if name not in ("lanes", "macs")
-        )
+        return len(self.device) * len(self.weight_bits) * len(self.cell_bits) * numbers * arrays
 
     def choice(self, indices: Mapping[str, int]) -> Choice:
-        """Return the choice with the values of these indices."""
+        """Return the choice with the values of these indices, or the next one that can be built."""
         fields = {name: values[indices[name]] for name, values in self.dimensions.items()}
+        names = "tables", "data_bits", "gate_bits"
+        fields |= zip(names, self._possible(*(fields[name] for name in names)), strict=True)
         if fields["lanes"] is None:
             fields["macs"] = None
         return Choice(**fields)
+
+    def _possible(self, tables: TableKind, data_bits: int, gate_bits: int) -> tuple[TableKind, int, int]:
+        """Return these, or other tables or more bits of gates of this space if the bits of data need it."""
+        if data_bits > DIRECT_BITS and "interpolated" in self.tables:
+            tables = "interpolated"
+        enough = [bits for bits in self.gate_bits if bits >= max(data_bits, gate_bits)]
+        return tables, data_bits, enough[0] if enough else gate_bits
 
     def all_indices(self) -> Iterator[dict[str, int]]:
         """Yield the indices of each choice once."""
         names = list(self.dimensions)
         for found in product(*(range(len(values)) for values in self.dimensions.values())):
             indices = dict(zip(names, found, strict=True))
-            if self.lanes[indices["lanes"]] is not None or not indices["macs"]:
+            given = {name: values[indices[name]] for name, values in self.dimensions.items()}
+            if given["lanes"] is None and not indices["macs"]:
+                given["macs"] = None
+            if self.choice(indices).model_dump() == given:
                 yield indices
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from rtlstm.explore.front import costs, pareto_front, rank
 from rtlstm.explore.limits import figures, parse_limit, ruled_out
-from rtlstm.explore.metrics import find_metric
+from rtlstm.explore.metrics import Metric, find_metric
 from rtlstm.explore.records import Errors, Point
-from rtlstm.explore.space import Choice, find_devices, parse_numbers
+from rtlstm.explore.space import Choice, Space, find_devices, parse_numbers
 from rtlstm.spec.errors import ConfigurationError
 
 ERROR = find_metric("error")
@@ -153,6 +153,29 @@ def test_wrong_numbers_are_refused(name: str, text: str, words: str):
     assert words in str(refused.value)
 
 
+def test_each_choice_is_there_once_and_can_be_built():
+    space = Space(
+        device=("up5k", "hx8k"),
+        tables=("interpolated", "direct"),
+        weight_bits=(4, 8),
+        data_bits=(8, 10, 14),
+        gate_bits=(8, 12, 16),
+        cell_bits=(12,),
+        lanes=(None, 4),
+        macs=(1, 2),
+    )
+    found = [space.choice(indices) for indices in space.all_indices()]
+    assert len({each.key for each in found}) == len(found) == space.size
+    # Data of 8, 10 and 14 bits with gates of as many: 3 + 2 + 1, and direct tables of the first two.
+    assert space.size == 2 * 2 * (6 + 5) * 3
+    assert all(each.gate_bits >= each.data_bits and each.settings for each in found)
+    every = itertools.product(*(range(len(values)) for values in space.dimensions.values()))
+    names = list(space.dimensions)
+    assert {space.choice(dict(zip(names, each, strict=True))).key for each in every} == {
+        each.key for each in found
+    }
+
+
 def test_devices_have_estimates():
     assert find_devices("up5k,lfe5u-25f-8,up5k") == ("up5k", "lfe5u-25f-8")
     with pytest.raises(ConfigurationError, match="near names"):
@@ -162,6 +185,8 @@ def test_devices_have_estimates():
 
 
 def test_metrics_have_names():
+    with pytest.raises(ConfigurationError, match="because latency is a figure already; rename"):
+        figures(Metric("mine:latency", max))
     with pytest.raises(ConfigurationError, match="one of error, max-error, agreement, accuracy"):
         find_metric("f1")
     with pytest.raises(ConfigurationError, match="cannot be imported"):
