@@ -26,7 +26,7 @@ exclude_patterns = [".*", "build"]
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
-nb_execution_mode = "off"  # tests/examples/test_notebook.py runs it
+nb_execution_mode = "off"  # tests/examples/test_notebook.py runs them
 
 autodoc_mock_imports = ["torch"]
 autodoc_typehints = "description"
