@@ -184,7 +184,10 @@ class Responder(Component):
         index, known = self._index, self._known
         with m.State("HEAD"):
             m.d.comb += [self.o.valid.eq(known), self.o.payload.data.eq(self._byte)]
-            m.d.sync += [self._byte.eq(self._byte_at(m, header)), known.eq(~known | ~self.o.ready)]
+            m.d.sync += known.eq(~known | ~self.o.ready)
+            # What the report tells may change while its byte is offered.
+            with m.If(~known):
+                m.d.sync += self._byte.eq(self._byte_at(m, header))
             with m.If(known & self.o.ready):
                 m.d.sync += index.eq(index + 1)
                 with m.If((index == HEADER.size - 1) & ~self._reports):

@@ -139,7 +139,10 @@ class Harness(Elaboratable):
         kind = Mux(
             answers, Mux(lost, FrameType.LOST, FrameType.REPORT), Mux(bad, FrameType.ERROR, FrameType.DONE)
         )
-        report = before(m, part.report)
+        # The report's byte is the one of the cycle before it is offered.
+        report = Signal.like(part.report)
+        with m.If(~inside["_known"]):
+            m.d.sync += report.eq(part.report)
         with m.If(in_head):
             m.d.comb += frames(place < Mux(answers, REPORT_BYTES, HEADER.size))
             with m.If(o.valid):
@@ -159,10 +162,9 @@ class Harness(Elaboratable):
             frames(implies(o.valid, o.payload.end == at_end)),
         ]
 
-        # What is offered stays as it is, but for a report's bytes: they are as they are when they are taken.
+        # What is offered stays as it is.
         is_known = Mux(in_payload, mine & (sent == chosen), answers | mine | (place != 0))
-        changed = answers & in_head & (place >= HEADER.size)
-        m.d.comb += followed(implies(is_known & ~changed & running, holds(m, o)))
+        m.d.comb += followed(implies(is_known & running, holds(m, o)))
         waits = before(m, o.valid & ~o.ready & (mine | ~in_payload))
         m.d.comb += followed(implies(waits & running, o.valid))
 
@@ -222,6 +224,7 @@ BUGS = {
     "acknowledged before it is made": ("(ahead[8:] == 0) & (left[8:] == 0)", "(ahead[8:] == 0)"),
     "the next one from the one before": ("m.d.sync += self._cursor.eq(self.end)", "pass"),
     "another session's answer": ("Mux(self.answers, self.answer.session, self.session)", "self.session"),
+    "a report's byte changes while it is offered": ("with m.If(~known):", "with m.If(1):"),
     "never sent again": ("with m.If(self.again):", "with m.If(0):"),
 }
 
