@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rtlstm.gen.builds.error_charts import error_charts
 from rtlstm.gen.builds.report import BuildReport
+from rtlstm.gen.pictures.histograms import draw_histogram
 from rtlstm.gen.pictures.network import draw_network
 from rtlstm.gen.pictures.resources import draw_use, measured_uses
 from rtlstm.gen.pictures.timeline import activities, draw_activity
@@ -90,6 +91,7 @@ def render_report(report: BuildReport, manifest: Manifest) -> str:
         "network": network,
         "uses": [(use, draw_use(use)) for use in measured_uses(report.implementations) or expected],
         "commands": next_commands(report),
+        "histograms": [draw_histogram(each) for each in report.accuracy.histograms],
         "timelines": [(each.title, draw_activity(each)) for each in activities(manifest)],
     }
     return environment.from_string(text).render(r=report, **shown) + "\n"

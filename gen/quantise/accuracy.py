@@ -5,6 +5,7 @@ from typing import Literal
 import numpy as np
 
 from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.histograms import Histogram, count_histograms
 from rtlstm.gen.quantise.losses import Loss, find_losses
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
@@ -40,6 +41,8 @@ class Accuracy(Record):
     """Largest magnitude of any cell state in float, or of a GRU's h."""
     max_abs_final_cell: float
     """Largest magnitude of an LSTM's c after a sequence's last step; 0 of a network without one."""
+    histograms: tuple[Histogram, ...] = ()
+    """How the float values lie within their formats."""
 
 
 def _data(
@@ -83,6 +86,7 @@ def measure_accuracy(
         losses=find_losses(network, quantised, x, reference, golden),
         max_abs_cell=_rounded(reference.cell),
         max_abs_final_cell=_rounded(max((float(np.abs(c).max()) for c in reference.c), default=0.0)),
+        histograms=count_histograms(quantised, data, reference),
     )
 
 

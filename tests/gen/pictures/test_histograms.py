@@ -1,0 +1,73 @@
+"""Histograms: their counts against a count by hand, and their limits in the picture."""
+
+import numpy as np
+import pytest
+from support.cell_networks import CELL_NETWORKS
+from support.pictures import check_texts
+from support.small_builds import network
+
+from rtlstm.gen.pictures.histograms import draw_histogram
+from rtlstm.gen.quantise.accuracy import measure_accuracy
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.histograms import Histogram, count_histograms
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.sim.reference import run_float
+
+X = np.random.default_rng(0).normal(size=(50, 4, 3))
+LENGTHS = np.array([50, 20, 1, 7])
+
+
+def histograms(x: np.ndarray = X, **settings: float) -> tuple[Histogram, ...]:
+    chosen, data = network(), Calibration.of(network(), x, LENGTHS)
+    quantised = quantise(chosen, QuantizationSettings(**settings), x, LENGTHS)
+    return count_histograms(quantised, data, run_float(chosen, data.x, data.state, data.lengths))
+
+
+def test_counts_are_of_the_valid_steps():
+    # Past a sequence's end there may be anything.
+    padded = np.where(np.arange(50)[:, None, None] < LENGTHS[None, :, None], X, 3.9)
+    found = histograms(padded)
+    x = found[0]
+    assert [sum(each.counts) for each in found] == [78 * 3, 4 * 4, 78 * 2]
+    assert [each.quantity for each in found] == ["input x", "final cell state c", "output y"]
+    values = np.concatenate([X[:length, n].ravel() for n, length in enumerate(LENGTHS)])
+    assert x.largest == pytest.approx(np.abs(values).max(), rel=1e-4)
+    width = 2 * x.span / 49
+    for index in (0, 24, 30):
+        low = -x.span + index * width
+        assert x.counts[index] == ((values >= low) & (values < low + width)).sum()
+    assert x.span == pytest.approx(1.05 * x.limit, rel=1e-4) and x.limit >= x.largest
+
+
+def test_values_beyond_the_limit_are_seen_as_such():
+    x, *_ = histograms(input_range=0.9)
+    assert x.largest > 2 * x.limit and x.span == pytest.approx(2.1 * x.limit, rel=1e-4)
+    assert sum(x.counts) == 78 * 3 and x.counts[0] > 0 and x.counts[-1] > 0
+    picture = draw_histogram(x)
+    check_texts(picture)
+    beyond = [bar for bar in picture.rectangles if bar.colour == "overhead"]
+    left, right = sorted(float(line.path[1:].split()[0]) for line in picture.strokes if line.dashed)
+    assert beyond and all(bar.x + bar.width / 2 < left or bar.x + bar.width / 2 > right for bar in beyond)
+    within = [bar for bar in picture.rectangles if bar.colour == "array"]
+    assert within and all(left <= bar.x + bar.width / 2 <= right for bar in within)
+    tallest = max(picture.rectangles, key=lambda bar: bar.height)
+    assert tallest.height == 70 and x.counts[round(tallest.x / (360 / 49))] == max(x.counts)
+
+
+def test_many_values_are_counted_by_some_of_them():
+    x = np.tile(np.random.default_rng(1).normal(size=(1000, 100, 1)), (1, 1, 3))
+    quantised = quantise(network(), QuantizationSettings(), x[:10])
+    found, *_ = measure_accuracy(network(), quantised, Calibration.of(network(), x)).histograms
+    assert 100_000 <= sum(found.counts) < 200_001
+
+
+def test_shifted_inputs_and_networks_without_c():
+    chosen = CELL_NETWORKS["rnn"]
+    x = X * np.array([1.0, 1e-3, 1.0])
+    quantised = quantise(chosen, QuantizationSettings(), x)
+    found = measure_accuracy(chosen, quantised, Calibration.of(chosen, x)).histograms
+    assert "final cell state c" not in [each.quantity for each in found]
+    assert quantised.numerics.input_shifts == (0, 5, 0) and found[0].quantity == "input x, shifted"
+    assert found[0].largest == pytest.approx(np.abs(x * [1, 32, 1]).max(), rel=1e-4)
+    for each in found:
+        check_texts(draw_histogram(each))
