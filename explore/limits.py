@@ -142,4 +142,5 @@ def ruled_out(points: Sequence[Point], limits: Sequence[Limit]) -> tuple[str, ..
 def _misses(limit: Limit, points: Sequence[Point], why: str) -> str:
     nearest = min(points, key=limit.excess)
     value = limit.figure.text(limit.figure.value(nearest))
-    return f"{limit.text}: {why}; the best is {value}, off by {100 * limit.excess(nearest):.3g} %"
+    off = f", off by {100 * limit.excess(nearest):.3g} %" if limit.bound else ""
+    return f"{limit.text}: {why}; the best is {value}{off}"

@@ -102,6 +102,7 @@ def test_what_rules_all_out_and_by_how_much():
         "luts<=50: builds that meet the other limits miss it; the best is 100, off by 100 %",
     )
     assert ruled_out(POINTS, limits("latency<=1us", "luts<=50", "error<=0.01"))
+    assert ruled_out(POINTS, limits("error<=0"))[0].endswith("the best is 0.01")
 
 
 def test_front_is_what_no_other_on_its_device_beats():
