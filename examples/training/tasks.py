@@ -43,7 +43,7 @@ INPUT_RANGE = 8.0
 """Where the input of silero VAD's LSTM saturates: the few values beyond it matter less than a finer step."""
 FLIPS = "decisions changed, %"
 PRUNED_ARRAY = {"lanes": 4, "macs": 1}
-"""Words of one unit and one input: the smaller a word, the less is lost with it."""
+"""Words of the four gates of one unit, for one input."""
 Progress = Callable[[str, int, int], None]
 
 
