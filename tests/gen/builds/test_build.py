@@ -192,3 +192,13 @@ def test_sizes_are_chosen_in_one_way(tmp_path):
 def test_comparing_nothing_is_refused(pristine):
     with pytest.raises(InputError, match=r"at least one step of one sequence .* \(4, 0, 3\)"):
         compare(pristine, np.zeros((4, 0, 3)), simulator="icarus")
+
+
+def test_build_of_another_name_is_replaced(pristine, tmp_path):
+    """Files that are called after the former build are its own, and go with it; others' are not."""
+    folder = shutil.copytree(pristine, tmp_path / "b")
+    generate_build(network(), folder, name="other", parameters=TINY, settings=NARROW)
+    assert set(snapshot(folder)) == {name.replace("tiny", "other") for name in FILES}
+    (folder / "tiny.core").write_text("mine")
+    with pytest.raises(BuildError, match=r"also holds 'tiny\.core'"):
+        generate_build(network(), folder, parameters=TINY, settings=NARROW)
