@@ -5,12 +5,12 @@
 // It loads weights.bin through the registers, sends {{ steps }} steps back to back, and compares every bit of every
 // output with the golden model, and the cycle of every step with the manifest's schedule. From the build folder:
 //
-//   $ iverilog -g2012 -DRTLSTM_SIMULATION -s {{ name }}_tb -o tb.vvp rtl/{{ name }}.v ip/{{ name }}_tb.sv
-//   $ vvp -n tb.vvp
+//   $ iverilog -g2012 -DRTLSTM_SIMULATION -s {{ name }}_tb -o ip/tb.vvp rtl/{{ name }}.v ip/{{ name }}_tb.sv
+//   $ vvp -n ip/tb.vvp
 //
-//   $ verilator --binary --timing -Wno-WIDTH -Wno-TIMESCALEMOD -DRTLSTM_SIMULATION --top-module {{ name }}_tb
-//         rtl/{{ name }}.v ip/{{ name }}_tb.sv
-//   $ obj_dir/V{{ name }}_tb
+//   $ verilator --binary --timing -Wno-WIDTH -Wno-TIMESCALEMOD -DRTLSTM_SIMULATION --Mdir ip/obj_dir
+//         --top-module {{ name }}_tb rtl/{{ name }}.v ip/{{ name }}_tb.sv
+//   $ ip/obj_dir/V{{ name }}_tb
 //
 // It prints PASS, or FAIL and ends with a status that is not 0. Its arguments: +weights=FILE, +vectors=FILE and
 // +wave=FILE for waveforms, in which `phase` names what is going on.
@@ -27,7 +27,7 @@ module {{ name }}_tb;
     localparam [31:0] IMAGE = 32'h{{ build }};
     localparam [31:0] BUILD = 32'h{{ device }};
     // Cycles without a transfer after which something is wrong.
-    localparam PATIENCE = {{ ports.timeout_cycles }};
+    localparam TIMEOUT = {{ ports.timeout_cycles }};
     localparam real HALF = {{ "%.3f"|format(period / 2) }};
     // A step in the file: stream, end of a sequence, cycle of its last output beat, its beats.
     localparam ROW = 3 + BEATS_IN + BEATS_OUT;
@@ -101,7 +101,7 @@ module {{ name }}_tb;
             clk = 1;
             #(HALF) clk = 0;
             cycle = cycle + 1;
-            if (cycle - moved > PATIENCE) $fatal(1, "FAIL: no transfer for %0d cycles", PATIENCE);
+            if (cycle - moved > TIMEOUT) $fatal(1, "FAIL: no transfer for %0d cycles", TIMEOUT);
         end
     endtask
 

@@ -117,7 +117,7 @@ def test_testbench_in_verilator(builds: Path, tmp_path: Path) -> None:
     build = builds / "axi"
     quick = [word for name in ("FAST", "SLOW", "GLOBAL") for word in ("-MAKEFLAGS", f"OPT_{name}=-O0")]
     told = ("--binary", "--timing", "-Wno-WIDTH", "-Wno-TIMESCALEMOD", "-DRTLSTM_SIMULATION")
-    assert f"verilator {' '.join(told)} --top-module dut_tb" in (build / "ip/dut_tb.sv").read_text()
+    assert f"verilator {' '.join(told)} --Mdir ip/obj_dir" in (build / "ip/dut_tb.sv").read_text()
     options = (*told, "--top-module", "dut_tb", *quick, "--Mdir", tmp_path)
     run("verilator_bin", *options, "rtl/dut.v", "ip/dut_tb.sv", folder=build)
     assert "PASS: 8 steps" in run(tmp_path / "Vdut_tb", folder=build)
