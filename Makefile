@@ -38,7 +38,7 @@ help:
 	@echo 'make demo      the worked example: model in, hardware proven, speech found'
 	@echo 'make test      lint, types, layers and the tests (make test-all: the slow ones too)'
 	@echo 'make formal    the proofs about streams, queues, buffers, buses and the link'
-	@echo 'make train-examples  networks trained in the arithmetic of the hardware; takes half an hour'
+	@echo 'make train-examples  networks trained in the arithmetic of the hardware; takes an hour'
 	@echo 'make test-oldest  some tests with the oldest packages that pyproject.toml admits'
 	@echo 'make docs      the pages of docs/ as a site, in build/site'
 	@echo 'make setup     .venv with the tools for development; the others call it'
@@ -101,10 +101,10 @@ tcl: system
 demo: system build/setup-demo
 	@$(BIN)/python examples/silero_vad/demo.py
 
-# espeak-ng makes the speech that one of them trains on.
+# espeak-ng makes the speech that two of them train on.
 train-examples: system build/setup-dev
 	@if ! command -v espeak-ng >/dev/null; then missing=(espeak-ng); $(INSTALL) fi
-	@$(BIN)/python examples/training/tasks.py adding digits silero silero_pruned gait
+	@$(BIN)/python examples/training/tasks.py adding digits silero silero_pruned gait uzmorph arabic keywords
 
 lint: build/setup-dev
 	@$(BIN)/ruff check --quiet .

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rtlstm.spec.errors import ToolError
 
-__all__ = ["RATE", "SCENE", "make_speech"]
+__all__ = ["RATE", "SCENE", "make_speech", "speak"]
 
 RATE = 16000
 SCENE = 16 * RATE
@@ -50,8 +50,7 @@ def make_speech(
     ToolError
         If espeak-ng is not there, or fails.
     """
-    if shutil.which("espeak-ng") is None:
-        raise ToolError("speech is made by espeak-ng: install it, for example with apt-get install espeak-ng")
+    _check_espeak()
     studio = _Studio(np.random.default_rng(seed))
     count = -(-int(seconds * RATE) // SCENE)
     scenes = []
@@ -60,6 +59,30 @@ def make_speech(
         if progress:
             progress("make speech", number + 1, count)
     return np.concatenate(scenes)[: int(seconds * RATE)].astype(np.float32)
+
+
+def speak(text: str, voice: str, speed: int, pitch: int, gap: int = 0) -> Samples:
+    """Return 16 kHz samples within -1 to 1 of a text, spoken by espeak-ng with these options.
+
+    Raises
+    ------
+    ToolError
+        If espeak-ng is not there, or fails.
+    """
+    _check_espeak()
+    options = ["-v", voice, "-s", str(speed), "-p", str(pitch), "-g", str(gap)]
+    done = subprocess.run(["espeak-ng", *options, "--stdout", text], capture_output=True, check=False)
+    if done.returncode:
+        raise ToolError(f"espeak-ng must speak, but failed: {done.stderr.decode(errors='replace')[:200]}")
+    with wave.open(io.BytesIO(done.stdout)) as file:
+        rate = file.getframerate()
+        samples = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2") / 32768.0
+    return np.interp(np.arange(0.0, len(samples) - 1.0, rate / RATE), np.arange(len(samples)), samples)
+
+
+def _check_espeak() -> None:
+    if shutil.which("espeak-ng") is None:
+        raise ToolError("speech is made by espeak-ng: install it, for example with apt-get install espeak-ng")
 
 
 class _Studio:
@@ -111,25 +134,8 @@ class _Studio:
         rng = self._rng
         text = " ".join(rng.choice(_TEXT.split(), rng.integers(2, 16)))
         voice = str(rng.choice(_LANGUAGES)) + (f"+{rng.choice(_VARIANTS)}" if self._happens(0.75) else "")
-        options = {
-            "-v": voice,
-            "-s": rng.integers(110, 240),
-            "-p": rng.integers(10, 95),
-            "-g": rng.integers(0, 6),
-        }
-        command = [
-            "espeak-ng",
-            *(str(word) for option in options.items() for word in option),
-            "--stdout",
-            text,
-        ]
-        done = subprocess.run(command, capture_output=True, check=False)
-        if done.returncode:
-            raise ToolError(f"espeak-ng must speak, but failed: {done.stderr.decode(errors='replace')[:200]}")
-        with wave.open(io.BytesIO(done.stdout)) as file:
-            rate = file.getframerate()
-            samples = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2") / 32768.0
-        spoken = np.interp(np.arange(0.0, len(samples) - 1.0, rate / RATE), np.arange(len(samples)), samples)
+        speed, pitch, gap = rng.integers(110, 240), rng.integers(10, 95), rng.integers(0, 6)
+        spoken = speak(text, voice, int(speed), int(pitch), int(gap))
         return spoken / (np.abs(spoken).max() + 1e-6)
 
     def _in_a_room(self, sound: Samples) -> Samples:

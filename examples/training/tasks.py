@@ -1,13 +1,15 @@
 """Networks trained in the hardware's arithmetic, with their accuracy in float, rounded only, and trained.
 
     python examples/training/tasks.py adding digits            # seconds
-    python examples/training/tasks.py silero gait              # minutes; data are fetched with pip
+    python examples/training/tasks.py keywords                 # minutes
+    python examples/training/tasks.py silero gait uzmorph arabic    # minutes; data are fetched with pip
 
-Each task prints one table, on data that training never saw, with its seed and its time. ``adding`` and
-``digits`` train with labels, in a loop of their own. ``silero`` and ``gait`` are published models and learn
-what their float networks give, without labels; ``silero_pruned`` loses half of its weights, too. Needs
-``rtlstm[torch]``; ``digits`` scikit-learn, those of silero ``rtlstm[onnx]``, onnxruntime and espeak-ng, which
-makes the speech to train on, ``gait`` ``rtlstm[keras]``.
+Each task prints one table, on data that training never saw, with its seed and its time. ``adding``,
+``digits`` and ``keywords`` train with labels, in a loop of their own, and so does ``uzmorph``, with the
+probabilities of its float network's tags. The others are published models and learn what their float networks
+give, without labels; ``silero_pruned`` loses half of its weights, too. Needs ``rtlstm[torch]``; ``digits``
+scikit-learn, those of silero ``rtlstm[onnx]`` and onnxruntime, ``gait`` ``rtlstm[keras]``. The speech for
+``keywords``, and to train those of silero on, is made by espeak-ng.
 """
 
 import argparse
@@ -27,14 +29,27 @@ from torch import nn
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise, quantise_with
 from rtlstm.sim.golden import Golden
+from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import RtlstmError
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.train import FinetuneRequest, finetune, prepare
+from rtlstm.train import FinetuneRequest, Prepared, finetune, prepare
+from rtlstm.train.module import Steps
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "silero_vad")]
 
-__all__ = ["TASKS", "Row", "adding", "digits", "gait", "silero", "silero_pruned"]
+__all__ = [
+    "TASKS",
+    "Row",
+    "adding",
+    "arabic",
+    "digits",
+    "gait",
+    "keywords",
+    "silero",
+    "silero_pruned",
+    "uzmorph",
+]
 
 SEED = 0
 PARTS, SCENES, STEPS = 30, 20, 500
@@ -64,6 +79,19 @@ class Row:
     """Of the array in a step, before and after pruning."""
 
 
+class EveryStep(nn.Module):
+    """LSTM layers with a linear layer on every step."""
+
+    def __init__(self, inputs: int, units: int, layers: int, outputs: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(inputs, units, num_layers=layers)
+        self.head = nn.Linear(units, outputs)
+
+    def forward(self, x: Any) -> Any:
+        """Return ``(T, N, outputs)`` for ``(T, N, inputs)``."""
+        return self.head(self.lstm(x)[0])
+
+
 class LastStep(nn.Module):
     """An LSTM with a linear layer on its last step."""
 
@@ -83,17 +111,20 @@ def fit(
     loss: Callable[..., Any],
     updates: int,
     rate: float,
+    progress: Progress | None = None,
 ) -> None:
     """An ordinary training loop: it knows nothing of rounding."""
     optimizer = torch.optim.Adam(module.parameters(), rate)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates, 0.02 * rate)
-    for _ in range(updates):
+    for done in range(1, updates + 1):
         x, wanted = draw()
         optimizer.zero_grad()
         loss(module(x), wanted).backward()
         nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimizer.step()
         decay.step()
+        if progress:
+            progress("train", done, updates)
 
 
 def labelled(
@@ -105,34 +136,49 @@ def labelled(
     loss: Callable[..., Any],
     score: Callable[[Any], float],
     updates: tuple[int, int],
+    widths: tuple[int, ...],
+    rate: float = 0.002,
+    progress: Progress | None = None,
     **numbers: Any,
-) -> Row:
-    """Train a model in float, then in the hardware's arithmetic, with the same labels."""
-    fit(model, draw, loss, updates[0], 0.01)
-    weight_bits = numbers.pop("weight_bits")
-    q = prepare(model, calibration=typical, weight_bits=weight_bits, **numbers)
-    network = quantise_with(q.network, q.settings, q.choices)
-    begin = time.perf_counter()
-    fit(q, draw, loss, updates[1], 0.002)
-    seconds = time.perf_counter() - begin
+) -> list[Row]:
+    """Train a model in float, then with weights of each width, with the same labels."""
+    fit(model, draw, loss, updates[0], 0.01, progress)
     with torch.no_grad():
-        return Row(
-            task,
-            metric,
-            weight_bits,
-            score(model),
-            score(_golden(network)),
-            score(_golden(q.quantised())),
-            seconds,
-        )
+        in_float = score(model)
+    rows = []
+    for weight_bits in widths:
+        q = prepare(model, calibration=typical, weight_bits=weight_bits, **numbers)
+        rows.append(narrowed(task, metric, in_float, q, draw, loss, score, updates[1], rate, progress))
+    return rows
 
 
-def _golden(network: QuantizedNetwork) -> Callable[[Any], Any]:
-    """The golden model as a function from inputs to the last step's outputs."""
+def narrowed(
+    task: str,
+    metric: str,
+    in_float: float,
+    q: Prepared,
+    draw: Callable[[], tuple[Any, Any]],
+    loss: Callable[..., Any],
+    score: Callable[[Any], float],
+    updates: int,
+    rate: float,
+    progress: Progress | None,
+) -> Row:
+    """Train a prepared network; ``score`` takes the golden model as a function."""
+    plain = quantise_with(q.network, q.settings, q.choices)
+    begin = time.perf_counter()
+    fit(q, draw, loss, updates, rate, progress)
+    seconds = time.perf_counter() - begin
+    rounded, trained = (score(_golden(each, q.form.steps)) for each in (plain, q.quantised()))
+    return Row(task, metric, q.settings.weight_bits, in_float, rounded, trained, seconds)
+
+
+def _golden(network: QuantizedNetwork, steps: Steps) -> Callable[[Any], Any]:
+    """The golden model as a function from inputs to outputs of all steps, or of the last one."""
 
     def run(x: Any) -> Any:
-        y = Golden(network).run(network.numerics.quantise_input(x.double().numpy())).y[-1]
-        return torch.from_numpy(network.shapes[-1].output.to_floats(y))
+        y = Golden(network).run(network.numerics.quantise_input(x.double().numpy())).y
+        return torch.from_numpy(network.shapes[-1].output.to_floats(y if steps == "all" else y[-1]))
 
     return run
 
@@ -157,12 +203,10 @@ def adding(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
 
     metric = "sums within 0.1, %"
     model = LastStep(2, 24, 1)
-    return [
-        labelled(
-            "adding problem", metric, model, typical, draw, nn.functional.mse_loss, score, (900, 500),
-            weight_bits=weight_bits, data_bits=8, output_bits=12,
-        )
-    ]  # fmt: skip
+    return labelled(
+        "adding problem", metric, model, typical, draw, nn.functional.mse_loss, score, (900, 500),
+        (weight_bits,), data_bits=8, output_bits=12,
+    )  # fmt: skip
 
 
 def digits(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
@@ -186,12 +230,38 @@ def digits(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
         return 100.0 * float((model(x).argmax(dim=1) == wanted).double().mean())
 
     model = LastStep(8, 32, 10)
-    return [
-        labelled(
-            "digits, row by row", "recognised, %", model, mine, draw, nn.functional.cross_entropy, score,
-            (500, 300), weight_bits=weight_bits, data_bits=8,
-        )
-    ]  # fmt: skip
+    return labelled(
+        "digits, row by row", "recognised, %", model, mine, draw, nn.functional.cross_entropy, score,
+        (500, 300), (weight_bits,), data_bits=8,
+    )  # fmt: skip
+
+
+def keywords(weight_bits: int | None = None, progress: Progress | None = None) -> list[Row]:
+    """Ten words made by espeak-ng, in accents and voices that training never heard: synthetic speech."""
+    from keywords import BANDS, HELD_OUT, KEYWORDS, TRAINED, make_keywords
+
+    torch.manual_seed(SEED)
+    draws = torch.Generator().manual_seed(SEED)
+    heard = make_keywords(3000, TRAINED, SEED, progress)
+    held_out = make_keywords(1000, HELD_OUT, SEED + 1, progress)
+    spoken, words = torch.from_numpy(heard.x).float(), torch.from_numpy(heard.words)
+    x, wanted = torch.from_numpy(held_out.x).float(), torch.from_numpy(held_out.words)
+
+    def draw() -> tuple[Any, Any]:
+        at = torch.randint(0, len(words), (64,), generator=draws)
+        return spoken[:, at], words[at]
+
+    def loss(y: Any, mine: Any) -> Any:
+        return nn.functional.cross_entropy(y.mean(dim=0), mine)
+
+    def score(model: Any) -> float:
+        return 100.0 * float((model(x).mean(dim=0).argmax(dim=1) == wanted).double().mean())
+
+    return labelled(
+        "spoken keywords, synthetic", "recognised, %", EveryStep(BANDS, 64, 2, len(KEYWORDS)),
+        spoken[:, :500], draw, loss, score, (1000, 500),
+        (4, 2) if weight_bits is None else (weight_bits,), rate=0.004, progress=progress, data_bits=8,
+    )  # fmt: skip
 
 
 def taught(
@@ -204,13 +274,16 @@ def taught(
     request: FinetuneRequest,
     progress: Progress | None,
     array: dict[str, int] | None = None,
+    lengths: Any = None,
     **numbers: Any,
 ) -> Row:
     """Train a network on what its float network gives; ``score`` takes the golden model as a function."""
     settings = QuantizationSettings(**numbers)
-    plain = quantise(network, settings, data)
+    plain = quantise(network, settings, data, lengths)
     begin = time.perf_counter()
-    found = finetune(network, data, request=request, array=array, progress=progress, **numbers)
+    found = finetune(
+        network, data, lengths=lengths, request=request, array=array, progress=progress, **numbers
+    )
     seconds = time.perf_counter() - begin
 
     def run(integers: QuantizedNetwork) -> Callable[[Any], Any]:
@@ -291,8 +364,6 @@ def gait(weight_bits: int | None = None, progress: Progress | None = None) -> li
     """Phase of a walker's gait (ao_compensation_model): its error on the last fifth of the recording."""
     from gait_phase import compare, load, network
 
-    from rtlstm.sim.reference import run_float
-
     path, x, truth = load()
     model = network(path)
     cut = int(0.8 * len(x))
@@ -317,12 +388,76 @@ def gait(weight_bits: int | None = None, progress: Progress | None = None) -> li
     return rows
 
 
+def uzmorph(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
+    """Tags of the letters of Uzbek words (uzmorph-nn), whose stems training never saw."""
+    from taggers import read_uzbek, same_letters
+
+    metric, letters = "letters with the float network's tag, %", read_uzbek(12000, 1000, SEED)
+    return [tags("Uzbek tags", metric, letters, same_letters, weight_bits, 12, 600, progress)]
+
+
+def arabic(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
+    """Segments of Arabic words (arabic-morph-segmenter) that training never saw."""
+    from taggers import read_arabic, same_words
+
+    letters = read_arabic(6000, 1000, SEED)
+    wanted = letters.float_tags()
+    x, lengths = letters.inputs(letters.words.trained)
+
+    def agreement(run: Callable[[Any], Any]) -> float:
+        return same_words(letters.tags(run), wanted)
+
+    request = FinetuneRequest(updates=300, sequences=128, stop_after=20, seed=SEED)
+    row = taught(
+        "Arabic segments", "words with the float network's segments, %", letters.network, x, agreement, 100.0,
+        request, progress, lengths=lengths, weight_bits=weight_bits, data_bits=8,
+    )  # fmt: skip
+    return [row]
+
+
+def tags(
+    task: str,
+    metric: str,
+    letters: Any,
+    agreement: Callable[[Any, Any], float],
+    weight_bits: int,
+    data_bits: int,
+    updates: int,
+    progress: Progress | None = None,
+) -> Row:
+    """Train a tagger to find the tags of its float network as likely as that does."""
+    from taggers import divergence
+
+    torch.manual_seed(SEED)
+    draws = np.random.default_rng(SEED)
+    x, lengths = letters.inputs(letters.words.trained[:1000])
+    q = prepare(
+        letters.network,
+        calibration=x,
+        calibration_lengths=lengths,
+        weight_bits=weight_bits,
+        data_bits=data_bits,
+    )
+    wanted = letters.float_tags()
+
+    def score(run: Callable[[Any], Any]) -> float:
+        return agreement(letters.tags(lambda x: run(torch.from_numpy(x)).numpy()), wanted)
+
+    def draw() -> tuple[Any, Any]:
+        return letters.lesson(64, draws)
+
+    return narrowed(task, metric, 100.0, q, draw, divergence, score, updates, 1e-3, progress)
+
+
 TASKS: dict[str, Callable[..., list[Row]]] = {
     "adding": adding,
     "digits": digits,
     "silero": silero,
     "silero_pruned": silero_pruned,
     "gait": gait,
+    "uzmorph": uzmorph,
+    "arabic": arabic,
+    "keywords": keywords,
 }
 
 
