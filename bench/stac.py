@@ -1,7 +1,8 @@
 """The networks of STAC-ML Markets in its terms: latencies of several instances, and the error.
 
 It borrows networks and terms; it is neither a STAC benchmark nor audited. Latencies are those on chip, from
-the input to the last output beat, in cycles of the exact schedule, at a clock.
+the input to the last output beat, in cycles of the exact schedule, at a clock. That is the clock of a core
+with one stream, also for several instances: cores with as many streams were not placed and routed.
 """
 
 from pathlib import Path

@@ -204,7 +204,8 @@ BOARD = (_SOAK, Text(lambda found: f"{_verdict(found)}: every step once and righ
 STAC = (
     Text("Networks of STAC-ML Markets. This is not a STAC benchmark, and it is not audited."),
     Table(
-        "Latency on chip in us, by the exact schedule; instances share a core, their inputs come at once",
+        "Latency on chip in us, by the exact schedule, at the clock of a core with one stream; instances "
+        "share a core, their inputs come at once",
         _instances,
         (
             Field("network", "{network}"),

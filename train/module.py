@@ -163,10 +163,11 @@ class Prepared(torch.nn.Module):
             )
         here = self.get_extra_state()
         for name in ("settings", "weight_bits", "device"):
-            if state[name] != here[name]:
+            # A checkpoint may be from before there were devices.
+            if (saved := state.get(name)) != here[name]:
                 raise ConfigurationError(
                     "a checkpoint must be of a model that was prepared with the same options, but its "
-                    f"{name} are {state[name]} and here {here[name]}; prepare the model with those of the "
+                    f"{name} are {saved} and here {here[name]}; prepare the model with those of the "
                     "first run"
                 )
         self.choices = FormatChoices(

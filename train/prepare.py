@@ -95,7 +95,7 @@ def prepare(
     by_layer = dict(weight_bits) if isinstance(weight_bits, Mapping) else {}
     numbers = option_values(QuantizationSettings, options)
     if weight_bits is not None:
-        numbers["weight_bits"] = _DEFAULT_BITS if by_layer else weight_bits
+        numbers["weight_bits"] = _DEFAULT_BITS if isinstance(weight_bits, Mapping) else weight_bits
     existing = None
     if device is None:
         settings = QuantizationSettings(**{"weight_bits": _DEFAULT_BITS} | numbers)

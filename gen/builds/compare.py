@@ -17,9 +17,11 @@ from rtlstm.host.transport import Transport, open_transport
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.simulated_ports import StepCycles
 from rtlstm.sim.simulator_names import Simulator
-from rtlstm.spec.errors import InputError
+from rtlstm.sim.waves import Waves
+from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.options import option
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 from rtlstm.spec.registers import Register
@@ -166,14 +168,16 @@ def compare(
     Raises
     ------
     InputError
-        If there is nothing to compare, or ``x`` does not fit the build.
+        If there is nothing to compare, ``x`` does not fit the build, or ``wave`` cannot be written.
+    ConfigurationError
+        If the simulator does not write files that are called like ``wave``.
     """
     manifest = Manifest.load(folder)
     if 0 in np.shape(x):
         raise InputError(f"x must hold at least one step of one sequence to compare, not shape {np.shape(x)}")
+    backend = simulator if wave is None else f"{simulator}:{_wave_file(wave, simulator)}"
     with Accelerator.open(folder, "golden") as golden:
         expected_y, expected_state = golden.run(x, lengths, batch_first=batch_first)
-    backend = simulator if wave is None else f"{simulator}:{wave}"
     device = cast(SimulatedDevice, open_transport(backend, folder, manifest, progress))
     recorder = _Recorder(device)
     try:
@@ -208,6 +212,14 @@ def compare(
         seconds=round(seconds, 6),
     )
     return result, y
+
+
+def _wave_file(wave: Path, simulator: Simulator) -> Path:
+    """The absolute path of a file for waveforms: a backend takes a name such as 5 for a seed."""
+    try:
+        return Waves.named(str(wave), simulator).path
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{option('wave')}: {error}") from None
 
 
 def _flat(state: tuple[Any, Any]) -> list[NDArray[Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rtlstm.gen.ip.files import IpPaths
+from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.spec.errors import BuildError
 from rtlstm.spec.manifest import C_HEADER
 

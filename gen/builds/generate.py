@@ -24,7 +24,8 @@ from rtlstm.gen.builds.names import check_build_name, derive_build_name
 from rtlstm.gen.builds.report import BuildReport, create_report
 from rtlstm.gen.builds.report_html import render_report
 from rtlstm.gen.frontends.reading import ModelReport
-from rtlstm.gen.ip.files import IpPaths, ip_files
+from rtlstm.gen.ip.files import ip_files
+from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.gen.ip.sbom import bill_of_materials
 from rtlstm.gen.ip.vectors import Vectors
 from rtlstm.gen.quantise.calibration import Calibration
@@ -165,7 +166,7 @@ def generate_build(
         begin(2)
         report = create_report(network, quantised, manifest, settings, data, source, fitted, notes=notes)
         begin(3)
-        manifest = _write(work, manifest, quantised, image, verilog, report)
+        manifest = _write(work, manifest, quantised, image, verilog, report, _clock_of(report))
     begin(4)
     _tell_former(former)
     return manifest
@@ -304,7 +305,7 @@ def generate_for(
         notes = () if trained is None else (_TRAINED,)
         report = create_report(network, quantised, manifest, settings, data, source, loaded=True, notes=notes)
         begin(3)
-        manifest = _write(work, manifest, quantised, image, verilog, report)
+        manifest = _write(work, manifest, quantised, image, verilog, report, _device_clock(device_folder))
     begin(4)
     _tell_former(former)
     return manifest
@@ -336,19 +337,32 @@ def _write(
     image: bytes,
     verilog: str,
     report: BuildReport,
+    clock_mhz: float | None,
 ) -> Manifest:
     """Write all files; return the manifest, which lists those that rtlstm's own tools compile."""
     compiled = {manifest.rtl: verilog, C_HEADER: c_header(manifest)}
     manifest = manifest.with_files(compiled)
-    clock = None if report.fit is None else report.fit.estimate.fmax_mhz
     texts = {
         "manifest.json": manifest.to_json(),
-        "report.json": report.to_json(),
-        "report.html": render_report(report, manifest),
         **compiled,
-        **ip_files(manifest, verilog, Vectors.create(quantised, manifest), clock),
+        **ip_files(manifest, verilog, Vectors.create(quantised, manifest), clock_mhz),
     }
     contents = {name: text.encode() for name, text in texts.items()} | {_IMAGE: image}
     bill = bill_of_materials(manifest, contents, _IMAGE)
-    write_files(work, {**contents, IpPaths(manifest.name).bill: bill})
+    # The bill leaves these out: other commands add to them.
+    reports = {"report.json": report.to_json(), "report.html": render_report(report, manifest)}
+    write_files(work, {**contents, **reports, IpPaths(manifest.name).bill: bill})
     return manifest
+
+
+def _clock_of(report: BuildReport) -> float | None:
+    """The clock of the device that a build's sizes were chosen for; None if none was named."""
+    return None if report.fit is None else report.fit.estimate.fmax_mhz
+
+
+def _device_clock(folder: Path) -> float | None:
+    """The same of an existing device; None, too, if its report cannot be read: nothing else needs it."""
+    try:
+        return _clock_of(BuildReport.load(folder))
+    except BuildError:
+        return None

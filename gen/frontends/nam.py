@@ -87,12 +87,13 @@ def _contents(path: Path) -> tuple[dict[str, Any], Floats]:
     config, weights = found.get("config"), found.get("weights")
     if not isinstance(config, dict) or not isinstance(weights, list):
         raise ModelError(f"must have an object 'config' and a list 'weights'; {_SAVE}")
+    # Not text and not true, which NumPy would take for numbers.
+    if not all(type(each) in (int, float) for each in weights):
+        raise ModelError(f"'weights' must be one list of numbers; {_SAVE}")
     try:
         array = np.array(weights, dtype=np.float64)
-    except (TypeError, ValueError):
-        array = np.zeros((0, 0))
-    if array.ndim != 1:
-        raise ModelError(f"'weights' must be one list of numbers; {_SAVE}")
+    except OverflowError:
+        raise ModelError(f"'weights' must be numbers of 64 bits, but one is too large; {_SAVE}") from None
     return config, to_float64(array, "weights")
 
 

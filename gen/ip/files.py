@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from rtlstm.gen.ip.interfaces import ipxact_interfaces, qsys_interfaces
+from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.gen.ip.ports import core_ports
 from rtlstm.gen.ip.registers import is_mapped, register_entries
 from rtlstm.gen.ip.vectors import Vectors
@@ -19,80 +20,10 @@ from rtlstm.spec.registers import IDENTITY, Register
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["DEFAULT_MHZ", "IpPaths", "ip_files"]
+__all__ = ["DEFAULT_MHZ", "ip_files"]
 
 DEFAULT_MHZ: Final = 100.0
 """Clock of the constraints if no device was named."""
-
-
-@dataclass(frozen=True)
-class IpPaths:
-    """Paths in the build folder, of a build with this name.
-
-    Those that a tool finds by looking into folders are at the top; they name the others from there.
-    """
-
-    name: str
-
-    @property
-    def rtl(self) -> str:
-        """The build's Verilog."""
-        return f"rtl/{self.name}.v"
-
-    @property
-    def core(self) -> str:
-        """FuseSoC's description."""
-        return f"{self.name}.core"
-
-    @property
-    def component(self) -> str:
-        """IP-XACT's description."""
-        return "component.xml"
-
-    @property
-    def qsys(self) -> str:
-        """Platform Designer's description."""
-        return f"{self.name}_hw.tcl"
-
-    @property
-    def testbench(self) -> str:
-        """The testbench, in SystemVerilog."""
-        return f"ip/{self.name}_tb.sv"
-
-    @property
-    def vectors(self) -> str:
-        """What the testbench sends and expects."""
-        return f"ip/{self.name}_tb.hex"
-
-    @property
-    def instance(self) -> str:
-        """How to instantiate the core."""
-        return f"ip/{self.name}.veo"
-
-    @property
-    def sdc(self) -> str:
-        """Timing constraints."""
-        return f"ip/{self.name}.sdc"
-
-    @property
-    def xdc(self) -> str:
-        """The same for Vivado."""
-        return f"ip/{self.name}.xdc"
-
-    @property
-    def rdl(self) -> str:
-        """The registers in SystemRDL."""
-        return "ip/registers.rdl"
-
-    @property
-    def bill(self) -> str:
-        """The bill of materials."""
-        return f"ip/{self.name}.cdx.json"
-
-    @property
-    def top(self) -> set[str]:
-        """Names of these files' places at the top of the folder."""
-        return {self.core, self.component, self.qsys, "ip"}
 
 
 def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: float | None) -> dict[str, str]:
@@ -107,10 +38,9 @@ def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: floa
     clock_mhz
         Clock that the build was made for; :data:`DEFAULT_MHZ` if None.
     """
-    paths, core = IpPaths(manifest.name), core_ports(manifest, verilog)
+    paths, core, kind = IpPaths(manifest.name), core_ports(manifest, verilog), _kind(manifest)
     mhz = clock_mhz or DEFAULT_MHZ
     known = "as estimated for the device" if clock_mhz else "no device was named, so put yours"
-    kind = "A loadable recurrent network core" if manifest.parameters.capacity else "A recurrent network core"
     common = {
         "spdx": SPDX,
         "version": manifest.rtlstm_version,
@@ -193,6 +123,13 @@ def _file_sets(paths: IpPaths) -> dict[str, dict[str, str]]:
         "constraints": {paths.sdc: "SDC"},
         "software": {C_HEADER: "cSource"},
     }
+
+
+def _kind(manifest: Manifest) -> str:
+    """What the core is, in a few words."""
+    loadable = "loadable " if manifest.parameters.capacity else ""
+    recurrent = "recurrent " if any(layer.recurrent for layer in manifest.layers) else ""
+    return f"A {loadable}{recurrent}network core"
 
 
 def _plain(version: str) -> str:

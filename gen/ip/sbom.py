@@ -1,4 +1,4 @@
-"""A bill of materials of a build folder in CycloneDX 1.6: the generator, and every file with its licence."""
+"""A bill of materials of a build folder in CycloneDX 1.6: the generator, and files with their licences."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ def bill_of_materials(manifest: Manifest, files: Mapping[str, bytes], image: str
     Parameters
     ----------
     files
-        Contents of all other files, by path.
+        Contents of the files that are listed, by path. No later command may change them.
     image
         The path of the weight image, the one file that is under no licence of rtlstm's.
     """

@@ -116,3 +116,13 @@ def test_icarus_writes_fst(tmp_path: Path) -> None:
         open_transport("icarus:core.txt", build, manifest)
     with pytest.raises(InputError, match="none/core.vcd"):
         open_transport(f"icarus:{tmp_path / 'none' / 'core.vcd'}", build, manifest)
+
+
+@pytest.mark.parametrize("name", ["5", "waves"])
+def test_bad_names_are_the_options(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend would take the first for a seed."""
+    monkeypatch.chdir(tmp_path)
+    write_build(tmp_path / "build", "none")
+    asked = SimulateOptions(steps=2, verify=False, wave=Path(name))
+    with pytest.raises(ConfigurationError, match=rf"wave: verilator's waveforms must be .* not '{name}'"):
+        compare_build(tmp_path / "build", asked)

@@ -255,6 +255,8 @@ def test_layers_may_have_weights_of_different_widths():
     assert 32 <= np.abs(network.layers[1].weight).max() <= 63
     y = q(torch.randn(5, 2, 4))
     assert y.shape == (5, 2, 2)
+    unnamed = train.prepare(Net(), weight_bits={}, data_bits=8)
+    assert unnamed.quantised().numerics.weight_bits == 4
 
 
 def test_mixed_precision_does_not_change_a_bit():

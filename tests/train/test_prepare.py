@@ -204,6 +204,14 @@ def test_a_checkpoint_of_other_bits_is_refused():
         train.prepare(nn.LSTM(I, H), weight_bits=3).load_state_dict(q.state_dict())
 
 
+def test_a_checkpoint_from_before_there_were_devices_resumes():
+    q, again = (train.prepare(nn.LSTM(I, H)) for _ in range(2))
+    state = q.state_dict()
+    del state["_extra_state"]["device"]
+    again.load_state_dict(state)
+    assert torch.equal(again(x := torch.randn(3, 2, I))[0], q(x)[0])
+
+
 def test_modes_of_the_parts_stay():
     model = Net(lambda head, y, state: head(y))
     model.head.eval()

@@ -202,3 +202,9 @@ def test_build_of_another_name_is_replaced(pristine, tmp_path):
     (folder / "tiny.core").write_text("mine")
     with pytest.raises(BuildError, match=r"also holds 'tiny\.core'"):
         generate_build(network(), folder, parameters=TINY, settings=NARROW)
+
+
+def test_looking_at_a_folder_loads_no_generator() -> None:
+    code = "import sys, rtlstm.gen.builds.folder; print({'amaranth', 'rtlstm.sim.golden'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

