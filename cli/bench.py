@@ -85,6 +85,10 @@ def bench(
             raise ConfigurationError(
                 "--profile is a measurement of its own: leave out --estimates and --link"
             )
+        if profile is not None and (quick or no_rtl):
+            raise ConfigurationError(
+                "--profile simulates no RTL and has all its steps: leave out --quick and --no-rtl"
+            )
         if estimates:
             if shapes:
                 raise ConfigurationError("--estimates has builds of its own: leave out the networks")

@@ -108,7 +108,7 @@ def explore(
         str | None,
         typer.Option(
             metavar="NUMBERS",
-            help="Such as 4,8,16; by default all that differ in cycles, and what --fit chooses.",
+            help="Such as 4,8,16; by default all that differ in cycles, and without --macs what --fit takes.",
             rich_help_panel=_SPACE,
         ),
     ] = None,
@@ -150,14 +150,21 @@ def explore(
         ),
     ] = 0,
     simulator: Annotated[
-        Literal["verilator", "icarus"], typer.Option(help="What runs the Verilog.", rich_help_panel=_RESULT)
-    ] = "verilator",
-    seeds: Annotated[
-        int,
+        Literal["verilator", "icarus"] | None,
         typer.Option(
-            min=1, max=99, help="Times to place and route each; the median counts.", rich_help_panel=_RESULT
+            help="What runs the Verilog of --simulate and --route; verilator by default.",
+            rich_help_panel=_RESULT,
         ),
-    ] = 1,
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=99,
+            help="Times to place and route each of --route; the median counts. Once by default.",
+            rich_help_panel=_RESULT,
+        ),
+    ] = None,
     choices: Annotated[
         int,
         typer.Option(
@@ -205,6 +212,12 @@ def explore(
             raise ConfigurationError(
                 "--workers are processes of this machine, and --scheduler has its own; give one of them"
             )
+        if seeds is not None and not route:
+            raise ConfigurationError("--seeds needs --route: give both, or leave out --seeds")
+        if simulator is not None and not (simulate or route):
+            raise ConfigurationError(
+                "--simulator needs --simulate or --route: give one of them, or leave out --simulator"
+            )
         measure = find_metric(metric)
         limits = [parse_limit(text, figures(measure)) for text in limit or []]
         values = _values(
@@ -226,8 +239,8 @@ def explore(
             limits=limits,
             simulate=simulate,
             route=route,
-            simulator=simulator,
-            seeds=seeds,
+            simulator=simulator or "verilator",
+            seeds=seeds or 1,
         )
         with (
             open_workers(workers or _processors(), scheduler) as running,

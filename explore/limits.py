@@ -11,7 +11,7 @@ from rtlstm.spec.errors import ConfigurationError
 __all__ = ["Figure", "Limit", "figures", "parse_limit", "ruled_out"]
 
 _TIME: Mapping[str, float] = {"ns": 1e-3, "us": 1.0, "ms": 1e3}
-_FORM = re.compile(r"\s*([a-z-]+)\s*(<=|>=)\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z%]*)\s*", re.IGNORECASE)
+_FORM = re.compile(r"\s*([\w-]+)\s*(<=|>=)\s*(-?[0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z%]*)\s*", re.IGNORECASE)
 _FORM_SAID = (
     "NAME<=NUMBER or NAME>=NUMBER with the figure's unit, such as latency<=2us, luts<=5000 or error<=0.01"
 )
@@ -98,7 +98,8 @@ def parse_limit(text: str, known: Mapping[str, Figure]) -> Limit:
     if match is None:
         raise ConfigurationError(f"a limit must be {_FORM_SAID}, not {text!r}")
     name, relation, number, unit = match.groups()
-    figure = known.get(name.lower())
+    # A user's metric may have capitals.
+    figure = known.get(name) or known.get(name.lower())
     if figure is None:
         raise ConfigurationError(
             f"a limit must be on one of {', '.join(known)}, not on {name!r} as in {text!r}"

@@ -68,10 +68,11 @@ def measure_numbers(context: Context, choice: Choice) -> Numbers | str:
     x = numerics.quantise_input(data.samples.x)
     fixed = quantised.shapes[-1].output.to_floats(Golden(quantised).run(x, None, data.samples.lengths).y)
     error = (fixed - data.exact)[data.samples.alive]
+    value = context.metric.measure(fixed, data)
     errors = Errors(
         rms=_digits(float(np.sqrt(np.mean(error**2)))),
         largest=_digits(float(np.abs(error).max())),
-        metric=context.metric.measure(fixed, data),
+        metric=None if value is None else _digits(value),
     )
     return Numbers(quantised.shapes, numerics, errors)
 

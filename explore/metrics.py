@@ -1,5 +1,6 @@
 """What an exploration measures outputs by."""
 
+import hashlib
 import importlib
 import math
 import os
@@ -7,6 +8,8 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -50,6 +53,8 @@ class Metric:
     name: str
     function: Callable[..., Any] | None = None
     """The user's, of outputs ``(T, N, outputs)`` and labels; its number is better if it is smaller."""
+    source: str = ""
+    """A hash of the file of the user's module, not of what that imports; empty without a file."""
 
     @property
     def short_name(self) -> str:
@@ -127,8 +132,11 @@ def find_metric(name: str) -> Metric:
     try:
         holder = importlib.import_module(module)
         found = getattr(holder, function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(f"the metric {name} cannot be imported: {error}") from None
+    except Exception as error:
+        # The module is the user's, so that it may raise anything.
+        raise ConfigurationError(
+            f"the metric {name} cannot be imported: {type(error).__name__}: {error}"
+        ) from None
     finally:
         sys.path.remove(here)
     if not callable(found):
@@ -138,4 +146,9 @@ def find_metric(name: str) -> Metric:
         import cloudpickle
 
         cloudpickle.register_pickle_by_value(holder)
-    return Metric(name, found)
+    return Metric(name, found, _source(holder))
+
+
+def _source(module: ModuleType) -> str:
+    file = getattr(module, "__file__", None)
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""

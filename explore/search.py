@@ -125,7 +125,8 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
         started = time.perf_counter()
         for done in stage.run(total):
             if progress:
-                progress("choices", done, total)
+                # Choices that were asked more than once count each time, but for a space as a whole once.
+                progress("choices", min(done, total), total)
         seconds = time.perf_counter() - started
         outcomes = study.outcomes()
         points = [each for each in outcomes if isinstance(each, Point)]
@@ -224,16 +225,17 @@ def _proof_key(work: Proving) -> str:
 
 def _about(context: Context, plan: Plan) -> Mapping[str, str]:
     """What a study is of: the points of another would not be this one's."""
-    data = context.evaluation
-    return {
+    data, metric = context.evaluation, context.metric
+    about = {
         "version of rtlstm": version("rtlstm"),
         "model": _digest(context.network),
         "calibration data": _digest(context.calibration),
         "evaluation data": _digest((data.samples, data.given)),
-        "metric": context.metric.name,
+        "metric": metric.name,
         "space": plan.space.model_dump_json(),
         "seed": str(plan.seed),
     }
+    return about | ({"source of the metric": metric.source} if metric.source else {})
 
 
 def _digest(value: object) -> str:

@@ -90,12 +90,13 @@ class Space(Record):
     ) -> Self:
         """Return a space of a network's arrays.
 
-        Without ``lanes`` and ``macs`` it has all that differ in their words, and the fastest that fits.
+        Without ``lanes`` and ``macs`` it has all that differ in their words, and the fastest that fits. That
+        one has multipliers of its own choice, so it is left out if either is given.
         """
         lengths = {shape.inputs for shape in shapes} | {shape.outputs for shape in shapes if shape.recurrent}
         rows = {shape.rows for shape in shapes}
         arrays: dict[str, Any] = {
-            "lanes": lanes or (None, *_parts(rows, 4)),
+            "lanes": lanes or (*(() if macs else (None,)), *_parts(rows, 4)),
             "macs": macs or _parts(lengths, 1),
         }
         return cls(**arrays, **values)

@@ -48,11 +48,12 @@ def import_optuna() -> Any:
 class Study:
     """A study in a folder; open it with :meth:`opened`."""
 
-    def __init__(self, optuna: Any, storage: Any, space: Space, seed: int) -> None:
-        self._optuna, self._storage = optuna, storage
-        self._study = optuna.load_study(study_name=_NAME, storage=storage)
+    def __init__(self, optuna: Any, path: Path, space: Space, seed: int) -> None:
+        self._optuna, self._path = optuna, path
+        self._storage = _load(optuna, path)
+        self._study = optuna.load_study(study_name=_NAME, storage=self._storage)
         self._space, self._seed = space, seed
-        self._whole: list[dict[str, int]] | None = None
+        self._whole: dict[str, dict[str, int]] | None = None
         kinds = optuna.distributions
         self._distributions = {
             name: kinds.CategoricalDistribution(tuple(range(len(values))))
@@ -81,12 +82,14 @@ class Study:
         optuna = import_optuna()
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder):
-            storage = _load(optuna, folder / JOURNAL)
-            found = cls(optuna, storage, space, seed)
+            found = cls(optuna, folder / JOURNAL, space, seed)
             there = found._study.user_attrs.get(_ABOUT)
             if there is None:
                 found._study.set_user_attr(_ABOUT, dict(about))
-            elif different := [name for name, text in about.items() if there.get(name) != text]:
+                there = about
+            with _damage_told(folder / JOURNAL):
+                different = [name for name, text in about.items() if there.get(name) != text]
+            if different:
                 raise BuildError(
                     f"{folder} holds a study of another {', '.join(different)}; choose another folder with "
                     f"{option('folder')}, or delete {folder / JOURNAL}"
@@ -94,25 +97,36 @@ class Study:
             yield found
 
     def outcomes(self) -> list[Outcome]:
-        """Return what is known of each choice that was tried, each once, in the order of the search."""
+        """Return what is known of each choice that was tried, each once, in the order of the search.
+
+        Raises
+        ------
+        BuildError
+            If the journal's records have another form.
+        """
         found: dict[str, Outcome] = {}
-        for trial in self._trials(finished=True):
-            outcome = _OUTCOMES.validate_python(trial.user_attrs[_OUTCOME])
-            found.setdefault(outcome.choice.key, outcome)
+        with _damage_told(self._path):
+            for trial in self._trials(finished=True):
+                outcome = _OUTCOMES.validate_python(trial.user_attrs[_OUTCOME])
+                found.setdefault(outcome.choice.key, outcome)
         return list(found.values())
 
     def ask(self, total: int) -> list[tuple[int, Choice]]:
         """Return numbers and choices of a generation that are not finished; none if ``total`` were asked.
 
-        The last generation is shorter. A space of no more than ``total`` choices is searched as a whole.
+        The last generation is shorter. A space of no more than ``total`` choices is searched as a whole: then
+        those count that differ, because an earlier call for fewer may have asked some more than once.
         """
         trials = self._trials()
         finished = sum(trial.state.is_finished() for trial in trials)
         first = finished // GENERATION * GENERATION
-        last = min(first + GENERATION, max(total, 0))
+        missing = self._missing(trials) if self._space.size <= total else None
+        last = min(first + GENERATION, total if missing is None else len(trials) + len(missing))
         if len(trials) < last:
             for position in range(len(trials), last):
-                self._ask(position, total)
+                if missing is not None:
+                    self._study.enqueue_trial(missing[position - len(trials)])
+                self._ask(position)
             trials = self._trials()
         return [
             (trial.number, self._space.choice(trial.params))
@@ -120,11 +134,14 @@ class Study:
             if not trial.state.is_finished()
         ]
 
-    def _ask(self, position: int, total: int) -> None:
-        if self._space.size <= total:
-            if self._whole is None:
-                self._whole = list(self._space.all_indices())
-            self._study.enqueue_trial(self._whole[position])
+    def _missing(self, trials: Sequence[Any]) -> list[dict[str, int]]:
+        """Return the indices of each choice of the space that no trial has."""
+        if self._whole is None:
+            self._whole = {self._space.choice(each).key: each for each in self._space.all_indices()}
+        asked = {self._space.choice(trial.params).key for trial in trials}
+        return [indices for key, indices in self._whole.items() if key not in asked]
+
+    def _ask(self, position: int) -> None:
         # A sampler for each choice: its random numbers do not depend on what was asked in this process.
         self._study.sampler = self._optuna.samplers.NSGAIISampler(
             population_size=GENERATION, seed=(self._seed * 1_000_003 + position) % 2**32
@@ -141,20 +158,29 @@ class Study:
         )
         trial.set_user_attr(_OUTCOME, outcome.model_dump(mode="json"))
         values = [_WORST] * 3
-        trial.set_constraint("fits", 0.0 if isinstance(outcome, Point) else 1e3)
+        constraints = {"fits": 0.0 if isinstance(outcome, Point) else 1e3}
         if isinstance(outcome, Point):
             values = [outcome.latency_us, outcome.share, metric.cost(outcome.errors)]
-            for limit in limits:
-                trial.set_constraint(limit.text, limit.excess(outcome))
+            constraints |= {limit.text: limit.excess(outcome) for limit in limits}
+        # Some are there if a process ended here.
+        for name in constraints.keys() - trial.constraints.keys():
+            trial.set_constraint(name, constraints[name])
         self._study.tell(number, values)
 
     def proofs(self) -> dict[str, Proof]:
-        """Return the proofs of points, by the keys of their choices and how they were proven."""
-        return {
-            name.removeprefix(_PROOF): Proof.model_validate(value)
-            for name, value in self._study.user_attrs.items()
-            if name.startswith(_PROOF)
-        }
+        """Return the proofs of points, by the keys of their choices and how they were proven.
+
+        Raises
+        ------
+        BuildError
+            If the journal's records have another form.
+        """
+        with _damage_told(self._path):
+            return {
+                name.removeprefix(_PROOF): Proof.model_validate(value)
+                for name, value in self._study.user_attrs.items()
+                if name.startswith(_PROOF)
+            }
 
     def keep_proof(self, key: str, proof: Proof) -> None:
         """Keep a proof."""
@@ -166,8 +192,8 @@ class Study:
         found = [trial for trial in self._study.get_trials(deepcopy=False) if trial.state != failed]
         for trial in found:
             if not trial.state.is_finished() and len(trial.params) < len(self._distributions):
-                # Ended while it was asked.
-                self._study.tell(trial.number, state=failed)
+                # Ended while it was asked. Optuna's tell would refuse one that still waits.
+                self._storage.set_trial_state_values(trial._trial_id, failed)
         whole = [trial for trial in found if len(trial.params) == len(self._distributions)]
         return [trial for trial in whole if trial.state.is_finished()] if finished else whole
 
@@ -188,14 +214,22 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _load(optuna: Any, path: Path) -> Any:
     """Return the storage of a study, which is made if there is none."""
-    try:
+    with _damage_told(path):
         storage = optuna.storages.JournalStorage(_journal(optuna, path))
         optuna.create_study(
             storage=storage, study_name=_NAME, directions=["minimize"] * 3, load_if_exists=True
         )
         return storage
-    except (ValueError, KeyError) as error:
-        raise BuildError(f"the study {path} is damaged ({error}); delete it to begin again") from None
+
+
+@contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    """Turn what a journal of another form raises into a BuildError."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
+        what = str(error).partition("\n")[0] or type(error).__name__
+        raise BuildError(f"the study {path} is damaged ({what}); delete it to begin again") from None
 
 
 def _journal(optuna: Any, path: Path) -> Any:

@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 _CONNECT_SECONDS = 10
 """How long a scheduler may take to answer."""
 _START_SECONDS = 60
-"""How long the workers of a scheduler may take to appear."""
+"""How long the processes of this machine may take to start."""
 _NO_WORKERS = "no worker of the scheduler {} answers; start some with: dask worker {}"
 
 
@@ -76,7 +76,7 @@ def open_workers(workers: int = 1, scheduler: str | None = None) -> Iterator[Wor
         If the number of workers is less than 1.
     ToolError
         If ``distributed`` is not installed, the scheduler does not answer, has no workers, or its workers
-        have no rtlstm of this version.
+        have no rtlstm of this version, or the processes of this machine do not start.
     """
     if workers < 1:
         raise ConfigurationError(f"there must be at least 1 worker, not {workers}")
@@ -90,7 +90,12 @@ def open_workers(workers: int = 1, scheduler: str | None = None) -> Iterator[Wor
             yield _Cluster(distributed, client, f"the workers of {scheduler}")
         return
     with _local_cluster(distributed, workers) as cluster, distributed.Client(cluster) as client:
-        client.wait_for_workers(workers, timeout=_START_SECONDS)
+        try:
+            client.wait_for_workers(workers, timeout=_START_SECONDS)
+        except TimeoutError:
+            raise ToolError(
+                f"{workers} workers did not start within {_START_SECONDS:g} seconds; try fewer workers"
+            ) from None
         yield _Cluster(distributed, client, f"{workers} workers")
 
 

@@ -67,8 +67,8 @@ def test_other_networks_are_refused() -> None:
     assert "must be one of stac_a, stac_b, stac_c, not 'vad128'" in " ".join(done.stderr.split())
 
 
-@pytest.mark.parametrize("flag", ["--estimates", "--link"])
+@pytest.mark.parametrize("flag", ["--estimates", "--link", "--quick", "--no-rtl"])
 def test_one_measurement_at_a_time(flag: str) -> None:
     done = CliRunner().invoke(app, ["bench", "--profile", "stac", flag])
     assert done.exit_code == 2
-    assert "--profile" in done.stderr
+    assert "--profile" in done.stderr and flag in done.stderr

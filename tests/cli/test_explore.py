@@ -42,6 +42,7 @@ def files(tmp_path_factory) -> Path:
     (folder / "own_metric.py").write_text(
         "def score(outputs, labels):\n    assert outputs.shape == (9, 5, 2)\n    return 1 - labels.mean()\n"
     )
+    (folder / "broken.py").write_text("def score(outputs, labels:\n")
     return folder
 
 
@@ -101,10 +102,25 @@ def test_metrics_of_labels(run, files, tmp_path):
         for name in ("accuracy", "agreement", "own_metric:score", "max-error")
     }
     labels = np.load("data.npz")["y"]
-    assert found["own_metric:score"] == pytest.approx(1 - labels.mean())
+    assert found["own_metric:score"] == pytest.approx(1 - labels.mean(), rel=1e-4)
     assert 0.5 < found["agreement"] <= 1 and 0 < found["max-error"] < 0.1
     share = found["accuracy"] * labels.size
     assert share == pytest.approx(round(share), abs=1e-3) and 0 < found["accuracy"] < 1
+
+
+def test_edited_metric_is_another(run, files, monkeypatch):
+    given = (*SMALL, "--choices", 2, "--metric", "edited:Third_of3", "--limit", "Third_of3<=-0.3", "--json")
+    module = files / "edited.py"
+    try:
+        module.write_text("def Third_of3(outputs, labels):\n    return -1 / 3\n")
+        done = run(*given)
+        # Results have few digits, as other errors do.
+        assert done.code == 0 and done.json["front"][0]["measure"] == -0.33333
+        module.write_text("def Third_of3(outputs, labels):\n    return -2 / 3\n\n")
+        monkeypatch.delitem(sys.modules, "edited")
+        run(*given).refused("holds a study of another source of the metric")
+    finally:
+        sys.modules.pop("edited", None)
 
 
 def test_what_rules_all_out(run):
@@ -128,6 +144,10 @@ def test_what_rules_all_out(run):
         (("--weight-bits", "1:8"), ("--weight-bits must be greater than or equal to 2",)),
         (("--tables", "small"), ("tables must be",)),
         (("--scheduler", "tcp://127.0.0.1:9"), ("give one of them",)),
+        (("--metric", "broken:score"), ("the metric broken:score cannot be imported: SyntaxError",)),
+        (("--seeds", 3), ("--seeds needs --route",)),
+        (("--simulate", 1, "--seeds", 1), ("--seeds needs --route",)),
+        (("--simulator", "verilator"), ("--simulator needs --simulate or --route",)),
     ],
 )
 def test_refusals(run, arguments, words):

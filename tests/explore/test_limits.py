@@ -1,51 +1,21 @@
 """Limits, what rules all out, the front, and numbers as they are typed."""
 
 import itertools
+from typing import Any
 
 import pytest
+from support.explored import point
+from support.small_builds import network
 
 from rtlstm.explore.front import costs, pareto_front, rank
 from rtlstm.explore.limits import figures, parse_limit, ruled_out
 from rtlstm.explore.metrics import Metric, find_metric
-from rtlstm.explore.records import Errors, Point
-from rtlstm.explore.space import Choice, Space, find_devices, parse_numbers
+from rtlstm.explore.space import Space, find_devices, parse_numbers
+from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.spec.errors import ConfigurationError
 
 ERROR = find_metric("error")
-KNOWN = figures(ERROR) | figures(find_metric("accuracy"))
-
-
-def point(latency: float, luts: int, error: float, device: str = "up5k") -> Point:
-    choice = Choice(
-        device=device,
-        tables="direct",
-        weight_bits=8,
-        data_bits=8,
-        gate_bits=8,
-        cell_bits=12,
-        lanes=luts,
-        macs=1,
-    )
-    return Point(
-        choice=choice,
-        lanes=4,
-        macs=1,
-        gate_units=1,
-        pipeline="default",
-        step_latency_cycles=10,
-        step_interval_cycles=10,
-        latency_us=latency,
-        interval_us=latency,
-        fmax_mhz=50.0,
-        luts=luts,
-        ffs=1,
-        multipliers=1,
-        block_rams=1,
-        large_rams=0,
-        share=luts / 10,
-        limited_by="LUTs",
-        errors=Errors(rms=error, largest=2 * error),
-    )
+KNOWN = figures(ERROR) | figures(find_metric("accuracy")) | figures(Metric("mine:F1_score", max))
 
 
 @pytest.mark.parametrize(
@@ -58,6 +28,7 @@ def point(latency: float, luts: int, error: float, device: str = "up5k") -> Poin
         ("share<=80%", 80.0),
         ("luts<=5000", 5000.0),
         ("accuracy>=0.9", 0.9),
+        ("F1_score <= -0.5", -0.5),
     ],
 )
 def test_limits_are_read(text: str, value: float):
@@ -175,6 +146,16 @@ def test_each_choice_is_there_once_and_can_be_built():
     assert {space.choice(dict(zip(names, each, strict=True))).key for each in every} == {
         each.key for each in found
     }
+
+
+@pytest.mark.parametrize("lanes, macs", [(None, (1,)), ((4,), None), ((4,), (1,))])
+def test_given_arrays_are_kept(lanes, macs):
+    shapes = quantise(network()).shapes
+    bits: dict[str, Any] = dict.fromkeys(("weight_bits", "data_bits", "gate_bits", "cell_bits"), (8,))
+    space = Space.of(shapes, lanes=lanes, macs=macs, device=("up5k",), tables=("direct",), **bits)
+    found = [space.choice(indices) for indices in space.all_indices()]
+    assert {each.macs for each in found} == set(macs or space.macs)
+    assert {each.lanes for each in found} == set(lanes or space.lanes) and None not in space.lanes
 
 
 def test_devices_have_estimates():

@@ -77,6 +77,14 @@ def test_what_cannot_be_opened(monkeypatch):
         pass
 
 
+def test_workers_that_do_not_start(monkeypatch):
+    started = work._local_cluster
+    monkeypatch.setattr(work, "_local_cluster", lambda distributed, workers: started(distributed, 0))
+    monkeypatch.setattr(work, "_START_SECONDS", 0.2)
+    with pytest.raises(ToolError, match=r"2 workers did not start within 0.2 seconds"), open_workers(2):
+        pass
+
+
 def test_lost_scheduler_is_told(monkeypatch):
     monkeypatch.setattr(work, "_CONNECT_SECONDS", 1)
     with (
