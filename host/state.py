@@ -292,7 +292,7 @@ def split_layers(
         arrays = list(whole) if whole.ndim == len(lead) + 2 else [whole]
     else:
         arrays = []
-    if not shapes and (not isinstance(part, tuple | list | np.ndarray) or len(part)):
+    if not shapes and (not isinstance(part, tuple | list) or part):
         raise InputError(
             f"{name} must be an empty tuple, because no layer keeps any, not {type(part).__name__}; "
             "give what run or state returned"

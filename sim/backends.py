@@ -23,6 +23,9 @@ from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import Register
 from rtlstm.tools.cache import load_cached
 
+_LOADED = 3
+"""Register accesses in which a core loads its first operation, after the memory window was open."""
+
 __all__ = ["GoldenDevice", "IcarusDevice", "SimulatedDevice", "VerilatorDevice"]
 
 
@@ -88,6 +91,10 @@ class SimulatedDevice(Transport):
         if not len(steps):
             return np.empty((0, self._ports.outputs), dtype=np.int64)
         streams, x = steps.streams.astype(np.int32), steps.x.astype(np.int32)
+        if not self.manifest.schedule.prepares:
+            # Cycles are predicted for a core that has loaded its first operation. Where streams are prepared,
+            # that takes longer.
+            model.read(int(Register.ID), _LOADED)
         try:
             y, self.last_cycles = model.exchange(streams, x, steps.suppress, steps.ends)
         except DeviceError as error:

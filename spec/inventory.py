@@ -263,7 +263,10 @@ def _program_memories(manifest: Manifest) -> Iterator[MemorySpec]:
     parameters = manifest.parameters
     if parameters.capacity is not None:
         rows = manifest.capacity.operations
-        issued, drained = issue_widths(parameters), drain_widths(parameters, manifest.numerics.unit)
+        issued, drained = (
+            issue_widths(parameters, manifest.timing),
+            drain_widths(parameters, manifest.numerics.unit),
+        )
         yield _clocked("program, issued", sum(issued.values()), rows, 1)
         yield _clocked("program, drained", sum(drained.values()), rows, 1)
 

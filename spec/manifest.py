@@ -37,7 +37,7 @@ from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Region, Register
 
 __all__ = ["C_HEADER", "MANIFEST_SCHEMA", "FileHash", "Manifest", "RegionLayout"]
 
-MANIFEST_SCHEMA: Final = 5
+MANIFEST_SCHEMA: Final = 6
 C_HEADER: Final = "rtlstm_registers.h"
 """The C header's name in a build."""
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -105,7 +105,7 @@ class RegionLayout(Record):
 class Manifest(Record):
     """The description of a build for all its users: ``manifest.json`` in the build folder."""
 
-    schema_version: Literal[5] = MANIFEST_SCHEMA
+    schema_version: Literal[6] = MANIFEST_SCHEMA
     name: Annotated[str, Field(pattern="^[A-Za-z][A-Za-z0-9_]*$")]
     rtlstm_version: str
     build_hash: _Sha256
@@ -295,7 +295,7 @@ class Manifest(Record):
         drain = drain_widths(self.parameters, unit)
         return [
             (fields[name], width)
-            for fields, widths in ((issued, issue_widths(self.parameters)), (drained, drain))
+            for fields, widths in ((issued, issue_widths(self.parameters, self.timing)), (drained, drain))
             for name, width in widths.items()
         ]
 

@@ -68,6 +68,7 @@ def _program(manifest: Manifest) -> dict[Region, WordArray]:
     bits = np.zeros((layout.rows, layout.width), dtype=np.uint8)
     low = 0
     for values, width in manifest.operation_fields:
+        assert 0 <= min(values) <= max(values) < 1 << width, "the program memory has room for any program"
         bits[: len(values), low : low + width] = to_bits(np.asarray(values, dtype=np.int64), width)
         low += width
     low = 0

@@ -42,6 +42,12 @@ NETWORKS = {
         stacked(3, dense=((9, "leaky_relu"), (4, "tanh"))),
         Parameters(lanes=4, macs=3, streams=3, beat_in=3, pipeline=Pipeline(accept=1, operand=4)),
     ),
+    "a word in a beat": (stacked(2, dense=((3, "relu"),)), Parameters(lanes=4, macs=1)),
+    "a vector in a beat": (stacked(4, dense=((3, "tanh"),)), Parameters(lanes=4, macs=4, beat_in=4)),
+    "the drain is the limit": (
+        stacked(8, dense=((48, "identity"),)),
+        Parameters(lanes=16, macs=8, beat_in=8),
+    ),
     "a residual": (with_residual(), Parameters(lanes=8, macs=2, streams=2)),
 }
 
@@ -59,6 +65,14 @@ def test_a_loadable_core_takes_both_kinds(tmp_path: Path) -> None:
     """From a network with states to one without, and back."""
     device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), SMALL)
     switch(device, [build_for(stacked(6, dense=((9, "relu"), (4, "tanh"))), device)], "icarus", tmp_path)
+
+
+def test_a_loadable_core_takes_one_layer(tmp_path: Path) -> None:
+    """Its step is shorter than its outputs take to leave: the program has many idle cycles."""
+    device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), SMALL)
+    wide = build_for(stacked(6, dense=((8, "identity"),)), device)
+    assert wide.manifest.program.ops[0].idle_cycles > device.manifest.parameters.partial_to_add
+    switch(device, [wide], "icarus", tmp_path)
 
 
 def test_a_loadable_core_made_from_one(tmp_path: Path) -> None:

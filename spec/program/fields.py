@@ -7,7 +7,7 @@ memory: one operation per row, and the fields of the step in the last row.
 from collections.abc import Mapping, Sequence
 
 from rtlstm.spec.capacity import Capacity
-from rtlstm.spec.cells.unit import Unit
+from rtlstm.spec.cells.unit import Unit, UnitTiming
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.step import Op, Program
@@ -87,8 +87,8 @@ def kept_words(program: Program) -> list[tuple[int, bool]]:
     return table
 
 
-def issue_widths(parameters: Parameters) -> dict[str, int]:
-    """Bits of these fields in the program memory."""
+def issue_widths(parameters: Parameters, timing: UnitTiming) -> dict[str, int]:
+    """Bits of these fields in the program memory, for any program of a core with that unit."""
     capacity = _capacity(parameters)
     columns = max(parameters.words(capacity.inputs), capacity.vector_words)
     drain_beats = parameters.drain_beats(parameters.lanes)
@@ -98,7 +98,7 @@ def issue_widths(parameters: Parameters) -> dict[str, int]:
         "drain_beats": drain_beats,
         "last_drain_beats": drain_beats,
         "weights": capacity.weight_rows - 1,
-        "idle_cycles": parameters.partial_to_add,
+        "idle_cycles": _most_idle_cycles(parameters, timing),
         "follows": capacity.operations - 1,
         "source": capacity.vector_words - 1,
         "source_copied": capacity.vector_words - 1,
@@ -121,6 +121,17 @@ def issue_widths(parameters: Parameters) -> dict[str, int]:
         "writes_other",
     )
     return _bits(most | dict.fromkeys(flags, 1))
+
+
+def _most_idle_cycles(parameters: Parameters, timing: UnitTiming) -> int:
+    """Idle cycles that an operation may have after it: for partial sums, for the order of results, and for
+    room in the output queue; :mod:`rtlstm.spec.program.step` adds them.
+    """
+    stages = timing.of_units, timing.of_rows, timing.of_linear_rows
+    beats = parameters.drain_beats(parameters.lanes)
+    in_order = max(stages) - min(stages) + beats
+    results = parameters.preactivation + max(stages) + parameters.pipeline.result
+    return max(parameters.partial_to_add, in_order, (beats + results + 5) // 2)
 
 
 def drain_fields(program: Program, layers: Sequence[LayerShape], unit: Unit) -> Fields:

@@ -378,11 +378,12 @@ def _leave_room(ops: list[Op], ahead: int) -> None:
     # From the first word to the credit of the last beat, which comes back four cycles after it is offered.
     _, drained = group_ends(last, 0, 0)
     leaves = drained + last.results + 4
-    # Words are issued one after the other; those of an operation wait for the results of the one before.
-    shortest = sum(op.words for op in ops)
-    for before, op in pairwise(ops):
-        ends, _ = group_ends(before, 0, 0)
-        shortest += max(0, before.results - ahead - (ends[-1] - ends[0])) if op.waits_for_results else 0
+    # Words are issued one after the other, or wait for the drain; those of an operation wait for the results
+    # of the one before.
+    ends = [group_ends(op, 0, 0)[0] for op in ops]
+    shortest = sum(mine[-1] + 1 for mine in ends)
+    for mine, (before, op) in zip(ends, pairwise(ops), strict=False):
+        shortest += max(0, before.results - ahead - (mine[-1] - mine[0])) if op.waits_for_results else 0
     idle_cycles = max(-(-leaves // 2) - shortest, int(len(ops) == 1), last.idle_cycles)
     ops[-1] = last.replace(idle_cycles=idle_cycles)
 

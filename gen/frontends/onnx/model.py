@@ -318,7 +318,7 @@ class _Reader:
 
     def _leave_classes(self) -> None:
         """Leave what makes classes of scores to the host."""
-        for index in self.classes:
+        for index in reversed(self.classes):
             node = self.graph.nodes[index]
             before = self.known.get(node.input[0])
             if isinstance(before, Value):

@@ -496,7 +496,7 @@ class _Reader:
 
     def _leave_classes(self) -> None:
         """Leave what makes classes of scores to the host, if it works over the features."""
-        for node in self.classes:
+        for node in reversed(self.classes):
             before, where = self.values.get(node.all_input_nodes[0]), self._where(node)
             if isinstance(before, Data):
                 given = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)

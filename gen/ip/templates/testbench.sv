@@ -266,6 +266,11 @@ module {{ name }}_tb;
         phase = "weights";
         load_weights;
         $fclose(image);
+        // The core loads its first operation.
+        repeat (3) begin
+            settle;
+            rise;
+        end
 
         phase = "steps";
         while (given < STEPS) begin

@@ -59,7 +59,7 @@ class OpFields:
         self.values: dict[str, list[int]] = {}
         """Their values in every operation; none, if the program is loadable."""
         if manifest.parameters.capacity is not None:
-            self.widths = issue_widths(manifest.parameters)
+            self.widths = issue_widths(manifest.parameters, manifest.timing)
         else:
             self.values = issue_fields(manifest.program) | dict(more or {})
             self.widths = {name: max(1, *values).bit_length() for name, values in self.values.items()}

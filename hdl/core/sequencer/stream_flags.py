@@ -65,14 +65,7 @@ class StreamFlags(Component):
 
     def __init__(self, streams: int, stream_bits: int) -> None:
         self._streams = streams
-        events = (
-            "prepared",
-            "flips",
-            "step_ends",
-            "reset_stream",
-            "state_written",
-            "weights_written",
-        )
+        events = ("prepared", "flips", "step_ends", "reset_stream", "state_written", "weights_written")
         bits = ("zero_state", "copy", "input_zero_state", "input_invalid")
         super().__init__(
             {name: In(stream_bits) for name in ("stream", "input_stream", "command_stream")}

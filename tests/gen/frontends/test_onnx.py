@@ -454,7 +454,7 @@ def test_classes_stay_with_the_host(path, ends, host):
     save(path, nodes, weights, [f"p{len(ends) - 1}"])
     result = read_model(path)
     assert result.report.output == "s" and [entry.kind for entry in result.report.outside] == [
-        kind for kind, _ in reversed(ends)
+        kind for kind, _ in ends
     ]
     assert any(note.endswith(f"stays on the host: {host}") for note in result.report.notes)
 
