@@ -2,30 +2,22 @@
 
 import json
 import os
-import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from rtlstm.cli.console import Console
 from rtlstm.cli.declared import takes_options
+from rtlstm.cli.explore_input import Given
+from rtlstm.cli.explore_views import FRONT, front_fields
 from rtlstm.cli.options import DebugOption, JsonOption
-from rtlstm.cli.results import Field, Found, Table, Text
 from rtlstm.gen.frontends.reading import ReadOptions
-
-if TYPE_CHECKING:
-    from rtlstm.explore.measure import Context
-    from rtlstm.explore.metrics import Metric
-    from rtlstm.explore.records import Exploration, Point
-    from rtlstm.explore.space import Space
 
 __all__ = ["explore"]
 
 _SPACE, _RESULT, _WORK = "What is searched", "What is wanted", "How it is worked out"
-_ROWS = 15
-"""Points that the table shows, beside the best of each device."""
 
 
 @takes_options(ReadOptions)
@@ -228,7 +220,7 @@ def explore(
             lanes=lanes,
             macs=macs,
         )
-        given = _Given(model, calibration, calibration_lengths, batch_first, options)
+        given = Given(model, calibration, calibration_lengths, batch_first, options)
         space, context = given.read(measure, evaluation, device=devices, tables=tables, **values)
         plan = Plan(
             space=space,
@@ -251,12 +243,12 @@ def explore(
             except KeyboardInterrupt:
                 console.note(f"what was tried is kept in {plan.folder}: the same command goes on from there")
                 raise
-        fields = _fields(found, plan.folder, measure, given.command)
+        fields = front_fields(found, plan.folder, measure, given.command)
         _write_files(plan.folder, context.name, measure.short_name, fields)
         console.passed = not found.ruled_out and all(
             point.proof is None or point.proof.passed for point in found.front
         )
-        console.show(_FRONT, **fields)
+        console.show(FRONT, **fields)
         if found.front:
             console.next = fields["front"][0]["command"]
         elif found.tried == found.too_large + found.impossible:
@@ -276,82 +268,6 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class _Given:
-    """Model and data: read, and as they are typed."""
-
-    def __init__(
-        self,
-        model: Path,
-        calibration: Path,
-        lengths: str | None,
-        batch_first: bool,
-        options: Mapping[str, Any],
-    ) -> None:
-        self._model, self._name = model, ""
-        self._calibration, self._lengths = calibration, lengths
-        self._batch_first, self._options = batch_first, options
-
-    def read(
-        self, metric: "Metric", evaluation: Path | None, device: str, tables: str, **values: Any
-    ) -> "tuple[Space, Context]":
-        """Read the files; return what is searched, and what all choices have in common."""
-        from rtlstm.cli.data import load_array, load_arrays, load_lengths
-        from rtlstm.cli.main import find_command
-        from rtlstm.cli.wording import CommandWording
-        from rtlstm.explore.search import find_shapes, make_context
-        from rtlstm.explore.space import Space, find_devices, parse_tables
-        from rtlstm.gen.builds.generate import default_name
-        from rtlstm.gen.frontends import read_model
-        from rtlstm.gen.quantise.calibration import Calibration
-
-        chosen: dict[str, Any] = {"device": find_devices(device), "tables": parse_tables(tables)}
-        x, labels, lengths = load_array(self._calibration, "the calibration data"), None, self._lengths
-        valid = load_lengths(lengths)
-        read = read_model(self._model, ReadOptions(**self._options))
-        self._name = default_name(read.network, read.report)
-        data = Calibration.of(read.network, x, valid, None, self._batch_first)
-        if evaluation is not None:
-            arrays = load_arrays(evaluation, "the evaluation data")
-            x = load_array(evaluation, "the evaluation data")
-            labels, valid = arrays.get("y"), arrays.get("lengths")
-        wording = CommandWording(find_command, "explore")
-        context = make_context(
-            self._name, read.network, metric, data, wording, x, labels, valid, self._batch_first
-        )
-        return Space.of(find_shapes(read.network), **chosen, **values), context
-
-    def command(self, number: int, choice: Mapping[str, Any]) -> str:
-        """Return the command that builds a choice."""
-        from rtlstm.spec.options import options
-
-        given = {
-            **choice,
-            "calibration": str(self._calibration),
-            "calibration_lengths": self._lengths,
-            "batch_first": self._batch_first or None,
-            **self._options,
-        }
-        words = [str(self._model), "-o", f"build/{self._name}_{number}"]
-        typed = options({key: value for key, value in given.items() if value is not None})
-        return f"rtlstm generate {' '.join(map(shlex.quote, words))} {typed}"
-
-
-def _fields(
-    found: "Exploration", folder: Path, metric: "Metric", command: Callable[[int, Mapping[str, Any]], str]
-) -> dict[str, Any]:
-    """The JSON object: what was found, each point with its number and its command."""
-    front = [
-        _point(number, point, metric.of(point.errors), command(number, point.choice.options))
-        for number, point in enumerate(found.front, 1)
-    ]
-    return found.model_dump(mode="json") | {
-        "folder": str(folder),
-        "page": str(folder / "explore.html"),
-        "points_per_hour": found.points_per_hour and round(found.points_per_hour),
-        "front": front,
-    }
-
-
 def _write_files(folder: Path, name: str, metric: str, fields: Mapping[str, Any]) -> None:
     from rtlstm.explore.page import render_page
     from rtlstm.spec.files import write_file
@@ -360,79 +276,3 @@ def _write_files(folder: Path, name: str, metric: str, fields: Mapping[str, Any]
     title = f"{name}: {len(front)} builds that no other on their device beats"
     write_file(folder / "explore.html", render_page(title, front, metric))
     write_file(folder / "explore.json", json.dumps(fields, indent=1) + "\n")
-
-
-def _point(number: int, point: "Point", measure: float, command: str) -> dict[str, Any]:
-    """A point as the table and the page show it."""
-    fields: dict[str, Any] = point.model_dump(mode="json")
-    choice, proof = fields["choice"], fields["proof"]
-    numbers = "/".join(str(choice[f"{kind}_bits"]) for kind in ("weight", "data", "gate", "cell"))
-    return fields | {
-        "number": number,
-        "device": choice["device"],
-        "numbers": f"{numbers} {choice['tables']}",
-        "array": f"{fields['lanes']} x {fields['macs']}",
-        "cycles": fields["step_latency_cycles"],
-        "measure": measure,
-        "command": command,
-        "proof": _proof_text(proof),
-        "proven": proof,
-    }
-
-
-def _proof_text(proof: Mapping[str, Any] | None) -> str:
-    if proof is None:
-        return ""
-    if not proof["passed"]:
-        return "DIFFERS"
-    if proof["fmax_mhz"] is None:
-        return "simulated, does not fit" if proof["refusal"] else "simulated"
-    return f"{proof['step_latency_us']:.4g} us routed"
-
-
-def _summary(found: Found) -> str:
-    parts = f"{found['too_large']} do not fit their device, {found['impossible']} have no such formats"
-    rate = found["points_per_hour"]
-    speed = f" {found['new']} of them now, {rate:,} in an hour with {found['workers']}." if rate else ""
-    within = f" {found['within']} meet the limits." if found["limits"] else ""
-    return f"{found['tried']:,} of {found['size']:,} choices tried: {parts}.{within}{speed}"
-
-
-def _rows(found: Found) -> list[Found]:
-    """The first points, and the best of each other device."""
-    front = found["front"]
-    best = {point["device"]: point for point in reversed(front)}
-    return [point for index, point in enumerate(front) if index < _ROWS or point is best[point["device"]]]
-
-
-def _title(found: Found) -> str:
-    front, rows = found["front"], _rows(found)
-    some = f"{len(rows)} of {len(front)}" if len(rows) < len(front) else f"All {len(front)}"
-    return (
-        f"{some} builds that no other on their device beats, by {found['goal']} (estimated before synthesis)"
-    )
-
-
-_FRONT = (
-    Table(
-        _title,
-        _rows,
-        (
-            Field("#", "{number}", right=True),
-            Field("device", "{device}"),
-            Field("bits", "{numbers}"),
-            Field("array", "{array}", right=True),
-            Field("cycles", "{cycles:,}", right=True),
-            Field("us", "{latency_us:.4g}", right=True),
-            Field("LUTs", "{luts:,}", right=True),
-            Field("mult.", "{multipliers}", right=True),
-            Field("RAMs", "{block_rams}", right=True),
-            Field("full", "{share:g} %", right=True),
-            Field("metric", "{measure:.3g}", right=True),
-            Field("proof", "{proof}"),
-        ),
-    ),
-    Text(_summary),
-    Text(lambda found: "\n".join(f"no build meets {text}" for text in found["ruled_out"]) or None),
-    Text("written: {page}"),
-)

@@ -16,7 +16,7 @@ import pytest
 import safetensors.numpy
 from support.small_builds import INPUTS, tensors
 
-from rtlstm.cli.explore import _Given
+from rtlstm.cli.explore_input import Given
 from rtlstm.explore.metrics import find_metric
 from rtlstm.explore.search import Plan
 from rtlstm.explore.search import explore as search
@@ -204,7 +204,7 @@ class Killed:
 def test_nothing_is_lost(files, tmp_path, monkeypatch):
     """Interruptions, killed workers and their number change nothing of what is found."""
     monkeypatch.chdir(files)
-    given = _Given(Path("tiny.safetensors"), Path("x.npy"), None, False, {"dense": ("fc:sigmoid",)})
+    given = Given(Path("tiny.safetensors"), Path("x.npy"), None, False, {"dense": ("fc:sigmoid",)})
     space, context = given.read(
         find_metric("error"),
         None,

@@ -1,0 +1,75 @@
+"""What ``rtlstm explore`` reads: the model and its data."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rtlstm.gen.frontends.reading import ReadOptions
+
+if TYPE_CHECKING:
+    from rtlstm.explore.measure import Context
+    from rtlstm.explore.metrics import Metric
+    from rtlstm.explore.space import Space
+
+__all__ = ["Given"]
+
+
+class Given:
+    """Model and data: read, and as they are typed."""
+
+    def __init__(
+        self,
+        model: Path,
+        calibration: Path,
+        lengths: str | None,
+        batch_first: bool,
+        options: Mapping[str, Any],
+    ) -> None:
+        self._model, self._name = model, ""
+        self._calibration, self._lengths = calibration, lengths
+        self._batch_first, self._options = batch_first, options
+
+    def read(
+        self, metric: "Metric", evaluation: Path | None, device: str, tables: str, **values: Any
+    ) -> "tuple[Space, Context]":
+        """Read the files; return what is searched, and what all choices have in common."""
+        from rtlstm.cli.data import load_array, load_arrays, load_lengths
+        from rtlstm.cli.main import find_command
+        from rtlstm.cli.wording import CommandWording
+        from rtlstm.explore.search import find_shapes, make_context
+        from rtlstm.explore.space import Space, find_devices, parse_tables
+        from rtlstm.gen.builds.generate import default_name
+        from rtlstm.gen.frontends import read_model
+        from rtlstm.gen.quantise.calibration import Calibration
+
+        chosen: dict[str, Any] = {"device": find_devices(device), "tables": parse_tables(tables)}
+        x, labels, lengths = load_array(self._calibration, "the calibration data"), None, self._lengths
+        valid = load_lengths(lengths)
+        read = read_model(self._model, ReadOptions(**self._options))
+        self._name = default_name(read.network, read.report)
+        data = Calibration.of(read.network, x, valid, None, self._batch_first)
+        if evaluation is not None:
+            arrays = load_arrays(evaluation, "the evaluation data")
+            x = load_array(evaluation, "the evaluation data")
+            labels, valid = arrays.get("y"), arrays.get("lengths")
+        wording = CommandWording(find_command, "explore")
+        context = make_context(
+            self._name, read.network, metric, data, wording, x, labels, valid, self._batch_first
+        )
+        return Space.of(find_shapes(read.network), **chosen, **values), context
+
+    def command(self, number: int, choice: Mapping[str, Any]) -> str:
+        """Return the command that builds a choice."""
+        from rtlstm.spec.options import options
+
+        given = {
+            **choice,
+            "calibration": str(self._calibration),
+            "calibration_lengths": self._lengths,
+            "batch_first": self._batch_first or None,
+            **self._options,
+        }
+        words = [str(self._model), "-o", f"build/{self._name}_{number}"]
+        typed = options({key: value for key, value in given.items() if value is not None})
+        return f"rtlstm generate {' '.join(map(shlex.quote, words))} {typed}"

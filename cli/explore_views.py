@@ -1,0 +1,108 @@
+"""What people read of the results of ``rtlstm explore``."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rtlstm.cli.results import Field, Found, Table, Text
+
+if TYPE_CHECKING:
+    from rtlstm.explore.metrics import Metric
+    from rtlstm.explore.records import Exploration, Point
+
+__all__ = ["FRONT", "front_fields"]
+
+_ROWS = 15
+"""Points that the table shows, beside the best of each device."""
+
+
+def front_fields(
+    found: "Exploration", folder: Path, metric: "Metric", command: Callable[[int, Mapping[str, Any]], str]
+) -> dict[str, Any]:
+    """The JSON object: what was found, each point with its number and its command."""
+    front = [
+        _point(number, point, metric.of(point.errors), command(number, point.choice.options))
+        for number, point in enumerate(found.front, 1)
+    ]
+    return found.model_dump(mode="json") | {
+        "folder": str(folder),
+        "page": str(folder / "explore.html"),
+        "points_per_hour": found.points_per_hour and round(found.points_per_hour),
+        "front": front,
+    }
+
+
+def _point(number: int, point: "Point", measure: float, command: str) -> dict[str, Any]:
+    """A point as the table and the page show it."""
+    fields: dict[str, Any] = point.model_dump(mode="json")
+    choice, proof = fields["choice"], fields["proof"]
+    numbers = "/".join(str(choice[f"{kind}_bits"]) for kind in ("weight", "data", "gate", "cell"))
+    return fields | {
+        "number": number,
+        "device": choice["device"],
+        "numbers": f"{numbers} {choice['tables']}",
+        "array": f"{fields['lanes']} x {fields['macs']}",
+        "cycles": fields["step_latency_cycles"],
+        "measure": measure,
+        "command": command,
+        "proof": _proof_text(proof),
+        "proven": proof,
+    }
+
+
+def _proof_text(proof: Mapping[str, Any] | None) -> str:
+    if proof is None:
+        return ""
+    if not proof["passed"]:
+        return "DIFFERS"
+    if proof["fmax_mhz"] is None:
+        return "simulated, does not fit" if proof["refusal"] else "simulated"
+    return f"{proof['step_latency_us']:.4g} us routed"
+
+
+def _summary(found: Found) -> str:
+    parts = f"{found['too_large']} do not fit their device, {found['impossible']} have no such formats"
+    rate = found["points_per_hour"]
+    speed = f" {found['new']} of them now, {rate:,} in an hour with {found['workers']}." if rate else ""
+    within = f" {found['within']} meet the limits." if found["limits"] else ""
+    return f"{found['tried']:,} of {found['size']:,} choices tried: {parts}.{within}{speed}"
+
+
+def _rows(found: Found) -> list[Found]:
+    """The first points, and the best of each other device."""
+    front = found["front"]
+    best = {point["device"]: point for point in reversed(front)}
+    return [point for index, point in enumerate(front) if index < _ROWS or point is best[point["device"]]]
+
+
+def _title(found: Found) -> str:
+    front, rows = found["front"], _rows(found)
+    some = f"{len(rows)} of {len(front)}" if len(rows) < len(front) else f"All {len(front)}"
+    return (
+        f"{some} builds that no other on their device beats, by {found['goal']} (estimated before synthesis)"
+    )
+
+
+FRONT = (
+    Table(
+        _title,
+        _rows,
+        (
+            Field("#", "{number}", right=True),
+            Field("device", "{device}"),
+            Field("bits", "{numbers}"),
+            Field("array", "{array}", right=True),
+            Field("cycles", "{cycles:,}", right=True),
+            Field("us", "{latency_us:.4g}", right=True),
+            Field("LUTs", "{luts:,}", right=True),
+            Field("mult.", "{multipliers}", right=True),
+            Field("RAMs", "{block_rams}", right=True),
+            Field("full", "{share:g} %", right=True),
+            Field("metric", "{measure:.3g}", right=True),
+            Field("proof", "{proof}"),
+        ),
+    ),
+    Text(_summary),
+    Text(lambda found: "\n".join(f"no build meets {text}" for text in found["ruled_out"]) or None),
+    Text("written: {page}"),
+)
