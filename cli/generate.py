@@ -71,7 +71,7 @@ def generate(
         typer.Option(
             "--calibrate-state",
             help="What each sequence of the typical inputs begins with: an .npz file of h and c, as rtlstm "
-            "run --state-output writes it; zeros by default.",
+            "run --state-output writes it; by default what the model begins with, mostly zeros.",
             rich_help_panel=_NUMBERS,
         ),
     ] = None,

@@ -8,7 +8,7 @@ import torch
 from torch.nn.utils import rnn
 
 from rtlstm.gen.builds.default_array import ArrayRequest
-from rtlstm.gen.frontends.reading import ModelReport
+from rtlstm.gen.frontends.reading import InitialState, ModelReport
 from rtlstm.gen.quantise.calibration import Calibration, check_lengths
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer
@@ -77,13 +77,14 @@ class Prepared(torch.nn.Module):
         source: ModelReport | None = None,
         embedding: np.ndarray[Any, Any] | None = None,
         device: ExistingDevice | None = None,
+        initial_state: InitialState | None = None,
     ) -> None:
         super().__init__()
         self.embedding = None
         if embedding is not None:
             table = torch.tensor(embedding, dtype=torch.get_default_dtype())
             self.embedding = torch.nn.Embedding.from_pretrained(table, freeze=False)
-        self._source = source
+        self._source, self._initial_state = source, initial_state
         self.form, self.settings, self.choices, self.rounding = form, settings, choices, True
         self._network, self._weight_bits, self._calibration = network, weight_bits, calibration
         self._device, self._hardware = device, None if device is None else device.hardware
@@ -197,6 +198,7 @@ class Prepared(torch.nn.Module):
             source=self._source,
             hardware=self._hardware,
             device=None if self._device is None else self._device.folder,
+            initial_state=self._initial_state,
         )
 
     def quantised(self) -> QuantizedNetwork:

@@ -120,7 +120,18 @@ def prepare(
     )
     choices = choose_formats(network, settings, data, None if existing is None else existing.hardware)
     embedding = None if table is None else table.table
-    return Prepared(network, settings, choices, form, by_layer, data, read.report, embedding, existing)
+    return Prepared(
+        network,
+        settings,
+        choices,
+        form,
+        by_layer,
+        data,
+        read.report,
+        embedding,
+        existing,
+        read.initial_state,
+    )
 
 
 def _as_floats(values: Any, table: Embedding | None) -> Any:

@@ -28,7 +28,7 @@ from rtlstm.gen.builds.implement import implement
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.gen.builds.on_zynq import OnZynq
 from rtlstm.gen.builds.report import BuildReport
-from rtlstm.gen.frontends import ReadOptions, read_if_needed
+from rtlstm.gen.frontends import ReadOptions, ReadResult, read_if_needed
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.gen.quantise.trained import TrainedModel, TrainedNetwork
 from rtlstm.host import Accelerator
@@ -286,7 +286,8 @@ def compile(
     calibration_lengths
         Valid steps of each of these sequences, ``(N,)``.
     calibration_state
-        Initial state of each sequence, ``(h_0, c_0)`` as for :meth:`Build.run`; zeros if None.
+        Initial state of each sequence, ``(h_0, c_0)`` as for :meth:`Build.run`; if None, the one in which the
+        model begins, zeros for most. If that is not zeros, the build has it as ``state.npz``.
     batch_first
         Whether ``calibration`` has the batch first, ``(N, T, I)``.
     folder
@@ -336,10 +337,12 @@ def compile(
     if folder is not None:
         check_target(as_path("the build folder", folder))
     if trained is not None:
-        network, source = trained.network, trained.source
+        network, source, begin = trained.network, trained.source, trained.initial_state
     else:
         read = read_if_needed(model, ReadOptions(**option_values(ReadOptions, options)), name=name)
-        network, source = read.network, read.report
+        network, source, begin = read.network, read.report, read.initial_state
+        if calibration is not None and calibration_state is None:
+            calibration_state = _first_state(read, as_array("calibration", calibration), batch_first)
     chosen = default_name(network, source) if name is None else name
     target = as_path("the build folder", Path("build") / chosen if folder is None else folder)
     common: dict[str, Any] = {
@@ -347,6 +350,7 @@ def compile(
         "calibration_lengths": calibration_lengths,
         "calibration_state": calibration_state,
         "batch_first": batch_first,
+        "initial_state": begin,
         "source": source,
         "progress": progress,
     }
@@ -362,6 +366,13 @@ def compile(
             network, target, name=chosen, settings=settings, capacities=capacities, **hardware, **common
         )
     return Build(target)
+
+
+def _first_state(read: ReadResult, calibration: NDArray[Any], batch_first: bool) -> Any:
+    """Return the state in which the model begins, for each calibration sequence; None for zeros."""
+    if read.initial_state is None or calibration.ndim != 3:
+        return read.initial_state
+    return read.initial_state_of(calibration.shape[0 if batch_first else 1])
 
 
 def _trained(model: Any, options: Mapping[str, Any], **others: object) -> TrainedNetwork | None:

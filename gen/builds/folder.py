@@ -17,6 +17,7 @@ _OURS = {
     "manifest.json",
     "rtl",
     "weights.bin",
+    "state.npz",
     C_HEADER,
     "report.json",
     "report.html",

@@ -1,6 +1,7 @@
 """Generates a complete build folder from a network."""
 
 from collections.abc import Callable, Iterable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from warnings import warn
@@ -23,7 +24,7 @@ from rtlstm.gen.builds.loadable import (
 from rtlstm.gen.builds.names import check_build_name, derive_build_name
 from rtlstm.gen.builds.report import BuildReport, create_report
 from rtlstm.gen.builds.report_html import render_report
-from rtlstm.gen.frontends.reading import ModelReport
+from rtlstm.gen.frontends.reading import InitialState, ModelReport
 from rtlstm.gen.ip.files import ip_files
 from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.gen.ip.sbom import bill_of_materials
@@ -51,7 +52,7 @@ _TRAINED = (
     "the network was trained in this arithmetic, and its integers are taken as they are: errors are those "
     "against the same weights in floats"
 )
-_IMAGE = "weights.bin"
+_IMAGE, _STATE = "weights.bin", "state.npz"
 _STAGES = ("quantise", "write Verilog", "compare with float", "write files")
 
 
@@ -69,6 +70,7 @@ def generate_build(
     calibration_lengths: ArrayLike | None = None,
     calibration_state: Any = None,
     batch_first: bool = False,
+    initial_state: InitialState | None = None,
     source: ModelReport | None = None,
     trained: TrainedNetwork | None = None,
     progress: Progress | None = None,
@@ -102,6 +104,9 @@ def generate_build(
         Initial state of each sequence, ``(h_0, c_0)`` as for a build's ``run``; zeros if None.
     batch_first
         Whether ``calibration`` has the batch first, ``(N, T, inputs)``.
+    initial_state
+        The state in which the model begins, which the build has as ``state.npz``, in the form that
+        ``rtlstm run --state`` takes for one sequence; None for zeros, without that file.
     source
         The front end's report, which the build's report contains.
     trained
@@ -166,7 +171,7 @@ def generate_build(
         begin(2)
         report = create_report(network, quantised, manifest, settings, data, source, fitted, notes=notes)
         begin(3)
-        manifest = _write(work, manifest, quantised, image, verilog, report, _clock_of(report))
+        manifest = _write(work, manifest, quantised, image, verilog, report, initial_state, _clock_of(report))
     begin(4)
     _tell_former(former)
     return manifest
@@ -240,6 +245,7 @@ def generate_for(
     calibration_lengths: ArrayLike | None = None,
     calibration_state: Any = None,
     batch_first: bool = False,
+    initial_state: InitialState | None = None,
     source: ModelReport | None = None,
     trained: TrainedNetwork | None = None,
     progress: Progress | None = None,
@@ -257,7 +263,7 @@ def generate_for(
         Another build.
     input_range
         Largest input; if None, from calibration data, or 8 without them. A fixed device determines it.
-    calibration, calibration_lengths, calibration_state, batch_first, source, trained, progress
+    calibration, calibration_lengths, calibration_state, batch_first, initial_state, source, trained, progress
         See :func:`generate_build`. What was trained must have been trained for this device.
 
     Raises
@@ -305,7 +311,8 @@ def generate_for(
         notes = () if trained is None else (_TRAINED,)
         report = create_report(network, quantised, manifest, settings, data, source, loaded=True, notes=notes)
         begin(3)
-        manifest = _write(work, manifest, quantised, image, verilog, report, _device_clock(device_folder))
+        clock = _device_clock(device_folder)
+        manifest = _write(work, manifest, quantised, image, verilog, report, initial_state, clock)
     begin(4)
     _tell_former(former)
     return manifest
@@ -337,6 +344,7 @@ def _write(
     image: bytes,
     verilog: str,
     report: BuildReport,
+    initial_state: InitialState | None,
     clock_mhz: float | None,
 ) -> Manifest:
     """Write all files; return the manifest, which lists those that rtlstm's own tools compile."""
@@ -348,11 +356,22 @@ def _write(
         **ip_files(manifest, verilog, Vectors.create(quantised, manifest), clock_mhz),
     }
     contents = {name: text.encode() for name, text in texts.items()} | {_IMAGE: image}
-    bill = bill_of_materials(manifest, contents, _IMAGE)
+    if initial_state is not None:
+        contents[_STATE] = _state_file(initial_state)
+    bill = bill_of_materials(manifest, contents, (_IMAGE, _STATE))
     # The bill leaves these out: other commands add to them.
     reports = {"report.json": report.to_json(), "report.html": render_report(report, manifest)}
     write_files(work, {**contents, **reports, IpPaths(manifest.name).bill: bill})
     return manifest
+
+
+def _state_file(state: InitialState) -> bytes:
+    file = BytesIO()
+    arrays: dict[str, Any] = {}
+    for name, parts in zip("hc", state, strict=True):
+        arrays |= {f"{name}_{index}": part for index, part in enumerate(parts)}
+    np.savez(file, allow_pickle=False, **arrays)
+    return file.getvalue()
 
 
 def _clock_of(report: BuildReport) -> float | None:

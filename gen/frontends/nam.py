@@ -62,8 +62,9 @@ def read_nam(path: Path, options: ReadOptions, report: ReportBuilder) -> Network
     report.initial_state = (tuple(h), tuple(c))
     report.input, report.output = "the samples", "head"
     report.note(
-        "the amplifier begins in a state of its own: give it to the driver, as "
-        "run(x, state=result.initial_state_of(N)), or some silence first"
+        "the amplifier begins in a state of its own, which a build has as state.npz: give it to the driver, "
+        "with rtlstm run --state for one sequence, in Python as run(x, state=result.initial_state_of(N)), or "
+        "some silence first"
     )
     return Network(name=report.name, layers=tuple(stack))
 

@@ -14,6 +14,7 @@ from rtlstm.spec.record import Record
 
 __all__ = [
     "Embedding",
+    "InitialState",
     "ModelReport",
     "NodeReport",
     "ReadOptions",
@@ -26,6 +27,8 @@ Role = Literal["core", "shape", "state", "outside", "refused"]
 """How a node is treated: computed by the core, only moving axes, only about state, left outside
 of the core (its work stays with the caller), or refused."""
 
+InitialState = tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]
+"""h and c of each layer, ``(units,)``, in which a model begins."""
 
 _MODEL = "Model"
 
@@ -151,7 +154,7 @@ class ReadResult(Record):
     network: Network
     report: ModelReport
     embeddings: tuple[Embedding, ...] = ()
-    initial_state: tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]] | None = None
+    initial_state: InitialState | None = None
 
     def initial_state_of(self, sequences: int) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]:
         """Return the state in which sequences begin, for the driver: ``(sequences, units)`` per layer.
@@ -181,7 +184,7 @@ class ReportBuilder:
         self.nodes: list[NodeReport] = []
         self.notes: list[str] = []
         self.embeddings: list[Embedding] = []
-        self.initial_state: tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]] | None = None
+        self.initial_state: InitialState | None = None
         self.integer_rows = IntegerRows()
         self.integer_weights: tuple[IntegerWeights, ...] = ()
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from rtlstm.hdl.emit.header import SPDX
@@ -12,18 +12,18 @@ __all__ = ["OUTPUT_LICENCE", "bill_of_materials"]
 
 OUTPUT_LICENCE: Final = SPDX.removeprefix("SPDX-License-Identifier: ")
 _GENERATOR_LICENCE: Final = "Apache-2.0"
-_OWNED: Final = "The model's weights: their rights are their owner's."
+_OWNED: Final = "The model's numbers: their rights are their owner's."
 
 
-def bill_of_materials(manifest: Manifest, files: Mapping[str, bytes], image: str) -> str:
+def bill_of_materials(manifest: Manifest, files: Mapping[str, bytes], owned: Collection[str]) -> str:
     """Return the text of the bill, in JSON. It has no date and no number of its own: same files, same text.
 
     Parameters
     ----------
     files
         Contents of the files that are listed, by path. No later command may change them.
-    image
-        The path of the weight image, the one file that is under no licence of rtlstm's.
+    owned
+        Paths of those that are under no licence of rtlstm's: the model's numbers.
     """
     bill = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -48,7 +48,7 @@ def bill_of_materials(manifest: Manifest, files: Mapping[str, bytes], image: str
                 "version": manifest.build_hash,
             },
         },
-        "components": [_file(path, files[path], path == image) for path in sorted(files)],
+        "components": [_file(path, files[path], path in owned) for path in sorted(files)],
     }
     return json.dumps(bill, indent=1) + "\n"
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from rtlstm.gen.frontends.reading import ModelReport
+from rtlstm.gen.frontends.reading import InitialState, ModelReport
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import FormatChoices, QuantizationSettings, RowChoices, quantise_with
 from rtlstm.gen.quantise.target import TargetHardware
@@ -29,6 +29,8 @@ class TrainedNetwork:
     """That of an existing device, if the network was trained for one."""
     device: Path | None = None
     """The device's build folder."""
+    initial_state: InitialState | None = None
+    """The state in which the model begins, if that is not zero."""
 
     def quantised(self) -> QuantizedNetwork:
         """Return its integers: nothing is rounded."""

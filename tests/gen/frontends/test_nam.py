@@ -9,11 +9,17 @@ import pytest
 import torch
 from support.example_file import load_example
 from torch import nn
+from typer.testing import CliRunner
 
+from rtlstm.cli.main import app
 from rtlstm.gen.builds.compiled import compile
+from rtlstm.gen.builds.folder import check_target
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import InputError, ModelError
+from rtlstm.train import prepare
 
 
 def content(
@@ -69,6 +75,37 @@ def test_driver_takes_the_state(tmp_path: Path) -> None:
     plain = read_model(nn.LSTM(2, 3))
     with pytest.raises(InputError, match="begins with a state of zeros"):
         plain.initial_state_of(1)
+
+
+def test_command_line_has_the_state(tmp_path: Path) -> None:
+    path, x = save(tmp_path, content(2)[0]), np.random.default_rng(0).uniform(-1, 1, (12, 1))
+    np.save(tmp_path / "x.npy", x)
+    build, given, found = (str(tmp_path / name) for name in ("build", "x.npy", "y.npy"))
+    made = ("generate", str(path), "-o", build, "--calibrate", given, "--lanes", "4", "--weight-bits", "12")
+    run = ("run", build, "--backend", "golden", "--state", f"{build}/state.npz")
+    for command in (made, (*run, "--input", given, "--output", found)):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+    assert check_target(Path(build))
+    model = read_model(path)
+    wanted = run_float(model.network, x[:, None], model.initial_state_of(1)).y[:, 0]
+    np.testing.assert_allclose(np.load(found), wanted, atol=5e-3)
+    bill = json.loads(next(Path(build).glob("ip/*.cdx.json")).read_text())
+    (listed,) = (each for each in bill["components"] if each["name"] == "state.npz")
+    assert "licenses" not in listed
+
+
+def test_calibration_begins_in_the_state(tmp_path: Path) -> None:
+    result, x = read_model(save(tmp_path, content()[0])), np.zeros((4, 3, 1))
+    swapped = {"calibration": x.swapaxes(0, 1), "batch_first": True}
+    build = compile(result, folder=tmp_path / "build", lanes=4, macs=2, **swapped)
+    begun, zeros = (
+        quantise(result.network, QuantizationSettings(), Calibration.of(result.network, x, None, state))
+        for state in (result.initial_state_of(3), None)
+    )
+    assert build.manifest.numerics == begun.numerics != zeros.numerics
+    trained = compile(prepare(result), folder=tmp_path / "trained", lanes=4, macs=2)
+    assert (trained.folder / "state.npz").read_bytes() == (build.folder / "state.npz").read_bytes()
 
 
 CHANGES = [
