@@ -7,6 +7,7 @@ pydantic.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
 
@@ -22,6 +23,7 @@ __all__ = [
     "Family",
     "FamilyName",
     "NetlistScript",
+    "OpenSynthesis",
     "Pipeline",
 ]
 
@@ -78,6 +80,14 @@ class NetlistScript(Record):
     black boxes of the hard cells."""
 
 
+@dataclass(frozen=True)
+class OpenSynthesis:
+    """A flow of Edalize that synthesises a core with open tools, and its options: what FuseSoC runs."""
+
+    flow: str
+    options: Mapping[str, str]
+
+
 class Family(ABC):
     """A device family: its pipeline, and the Verilog of its memories and multipliers."""
 
@@ -102,6 +112,8 @@ class Family(ABC):
     """Verilog files with a model of the PLL's cell, around ``rtlstm_pll_model`` of ``sim/pll.v``."""
     netlist: NetlistScript | None = None
     """None if netlists cannot be simulated."""
+    open_synthesis: OpenSynthesis | None = None
+    """None if Edalize has no open flow for the family. Place and route need pins, which a core has not."""
     large_memory: bool = False
     """Whether devices have memories larger than block RAM, or tools may make one of the portable memory."""
     memory_pairs: bool = False

@@ -28,7 +28,7 @@ from rtlstm.fpga.families.estimates import (
 )
 from rtlstm.fpga.pll import MEGA, Dividers, Pll, PllSearch
 from rtlstm.fpga.tools import Tool, find_tool
-from rtlstm.spec.family import NetlistScript, Pipeline
+from rtlstm.spec.family import NetlistScript, OpenSynthesis, Pipeline
 from rtlstm.spec.inventory import MemorySpec
 
 __all__ = ["ECP5", "Ecp5"]
@@ -352,6 +352,7 @@ class Ecp5(FpgaFamily):
     """LFE5U devices."""
 
     name = "ecp5"
+    open_synthesis = OpenSynthesis("trellis", {"pnr": "none"})
     pipeline = Pipeline(
         operand=4,
         multiplier=2,

@@ -26,7 +26,7 @@ from rtlstm.fpga.families.estimates import (
 )
 from rtlstm.fpga.pll import MEGA, Dividers, Pll, PllSearch
 from rtlstm.fpga.tools import Tool, find_tool
-from rtlstm.spec.family import NetlistScript, Pipeline
+from rtlstm.spec.family import NetlistScript, OpenSynthesis, Pipeline
 from rtlstm.spec.inventory import MemorySpec
 
 __all__ = ["ICE40", "Ice40"]
@@ -171,6 +171,7 @@ class Ice40(FpgaFamily):
     """UltraPlus and HX devices."""
 
     name = "ice40"
+    open_synthesis = OpenSynthesis("icestorm", {"pnr": "none"})
     pipeline = Pipeline(multiplier=2, tree_levels=2, collect=1, narrow=3, table=1, result=1)
     large_memory = True
     primitives = (_HERE.with_name("ice40.v"), LOGIC_MULTIPLIERS)

@@ -14,7 +14,7 @@ from rtlstm.fpga.families.base import (
     largest_blocks,
 )
 from rtlstm.fpga.families.device import FpgaDevice, Memory
-from rtlstm.spec.family import NetlistScript, Pipeline
+from rtlstm.spec.family import NetlistScript, OpenSynthesis, Pipeline
 
 __all__ = ["ULTRASCALE", "XILINX", "UltraScale", "Xilinx"]
 
@@ -55,6 +55,9 @@ class Xilinx(FpgaFamily):
     """7 series devices."""
 
     name = "xilinx"
+    open_synthesis: OpenSynthesis | None = OpenSynthesis(
+        "generic", {"tool": "yosys", "arch": "xilinx", "output_format": "json"}
+    )
     pipeline = Pipeline(
         operand=3, multiplier=3, tree_levels=1, collect=2, narrow=3, table=2, window=2, result=1
     )
@@ -114,6 +117,7 @@ class UltraScale(Xilinx):
     """UltraScale+ devices."""
 
     name = "ultrascale"
+    open_synthesis = None
     # For 400 MHz: docs/primitives.md has the reasons.
     pipeline = Pipeline(
         operand=4,

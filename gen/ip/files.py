@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +13,7 @@ from rtlstm.gen.ip.vectors import Vectors
 from rtlstm.hdl.buses.request_port import NUMBER_BITS
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.sim.simulated_ports import PortSpec
+from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.registers import IDENTITY, Register
 
@@ -73,7 +73,7 @@ def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: floa
             "fusesoc.core",
             vlnv=f"rtlstm::{manifest.name}:{_plain(manifest.rtlstm_version)}",
             testbench=f"{manifest.name}_tb",
-            synthesis=_SYNTHESIS.get(manifest.parameters.family),
+            synthesis=FAMILIES.named(manifest.parameters.family).open_synthesis,
         ),
         paths.component: render(
             "component.xml",
@@ -91,24 +91,6 @@ def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: floa
     if is_mapped(manifest):
         texts[paths.rdl] = render("registers.rdl")
     return texts
-
-
-@dataclass(frozen=True)
-class _Synthesis:
-    """A flow of Edalize, and its options."""
-
-    flow: str
-    options: Mapping[str, str]
-
-
-_YOSYS_XILINX: Final = _Synthesis("generic", {"tool": "yosys", "arch": "xilinx", "output_format": "json"})
-_SYNTHESIS: Final = {
-    "ecp5": _Synthesis("trellis", {"pnr": "none"}),
-    "ice40": _Synthesis("icestorm", {"pnr": "none"}),
-    "xilinx": _YOSYS_XILINX,
-    "generic": _YOSYS_XILINX,
-}
-"""The families that Edalize's open flows know; place and route need pins, which a core by itself has not."""
 
 
 def _file_sets(paths: IpPaths) -> dict[str, dict[str, str]]:

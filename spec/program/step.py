@@ -317,7 +317,8 @@ def compile_program(
     for skip in (body + index for index, layer in enumerate(shapes) if layer.kind == "skip"):
         layout.space(skip, skip, skip + 1)
     _keep_order(layout.ops, body)
-    if not body:
+    # Where whole sequences are kept, the parts of a step give nothing to the output queue.
+    if not body and parameters.max_steps is None:
         _leave_room(layout.ops, parameters.ahead)
     # Without a recurrent layer, a step with a suppressed output is computed as any other.
     last = max(

@@ -168,6 +168,14 @@ def _run(at: Places, patch: Patch) -> tuple[object, ...]:
     return "run", at.pristine, "--backend", "golden", "--input", at.folder / "x.npy", *where
 
 
+def _explore(at: Places, patch: Patch) -> tuple[object, ...]:
+    np.save(at.folder / "x.npy", np.random.default_rng(0).normal(size=(20, INPUTS)))
+    given = ("--calibrate", at.folder / "x.npy", "-o", at.folder / "study", "--dense", "fc:sigmoid")
+    searched = ("--devices", "up5k", "--weight-bits", "6,8", "--data-bits", 8, "--gate-bits", 8)
+    array = ("--lanes", 4, "--macs", 1, "--workers", 1)
+    return "explore", at.model, *given, *searched, *array, "--limit", "latency<=1000us"
+
+
 def _accuracy(at: Places, patch: Patch) -> tuple[object, ...]:
     # The third feature saturates.
     x = np.random.default_rng(0).normal(size=(9, 3, INPUTS)) * [1.0, 1.0, 8.0]
@@ -307,6 +315,7 @@ CASES: dict[str, Case] = {
     "bitstream, for Vivado": _bitstream_for_vivado,
     "program": _program,
     "run": _run,
+    "explore": _explore,
     "accuracy": _accuracy,
     "accuracy, with the model": _accuracy_with_the_model,
     "board": _board,
@@ -319,8 +328,8 @@ CASES: dict[str, Case] = {
     "bench --link --board": _bench_board,
 }
 
-MADE_ONCE = {"generate", "generate, sizes chosen"}
-"""A second run would take as long as the first and find another folder there."""
+MADE_ONCE = {"generate", "generate, sizes chosen", "explore"}
+"""A second run would take as long as the first and find another folder there, or go on with a study."""
 
 
 def test_every_command_is_here() -> None:

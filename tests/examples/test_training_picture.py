@@ -17,7 +17,7 @@ PICTURE = ROOT / "docs" / "images" / "accuracy-bits.svg"
 @pytest.fixture
 def picture(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES / "training"))
-    return importlib.import_module("picture")
+    return importlib.import_module("accuracy_picture")
 
 
 @pytest.fixture
