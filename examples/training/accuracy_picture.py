@@ -1,7 +1,7 @@
 """Draws accuracy against bits, with cycles and LUTs beside it, from the tables of docs/training.md.
 
     python examples/training/accuracy_picture.py -o docs/images/accuracy-bits.svg
-    python examples/training/accuracy_picture.py --hardware      # cycles and LUTs, measured anew, as that table
+    python examples/training/accuracy_picture.py --hardware    # cycles and LUTs, measured anew, as that table
 
 The errors are what ``python examples/training/tasks.py gait`` measures. Needs matplotlib; ``--hardware``
 fetches the model with pip, and needs ``rtlstm[keras]``.
