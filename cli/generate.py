@@ -310,6 +310,15 @@ def _chains(estimate: Found) -> str | None:
     return None if estimate["chain_share"] is None else f"{estimate['chain_share']:g} %"
 
 
+def _error(found: Found, trained: bool) -> str | None:
+    """The build's error, if it is against these weights."""
+    report = found["report"]
+    accuracy = report["accuracy"]
+    if report["trained"] != trained:
+        return None
+    return f"{accuracy['max_abs_error']:.3g} at most, {accuracy['rms_error']:.3g} rms"
+
+
 _BUILD = (
     Values(
         "Build {report[name]} in {folder}",
@@ -320,10 +329,8 @@ _BUILD = (
             Field("step latency", "{report[cycles][step_latency_cycles]} cycles"),
             Field("step interval", "{report[cycles][step_interval_cycles]} cycles"),
             Field("array in use", lambda found: f"{100 * found['report']['cycles']['array_use']:.1f} %"),
-            Field(
-                "error against float",
-                "{report[accuracy][max_abs_error]:.3g} at most, {report[accuracy][rms_error]:.3g} rms",
-            ),
+            Field("error against float", lambda found: _error(found, trained=False)),
+            Field("error against the trained weights in float", lambda found: _error(found, trained=True)),
             Field("largest float output", "{report[accuracy][max_abs_output]:.4g}"),
             Field(
                 "saturated",

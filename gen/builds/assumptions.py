@@ -86,7 +86,7 @@ def _uncalibrated(network: Network, settings: QuantizationSettings, manifest: Ma
     """Say which ranges stand for what calibration data would tell."""
     if settings.input_range is None:
         yield f"input range +-{DEFAULT_INPUT_RANGE:g} assumed: no calibration data"
-    if settings.cell_range is None:
+    if settings.cell_range is None and any(map(keeps_cell_state, network.pseudo_layers)):
         yield f"cell states saturate at +-{DEFAULT_CELL_RANGE:g}, assumed to suffice: no calibration data"
     yield (
         f"pre-activations saturate at {_limit(manifest.numerics.preactivation)}, from the weights' bounds or "

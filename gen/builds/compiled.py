@@ -240,12 +240,13 @@ class Build:
     def _facts(self) -> dict[str, str]:
         report, parameters = self.report(), self.manifest.parameters
         cycles, accuracy = report.cycles, report.accuracy
+        against = f"error against {'the trained weights in ' * report.trained}float"
         return {
             "network": f"{self.inputs} inputs, {len(report.layers)} layers, {self.outputs} outputs",
             "array": f"{parameters.lanes} lanes x {parameters.macs} multipliers, {parameters.family}",
             "step latency": f"{cycles.step_latency_cycles} cycles",
             "step interval": f"{cycles.step_interval_cycles} cycles",
-            "error against float": f"{accuracy.max_abs_error:.3g} at most, {accuracy.rms_error:.3g} rms",
+            against: f"{accuracy.max_abs_error:.3g} at most, {accuracy.rms_error:.3g} rms",
             "report": str(self.folder / "report.html"),
         }
 

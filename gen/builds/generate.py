@@ -169,7 +169,17 @@ def generate_build(
         begin(1)
         verilog = core_to_verilog(manifest)
         begin(2)
-        report = create_report(network, quantised, manifest, settings, data, source, fitted, notes=notes)
+        report = create_report(
+            network,
+            quantised,
+            manifest,
+            settings,
+            data,
+            source,
+            fitted,
+            notes=notes,
+            trained=trained is not None,
+        )
         begin(3)
         manifest = _write(work, manifest, quantised, image, verilog, report, initial_state, _clock_of(report))
     begin(4)
@@ -309,7 +319,10 @@ def generate_for(
         verilog = read_verilog(device_folder, device)
         begin(2)
         notes = () if trained is None else (_TRAINED,)
-        report = create_report(network, quantised, manifest, settings, data, source, loaded=True, notes=notes)
+        report = create_report(
+            network, quantised, manifest, settings, data, source, loaded=True, notes=notes,
+            trained=trained is not None,
+        )  # fmt: skip
         begin(3)
         clock = _device_clock(device_folder)
         manifest = _write(work, manifest, quantised, image, verilog, report, initial_state, clock)

@@ -172,6 +172,9 @@ class BuildReport(Record):
     cycles: CycleReport
     times: tuple[TimeReport, ...]
     accuracy: Accuracy
+    trained: bool = False
+    """Whether the weights were trained in this arithmetic: ``accuracy`` then is against these weights in
+    float, not against the model's."""
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
     """What the front end remarks about the model, and what is lost in its formats."""
@@ -369,6 +372,7 @@ def create_report(
     fit: Fit | None = None,
     loaded: bool = False,
     notes: Sequence[str] = (),
+    trained: bool = False,
 ) -> BuildReport:
     """Make a build's report, of hardware that was there if ``loaded``; ``notes`` are added to its own.
 
@@ -380,6 +384,7 @@ def create_report(
     estimates = estimate_devices(manifest)
     changes = measure_changes(network, quantised, () if source is None else source.integer_weights)
     return BuildReport(
+        trained=trained,
         name=manifest.name,
         rtlstm_version=manifest.rtlstm_version,
         build_hash=manifest.build_hash,

@@ -175,7 +175,9 @@ def test_the_command_builds_what_it_trained(model, data, tmp_path):
     assert found["finetuned"]["helped"]
     assert found["finetuned"]["trained"]["rms"] < found["finetuned"]["rounded"]["rms"]
     build = rtlstm.Build(folder)
-    assert "trained" in build.report().notes[0]
+    assert "trained" in build.report().notes[0] and build.report().trained
+    assert "largest error against the trained weights in float" in (folder / "report.html").read_text()
+    assert "error against the trained weights in float" in repr(build._facts())
     y, _ = build.run(data[:, 24:])
     wanted = model(torch.from_numpy(data[:, 24:]).float()).detach().numpy()
     rms = np.sqrt(np.mean((y - wanted) ** 2))
@@ -191,7 +193,8 @@ def test_the_command_keeps_the_rounded_weights_if_training_does_not_help(model, 
     assert "rounded only" in done.output
     report = rtlstm.Build(folder).report()
     helped = any("trained in this arithmetic" in note for note in report.notes)
-    assert ("Training did not help" in done.output) != helped
+    assert ("Training did not help" in done.output) != helped == report.trained
+    assert ("error against the trained weights in float" in done.output) == helped
 
 
 @pytest.mark.parametrize(
