@@ -63,8 +63,8 @@ def read_nam(path: Path, options: ReadOptions, report: ReportBuilder) -> Network
     report.input, report.output = "the samples", "head"
     report.note(
         "the amplifier begins in a state of its own, which a build has as state.npz: give it to the driver, "
-        "with rtlstm run --state for one sequence, in Python as run(x, state=result.initial_state_of(N)), or "
-        "some silence first"
+        f"with {option('state', command='run')} for one sequence, in Python as "
+        "run(x, state=result.initial_state_of(N)), or some silence first"
     )
     return Network(name=report.name, layers=tuple(stack))
 
