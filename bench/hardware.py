@@ -17,12 +17,21 @@ from rtlstm.sim.cycles import SETTLE_STEPS, last_intervals, measure_latencies
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import BuildError
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import offer_cycles
-from rtlstm.spec.program.step import compile_program
+from rtlstm.spec.program.step import Program, compile_program
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.toolchain import compiler, verilator
 
-__all__ = ["build_shape", "check_simulator", "describe", "measure_cycles", "post_route", "predict_cycles"]
+__all__ = [
+    "build_shape",
+    "check_simulator",
+    "describe",
+    "measure_cycles",
+    "post_route",
+    "predict_cycles",
+    "with_streams",
+]
 
 _STREAMS, _ROUNDS = 4, 32
 """Sequences of the prediction for several streams, in turns, and the number of turns."""
@@ -72,10 +81,15 @@ def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) ->
     )
 
 
+def with_streams(manifest: Manifest, streams: int) -> tuple[Program, Parameters]:
+    """Return program and parameters of a build as it would be with so many streams."""
+    parameters = manifest.parameters.replace(streams=streams)
+    return compile_program(manifest.layers, parameters, manifest.timing), parameters
+
+
 def _use_with_streams(manifest: Manifest) -> float:
-    parameters = manifest.parameters.replace(streams=_STREAMS)
+    program, parameters = with_streams(manifest, _STREAMS)
     turns = list(range(_STREAMS)) * _ROUNDS
-    program = compile_program(manifest.layers, parameters, manifest.timing)
     offered = offer_cycles(program, parameters, len(turns), first_step=False, streams=turns)
     half = len(turns) // 2
     work = manifest.cycles.array_cycles + manifest.cycles.recurrent_cycles

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rtlstm.bench.hardware import post_route, predict_cycles
+from rtlstm.bench.hardware import post_route, predict_cycles, with_streams
 from rtlstm.bench.records import Clock, Instances, StacResult, StacShape
 from rtlstm.bench.shapes import Shape, find_shapes
 from rtlstm.gen.quantise.quantiser import quantise
@@ -18,7 +18,6 @@ from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.schedule import offer_cycles
-from rtlstm.spec.program.step import compile_program
 from rtlstm.spec.progress import Progress
 
 __all__ = ["INSTANCES", "PROFILE", "count_instances", "run_profile"]
@@ -96,8 +95,7 @@ def count_instances(manifest: Manifest, instances: int, steps: int, mhz: float) 
     state is kept from the step before, and its recurrent part is ready; with several, it is a whole window
     that begins with a zero state, and only its last output is wanted.
     """
-    parameters = manifest.parameters.replace(streams=instances)
-    program = compile_program(manifest.layers, parameters, manifest.timing)
+    program, parameters = with_streams(manifest, instances)
     streams = list(range(instances)) * steps
     suppress = [True] * (instances * (steps - 1)) + [False] * instances
     offered = offer_cycles(

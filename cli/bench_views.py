@@ -7,7 +7,7 @@ from rtlstm.cli.results import Field, Found, Table, Text, Values
 
 if TYPE_CHECKING:
     from rtlstm.bench.anchors import Anchor
-    from rtlstm.bench.records import ShapeResult
+    from rtlstm.bench.records import Clock, ShapeResult
 
 __all__ = ["BENCH", "BOARD", "ESTIMATES", "LINK", "STAC"]
 
@@ -70,10 +70,12 @@ def _anchors(found: Found) -> "list[tuple[ShapeResult | None, Anchor]]":
 
 def _instances(found: Found) -> list[dict[str, Any]]:
     """A row for each network, number of instances and use of the state."""
+    from rtlstm.bench.records import Clock
+
     return [
         {
             "network": shape["name"],
-            "mhz": f"{shape['clock']['mhz']:g}{' ?' if shape['clock']['source'] == 'assumed' else ''}",
+            "mhz": _clock(Clock.model_validate(shape["clock"])),
             "instances": row["instances"],
             "state": "kept" if row["steps"] == 1 else f"zero, {row['steps']} steps",
             **{name: _short(row[f"{name}_us"]) for name in ("p50", "p99", "max")},
@@ -106,8 +108,8 @@ def _time(engine: str, name: str) -> "Callable[[ShapeResult], str]":
     return reading
 
 
-def _clock(shape: "ShapeResult") -> str:
-    return f"{shape.clock.mhz:g}{' ?' if shape.clock.source == 'assumed' else ''}"
+def _clock(clock: "Clock") -> str:
+    return f"{clock.mhz:g}{' ?' if clock.source == 'assumed' else ''}"
 
 
 def _short(value: float) -> str:
@@ -250,7 +252,7 @@ BENCH = (
                 "interval", lambda shape: f"{shape.hardware.predicted_interval:,}{_mark(shape)}", right=True
             ),
             Field("use", lambda shape: f"{100 * shape.hardware.use:.1f} %", right=True),
-            Field("MHz", lambda shape: _clock(shape), right=True),
+            Field("MHz", lambda shape: _clock(shape.clock), right=True),
             Field("latency us", lambda shape: _short(shape.latency_us), right=True),
             Field("interval us", lambda shape: _short(shape.interval_us), right=True),
         ),
@@ -266,7 +268,9 @@ BENCH = (
                 for part in ("p50", "p99")
             ),
             Field(
-                "in hardware", lambda shape: f"{_short(shape.latency_us)} at {_clock(shape)} MHz", right=True
+                "in hardware",
+                lambda shape: f"{_short(shape.latency_us)} at {_clock(shape.clock)} MHz",
+                right=True,
             ),
             Field("pipeline", "{hardware.pipeline}"),
         ),
@@ -282,7 +286,7 @@ BENCH = (
             Field("timed", lambda row: f"{row[1].timed}, a {row[1].unit}"),
             Field("us", lambda row: row[1].figure, right=True),
             Field("ours", _our_time, right=True),
-            Field("at MHz", lambda row: _clock(row[0]) if row[0] else None, right=True),
+            Field("at MHz", lambda row: _clock(row[0].clock) if row[0] else None, right=True),
             Field("pipeline", lambda row: row[0].hardware.pipeline if row[0] else None),
             Field("source", lambda row: f"{row[1].source} ({row[1].kind})"),
         ),

@@ -225,6 +225,7 @@ class StateLayout(StateFormats):
         self.vector_span = _span([*self._vectors, *copies])
         self.cell_span = _span(self._cells)
         self._word_bits = manifest.numerics.data_bits
+        self._row_words = -(-self.macs * self._word_bits // 32)
         self._cell_bits = manifest.numerics.cell.bits
 
     def encode(self, h: Sequence[IntArray], c: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
@@ -232,7 +233,7 @@ class StateLayout(StateFormats):
 
         These are the words of the vector span, and of the cell span of each bank ``(banks, words)``.
         """
-        vectors = np.zeros((self.vector_span[1], -(-self.macs * self._word_bits // 32)), dtype=np.int64)
+        vectors = np.zeros((self.vector_span[1], self._row_words), dtype=np.int64)
         cells = np.zeros((self.banks, self.cell_span[1]), dtype=np.int64)
         for (row, rows), h_l in zip(self._vectors, h, strict=True):
             row -= self.vector_span[0]
@@ -247,7 +248,7 @@ class StateLayout(StateFormats):
         """Return the arrays of memory words, the inverse of :meth:`encode`: the first layer's h is read at
         its first address.
         """
-        rows_of = vectors.reshape(self.vector_span[1], -(-self.macs * self._word_bits // 32))
+        rows_of = vectors.reshape(self.vector_span[1], self._row_words)
         words_of = cells.reshape(self.banks, self.cell_span[1])
         h: list[IntArray] = []
         c: list[IntArray] = []

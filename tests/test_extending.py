@@ -14,28 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.paths import DOCS, ROOT
+from support.paths import DOCS, FOLDERS, ROOT
 
 pytestmark = pytest.mark.rtl
 
 FENCE = re.compile(r"^```(\w+)\n(?:#|//) (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 MOST_FILES = 2
 PROOFS = ("prove.py", "bench.v")
-PACKAGE = (
-    "rtlstm",
-    "spec",
-    "tools",
-    "hdl",
-    "sim",
-    "host",
-    "fpga",
-    "boards",
-    "gen",
-    "train",
-    "explore",
-    "bench",
-    "cli",
-)
 
 
 @dataclass(frozen=True)
@@ -79,7 +64,7 @@ def write(recipe: Recipe, folder: Path) -> list[str]:
     for language, name, text in recipe.blocks:
         path = folder / name
         if language == "diff":
-            if not (folder / PACKAGE[0]).exists():
+            if not (folder / FOLDERS[0]).exists():
                 copy_package(folder)
             edit(path, text)
         else:
@@ -100,7 +85,7 @@ def write(recipe: Recipe, folder: Path) -> list[str]:
 def copy_package(folder: Path) -> None:
     """A checkout's folders, which ``import rtlstm`` finds in front of the installed ones."""
     skipped = shutil.ignore_patterns("__pycache__")
-    for name in PACKAGE:
+    for name in FOLDERS:
         shutil.copytree(ROOT / name, folder / name, ignore=skipped)
     shutil.copytree(DOCS, folder / DOCS.name)
     (folder / "pyproject.toml").write_text("")

@@ -10,23 +10,8 @@ from pathlib import Path
 
 import grimp
 import pytest
-from support.paths import ROOT
+from support.paths import FOLDERS, ROOT
 
-FOLDERS = (
-    "rtlstm",
-    "spec",
-    "tools",
-    "hdl",
-    "sim",
-    "host",
-    "fpga",
-    "boards",
-    "gen",
-    "train",
-    "explore",
-    "bench",
-    "cli",
-)
 MODULES = sorted(
     path
     for name in FOLDERS

@@ -7,23 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from support.paths import ROOT
-
-FOLDERS = (
-    "rtlstm",
-    "spec",
-    "tools",
-    "hdl",
-    "sim",
-    "host",
-    "fpga",
-    "boards",
-    "gen",
-    "train",
-    "explore",
-    "bench",
-    "cli",
-)
+from support.paths import FOLDERS, ROOT
 
 # Imports of other packages fail. The environment's own rtlstm is further down the path.
 DRIVER = """

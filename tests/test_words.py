@@ -13,26 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support.paths import FOLDERS
 
 from rtlstm.cli.main import COMMANDS, find_command
 from rtlstm.spec.registers import REGISTERS
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = (
-    "rtlstm",
-    "spec",
-    "tools",
-    "hdl",
-    "sim",
-    "host",
-    "fpga",
-    "boards",
-    "gen",
-    "train",
-    "explore",
-    "bench",
-    "cli",
-)
 
 
 class Banned(NamedTuple):

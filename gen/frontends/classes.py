@@ -1,8 +1,8 @@
 """What a classifier ends in, after its scores: the host computes it."""
 
-__all__ = ["HOST_CLASSES", "host_classes"]
+__all__ = ["host_classes"]
 
-HOST_CLASSES = {
+_HOST = {
     "softmax": "rtlstm.host.softmax(y)",
     "logsoftmax": "numpy.log(rtlstm.host.softmax(y))",
     "argmax": "rtlstm.host.argmax(y)",
@@ -12,4 +12,4 @@ HOST_CLASSES = {
 
 def host_classes(kind: str) -> str | None:
     """Return how the host computes an operator that makes probabilities or classes of scores, or None."""
-    return HOST_CLASSES.get(kind.lower().replace("_", ""))
+    return _HOST.get(kind.lower().replace("_", ""))

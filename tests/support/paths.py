@@ -2,9 +2,25 @@
 
 from pathlib import Path
 
-__all__ = ["DOCS", "EXAMPLES", "ROOT", "TESTS"]
+__all__ = ["DOCS", "EXAMPLES", "FOLDERS", "ROOT", "TESTS"]
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
 DOCS = ROOT / "docs"
 EXAMPLES = ROOT / "examples"
+FOLDERS = (
+    "rtlstm",
+    "spec",
+    "tools",
+    "hdl",
+    "sim",
+    "host",
+    "fpga",
+    "boards",
+    "gen",
+    "train",
+    "explore",
+    "bench",
+    "cli",
+)
+"""The folders of the package, the package's own first."""

@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any, BinaryIO
 
@@ -155,8 +156,7 @@ class _Reader:
         """The node whose scores the end makes classes of: the host computes these."""
         while host_classes(self._kind(node)) and node.all_input_nodes:
             before = node.all_input_nodes[0]
-            kinds = [operation(other, self.modules) for other in ancestors([before])]
-            if "recurrent" not in kinds and not any(weighted in kinds for weighted in _WEIGHTED):
+            if not self._has(("recurrent", *_WEIGHTED), ancestors([before])):
                 break
             self.classes.append(node)
             node = before
@@ -172,6 +172,10 @@ class _Reader:
 
     def _where(self, node: Any) -> str:
         return f"{self._kind(node)} {self._label(node)!r}"
+
+    def _has(self, names: Collection[str], nodes: Iterable[Any]) -> bool:
+        """Whether one of the nodes is one of these operations."""
+        return any(operation(node, self.modules) in names for node in nodes)
 
     def _is_recurrent(self, node: Any) -> bool:
         return bool(node.op == "call_module" and operation(node, self.modules) == "recurrent")
@@ -221,7 +225,7 @@ class _Reader:
     def _start_without_recurrent(self) -> None:
         """Check that there are layers with weights, and that no recurrent one is asked for."""
         have = listed(self._kind(node) for node in self.nodes if node.op.startswith("call")) or "nothing"
-        if not any(operation(node, self.modules) in _WEIGHTED for node in self.needed):
+        if not self._has(_WEIGHTED, self.needed):
             raise ModelError(
                 "must have an nn.LSTM, nn.GRU, nn.RNN or a cell, or an nn.Linear or nn.Conv1d, but its "
                 f"forward uses none; it uses {have}"
@@ -489,10 +493,8 @@ class _Reader:
     def _is_lost(self, node: Any) -> bool:
         """Whether it is computed from layers, and is no size or length."""
         sizes = self._kind(node) in ("getitem", "getattr", "size")
-        before = ancestors([node])
-        if self.start is None:
-            return not sizes and any(operation(other, self.modules) in _WEIGHTED for other in before)
-        return not sizes and any(map(self._is_recurrent, before))
+        layers = _WEIGHTED if self.start is None else ("recurrent",)
+        return not sizes and self._has(layers, ancestors([node]))
 
     def _leave_classes(self) -> None:
         """Leave what makes classes of scores to the host, if it works over the features."""
