@@ -10,6 +10,7 @@ from rtlstm.gen.frontends.reading import ReadOptions
 if TYPE_CHECKING:
     from rtlstm.explore.measure import Context
     from rtlstm.explore.metrics import Metric
+    from rtlstm.explore.request import SpaceOptions
     from rtlstm.explore.space import Space
 
 __all__ = ["Given"]
@@ -31,33 +32,32 @@ class Given:
         self._batch_first, self._options = batch_first, options
 
     def read(
-        self, metric: "Metric", evaluation: Path | None, device: str, tables: str, **values: Any
+        self, metric: "Metric", evaluation: Path | None, asked: "SpaceOptions"
     ) -> "tuple[Space, Context]":
         """Read the files; return what is searched, and what all choices have in common."""
         from rtlstm.cli.data import load_array, load_arrays, load_lengths
         from rtlstm.cli.main import find_command
         from rtlstm.cli.wording import CommandWording
         from rtlstm.explore.search import find_shapes, make_context
-        from rtlstm.explore.space import Space, find_devices, parse_tables
+        from rtlstm.explore.space import Space
         from rtlstm.gen.builds.generate import default_name
         from rtlstm.gen.frontends import read_model
         from rtlstm.gen.quantise.calibration import Calibration
 
-        chosen: dict[str, Any] = {"device": find_devices(device), "tables": parse_tables(tables)}
-        x, labels, lengths = load_array(self._calibration, "the calibration data"), None, self._lengths
-        valid = load_lengths(lengths)
+        x, labels = load_array(self._calibration, "the calibration data"), None
+        valid = load_lengths(self._lengths)
         read = read_model(self._model, ReadOptions(**self._options))
+        space = Space.asked(find_shapes(read.network), asked)
         self._name = default_name(read.network, read.report)
-        data = Calibration.of(read.network, x, valid, None, self._batch_first)
+        state = read.calibration_state(x, self._batch_first)
+        data = Calibration.of(read.network, x, valid, state, self._batch_first)
         if evaluation is not None:
             arrays = load_arrays(evaluation, "the evaluation data")
             x = load_array(evaluation, "the evaluation data")
             labels, valid = arrays.get("y"), arrays.get("lengths")
         wording = CommandWording(find_command, "explore")
-        context = make_context(
-            self._name, read.network, metric, data, wording, x, labels, valid, self._batch_first
-        )
-        return Space.of(find_shapes(read.network), **chosen, **values), context
+        context = make_context(self._name, read, metric, data, wording, x, labels, valid, self._batch_first)
+        return space, context
 
     def command(self, number: int, choice: Mapping[str, Any]) -> str:
         """Return the command that builds a choice."""

@@ -1,10 +1,13 @@
 """What people read of the results of ``rtlstm explore``."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rtlstm.cli.results import Field, Found, Table, Text
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.options import option
 
 if TYPE_CHECKING:
     from rtlstm.explore.metrics import Metric
@@ -12,14 +15,29 @@ if TYPE_CHECKING:
 
 __all__ = ["FRONT", "front_fields"]
 
-_ROWS = 15
-"""Points that the table shows, beside the best of each device."""
+_ROWS = 16
+"""Points that the table shows, shared among the devices."""
+_HINT = "The same command with --show N prints the command that builds N."
 
 
 def front_fields(
-    found: "Exploration", folder: Path, metric: "Metric", command: Callable[[int, Mapping[str, Any]], str]
+    found: "Exploration",
+    folder: Path,
+    metric: "Metric",
+    command: Callable[[int, Mapping[str, Any]], str],
+    shown: int | None = None,
 ) -> dict[str, Any]:
-    """The JSON object: what was found, each point with its number and its command."""
+    """The JSON object: what was found, each point with its number and its command.
+
+    Raises
+    ------
+    ConfigurationError
+        If the front has no point of the number ``shown``.
+    """
+    if shown is not None and shown > len(found.front) > 0:
+        raise ConfigurationError(
+            f"{option('show')} must be the number of a build, 1 to {len(found.front)}, not {shown}"
+        )
     front = [
         _point(number, point, metric.of(point.errors), command(number, point.choice.options))
         for number, point in enumerate(found.front, 1)
@@ -28,6 +46,7 @@ def front_fields(
         "folder": str(folder),
         "page": str(folder / "explore.html"),
         "points_per_hour": found.points_per_hour and round(found.points_per_hour),
+        "shown": shown or 1,
         "front": front,
     }
 
@@ -69,10 +88,14 @@ def _summary(found: Found) -> str:
 
 
 def _rows(found: Found) -> list[Found]:
-    """The first points, and the best of each other device."""
-    front = found["front"]
-    best = {point["device"]: point for point in reversed(front)}
-    return [point for index, point in enumerate(front) if index < _ROWS or point is best[point["device"]]]
+    """The points to show: the best of each device in turn, and the one whose command is printed."""
+    front, counts = found["front"], Counter[str]()
+    turns = []
+    for point in front:
+        counts[point["device"]] += 1
+        turns.append((counts[point["device"]], point["number"]))
+    chosen = {number for _, number in sorted(turns)[: max(_ROWS, len(counts))]} | {found["shown"]}
+    return [point for point in front if point["number"] in chosen]
 
 
 def _title(found: Found) -> str:
@@ -104,5 +127,6 @@ FRONT = (
     ),
     Text(_summary),
     Text(lambda found: "\n".join(f"no build meets {text}" for text in found["ruled_out"]) or None),
+    Text(lambda found: _HINT if len(found["front"]) > 1 else None),
     Text("written: {page}"),
 )

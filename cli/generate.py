@@ -9,7 +9,13 @@ import typer
 
 from rtlstm.cli.console import Console
 from rtlstm.cli.declared import takes_options
-from rtlstm.cli.options import DebugOption, JsonOption
+from rtlstm.cli.options import (
+    CALIBRATE,
+    CalibrationBatchFirstOption,
+    CalibrationLengthsOption,
+    DebugOption,
+    JsonOption,
+)
 from rtlstm.cli.results import Field, Found, Table, Text, Values
 from rtlstm.cli.wording import next_command
 from rtlstm.fpga.request import HardwareRequest
@@ -49,23 +55,8 @@ def generate(
             "or iCE40 device, or on this board, its serial link counted in; those given are kept.",
         ),
     ] = None,
-    calibration: Annotated[
-        Path | None,
-        typer.Option(
-            "--calibrate",
-            help="Typical inputs, (T, I) or (T, N, I): an .npy file, or an .npz file with an array x.",
-            rich_help_panel=_NUMBERS,
-        ),
-    ] = None,
-    calibration_lengths: Annotated[
-        str | None,
-        typer.Option(
-            "--calibrate-lengths",
-            help="Valid steps of each sequence of the typical inputs: numbers with commas between them, or "
-            "an .npy file; all by default.",
-            rich_help_panel=_NUMBERS,
-        ),
-    ] = None,
+    calibration: Annotated[Path | None, CALIBRATE] = None,
+    calibration_lengths: CalibrationLengthsOption = None,
     calibration_state: Annotated[
         Path | None,
         typer.Option(
@@ -75,14 +66,7 @@ def generate(
             rich_help_panel=_NUMBERS,
         ),
     ] = None,
-    batch_first: Annotated[
-        bool,
-        typer.Option(
-            "--batch-first",
-            help="The typical inputs have the batch first, (N, T, I).",
-            rich_help_panel=_NUMBERS,
-        ),
-    ] = False,
+    batch_first: CalibrationBatchFirstOption = False,
     finetune: Annotated[
         Path | None,
         typer.Option(

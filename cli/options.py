@@ -6,12 +6,19 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "CALIBRATE",
     "BatchFirstOption",
     "BuildArgument",
+    "CalibrationBatchFirstOption",
+    "CalibrationLengthsOption",
     "DebugOption",
     "JsonOption",
     "LengthsOption",
+    "SchedulerOption",
+    "WorkersOption",
 ]
+
+_NUMBERS, _WORK = "Numbers", "How it is worked out"
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 
@@ -29,4 +36,46 @@ BatchFirstOption = Annotated[
 LengthsOption = Annotated[
     str | None,
     typer.Option(help="Valid steps of each sequence: numbers with commas, or an .npy file."),
+]
+
+CALIBRATE = typer.Option(
+    "--calibrate",
+    help="Typical inputs, (T, I) or (T, N, I): an .npy file, or an .npz file with an array x.",
+    rich_help_panel=_NUMBERS,
+)
+"""Required by some commands, so that each states the type."""
+
+CalibrationLengthsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--calibrate-lengths",
+        help="Valid steps of each sequence of the typical inputs: numbers with commas between them, or "
+        "an .npy file; all by default.",
+        rich_help_panel=_NUMBERS,
+    ),
+]
+
+CalibrationBatchFirstOption = Annotated[
+    bool,
+    typer.Option(
+        "--batch-first",
+        help="Typical inputs, and data to evaluate on, have the batch first, (N, T, I).",
+        rich_help_panel=_NUMBERS,
+    ),
+]
+
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Processes of this machine; by default as many as processors.", rich_help_panel=_WORK
+    ),
+]
+
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="A running Dask scheduler, such as tcp://host:8786, whose workers are used instead.",
+        rich_help_panel=_WORK,
+    ),
 ]

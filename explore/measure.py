@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rtlstm.boards.board import find_uart_timing
+from rtlstm.boards.catalogue import find_board
 from rtlstm.explore.metrics import Evaluation, Metric
 from rtlstm.explore.records import Errors, Outcome, Point, Refusal
 from rtlstm.explore.space import Choice
 from rtlstm.fpga.estimate import Estimate, usable
-from rtlstm.fpga.fit import NothingFitsError, fit_device
+from rtlstm.fpga.fit import FitRequest, NothingFitsError, fit_device
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import choose_formats, quantise_with
 from rtlstm.sim.golden import Golden
@@ -66,7 +68,8 @@ def measure_numbers(context: Context, choice: Choice) -> Numbers | str:
         return str(refused)
     data, numerics = context.evaluation, quantised.numerics
     x = numerics.quantise_input(data.samples.x)
-    fixed = quantised.shapes[-1].output.to_floats(Golden(quantised).run(x, None, data.samples.lengths).y)
+    state = data.inputs.integer_state(quantised)
+    fixed = quantised.shapes[-1].output.to_floats(Golden(quantised).run(x, state, data.inputs.lengths).y)
     error = (fixed - data.exact)[data.samples.alive]
     value = context.metric.measure(fixed, data)
     errors = Errors(
@@ -84,6 +87,7 @@ def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
     try:
         with worded(context.wording):
             parameters, fit = fit_device(context.name, numbers.shapes, numbers.numerics, request)
+            clock = _clock_mhz(fit.estimate, request)
     except NothingFitsError as refused:
         return Refusal(choice=choice, why=str(refused), fits=False)
     except ConfigurationError as refused:
@@ -98,9 +102,9 @@ def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
         pipeline=parameters.pipeline_name,
         step_latency_cycles=cycles.step_latency_cycles,
         step_interval_cycles=cycles.step_interval_cycles,
-        latency_us=found.step_latency_us,
-        interval_us=round(cycles.step_interval_cycles / found.fmax_mhz, 4),
-        fmax_mhz=found.fmax_mhz,
+        latency_us=round(cycles.step_latency_cycles / clock, 4) if request.board else found.step_latency_us,
+        interval_us=round(cycles.step_interval_cycles / clock, 4),
+        fmax_mhz=clock,
         luts=found.luts,
         ffs=found.ffs,
         multipliers=found.multipliers,
@@ -110,6 +114,13 @@ def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
         limited_by=fit.limited_by,
         errors=numbers.errors,
     )
+
+
+def _clock_mhz(found: Estimate, request: FitRequest) -> float:
+    """The clock that a build may have: a device's estimated Fmax, or what a board's PLL makes below that."""
+    if not request.board:
+        return found.fmax_mhz
+    return find_uart_timing(find_board(request.board), found.fmax_mhz).clock_mhz
 
 
 def _share(found: Estimate, choice: Choice) -> float:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from rtlstm.explore.records import Errors, Point
 from rtlstm.gen.accuracy.samples import Labels, Samples
+from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.spec.errors import ConfigurationError, InputError
 
 __all__ = ["BUILT_IN", "Evaluation", "Metric", "find_metric"]
@@ -32,6 +33,8 @@ class Evaluation:
     """The data that outputs are measured on."""
 
     samples: Samples
+    inputs: Calibration
+    """The samples with the state in which each sequence begins."""
     exact: Floats
     """The float network's outputs, ``(T, N, outputs)``."""
     threshold: float

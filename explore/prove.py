@@ -38,6 +38,7 @@ def prove_point(context: Context, work: Proving) -> Proof:
             fit=point.choice.request,
             calibration=None if data is None else data.x,
             calibration_lengths=None if data is None else data.lengths,
+            calibration_state=None if data is None or data.state is None else tuple(map(tuple, data.state)),
         )
         found, _ = compare_build(folder, SimulateOptions(simulator=work.simulator, verify=False))
         cycles = manifest.cycles.step_latency_cycles
@@ -52,8 +53,9 @@ def prove_point(context: Context, work: Proving) -> Proof:
 
 
 def _routed(folder: Path, proof: Proof, work: Proving) -> Proof:
-    """Place and route on this worker alone; others have other points."""
-    asked = ImplementOptions(device=work.point.choice.device, seeds=work.seeds, jobs=1)
+    """Place and route on this worker alone; others have other points. Of a board, its device is meant."""
+    chosen = work.point.choice.request.chosen
+    asked = ImplementOptions(device=chosen.label, package=chosen.package or None, seeds=work.seeds, jobs=1)
     try:
         found = implement(folder, asked)
     except ConfigurationError as refused:

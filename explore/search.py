@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,9 +19,11 @@ from rtlstm.explore.measure import Context, Numbers, measure_numbers, measure_po
 from rtlstm.explore.metrics import Evaluation, Metric
 from rtlstm.explore.prove import Proving, prove_point
 from rtlstm.explore.records import Exploration, Point, Refusal
+from rtlstm.explore.request import SearchOptions
 from rtlstm.explore.space import Choice, Space
 from rtlstm.explore.study import Study
 from rtlstm.gen.accuracy.samples import Labels, Samples
+from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.gen.quantise.calibration import Calibration, run_reference
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.sim.simulator_names import Simulator
@@ -56,10 +58,26 @@ class Plan:
     seeds: int = 1
     """Times that each of these is placed and routed."""
 
+    @classmethod
+    def asked(cls, asked: SearchOptions, space: Space, folder: Path, limits: Sequence[Limit]) -> Self:
+        """Return what a user typed."""
+        return cls(
+            space=space,
+            folder=folder,
+            choices=asked.choices,
+            seed=asked.seed,
+            goal=asked.goal,
+            limits=limits,
+            simulate=asked.simulate,
+            route=asked.route,
+            simulator=asked.simulator or "verilator",
+            seeds=asked.seeds or 1,
+        )
+
 
 def make_context(
     name: str,
-    network: Network,
+    read: ReadResult,
     metric: Metric,
     calibration: Calibration | None,
     wording: Wording,
@@ -70,6 +88,8 @@ def make_context(
 ) -> Context:
     """Check the data that outputs are measured on, ``x`` and labels, and run the float network on them once.
 
+    Sequences begin in the model's state.
+
     Raises
     ------
     InputError
@@ -77,6 +97,7 @@ def make_context(
     ConfigurationError
         If the float network's values overflow.
     """
+    network = read.network
     samples = Samples.of(x, network.inputs, lengths, batch_first)
     last = ActivationFunction.of(find_shapes(network)[-1].activation)
     threshold = 0.5 if last.is_share else 0.0
@@ -84,8 +105,9 @@ def make_context(
     known = None
     if labels is not None and metric.function is None:
         known = Labels.of(labels, samples, network.outputs, threshold)
-    exact = run_reference(network, Calibration(samples.x, samples.lengths)).y
-    data = Evaluation(samples, exact, threshold, known, labels)
+    inputs = Calibration.of(network, samples.x, samples.lengths, read.calibration_state(samples.x))
+    exact = run_reference(network, inputs).y
+    data = Evaluation(samples, inputs, exact, threshold, known, labels)
     metric.check(data)
     return Context(name, network, calibration, data, metric, wording)
 

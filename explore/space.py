@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Self
 
+from rtlstm.boards.catalogue import find_target
+from rtlstm.explore.request import SpaceOptions
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.families.base import estimated_families, fpga_family
 from rtlstm.fpga.fit import FitRequest
@@ -27,7 +29,7 @@ class Choice(Record):
     """A build's device, numbers and array: what ``rtlstm generate --fit`` takes."""
 
     device: str
-    """The device with its speed grade."""
+    """The device with its speed grade, or a board, whose serial link is counted in."""
     tables: TableKind
     weight_bits: int
     data_bits: int
@@ -45,8 +47,8 @@ class Choice(Record):
     @property
     def request(self) -> FitRequest:
         """The request for its hardware."""
-        chosen = find_device(self.device)
-        return FitRequest(chosen=chosen, tables=self.tables, lanes=self.lanes, macs=self.macs)
+        chosen, board = find_target(self.device)
+        return FitRequest(chosen=chosen, board=board, tables=self.tables, lanes=self.lanes, macs=self.macs)
 
     @property
     def key(self) -> str:
@@ -100,6 +102,21 @@ class Space(Record):
             "macs": macs or _parts(lengths, 1),
         }
         return cls(**arrays, **values)
+
+    @classmethod
+    def asked(cls, shapes: Sequence[LayerShape], asked: SpaceOptions) -> Self:
+        """Return the space that a user typed.
+
+        Raises
+        ------
+        ConfigurationError
+            If a device, a kind of tables or a number is none.
+        """
+        texts = {name: getattr(asked, name) for name in (*_NUMBERS[:-1], "lanes", "macs")}
+        values: dict[str, Any] = {
+            name: None if text is None else parse_numbers(name, text) for name, text in texts.items()
+        }
+        return cls.of(shapes, device=find_devices(asked.devices), tables=parse_tables(asked.tables), **values)
 
     @property
     def dimensions(self) -> Mapping[str, Sequence[Any]]:
@@ -186,20 +203,20 @@ def parse_tables(text: str) -> tuple[TableKind, ...]:
 
 
 def find_devices(text: str) -> tuple[str, ...]:
-    """Find devices by their names, with commas between them; return them with their speed grades.
+    """Find devices and boards by their names, with commas between them; return devices with speed grades.
 
     Raises
     ------
     ConfigurationError
-        If there is no such device, or its family has no estimates.
+        If there is none of a name, or its family has no estimates.
     """
     found = []
     for name in text.split(","):
-        chosen = find_device(name)
+        chosen, board = find_target(name)
         if fpga_family(chosen.device.family).estimates is None:
             raise ConfigurationError(
                 f"devices to explore need estimates, which there are for those of "
-                f"{' and '.join(estimated_families())}, not for {chosen.device.name}; leave it out"
+                f"{' and '.join(estimated_families())}, not for {board or chosen.device.name}; leave it out"
             )
-        found.append(chosen.label)
+        found.append(board or chosen.label)
     return tuple(dict.fromkeys(found))

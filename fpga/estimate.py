@@ -138,10 +138,17 @@ def _total(factors: Mapping[str, float], parts: Mapping[str, float]) -> int:
     return round(sum(factors.get(name, 1.0) * size for name, size in parts.items()))
 
 
-def estimate_devices(manifest: Manifest) -> tuple[Estimate, ...]:
-    """Estimate a core on every device of its family, in the slowest grade; empty without estimates."""
+def estimate_devices(manifest: Manifest, chosen: Estimate | None = None) -> tuple[Estimate, ...]:
+    """Estimate a core on every device of its family, in the slowest grade; empty without estimates.
+
+    The estimate of a ``chosen`` device, with its grade and board, comes first, in the place of that device's.
+    """
     found = (estimate(manifest, find_device(name)) for name in devices())
-    return tuple(each for each in found if each is not None)
+    others = tuple(each for each in found if each is not None)
+    if chosen is None:
+        return others
+    name = find_device(chosen.device).device.name
+    return chosen, *(each for each in others if find_device(each.device).device.name != name)
 
 
 def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool = False) -> None:

@@ -10,6 +10,7 @@ which they are ready; whoever needs the same outcome for any number of workers s
 """
 
 import logging
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ from importlib.metadata import version
 from typing import Any, Protocol, TypeVar
 
 from rtlstm.spec.errors import ConfigurationError, ToolError
+from rtlstm.spec.options import option
 
 __all__ = ["Workers", "dask_setup", "open_workers"]
 
@@ -60,24 +62,31 @@ class Workers(Protocol):
 
 
 @contextmanager
-def open_workers(workers: int = 1, scheduler: str | None = None) -> Iterator[Workers]:
+def open_workers(workers: int | None = None, scheduler: str | None = None) -> Iterator[Workers]:
     """Open workers, and close them at the end.
 
     Parameters
     ----------
     workers
-        Processes of this machine; 1 is this process itself, which needs no other package.
+        Processes of this machine; 1 is this process itself, which needs no other package. None for as many
+        as there are processors for this process.
     scheduler
         The address of a running Dask scheduler, such as ``tcp://host:8786``, whose workers are used instead.
 
     Raises
     ------
     ConfigurationError
-        If the number of workers is less than 1.
+        If the number of workers is less than 1, or a scheduler is given, too.
     ToolError
         If ``distributed`` is not installed, the scheduler does not answer, has no workers, or its workers
         have no rtlstm of this version, or the processes of this machine do not start.
     """
+    if workers is not None and scheduler is not None:
+        raise ConfigurationError(
+            f"{option('workers')} are processes of this machine, and {option('scheduler')} has its own; give "
+            "one of them"
+        )
+    workers = _processors() if workers is None else workers
     if workers < 1:
         raise ConfigurationError(f"there must be at least 1 worker, not {workers}")
     if scheduler is None and workers == 1:
@@ -97,6 +106,10 @@ def open_workers(workers: int = 1, scheduler: str | None = None) -> Iterator[Wor
                 f"{workers} workers did not start within {_START_SECONDS:g} seconds; try fewer workers"
             ) from None
         yield _Cluster(distributed, client, f"{workers} workers")
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _ThisProcess:

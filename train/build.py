@@ -56,6 +56,7 @@ def finetune_build(
         read,
         given["calibration"],
         lengths=given["calibration_lengths"],
+        state=given["calibration_state"],
         batch_first=given["batch_first"],
         request=request,
         array=hardware,
@@ -82,10 +83,6 @@ def _check(
         )
     if existing:
         check_alone(options, fit=built["fit"], name=built["name"])
-    if given["calibration_state"] is not None:
-        raise ConfigurationError(
-            f"--finetune trains from the state of zeros: leave out {option('calibration_state')}"
-        )
     if request.prune and existing:
         raise ConfigurationError(
             f"--finetune-prune is for hardware of its own: leave it out, or {option('device')}"

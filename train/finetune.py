@@ -126,6 +126,7 @@ def finetune(
     data: ArrayLike,
     *,
     lengths: ArrayLike | None = None,
+    state: Any = None,
     batch_first: bool = False,
     request: FinetuneRequest | None = None,
     array: Mapping[str, Any] | None = None,
@@ -146,6 +147,9 @@ def finetune(
         sequences, or the last steps if there are few sequences, are held out. All calibrate the formats.
     lengths
         Valid steps of each sequence, ``(N,)``.
+    state
+        Initial state of each sequence, ``(h_0, c_0)`` as for :meth:`rtlstm.Build.run`; if None, the one in
+        which the model begins, zeros for most. Steps that are held out of a sequence begin with it, too.
     request
         How to train.
     array
@@ -164,7 +168,14 @@ def finetune(
         later, the best weights so far are kept, and the report says so.
     """
     asked = request or FinetuneRequest()
-    module = prepare(model, calibration=data, calibration_lengths=lengths, batch_first=batch_first, **options)
+    module = prepare(
+        model,
+        calibration=data,
+        calibration_lengths=lengths,
+        calibration_state=state,
+        batch_first=batch_first,
+        **options,
+    )
     assert module.calibration is not None
     trained_on, held_out = _split(module.calibration, asked.held_out, module.network.whole_sequences)
     judge = _Judge(module, held_out)
@@ -250,7 +261,7 @@ def _split(data: Calibration, share: float, whole: bool) -> tuple[Calibration, C
         )
     cut = max(2, int(data.lengths.min() * (1.0 - share)))
     head = Calibration(data.x[:cut], np.full(count, cut), data.state)
-    return head, Calibration(data.x[cut:], data.lengths - cut)
+    return head, Calibration(data.x[cut:], data.lengths - cut, data.state)
 
 
 def _sequences(data: Calibration, chosen: IntArray) -> Calibration:

@@ -55,7 +55,8 @@ def prepare(
     calibration_lengths
         Valid steps of each of these sequences, ``(N,)``.
     calibration_state
-        Initial state of each sequence, ``(h_0, c_0)`` as for :meth:`rtlstm.Build.run`; zeros if None.
+        Initial state of each sequence, ``(h_0, c_0)`` as for :meth:`rtlstm.Build.run`; if None, the one in
+        which the model begins, zeros for most.
     batch_first
         Whether inputs have the batch first, ``(N, T, I)``; by default as the module has it.
     weight_bits
@@ -111,13 +112,11 @@ def prepare(
     form = CallForm(bool(batch_first))
     if module is not None:
         form = _call_form(module, network, batch_first, table)
-    data = Calibration.given(
-        network,
-        None if calibration is None else _as_floats(calibration, table),
-        calibration_lengths,
-        calibration_state,
-        form.batch_first and calibration is not None and (table is not None or np.ndim(calibration) == 3),
-    )
+    x = None if calibration is None else _as_floats(calibration, table)
+    swapped = form.batch_first and x is not None and (table is not None or x.ndim == 3)
+    if x is not None and calibration_state is None:
+        calibration_state = read.calibration_state(x, swapped)
+    data = Calibration.given(network, x, calibration_lengths, calibration_state, swapped)
     choices = choose_formats(network, settings, data, None if existing is None else existing.hardware)
     embedding = None if table is None else table.table
     return Prepared(

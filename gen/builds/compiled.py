@@ -28,7 +28,7 @@ from rtlstm.gen.builds.implement import implement
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.gen.builds.on_zynq import OnZynq
 from rtlstm.gen.builds.report import BuildReport
-from rtlstm.gen.frontends import ReadOptions, ReadResult, read_if_needed
+from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.gen.quantise.trained import TrainedModel, TrainedNetwork
 from rtlstm.host import Accelerator
@@ -343,7 +343,7 @@ def compile(
         read = read_if_needed(model, ReadOptions(**option_values(ReadOptions, options)), name=name)
         network, source, begin = read.network, read.report, read.initial_state
         if calibration is not None and calibration_state is None:
-            calibration_state = _first_state(read, as_array("calibration", calibration), batch_first)
+            calibration_state = read.calibration_state(as_array("calibration", calibration), batch_first)
     chosen = default_name(network, source) if name is None else name
     target = as_path("the build folder", Path("build") / chosen if folder is None else folder)
     common: dict[str, Any] = {
@@ -367,13 +367,6 @@ def compile(
             network, target, name=chosen, settings=settings, capacities=capacities, **hardware, **common
         )
     return Build(target)
-
-
-def _first_state(read: ReadResult, calibration: NDArray[Any], batch_first: bool) -> Any:
-    """Return the state in which the model begins, for each calibration sequence; None for zeros."""
-    if read.initial_state is None or calibration.ndim != 3:
-        return read.initial_state
-    return read.initial_state_of(calibration.shape[0 if batch_first else 1])
 
 
 def _trained(model: Any, options: Mapping[str, Any], **others: object) -> TrainedNetwork | None:

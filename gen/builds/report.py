@@ -381,7 +381,7 @@ def create_report(
     parameters, numerics = manifest.parameters, manifest.numerics
     held = memory_reports(manifest)
     accuracy = measure_accuracy(network, quantised, calibration)
-    estimates = estimate_devices(manifest)
+    estimates = estimate_devices(manifest, None if fit is None else fit.estimate)
     changes = measure_changes(network, quantised, () if source is None else source.integer_weights)
     return BuildReport(
         trained=trained,

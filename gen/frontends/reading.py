@@ -169,6 +169,15 @@ class ReadResult(Record):
         h, c = (tuple(np.tile(layer, (sequences, 1)) for layer in part) for part in self.initial_state)
         return h, c
 
+    def calibration_state(self, x: FloatArray, batch_first: bool = False) -> InitialState | None:
+        """Return the state in which sequences of inputs begin, as ``calibration_state``; None for zeros.
+
+        ``x`` is ``(T, I)`` or ``(T, N, I)``; ``(N, T, I)`` if ``batch_first``.
+        """
+        if self.initial_state is None or x.ndim != 3:
+            return self.initial_state
+        return self.initial_state_of(x.shape[0 if batch_first else 1])
+
 
 class ReportBuilder:
     """Collects a report while a front end reads, so that a refusal still leaves one."""

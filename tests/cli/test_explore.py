@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,13 +15,20 @@ import numpy as np
 import psutil
 import pytest
 import safetensors.numpy
+from support.nam_files import content, save
 from support.small_builds import INPUTS, tensors
 
+from rtlstm.boards.board import find_uart_timing
+from rtlstm.boards.catalogue import find_board
 from rtlstm.cli.explore_input import Given
 from rtlstm.explore.metrics import find_metric
+from rtlstm.explore.request import SpaceOptions
 from rtlstm.explore.search import Plan
 from rtlstm.explore.search import explore as search
+from rtlstm.gen.builds.compiled import compile
 from rtlstm.gen.builds.report import BuildReport
+from rtlstm.gen.frontends import read_model
+from rtlstm.sim.reference import run_float
 from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.work import Workers, open_workers
 
@@ -95,6 +103,72 @@ def test_commands_build_what_was_found(run, cli, tmp_path, monkeypatch, files):
     assert "<script" in bare and not re.search(r"(src|href)=", bare)
 
 
+def test_devices_share_the_table_and_each_row_has_its_command(run):
+    one = ("--tables", "direct", "--data-bits", 8, "--gate-bits", 8, "--cell-bits", 12)
+    many = (
+        *one,
+        "--devices",
+        "lfe5u-25f,lfe5u-25f-8,up5k",
+        "--weight-bits",
+        "2:9",
+        "--lanes",
+        4,
+        "--macs",
+        "1,2",
+    )
+    found = run(*many, "--json").json
+    counts = Counter(each["device"] for each in found["front"])
+    assert len(found["front"]) > 20 and found["next"] == found["front"][0]["command"]
+    done = run(*many, "--show", len(found["front"]))
+    rows = re.findall(r"^ *(\d+) +(\S+)", done.out, re.MULTILINE)
+    shown = Counter(device for _, device in rows if device in counts)
+    assert shown.total() in (16, 17) and max(shown.values()) - min(shown.values()) <= 2
+    # The last one is in the table, and its command is printed.
+    assert str(len(found["front"])) in dict(rows)
+    assert f"next: {found['front'][-1]['command']}" in done.err
+    run(*many, "--show", 99).refused(f"--show must be the number of a build, 1 to {len(found['front'])}")
+
+
+def test_a_boards_clock_and_link_count(run, cli, tmp_path):
+    few = (*SMALL[2:], "--devices", "ulx3s-25f,lfe5u-25f", "--json")
+    found = run(*few).json
+    board, bare = (
+        next(each for each in found["front"] if each["device"] == name)
+        for name in ("ulx3s-25f", "lfe5u-25f-6")
+    )
+    assert board["choice"] | {"device": ""} == bare["choice"] | {"device": ""}
+    assert board["luts"] > bare["luts"] and board["cycles"] == bare["cycles"]
+    # The PLL makes 25 MHz times a fraction, not any clock; the bitstream has it.
+    pll = find_uart_timing(find_board("ulx3s-25f"), board["fmax_mhz"])
+    assert pll.clock_mhz == board["fmax_mhz"] <= bare["fmax_mhz"]
+    assert board["latency_us"] == pytest.approx(board["cycles"] / board["fmax_mhz"], abs=1e-4)
+    words = shlex.split(board["command"])
+    words[words.index("-o") + 1] = str(tmp_path / "build")
+    assert cli(*words[1:]).code == 0
+    # The report's estimates begin with the board, which stands in the place of its device.
+    estimate, *others = BuildReport.load(tmp_path / "build").estimates
+    assert others and not any(each.device.startswith("lfe5u-25f") for each in others)
+    assert (estimate.board, estimate.luts) == ("ulx3s-25f", board["luts"])
+    assert estimate.fmax_mhz >= board["fmax_mhz"]
+
+
+def test_sequences_begin_in_the_models_state(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = save(tmp_path, content()[0])
+    x = np.random.default_rng(0).uniform(-1, 1, (12, 3, 1))
+    np.save("x.npy", x)
+    given = ("explore", model, "--calibrate", "x.npy", "--workers", 1, "-o", "out", *SMALL, "--json")
+    point = cli(*given, "--weight-bits", 8, "--macs", 1, "--devices", "up5k").json["front"][0]
+    result = read_model(model)
+    state = result.initial_state_of(3)
+    build = compile(
+        result, folder="build", calibration=x, **point["choice"] | {"device": None, "fit": "up5k"}
+    )
+    y, _ = build.run(x, state=state)
+    error = y - run_float(result.network, x, state).y
+    assert point["errors"]["rms"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-4)
+
+
 def test_metrics_of_labels(run, files, tmp_path):
     few = (*SMALL, "--evaluate", "data.npz", "--choices", 4)
     found = {
@@ -148,6 +222,7 @@ def test_what_rules_all_out(run):
         (("--seeds", 3), ("--seeds needs --route",)),
         (("--simulate", 1, "--seeds", 1), ("--seeds needs --route",)),
         (("--simulator", "verilator"), ("--simulator needs --simulate or --route",)),
+        (("--devices", "tang-nano-20k"), ("need estimates", "not for tang-nano-20k; leave it out")),
     ],
 )
 def test_refusals(run, arguments, words):
@@ -205,18 +280,17 @@ def test_nothing_is_lost(files, tmp_path, monkeypatch):
     """Interruptions, killed workers and their number change nothing of what is found."""
     monkeypatch.chdir(files)
     given = Given(Path("tiny.safetensors"), Path("x.npy"), None, False, {"dense": ("fc:sigmoid",)})
-    space, context = given.read(
-        find_metric("error"),
-        None,
-        device="up5k,lfe5u-25f-8",
+    asked = SpaceOptions(
+        devices="up5k,lfe5u-25f-8",
         tables="direct",
-        weight_bits=tuple(range(4, 12)),
-        data_bits=(8, 9),
-        gate_bits=(8,),
-        cell_bits=(12,),
-        lanes=(4, 8, 16),
-        macs=(1, 2, 4),
+        weight_bits="4:11",
+        data_bits="8,9",
+        gate_bits="8",
+        cell_bits="12",
+        lanes="4,8,16",
+        macs="1,2,4",
     )
+    space, context = given.read(find_metric("error"), None, asked)
 
     def plan(name: str) -> Plan:
         return Plan(space, tmp_path / name, choices=48, seed=3, goal="latency", limits=())

@@ -4,10 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from support import nam_files
 from typer.testing import CliRunner
 
 import rtlstm
 from rtlstm.cli.main import app
+from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 
 torch = pytest.importorskip("torch")
@@ -211,6 +213,22 @@ def test_the_command_refuses_what_does_not_go_together(model, data, tmp_path, mo
     done = run(file, "-o", tmp_path / "build", "--finetune", x, *more)
     assert done.exit_code != 0
     assert message in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("sequences", [1, 6])
+def test_amplifiers_are_trained_from_their_own_state(tmp_path, sequences):
+    file = nam_files.save(tmp_path, nam_files.content()[0])
+    result = rtlstm.read_model(file)
+    x = np.random.default_rng(0).uniform(-1, 1, (60, sequences, 1))
+    request = train.FinetuneRequest(updates=2, steps=10)
+    found = train.finetune(file, x, request=request, weight_bits=3, data_bits=8)
+    held = slice(48, None) if sequences == 1 else slice(None), slice(-1, None)
+    # What judges begins as the amplifier does: also steps that are cut off a sequence.
+    state = result.initial_state_of(1)
+    y, _ = rtlstm.compile(found.module, folder=tmp_path / "build").run(x[held], state=state)
+    error = y - run_float(result.network, x[held], state).y
+    assert found.report.trained.rms == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-6)
+    assert (tmp_path / "build" / "state.npz").exists()
 
 
 def test_options_of_training_without_data_are_refused(model, data, tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from support.example_file import load_example
+from support.nam_files import content, save
 from torch import nn
 from typer.testing import CliRunner
 
@@ -20,37 +21,6 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import InputError, ModelError
 from rtlstm.train import prepare
-
-
-def content(
-    layers: int = 1, inputs: int = 1, units: int = 4
-) -> tuple[dict[str, Any], nn.LSTM, nn.Linear, Any]:
-    """A file, and the modules and states (layers, 1, units) that it holds."""
-    torch.manual_seed(layers)
-    lstm, head = nn.LSTM(inputs, units, layers), nn.Linear(units, 1)
-    h, c = 0.3 * torch.randn(2, layers, 1, units)
-    parts = []
-    for at in range(layers):
-        part = {
-            name: getattr(lstm, f"{name}_l{at}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        }
-        matrix = torch.cat([part["weight_ih"], part["weight_hh"]], dim=1)
-        parts += [matrix, part["bias_ih"] + part["bias_hh"], h[at], c[at]]
-    weights = torch.cat([part.detach().flatten() for part in (*parts, head.weight, head.bias)]).tolist()
-    config = {"input_size": inputs, "hidden_size": units, "num_layers": layers}
-    found = {
-        "version": "0.5.4",
-        "metadata": None,
-        "architecture": "LSTM",
-        "config": config,
-        "weights": weights,
-    }
-    return {**found, "sample_rate": 48_000}, lstm, head, (h, c)
-
-
-def save(path: Path, found: Any) -> Path:
-    (path / "amp.nam").write_text(json.dumps(found))
-    return path / "amp.nam"
 
 
 @pytest.mark.parametrize(("layers", "inputs"), [(1, 1), (2, 3)])
