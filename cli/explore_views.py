@@ -106,6 +106,10 @@ def _title(found: Found) -> str:
     )
 
 
+def _energy(point: Found) -> str | None:
+    return None if point["energy_nj"] is None else f"{point['energy_nj']:.4g}"
+
+
 FRONT = (
     Table(
         _title,
@@ -121,6 +125,7 @@ FRONT = (
             Field("mult.", "{multipliers}", right=True),
             Field("RAMs", "{block_rams}", right=True),
             Field("full", "{share:g} %", right=True),
+            Field("nJ", _energy, right=True),
             Field("metric", "{measure:.3g}", right=True),
             Field("proof", "{proof}"),
         ),

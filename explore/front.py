@@ -7,15 +7,13 @@ import numpy as np
 from rtlstm.explore.metrics import Metric
 from rtlstm.explore.records import Point
 
-__all__ = ["GOALS", "costs", "pareto_front", "rank"]
-
-GOALS = ("latency", "area", "accuracy")
+__all__ = ["costs", "pareto_front", "rank"]
 
 
 def costs(point: Point, metric: Metric) -> tuple[float, ...]:
-    """Return what a point costs: latency, LUTs, multipliers, block RAM, other memory, error."""
+    """Return what a point costs: latency, energy if known, LUTs, multipliers, memory blocks, error."""
     sizes = point.luts, point.multipliers, point.block_rams, point.large_rams
-    return (point.latency_us, *sizes, metric.cost(point.errors))
+    return (point.latency_us, point.energy_nj or 0.0, *sizes, metric.cost(point.errors))
 
 
 def pareto_front(points: Sequence[Point], metric: Metric) -> list[Point]:
@@ -41,7 +39,12 @@ def rank(points: Sequence[Point], goal: str, metric: Metric) -> list[Point]:
     """Sort points: the best for a goal first, and of equal ones the best in the other costs."""
 
     def key(point: Point) -> tuple[float, ...]:
-        first = {"latency": point.latency_us, "area": point.share, "accuracy": metric.cost(point.errors)}
+        first = {
+            "latency": point.latency_us,
+            "area": point.share,
+            "accuracy": metric.cost(point.errors),
+            "energy": point.energy_nj or 0.0,
+        }
         return (first[goal], point.latency_us, point.share, metric.cost(point.errors), *costs(point, metric))
 
     return sorted(points, key=lambda point: (key(point), point.choice.key))

@@ -11,6 +11,7 @@ from rtlstm.spec.errors import ConfigurationError
 __all__ = ["Figure", "Limit", "figures", "parse_limit", "ruled_out"]
 
 _TIME: Mapping[str, float] = {"ns": 1e-3, "us": 1.0, "ms": 1e3}
+_ENERGY: Mapping[str, float] = {"pJ": 1e-3, "nJ": 1.0, "uJ": 1e3}
 _FORM = re.compile(r"\s*([\w-]+)\s*(<=|>=)\s*(-?[0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z%]*)\s*", re.IGNORECASE)
 _FORM_SAID = (
     "NAME<=NUMBER or NAME>=NUMBER with the figure's unit, such as latency<=2us, luts<=5000 or error<=0.01"
@@ -50,6 +51,7 @@ def figures(metric: Metric) -> dict[str, Figure]:
         Figure("luts", lambda point: point.luts, {}),
         Figure("multipliers", lambda point: point.multipliers, {}),
         Figure("block-rams", lambda point: point.block_rams, {}),
+        Figure("energy", lambda point: point.energy_nj or 0.0, _ENERGY),
         Figure("share", lambda point: point.share, {"%": 1.0}),
         Figure("error", lambda point: point.errors.rms, {}),
         Figure("max-error", lambda point: point.errors.largest, {}),

@@ -13,6 +13,7 @@ from rtlstm.boards.catalogue import find_board
 from rtlstm.explore.metrics import Evaluation, Metric
 from rtlstm.explore.records import Errors, Outcome, Point, Refusal
 from rtlstm.explore.space import Choice
+from rtlstm.fpga.energy import step_energy_nj
 from rtlstm.fpga.estimate import Estimate, usable
 from rtlstm.fpga.fit import FitRequest, NothingFitsError, fit_device
 from rtlstm.gen.quantise.calibration import Calibration
@@ -92,7 +93,8 @@ def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
         return Refusal(choice=choice, why=str(refused), fits=False)
     except ConfigurationError as refused:
         return Refusal(choice=choice, why=str(refused), fits=True)
-    cycles = Manifest.create(context.name, numbers.shapes, parameters, numbers.numerics).cycles
+    manifest = Manifest.create(context.name, numbers.shapes, parameters, numbers.numerics)
+    cycles = manifest.cycles
     found = fit.estimate
     return Point(
         choice=choice,
@@ -110,6 +112,7 @@ def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
         multipliers=found.multipliers,
         block_rams=found.block_rams,
         large_rams=found.large_rams,
+        energy_nj=step_energy_nj(manifest, found, request.chosen, clock),
         share=_share(found, choice),
         limited_by=fit.limited_by,
         errors=numbers.errors,

@@ -20,12 +20,13 @@ _COLUMNS = {
     "multipliers": "multipliers",
     "block_rams": "block RAMs",
     "share": "device full, %",
+    "energy_nj": "energy, nJ",
     "measure": "",
     "proof": "proof",
 }
 _WIDTHS = {"number": 30, "device": 90, "numbers": 160, "proof": 190}
 """Columns that are not as wide as the others, in pixels."""
-_AXES = ("latency_us", "luts", "multipliers", "block_rams", "share", "measure")
+_AXES = ("latency_us", "luts", "multipliers", "block_rams", "share", "energy_nj", "measure")
 _CLICK = """
 const at = source.selected.indices;
 shown.text = at.length ? source.data.command[at[0]] : hint;

@@ -57,6 +57,8 @@ class Point(Record):
     multipliers: int
     block_rams: int
     large_rams: int
+    energy_nj: float | None
+    """Estimated energy of a step, one after another without a pause; None without published figures."""
     share: float
     """How much is used of what is fullest: logic cells, multipliers or memory blocks, in percent."""
     limited_by: str

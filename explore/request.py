@@ -56,14 +56,18 @@ class SearchOptions(Record):
     """What is wanted of the builds, and how far the search goes."""
 
     goal: Annotated[
-        Literal["latency", "area", "accuracy"],
-        Option("What the front is sorted by, the best first.", group=_RESULT),
+        Literal["latency", "area", "accuracy", "energy"],
+        Option(
+            "What the front is sorted by, the best first. energy is a model of published currents, for up5k "
+            "only.",
+            group=_RESULT,
+        ),
     ] = "latency"
     limit: Annotated[
         tuple[str, ...],
         Option(
-            "Such as latency<=2us, error<=0.01, luts<=5000, share<=80%, clock>=50MHz or accuracy>=0.9. "
-            "May be repeated.",
+            "Such as latency<=2us, error<=0.01, luts<=5000, share<=80%, clock>=50MHz or accuracy>=0.9 or "
+            "energy<=50nJ. May be repeated.",
             group=_RESULT,
             metavar="LIMIT",
         ),

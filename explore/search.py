@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import BaseModel
 
+from rtlstm.boards.catalogue import find_target
 from rtlstm.explore.front import pareto_front, rank
 from rtlstm.explore.limits import Limit, ruled_out
 from rtlstm.explore.measure import Context, Numbers, measure_numbers, measure_point
@@ -22,6 +23,7 @@ from rtlstm.explore.records import Exploration, Point, Refusal
 from rtlstm.explore.request import SearchOptions
 from rtlstm.explore.space import Choice, Space
 from rtlstm.explore.study import Study
+from rtlstm.fpga.devices import devices
 from rtlstm.gen.accuracy.samples import Labels, Samples
 from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.gen.quantise.calibration import Calibration, run_reference
@@ -36,6 +38,10 @@ from rtlstm.spec.progress import Progress
 from rtlstm.tools.work import Workers
 
 __all__ = ["Plan", "explore", "find_shapes", "make_context"]
+
+
+_RECORDS = "2"
+"""Raised with the fields of points: a study of others is begun again."""
 
 
 @dataclass(frozen=True)
@@ -138,9 +144,13 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
     ------
     BuildError
         If the folder holds the study of something else.
+    ConfigurationError
+        If energies are asked for, and a device has no published currents.
     ToolError
         If a package or a tool is missing, or the workers are lost.
     """
+    if plan.goal == "energy" or any(limit.figure.name == "energy" for limit in plan.limits):
+        _check_energy(plan.space)
     total = min(plan.choices, plan.space.size)
     with Study.opened(plan.folder, plan.space, plan.seed, _about(context, plan)) as study:
         stage = _FirstStage(context, plan, workers, study)
@@ -172,6 +182,17 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
         workers=workers.description,
         refusals=dict(Counter(each.why for each in refused).most_common(5)),
     )
+
+
+def _check_energy(space: Space) -> None:
+    """Refuse devices of whose currents nothing is known."""
+    without = [name for name in space.device if find_target(name)[0].device.power is None]
+    if without:
+        known = ", ".join(device.name for device in devices().values() if device.power)
+        raise ConfigurationError(
+            f"energies are estimated from published currents, which are known of {known} alone, not of "
+            f"{', '.join(without)}; leave these out of {option('devices')}, or choose another goal or limit"
+        )
 
 
 class _FirstStage:
@@ -250,6 +271,7 @@ def _about(context: Context, plan: Plan) -> Mapping[str, str]:
     data, metric = context.evaluation, context.metric
     about = {
         "version of rtlstm": version("rtlstm"),
+        "form of records": _RECORDS,
         "model": _digest(context.network),
         "calibration data": _digest(context.calibration),
         "evaluation data": _digest((data.samples, data.given)),

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from rtlstm.spec.record import Record
 
-__all__ = ["Chosen", "FpgaDevice", "Memory", "Pins", "device_label"]
+__all__ = ["Chosen", "FpgaDevice", "Memory", "Pins", "PowerFigures", "device_label"]
 
 
 Pins = tuple[()] | tuple[str, str, str]
@@ -20,6 +20,24 @@ class Memory(Record):
     name: str
     count: Annotated[int, Field(ge=1)]
     kibit: Annotated[int, Field(ge=1)]
+
+
+class PowerFigures(Record):
+    """Currents of a device's core that somebody has measured and published."""
+
+    source: str
+    """Where, so that anybody finds it."""
+    volts: float
+    static_ua: float
+    """At rest, without a clock."""
+    clock_ua_mhz: float
+    """What a running clock adds for each MHz."""
+    cell_ua_mhz: float
+    """What a logic cell of counters adds for each MHz."""
+    block_ua_mhz: float
+    """What a multiplier block adds for each MHz, with a product in each cycle."""
+    bit_product_ua_mhz: float
+    """The same of a multiplier made of LUTs, for each bit times bit."""
 
 
 class FpgaDevice(Record):
@@ -57,6 +75,8 @@ class FpgaDevice(Record):
     check it."""
     target_mhz: Mapping[str, float] = {}
     """For each speed grade, the target clock if the user gives none."""
+    power: PowerFigures | None = None
+    """Measured currents; None if none are known to be published."""
 
     @property
     def routable(self) -> bool:

@@ -169,6 +169,15 @@ def test_sequences_begin_in_the_models_state(cli, tmp_path, monkeypatch):
     assert point["errors"]["rms"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-4)
 
 
+def test_energies_rank(run):
+    few = (*SMALL[2:], "--devices", "up5k,icebreaker", "--json")
+    found = run(*few, "--goal", "energy").json
+    energies = [each["energy_nj"] for each in found["front"]]
+    assert energies == sorted(energies) and 0 < energies[0] < energies[-1]
+    limit = run(*few, "--limit", f"energy<={energies[0]}nJ", "--goal", "energy").json
+    assert limit["new"] == 0 and limit["within"] >= 1 and limit["front"][0] == found["front"][0]
+
+
 def test_metrics_of_labels(run, files, tmp_path):
     few = (*SMALL, "--evaluate", "data.npz", "--choices", 4)
     found = {
@@ -222,6 +231,8 @@ def test_what_rules_all_out(run):
         (("--seeds", 3), ("--seeds needs --route",)),
         (("--simulate", 1, "--seeds", 1), ("--seeds needs --route",)),
         (("--simulator", "verilator"), ("--simulator needs --simulate or --route",)),
+        (("--goal", "energy"), ("published currents, which are known of up5k alone", "not of lfe5u-25f-6")),
+        (("--limit", "energy<=9nJ", "--devices", "hx8k"), ("not of hx8k; leave these out of --devices",)),
         (("--devices", "tang-nano-20k"), ("need estimates", "not for tang-nano-20k; leave it out")),
     ],
 )

@@ -26,6 +26,7 @@ KNOWN = figures(ERROR) | figures(find_metric("accuracy")) | figures(Metric("mine
         ("interval<=1e-1ms", 100.0),
         ("clock>=50MHz", 50.0),
         ("share<=80%", 80.0),
+        ("energy<=0.05uJ", 50.0),
         ("luts<=5000", 5000.0),
         ("accuracy>=0.9", 0.9),
         ("F1_score <= -0.5", -0.5),
@@ -101,6 +102,11 @@ def test_front_is_what_no_other_on_its_device_beats():
 
 def test_goals_rank():
     assert [rank(POINTS, goal, ERROR)[0] for goal in ("latency", "area", "accuracy")] == POINTS
+    energies = [each.replace(energy_nj=energy) for each, energy in zip(POINTS, (9.0, 8.0, 7.0), strict=True)]
+    assert rank(energies, "energy", ERROR) == energies[::-1]
+    # What takes the least energy is not beaten by what is as good in all else.
+    frugal = POINTS[0].replace(energy_nj=1.0)
+    assert pareto_front([POINTS[0].replace(energy_nj=2.0), frugal], ERROR) == [frugal]
 
 
 def test_numbers_are_read():

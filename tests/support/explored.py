@@ -31,6 +31,7 @@ def point(latency: float, luts: int, error: float, device: str = "up5k") -> Poin
         multipliers=1,
         block_rams=1,
         large_rams=0,
+        energy_nj=None,
         share=luts / 10,
         limited_by="LUTs",
         errors=Errors(rms=error, largest=2 * error),
