@@ -58,7 +58,9 @@ def run(
             started = time.perf_counter()
             y, final = accelerator.run(x, valid, begin, batch_first)
             seconds = time.perf_counter() - started
-            core = _core_latency(accelerator.manifest, x, valid, batch_first)
+            manifest = accelerator.manifest
+            frames = manifest.frames if x.shape[-1] * manifest.frames == accelerator.inputs else 1
+            core = _core_latency(manifest, x, valid, batch_first, frames)
             measured = accelerator.measured_latency_cycles
             console.show(
                 name=accelerator.manifest.name,
@@ -69,7 +71,7 @@ def run(
                 input_saturations=accelerator.saturated_inputs,
                 output_saturations=accelerator.saturated_outputs,
                 cell_saturations=accelerator.cell_saturations,
-                **_figures(x, valid, y, batch_first, seconds),
+                **_figures(x, valid, y, batch_first, seconds, frames),
             )
         if output is not None:
             save_array(output, y)
@@ -83,13 +85,13 @@ def run(
         _note_waiting(console, core, measured)
 
 
-def _core_latency(manifest: "Manifest", x: Any, lengths: Any, batch_first: bool) -> int | None:
+def _core_latency(manifest: "Manifest", x: Any, lengths: Any, batch_first: bool, frames: int) -> int | None:
     """Cycles of the last step if it need not wait for others; None where whole sequences are timed."""
     if manifest.sequence is not None:
         return None
     longest = _longest(x, batch_first) if lengths is None else int(lengths.max())
     cycles = manifest.cycles
-    return cycles.first_step_latency_cycles if longest == 1 else cycles.step_latency_cycles
+    return cycles.first_step_latency_cycles if longest == frames else cycles.step_latency_cycles
 
 
 def _longest(x: Any, batch_first: bool) -> int:
@@ -106,10 +108,11 @@ def _note_waiting(console: Console, core: int | None, measured: int) -> None:
         )
 
 
-def _figures(x: Any, lengths: Any, y: Any, batch_first: bool, seconds: float) -> dict[str, Any]:
+def _figures(x: Any, lengths: Any, y: Any, batch_first: bool, seconds: float, frames: int) -> dict[str, Any]:
     """The JSON object of how much was computed, what the outputs are, and how long it took."""
     sequences = 1 if x.ndim == 2 else x.shape[0 if batch_first else 1]
-    steps = int(lengths.sum()) if lengths is not None else sequences * _longest(x, batch_first)
+    given = int(lengths.sum()) if lengths is not None else sequences * _longest(x, batch_first)
+    steps = given // frames
     return {
         "sequences": sequences,
         "steps": steps,

@@ -104,7 +104,7 @@ def make_context(
         If the float network's values overflow.
     """
     network = read.network
-    samples = Samples.of(x, network.inputs, lengths, batch_first)
+    samples = Samples.of(x, network.inputs, lengths, batch_first, network.frames)
     last = ActivationFunction.of(find_shapes(network)[-1].activation)
     threshold = 0.5 if last.is_share else 0.0
     # A user's function takes labels of any kind.

@@ -32,6 +32,7 @@ from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.files import as_path
 from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.frames import as_steps
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
@@ -254,11 +255,14 @@ class Accelerator(Closing):
         Parameters
         ----------
         x
-            ``(T, N, I)``, ``(N, T, I)`` if ``batch_first``, or ``(T, I)`` for one sequence.
+            ``(T, N, I)``, ``(N, T, I)`` if ``batch_first``, or ``(T, I)`` for one sequence. A build of a
+            model with strides takes several of its frames in a step: give the frames, ``T`` a multiple of
+            ``manifest.frames``, or steps with these side by side. Outputs are one for each step.
             Floats are quantised and saturate (with a :class:`SaturationWarning`); integers are
             taken as codes of the input format (with a :class:`CodesWarning`, once).
         lengths
-            Valid steps of each sequence, ``(N,)`` integers 1 to T in any order; all T if None.
+            Valid steps of each sequence, ``(N,)`` integers 1 to T in any order; all T if None. In frames if
+            ``x`` is.
         state
             ``(h_0, c_0)`` in the structure returned, floats if ``x`` is, else integers; zeros
             if None.
@@ -288,7 +292,10 @@ class Accelerator(Closing):
         """
         self._check_open()
         batch_first = as_flag("batch_first", batch_first)
-        array, batched = self._check_batch(x, batch_first)
+        given = as_numbers("x", x)
+        axis = int(batch_first and given.ndim == 3)
+        given, lengths = as_steps("x", given, lengths, axis, self.inputs, self.manifest.frames)
+        array, batched = self._check_batch(given, batch_first)
         swapped = batched and batch_first
         if swapped:
             array = array.swapaxes(0, 1)

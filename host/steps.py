@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from rtlstm.host.raw_values import as_array, as_numbers, is_raw, quantise
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray, check_range
+from rtlstm.spec.frames import join_frames
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["Steps", "as_codes", "check_values"]
@@ -18,6 +19,9 @@ def check_values(
     x: ArrayLike, leading: tuple[int | str, ...], manifest: Manifest, advice: str = ""
 ) -> NDArray[np.generic]:
     """Return ``x`` as an array of real numbers, ``(*leading, inputs)``.
+
+    Of a build whose steps have several frames, steps may be given as frames: each on an axis more, or where
+    ``leading`` has a T, one after the other on that axis.
 
     Parameters
     ----------
@@ -35,16 +39,30 @@ def check_values(
     InputError
         If it holds no real numbers or has another shape.
     """
-    array, inputs = as_numbers("x", x), manifest.program.inputs
+    array, inputs = _whole_steps(as_numbers("x", x), leading, manifest), manifest.program.inputs
     wanted = (*leading, inputs)
     if array.ndim != len(wanted) or any(
         isinstance(size, int) and size != found for size, found in zip(wanted, array.shape, strict=True)
     ):
         shape = f"({', '.join(map(str, wanted))}{',' * (len(wanted) == 1)})"
+        apart = f", which are {manifest.frames} frames of {inputs // manifest.frames}"
         raise InputError(
-            f"x must be {shape}, not {array.shape}; this build reads {inputs} values per time step{advice}"
+            f"x must be {shape}, not {array.shape}; this build reads {inputs} values per time step"
+            f"{apart if manifest.frames > 1 else ''}{advice}"
         )
     return array
+
+
+def _whole_steps(
+    array: NDArray[np.generic], leading: tuple[int | str, ...], manifest: Manifest
+) -> NDArray[np.generic]:
+    """Return frames as steps; other arrays as they are."""
+    frames, rank = manifest.frames, len(leading)
+    if frames == 1 or array.shape[-1:] != (manifest.program.inputs // frames,):
+        return array
+    if array.ndim == rank + 2:
+        return join_frames("x", array, rank, frames).reshape(*array.shape[:rank], -1)
+    return join_frames("x", array, leading.index("T"), frames) if "T" in leading else array
 
 
 def as_codes(array: NDArray[np.generic], manifest: Manifest) -> tuple[IntArray, int]:

@@ -76,7 +76,7 @@ class Stream(Closing):
         return self._accelerator is None
 
     def step(self, x: ArrayLike) -> NDArray[Any]:
-        """Compute one step: ``(inputs,)`` to ``(outputs,)``.
+        """Compute one step: ``(inputs,)``, or its frames ``(frames, inputs / frames)``, to ``(outputs,)``.
 
         Raises
         ------
@@ -89,7 +89,10 @@ class Stream(Closing):
         return self.accelerator._stream_steps([self], x, (), stacklevel=2, advice=advice).reshape(-1)
 
     def steps(self, x: ArrayLike) -> NDArray[Any]:
-        """Compute ``T`` steps: ``(T, inputs)`` to ``(T, outputs)``. Raises the errors of :meth:`step`."""
+        """Compute ``T`` steps: ``(T, inputs)``, or their frames, to ``(T, outputs)``.
+
+        Raises the errors of :meth:`step`.
+        """
         return self.accelerator._stream_steps([self], x, ("T",), stacklevel=2)
 
     @property

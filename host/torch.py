@@ -54,7 +54,7 @@ class _Recurrent(torch.nn.Module):
             )
         self.accelerator = accelerator
         self.batch_first = batch_first
-        self.input_size = accelerator.manifest.program.inputs
+        self.input_size = accelerator.manifest.program.inputs // accelerator.manifest.frames
 
     def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
         """Run sequences from zero state, or from ``hx``; no gradients.

@@ -119,6 +119,9 @@ class Manifest(Record):
     """The passes of whole sequences through the layers; none if steps are computed one by one."""
     sequence: SequencePlan | None = None
     """The programs for whole sequences, if the device computes them."""
+    frames: Annotated[int, Field(ge=1)] = 1
+    """Frames of the model in a step, side by side, the oldest first: the product of its strides. They say
+    what the inputs mean; the hardware takes any."""
     files: tuple[FileHash, ...] = ()
     """Verilog and C header of the folder. They are not in the build's hash; empty until they are written."""
 
@@ -142,6 +145,8 @@ class Manifest(Record):
             raise ValueError(
                 f"input_shifts must be one for each of {self.program.inputs} inputs, not {shifts}"
             )
+        if self.program.inputs % self.frames:
+            raise ValueError(f"{self.program.inputs} inputs must be {self.frames} frames of as many values")
         widest = max(self.layers[-1].output.bits, self.numerics.data_bits if self.sequence else 0)
         if widest > self.numerics.output_bits:
             raise ValueError(f"outputs have {self.numerics.output_bits} bits, but need {widest}")
@@ -398,7 +403,7 @@ class Manifest(Record):
         if expected.build_hash != self.build_hash:
             raise ConfigurationError("its build_hash is not that of its shapes, formats and options")
         # The fields that are given; all others follow from them.
-        given = {"rtlstm_version", "files"}
+        given = {"rtlstm_version", "files", "frames"}
         found, wanted = (each.model_dump(mode="json", exclude=given) for each in (self, expected))
         if difference := json_difference(found, wanted):
             raise ConfigurationError(f"by its shapes, formats and options {difference}")

@@ -371,11 +371,15 @@ class Network(Record):
     schema_version: Literal[1] = NETWORK_SCHEMA
     name: str = "network"
     layers: tuple[Layer, ...]
+    frames: Annotated[int, Field(ge=1)] = 1
+    """Steps of the model in one step of the network, which reads them side by side, the oldest first."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if not self.layers:
             raise ValueError("a network must have a layer")
+        if self.inputs % self.frames:
+            raise ValueError(f"{self.inputs} inputs must be {self.frames} frames of as many values each")
         for before, after in zip(self.layers, self.layers[1:], strict=False):
             if after.inputs != before.outputs:
                 raise ValueError(

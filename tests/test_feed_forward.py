@@ -11,10 +11,13 @@ from support.step_checks import check_device
 from test_loadable import SMALL, switch
 
 from rtlstm.gen.builds.compiled import compile
+from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.sim.reference import run_float
+from rtlstm.spec.activations.functions import RELU
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.family import Pipeline
+from rtlstm.spec.frames import join_frames
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.parameters import Parameters
 
@@ -30,6 +33,15 @@ def with_residual(width: int = 5) -> Network:
     )
     copy = Dense(weight=np.eye(width), bias=np.zeros(width))
     return Network(layers=(copy, first, second))
+
+
+def with_strides() -> Network:
+    """Three frames a step: a convolution of stride 3, and one whose delays are two steps long."""
+    rng = np.random.default_rng(5)
+    flow = Flow(width=3).convolve("slow", "slow", rng.normal(size=(5, 3, 4)), rng.normal(size=5), 1, 3, 1)
+    flow = flow.activate(RELU, "relu", "relu")
+    flow = flow.convolve("back", "back", rng.normal(size=(4, 5, 2)), rng.normal(size=4), 2, 1, 0)
+    return flow.network("strides")
 
 
 NETWORKS = {
@@ -78,6 +90,43 @@ def test_a_loadable_core_takes_one_layer(tmp_path: Path) -> None:
 def test_a_loadable_core_made_from_one(tmp_path: Path) -> None:
     device = make_device(stacked(6, dense=((9, "relu"), (4, "tanh"))), SMALL)
     switch(device, [build_for(stacked(3, 5, dense=((2, "sigmoid"),)), device)], "icarus", tmp_path)
+
+
+def test_frames_of_strides(tmp_path: Path) -> None:
+    """Bits and cycles of a core whose step takes three frames."""
+    case = make_case(2, quantise(with_strides(), NARROW), Parameters(lanes=8, macs=2, streams=2), 8)
+    assert case.manifest.program.inputs == 9
+    check_device(case, tmp_path, "icarus")
+
+
+def test_frames_in_the_driver(tmp_path: Path) -> None:
+    """It takes the model's frames, or whole steps, and refuses what is no whole number of steps."""
+    network = with_strides()
+    frames = np.random.default_rng(0).uniform(-1, 1, (12, 2, 3))
+    steps = join_frames("x", frames, 0, 3)
+    np.testing.assert_array_equal(steps[1, 0], frames[3:6, 0].reshape(-1))
+    build = compile(network, folder=tmp_path / "build", calibration=frames.swapaxes(0, 1), batch_first=True)
+    assert "#define RTLSTM_FRAMES 3 " in (build.folder / "rtlstm_registers.h").read_text()
+    with build.open("golden") as accelerator:
+        y, state = accelerator.run(frames)
+        np.testing.assert_allclose(y, run_float(network, steps).y, atol=1e-3)
+        for given, options in ((steps, {}), (frames.swapaxes(0, 1), {"batch_first": True})):
+            found = accelerator.run(given, **options)[0]
+            np.testing.assert_array_equal(found.swapaxes(0, 1) if options else found, y)
+        np.testing.assert_array_equal(accelerator.run(frames[:, 0])[0], y[:, 0])
+        short, _ = accelerator.run(frames, lengths=[12, 6])
+        np.testing.assert_array_equal(short[:2, 1], y[:2, 1])
+        assert not short[2:, 1].any()
+        with accelerator.stream() as stream:
+            np.testing.assert_array_equal(stream.step(frames[:3, 0]), y[0, 0])
+            np.testing.assert_array_equal(stream.steps(frames[3:, 0]), y[1:, 0])
+            np.testing.assert_array_equal(stream.state[0][1], state[0][1][0])
+        with pytest.raises(InputError, match="steps of 3 frames each, .* but has 11 frames; leave out 2, or"):
+            accelerator.run(frames[:11])
+        with pytest.raises(InputError, match="lengths must be multiples of the 3 frames of a step"):
+            accelerator.run(frames, lengths=[12, 7])
+        with pytest.raises(InputError, match=r"not \(4,\); this build reads 9 values .* 3 frames of 3"):
+            accelerator.stream().step(np.zeros(4))
 
 
 def test_driver(tmp_path: Path) -> None:

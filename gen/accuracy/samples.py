@@ -10,6 +10,7 @@ from rtlstm.gen.accuracy.records import Score
 from rtlstm.host.raw_values import as_array, as_numbers
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray, where_bad
+from rtlstm.spec.frames import as_steps
 
 __all__ = ["Labels", "Samples"]
 
@@ -29,7 +30,12 @@ class Samples:
 
     @classmethod
     def of(
-        cls, x: ArrayLike, inputs: int, lengths: ArrayLike | None = None, batch_first: bool = False
+        cls,
+        x: ArrayLike,
+        inputs: int,
+        lengths: ArrayLike | None = None,
+        batch_first: bool = False,
+        frames: int = 1,
     ) -> Self:
         """Check inputs.
 
@@ -39,6 +45,8 @@ class Samples:
             Floats, ``(T, inputs)`` or ``(T, N, inputs)``; ``(N, T, inputs)`` if ``batch_first``.
         lengths
             Valid steps of each sequence, ``(N,)``; all if None.
+        frames
+            The model's frames in a step of so many inputs; ``x`` and lengths may be in frames.
 
         Raises
         ------
@@ -52,6 +60,7 @@ class Samples:
                 "convert them with astype(float) if they are real values"
             )
         batched = array.ndim != 2
+        array, lengths = as_steps("x", array, lengths, int(batched and batch_first), inputs, frames)
         values = array if batched else array[:, None, :]
         if values.ndim != 3 or values.shape[2] != inputs or 0 in values.shape:
             axes = "N, T" if batch_first else "T, N"

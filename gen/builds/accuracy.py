@@ -68,7 +68,7 @@ def measure_build(
     manifest = Manifest.load(folder)
     report = BuildReport.load(folder)
     network = check_image(WeightImage.load(folder / "weights.bin", manifest), manifest)
-    samples = Samples.of(x, network.inputs, lengths, batch_first)
+    samples = Samples.of(x, network.inputs, lengths, batch_first, manifest.frames)
     last = ActivationFunction.of(manifest.layers[-1].activation)
     threshold = 0.5 if last.is_share else 0.0
     known = None if labels is None else Labels.of(labels, samples, network.outputs, threshold)

@@ -63,6 +63,8 @@ def c_header(manifest: Manifest) -> str:
 def _shape(manifest: Manifest) -> Iterator[tuple[str, str]]:
     program, parameters, numerics = manifest.program, manifest.parameters, manifest.numerics
     output = manifest.layers[-1].output
+    if manifest.frames > 1:
+        yield "FRAMES", f"{manifest.frames} /* of the model in a step's inputs, the oldest first */"
     for name, value in {
         "INPUTS": program.inputs,
         "OUTPUTS": program.outputs,

@@ -165,6 +165,7 @@ def generate_build(
         if array is not None and array.skip_zeros:
             manifest, more = _skip_zeros(quantised, manifest)
             notes += more
+        manifest = manifest.replace(frames=network.frames)
         image = pack(quantised, manifest).to_bytes()
         begin(1)
         verilog = core_to_verilog(manifest)
@@ -313,6 +314,7 @@ def generate_for(
             quantised.passes,
             device.program.kept,
         )
+        manifest = manifest.replace(frames=network.frames)
         check_loadable(manifest, device)
         image = pack(quantised, manifest).to_bytes()
         begin(1)

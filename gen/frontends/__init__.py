@@ -130,6 +130,7 @@ def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResul
         with np.errstate(over="ignore", invalid="ignore"):
             network = _dispatch(source, options, report)
             report.find_integers(network)
+            _note_frames(network, report)
         return ReadResult(
             network=network,
             report=report.build(),
@@ -146,6 +147,15 @@ def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResul
             f"{origin}: is too large or too deep to be read ({kind}); take the part around the recurrent "
             "layers alone"
         ) from None
+
+
+def _note_frames(network: Network, report: ReportBuilder) -> None:
+    if network.frames > 1:
+        report.note(
+            f"the model's strides make one output of {network.frames} frames: a step of the core takes "
+            f"{network.frames} frames of {network.inputs // network.frames} values at once, side by side; "
+            f"the driver takes the model's frames, a multiple of {network.frames}"
+        )
 
 
 def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Network:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.gen.frontends.pace import EACH_STEP, Pace, Placed, widen
 from rtlstm.spec.activations.functions import IDENTITY, RELU, ActivationFunction
 from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
@@ -44,7 +45,8 @@ class Flow:
     ``matrix`` is ``(outputs, width)``, or a single factor; ``bias`` ``(outputs,)``, or a single addend.
     ``width`` is None until a layer shows how wide the input is. ``dense`` names the fully connected layer
     that the matrix is; it is empty for lighter arithmetic. ``skip`` is what is added of an earlier layer's
-    output. In methods ``where`` is how messages name the operator at hand.
+    output. ``pace`` says which steps have a value, if strides leave some out, and ``placed`` how the layers
+    stand in the model. In methods ``where`` is how messages name the operator at hand.
     """
 
     layers: tuple[Layer, ...] = ()
@@ -54,6 +56,8 @@ class Flow:
     bias: Floats = field(default_factory=lambda: _ZERO)
     dense: str = ""
     skip: Skip | None = None
+    pace: Pace = EACH_STEP
+    placed: tuple[Placed, ...] = ()
 
     @property
     def outputs(self) -> int | None:
@@ -63,8 +67,13 @@ class Flow:
     @property
     def plain(self) -> bool:
         """Whether it is the unchanged output of its last layer, with or without a ReLU."""
-        bare = not self.dense and self.skip is None
+        bare = not self.dense and self.skip is None and self.pace == self._layers_pace
         return bare and self.matrix.ndim == 0 and self.matrix == 1.0 and not np.any(self.bias)
+
+    @property
+    def _layers_pace(self) -> Pace:
+        """The pace of the last layer, or of the input."""
+        return self.placed[-1].pace if self.placed else EACH_STEP
 
     @property
     def before(self) -> bool:
@@ -73,7 +82,8 @@ class Flow:
 
     def same_base(self, other: "Flow") -> bool:
         """Whether both are functions of the same values."""
-        return len(self.layers) == len(other.layers) and self._begins(other) and self.relu == other.relu
+        alike = self.relu == other.relu and self.pace == other.pace
+        return alike and len(self.layers) == len(other.layers) and self._begins(other)
 
     def final_states(self) -> "Flow":
         """The output of the last layer with its backward direction reversed, if it has two.
@@ -169,6 +179,11 @@ class Flow:
         """Return the same values as a function of what ``base`` reads, or as a skip from an earlier layer."""
         if self.same_base(base):
             return self
+        if self.pace != base.pace:
+            raise ModelError(
+                f"{where} needs two results of different steps at once, because strides left out other "
+                "steps of one than of the other; give both the same strides and the same zeros in front"
+            )
         if self._ends_like(base):
             return replace(self, layers=base.layers)
         source = self._source(base)
@@ -214,13 +229,16 @@ class Flow:
             return None
         layer = base.layers[count]
         if isinstance(layer, Dense) and layer.activation == "identity" and self.matrix.ndim:
-            through = self._through(layer, base.layers[: count + 1])
+            through = self._through(layer, base)
             if through is not None:
                 return through
         return self if self.skip is None else None
 
-    def _through(self, layer: Dense, layers: tuple[Layer, ...]) -> "Flow | None":
-        """Return the same values as a multiple of the last of ``layers``, a dense one, if possible."""
+    def _through(self, layer: Dense, base: "Flow") -> "Flow | None":
+        """Return the same values as a multiple of ``layer``, the next one of ``base``, if possible."""
+        count = len(self.layers) + 1
+        if base.placed[count - 1].pace != self.pace:
+            return None
         pairs = [(self.matrix, layer.weight)]
         if self.skip is not None and layer.skip is not None:
             pairs.append((self.skip.matrix, layer.skip))
@@ -233,7 +251,14 @@ class Flow:
         factor = self.matrix[largest] / (layer.weight[largest] or 1.0)
         if not all(np.allclose(factor * weight, matrix, rtol=1e-12, atol=0.0) for matrix, weight in pairs):
             return None
-        return Flow(layers=layers, width=layer.outputs, matrix=factor, bias=self.bias - factor * layer.bias)
+        return Flow(
+            layers=base.layers[:count],
+            width=layer.outputs,
+            matrix=factor,
+            bias=self.bias - factor * layer.bias,
+            pace=self.pace,
+            placed=base.placed[:count],
+        )
 
     def _known(self, outputs: int, where: str) -> "Flow":
         """Return the flow with ``outputs`` features, which sets the width of the input if it was unknown."""
@@ -281,7 +306,29 @@ class Flow:
         else:
             layer = flow._absorb(layer, where)
         layer = layer.model_copy(update={"name": self._unique(layer.name)})
-        return Flow(layers=(*flow.layers, layer), width=layer.outputs)
+        return flow._with_layer(layer)
+
+    def strided(self, stride: int, phase: int) -> "Flow":
+        """Return the values of each ``stride``-th step, from step ``phase`` on."""
+        return replace(self, pace=self.pace.strided(stride, phase))
+
+    def convolve(
+        self, name: str, where: str, weight: Floats, bias: Floats, dilation: int, stride: int, phase: int
+    ) -> "Flow":
+        """Add a convolution along the steps with ``weight`` of shape ``(outputs, inputs, taps)``.
+
+        The last tap reads step ``phase`` of each ``stride`` steps, the others those before it, ``dilation``
+        steps apart; zeros before the first step.
+        """
+        outputs, inputs, taps = weight.shape
+        history = dilation * (taps - 1)
+        if not history:
+            return self.strided(stride, phase).linear(name, where, weight[:, :, 0], bias)
+        flow = self.delays(history, inputs, name, where).strided(stride, phase)
+        check_size((outputs, history + 1, inputs), f"{where}: its weights with zeros between")
+        wide = np.zeros((outputs, history + 1, inputs))
+        wide[:, history::-dilation] = weight.transpose(0, 2, 1)
+        return flow.linear(name, where, wide.reshape(outputs, -1), bias)
 
     def delays(self, steps: int, features: int, name: str, where: str) -> "Flow":
         """Return the features of this step and of ``steps`` before it, the newest first; zeros at the start.
@@ -297,12 +344,24 @@ class Flow:
             bias=np.zeros(size),
             activation=IDENTITY,
         )
-        return self.recurrent(line, where)
+        flow = self.recurrent(line, where)
+        return replace(flow, placed=(*flow.placed[:-1], Placed(flow.pace, steps)))
 
     def network(self, name: str) -> Network:
-        """Return the network that computes this flow."""
+        """Return the network that computes this flow; with strides, a step of it takes several frames."""
         flow = self._merged()
-        return Network(name=name, layers=(flow if flow.plain and not flow.relu else flow._settled()).layers)
+        flow = flow if flow.plain and not flow.relu else flow._settled()
+        frames = flow.pace.every
+        return Network(name=name, layers=widen(flow.layers, flow.placed, frames), frames=frames)
+
+    def _with_layer(self, layer: Layer) -> "Flow":
+        """Return the output of a layer behind this flow's layers, at this flow's pace."""
+        return Flow(
+            layers=(*self.layers, layer),
+            width=layer.outputs,
+            pace=self.pace,
+            placed=(*self.placed, Placed(self.pace)),
+        )
 
     def _absorb(self, layer: Any, where: str) -> Any:
         weight, added = _compose(layer.w_ih, self.matrix, self.bias, where)
@@ -328,7 +387,7 @@ class Flow:
             input_relu=self.relu,
             **self._skip_fields(),
         )
-        return Flow(layers=(*self.layers, layer), width=layer.outputs)
+        return self._with_layer(layer)
 
     def _skip_fields(self) -> dict[str, Any]:
         """Return the fields of a dense layer for the skip."""
@@ -342,13 +401,14 @@ class Flow:
         last = self.layers[-1] if self.layers else None
         if self.dense or self.relu or self.skip or np.any(self.bias) or self.matrix.ndim == 0:
             return self
-        if not isinstance(last, Bidirectional) or last.merge != "concat":
+        if not isinstance(last, Bidirectional) or last.merge != "concat" or self.pace != self._layers_pace:
             return self
         half = last.forward.outputs
         for merge, factor in (("sum", 1.0), ("average", 0.5)):
             if np.array_equal(self.matrix, np.hstack([np.eye(half), np.eye(half)]) * factor):
                 layer = last.model_copy(update={"merge": merge})
-                return Flow(layers=(*self.layers[:-1], layer), width=layer.outputs)
+                below = replace(self, layers=self.layers[:-1], placed=self.placed[:-1])
+                return below._with_layer(layer)
         return self
 
     def _unique(self, name: str) -> str:

@@ -11,6 +11,7 @@ from rtlstm.host.state import LayerArrays, StateFormats, split_layers
 from rtlstm.sim.reference import FloatResult, FloatState, run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.frames import as_steps
 from rtlstm.spec.network import CellLayer, Lstm, Network, PseudoLayer
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.options import option
@@ -91,6 +92,8 @@ class Calibration:
                 "astype(float) if they are real values"
             )
         batched = values.ndim != 2
+        axis = int(batched and batch_first)
+        values, lengths = as_steps("calibration data", values, lengths, axis, network.inputs, network.frames)
         if not batched:
             values = values[:, None, :]
         if values.ndim != 3 or values.shape[2] != network.inputs or 0 in values.shape:

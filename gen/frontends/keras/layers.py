@@ -7,12 +7,12 @@ import numpy as np
 
 from rtlstm.gen.frontends.bidirectional import without_identity
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.keras.archive import Floats, KerasLayer
+from rtlstm.gen.frontends.keras.archive import KerasLayer
 from rtlstm.gen.frontends.keras.node import KerasNode, KerasTensor
 from rtlstm.gen.frontends.keras.recurrent import activation, activation_name
+from rtlstm.gen.frontends.pace import CausalTaps
 from rtlstm.gen.frontends.reading import Embedding
 from rtlstm.spec.activations.functions import ActivationFunction, FunctionName
-from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.options import option
 
@@ -172,46 +172,59 @@ def _pad(step: KerasNode) -> KerasTensor:
     return replace(step.only, padding=before, padded=step.where)
 
 
-def _window(step: KerasNode, steps: int, features: int) -> KerasTensor:
-    """The present step and those before it, if a layer reads these, in the order in which they come."""
+def _window(step: KerasNode, history: int, features: int) -> KerasTensor:
+    """The present step and those before it, if a layer reads these, the newest first, strides apart."""
+    flow = step.only.flow.delays(history, features, step.layer.name, step.where)
+    return _after(step, flow.strided(*_taps(step, history)))
+
+
+def _after(step: KerasNode, flow: Flow) -> KerasTensor:
+    return replace(step.only.with_flow(flow), padding=0)
+
+
+def _taps(step: KerasNode, history: int) -> tuple[int, int]:
+    """The stride of a layer that reads earlier steps, and which of so many steps it reads last."""
     config, where, given = step.config, step.where, step.only
-    strides = list(config.get("strides") or [1])
-    zeros = steps - 1 if config["padding"] == "causal" else given.padding
-    padding = config["padding"] == "valid" or (config["padding"] == "causal" and not given.padding)
-    if strides != [1] or config.get("groups", 1) != 1:
+    (stride,) = config.get("strides") or [1]
+    if config.get("groups", 1) != 1:
         raise ModelError(
-            f"{where} must have strides and groups of 1, to run step by step; "
-            "compute it outside of the core, and end or begin the model there"
+            f"{where} must have groups of 1; compute it outside of the core, and end or begin the model there"
         )
-    if not padding or zeros != steps - 1:
+    around = max(history + 1 - stride, 0)
+    zeros = {"causal": (history, 0), "same": (around // 2, around - around // 2), "valid": (given.padding, 0)}
+    fits = config["padding"] in zeros and (config["padding"] == "valid" or not given.padding)
+    taps = CausalTaps.of(history, stride, *zeros[config["padding"]]) if fits else None
+    if taps is None:
         raise ModelError(
-            f"{where} must be causal, to run step by step: padding='causal', or {steps - 1} zeros in "
-            "front by ZeroPadding1D; compute it outside of the core, and end or begin the model there"
+            f"{where} must be causal, to run step by step: padding='causal', or "
+            f"{CausalTaps.zeros(history, stride)} zeros in front by ZeroPadding1D; compute it outside of the "
+            "core, and end or begin the model there"
         )
-    flow = given.flow.delays(steps - 1, features, step.layer.name, where)
-    return replace(given.with_flow(flow), padding=0)
+    return stride, taps.phase
 
 
 def _convolve(step: KerasNode) -> KerasTensor:
     kernel, *bias = step.layer.arrays.get(("kernel", "bias"))
     taps, features, filters = kernel.shape
     (dilation,) = step.config.get("dilation_rate") or [1]
-    steps = dilation * (taps - 1) + 1
-    window = _window(step, steps, features)
-    check_size((steps, features, filters), f"{step.where}: its weights with zeros between")
-    wide = np.zeros((steps, features, filters))
-    wide[::dilation] = kernel
-    weight: Floats = wide[::-1].transpose(2, 0, 1).reshape(filters, -1)
-    flow = window.flow.linear(step.layer.name, step.where, weight, bias[0] if bias else np.zeros(filters))
-    step.becomes("core", f"{features} -> {filters}, {steps} steps")
-    return _apply(replace(step, read=(window,)), flow)
+    history = dilation * (taps - 1)
+    flow = step.only.flow.convolve(
+        step.layer.name,
+        step.where,
+        kernel.transpose(2, 1, 0),
+        bias[0] if bias else np.zeros(filters),
+        dilation,
+        *_taps(step, history),
+    )
+    step.becomes("core", f"{features} -> {filters}, {history + 1} steps")
+    return _apply(replace(step, read=(_after(step, flow),)), flow)
 
 
 def _average_steps(step: KerasNode) -> KerasTensor:
     (steps,), features = step.config["pool_size"], step.only.flow.outputs
     if features is None:
         raise ModelError(f"{step.where} must follow a layer with weights, such as Conv1D")
-    window = _window(step, steps, features)
+    window = _window(step, steps - 1, features)
     every = np.arange(features)
     parts = [window.flow.pick((every + at * features).tolist(), step.where) for at in range(steps)]
     step.becomes("core", f"mean of {steps} steps")

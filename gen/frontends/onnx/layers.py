@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.onnx.activations import operator_function
 from rtlstm.gen.frontends.onnx.values import OnnxNode, Value
+from rtlstm.gen.frontends.pace import CausalTaps
 from rtlstm.spec.activations.functions import RELU, ActivationFunction
-from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["LAYERS", "activation"]
@@ -90,41 +90,43 @@ def _conv(step: OnnxNode) -> Value:
     rank, outputs = len(value.axes.tags), int(weight.shape[0])
     if weight.ndim != rank or weight.ndim < 3:
         raise ModelError(f"{step.where}: the weight must have {max(rank, 3)} axes, not {weight.ndim}")
-    history = _history(step, weight.shape[2:], attributes, value.front)
+    dilation, stride = (attributes.get(name, [1])[0] for name in ("dilations", "strides"))
+    phase = _phase(step, weight.shape[2:], attributes, value.front)
     bias = step.constant(2, "the bias B") if step.has(2) else np.zeros(outputs)
     if bias.shape != (outputs,):
         raise ModelError(f"{step.where}: the bias B must have shape ({outputs},), not {bias.shape}")
-    if not history:
+    if weight.shape[2] == 1 and stride == 1:
         return _dense(step, value, weight.reshape(outputs, -1), bias)
-    inputs, dilation = weight.shape[1], attributes.get("dilations", [1])[0]
-    axes = value.axes.settle(("N", "F", "T"), inputs, step.where)
-    check_size((outputs, history + 1, inputs), f"{step.where}: its weights with zeros between")
-    wide = np.zeros((outputs, history + 1, inputs))
-    wide[:, history::-dilation] = weight.transpose(0, 2, 1)
-    delayed = Value(value.flow.delays(history, inputs, step.label, step.where), axes)
-    return _dense(step, delayed, wide.reshape(outputs, -1), bias)
+    axes = value.axes.settle(("N", "F", "T"), weight.shape[1], step.where)
+    flow = value.flow.convolve(step.label, step.where, weight, bias, dilation, stride, phase)
+    return Value(flow, axes.with_features(outputs))
 
 
-def _history(step: OnnxNode, kernel: tuple[int, ...], attributes: dict[str, Any], front: int) -> int:
-    """Return how many earlier steps a convolution reads; refuse it if it reads later ones."""
+def _phase(step: OnnxNode, kernel: tuple[int, ...], attributes: dict[str, Any], front: int) -> int:
+    """Return which of each ``strides`` steps a convolution reads last; refuse it if it reads later ones."""
+    stride = attributes.get("strides", [1])[0]
     history = attributes.get("dilations", [1])[0] * (kernel[0] - 1)
     pads = list(attributes.get("pads", [0] * 2 * len(kernel)))
     problems = []
-    if len(kernel) > 1 and set(kernel) != {1}:
+    taps = CausalTaps.of(history, stride, pads[0] + front, pads[len(kernel)])
+    wide = len(kernel) > 1 and (set(kernel) != {1} or any(pads))
+    if wide:
         problems.append(f"the kernel must have one axis, not {kernel}")
-    elif [pads[0] + front, *pads[1:]] != [history] + [0] * (2 * len(kernel) - 1):
+    elif taps is None or taps.extra:
         problems.append(
-            f"attribute pads={pads} (and {front} zeros put in front) must be [{history}, 0]: the convolution "
-            "must read this step and those before, and give as many steps as it reads"
+            f"attribute pads={pads} (and {front} zeros put in front) must be "
+            f"[{CausalTaps.zeros(history, stride)}, 0]: the convolution must read this step and those "
+            f"before, and give {'as many steps as it reads' if stride == 1 else f'one step for {stride}'}"
         )
     if attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") and set(kernel) != {1}:
         problems.append(f"attribute auto_pad={attributes['auto_pad']} must be NOTSET")
-    for name, usual in (("group", 1), ("strides", [1] * len(kernel))):
-        if attributes.get(name, usual) != usual:
-            problems.append(f"attribute {name}={attributes[name]} must be {usual}")
-    if problems:
+    if attributes.get("group", 1) != 1:
+        problems.append(f"attribute group={attributes['group']} must be 1")
+    if len(kernel) > 1 and attributes.get("strides", [1] * len(kernel)) != [1] * len(kernel):
+        problems.append(f"attribute strides={attributes['strides']} must be {[1] * len(kernel)}")
+    if problems or taps is None:
         raise ModelError(f"{step.where}: " + "; ".join(problems))
-    return int(history)
+    return taps.phase
 
 
 def _pad(step: OnnxNode) -> Value:

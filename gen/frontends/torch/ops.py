@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends.arrays import FLOAT_TYPES, to_float64
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.bidirectional import at_last_step
+from rtlstm.gen.frontends.pace import CausalTaps
 from rtlstm.gen.frontends.torch.module_names import activation_calls
 from rtlstm.gen.frontends.torch.moves import MOVES, get_item
 from rtlstm.gen.frontends.torch.values import Constant, Data, Outside, TorchNode, outside_refusal
 from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
-from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["apply", "parameter"]
@@ -107,36 +107,31 @@ def _conv1d(step: TorchNode) -> Data:
     module, where, data = step.module, step.where, step.data
     if module is None:
         raise ModelError(f"{where}: a functional convolution is not supported; use nn.Conv1d")
-    history = module.dilation[0] * (module.kernel_size[0] - 1)
+    history, stride = module.dilation[0] * (module.kernel_size[0] - 1), module.stride[0]
     padding = {"valid": 0, "same": -1 if history else 0}.get(module.padding, module.padding)
     padding = padding[0] if isinstance(padding, tuple) else padding
-    problems = [f"{name}={value} must be 1" for name, value in _ones(module) if value != 1]
+    front = data.margin[0] + padding
+    taps = CausalTaps.of(history, stride, front, padding) if padding >= 0 else None
+    problems = [] if module.groups == 1 else [f"groups={module.groups} must be 1"]
     if padding and module.padding_mode != "zeros":
         problems.append(f"padding_mode={module.padding_mode!r} must be 'zeros'")
-    if not problems and (data.margin[0] + padding, padding) not in ((history, 0), (history, history)):
+    if not problems and taps is None:
+        zeros = CausalTaps.zeros(history, stride)
+        advice = f", or use padding={history} and drop the last {history} steps" if stride == 1 else ""
         problems.append(
             f"it must be causal, but with padding={module.padding} and {data.margin[0]} zeros in front "
-            f"it looks ahead or drops steps; pad {history} zeros in front of the steps, or use "
-            f"padding={history} and drop the last {history} steps"
+            f"it looks ahead or drops steps; pad {zeros} zeros in front of the steps{advice}"
         )
-    if problems:
+    if problems or taps is None:
         raise ModelError(f"{where}: " + "; ".join(problems))
     axes = data.axes.settle_features(-2, where)
     weight = parameter(module.weight, f"{where}: weight")
-    if history:
+    if history or stride > 1:
         axes = axes.settle(("N", "F", "T"), axes.features, where)
-        data = data.with_flow(data.flow.delays(history, weight.shape[1], step.label, where))
-        check_size((len(weight), history + 1, weight.shape[1]), f"{where}: its weights with zeros between")
-        wide = np.zeros((len(weight), history + 1, weight.shape[1]))
-        wide[:, history :: -module.dilation[0]] = weight.transpose(0, 2, 1)
-        weight = wide.reshape(len(weight), -1)
-    else:
-        weight = weight[:, :, 0]
-    return _dense(step, replace(data, axes=axes, margin=(0, padding)), weight)
-
-
-def _ones(module: Any) -> list[tuple[str, int]]:
-    return [("stride", module.stride[0]), ("groups", module.groups)]
+    given = module.bias
+    bias = np.zeros(len(weight)) if given is None else parameter(given, f"{where}: bias")
+    flow = data.flow.convolve(step.label, where, weight, bias, module.dilation[0], stride, taps.phase)
+    return replace(data, axes=axes, margin=(0, taps.extra)).with_flow(flow)
 
 
 def _pad(step: TorchNode) -> Data:

@@ -13,6 +13,7 @@ from rtlstm.gen.frontends import inspect_model, read_model
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.frames import as_steps
 
 FEATURES = 6
 
@@ -25,7 +26,9 @@ class Net(nn.Module):
         self.body = body
         self.wide, self.back = nn.Linear(FEATURES, 9), nn.Linear(9, FEATURES)
         self.conv, self.dilated = nn.Conv1d(FEATURES, 5, 3), nn.Conv1d(5, 5, 2, dilation=2)
-        self.head = nn.Linear(5, 2)
+        self.strided, self.across = nn.Conv1d(FEATURES, 5, 3, stride=2), nn.Conv1d(FEATURES, 5, 1, stride=2)
+        self.slower, self.patches = nn.Conv1d(5, 5, 3, stride=3, padding=1), nn.Conv1d(5, 5, 2, stride=2)
+        self.head, self.lstm = nn.Linear(5, 2), nn.LSTM(5, 5, batch_first=True)
 
     def forward(self, x: Any) -> Any:
         return self.body(self, x)
@@ -35,6 +38,17 @@ def stack(m: Any, x: Any) -> Any:
     y = torch.relu(m.conv(pad(x, (2, 0))))
     y = torch.relu(m.dilated(pad(y, (2, 0)))) + y
     return m.head(y.transpose(1, 2)).transpose(1, 2)
+
+
+def strides(m: Any, x: Any) -> Any:
+    """Rates 1, 1/2 and 1/6, with a residual around a stride and delays at two rates."""
+    y = torch.relu(m.strided(pad(x, (2, 0)))) + m.across(x)
+    return m.head(torch.tanh(m.slower(m.dilated(pad(y, (2, 0))))).transpose(1, 2)).transpose(1, 2)
+
+
+def patches(m: Any, x: Any) -> Any:
+    y, _ = m.lstm(torch.relu(m.patches(m.conv(pad(x, (2, 0))))).transpose(1, 2))
+    return m.head(y).transpose(1, 2)
 
 
 PERCEPTRONS = {
@@ -47,7 +61,18 @@ PERCEPTRONS = {
     "flattened": nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 9), nn.ELU(), nn.Linear(9, 2)),
     "residual": Net(lambda m, x: m.back(torch.relu(m.wide(x))) + x),
 }
-CONVOLUTIONS = {"dilated, with a residual": Net(stack), "alone": nn.Sequential(nn.Conv1d(FEATURES, 4, 1))}
+CONVOLUTIONS = {
+    "dilated, with a residual": (Net(stack), 1, "rnn dense rnn dense dense"),
+    "alone": (nn.Sequential(nn.Conv1d(FEATURES, 4, 1)), 1, "dense"),
+    "strides, with a residual": (Net(strides), 6, "rnn dense dense rnn dense rnn dense dense"),
+    "an LSTM behind a stride": (Net(patches), 2, "rnn dense dense lstm dense"),
+    "strides without delays": (
+        nn.Sequential(nn.Conv1d(FEATURES, 4, 2, 2), nn.ReLU(), nn.Conv1d(4, 3, 3, 3)),
+        6,
+        "dense dense",
+    ),
+}
+"""Each with the frames of a step, and the kinds of the core's layers."""
 
 
 def sources(module: nn.Module, x: torch.Tensor, folder: Path) -> dict[str, Any]:
@@ -69,7 +94,8 @@ def check(module: nn.Module, x: torch.Tensor, inputs: Any, folder: Path) -> None
     wanted = (wanted[None] if wanted.ndim == 2 else wanted.permute(2, 0, 1)).numpy()
     for name, source in sources(module, x, folder).items():
         result = read_model(source)
-        assert result.network.inputs == FEATURES
+        assert result.network.inputs == FEATURES * result.network.frames
+        inputs, _ = as_steps("x", inputs, None, 0, result.network.inputs, result.network.frames)
         np.testing.assert_allclose(run_float(result.network, inputs).y, wanted, atol=1e-5, err_msg=name)
 
 
@@ -86,8 +112,16 @@ def test_samples(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_causal_convolutions(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    x = torch.randn(2, FEATURES, 11)
-    check(CONVOLUTIONS[name], x, x.permute(2, 0, 1).double().numpy(), tmp_path)
+    module, frames, kinds = CONVOLUTIONS[name]
+    x = torch.randn(2, FEATURES, 11 if frames == 1 else 12)
+    check(module, x, x.permute(2, 0, 1).double().numpy(), tmp_path)
+    network = read_model(module).network
+    assert (network.frames, " ".join(layer.kind for layer in network.layers)) == (frames, kinds)
+
+
+def test_a_stride_is_told() -> None:
+    report = inspect_model(CONVOLUTIONS["strides without delays"][0])
+    assert any("takes 6 frames of 6 values at once" in note for note in report.notes)
 
 
 def test_a_lone_layer() -> None:
@@ -110,7 +144,16 @@ def test_a_lone_layer() -> None:
         (Net(lambda m, x: m.wide(x)[:, -1]), "element -1 of axis 1, which is the features"),
         (Net(lambda m, x: x.tanh() if x is not None else m.wide(x)), "its forward uses none; it uses tanh"),
         (nn.Sequential(nn.Conv1d(6, 5, 3)), "it must be causal"),
-        (nn.Sequential(nn.Conv1d(6, 5, 1, stride=2)), "stride=2 must be 1"),
+        (nn.Sequential(nn.Conv1d(6, 5, 5, stride=2)), "pad 3 to 4 zeros in front"),
+        (nn.Sequential(nn.Conv1d(6, 5, 3, stride=2, padding=2)), "has steps that a convolution padded"),
+        (
+            Net(lambda m, x: m.patches(m.lstm(m.conv(pad(x, (2, 0))).transpose(1, 2))[0].transpose(1, 2))),
+            "layer 'lstm' is recurrent and stands before a stride of 2",
+        ),
+        (
+            Net(lambda m, x: m.strided(pad(x, (2, 0))) + m.strided(pad(x, (1, 0)))),
+            "two results of different steps at once",
+        ),
     ],
 )
 def test_refused_by_name(module: nn.Module, words: str) -> None:

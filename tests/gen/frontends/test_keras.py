@@ -16,6 +16,7 @@ from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model  # noqa:
 from rtlstm.host import softmax  # noqa: E402
 from rtlstm.sim.reference import run_float  # noqa: E402
 from rtlstm.spec.errors import ModelError  # noqa: E402
+from rtlstm.spec.frames import as_steps  # noqa: E402
 
 # Keras' own arrays, as NumPy 2 sees them.
 pytestmark = [
@@ -47,9 +48,10 @@ def save(tmp_path: Path, suffix: str, *layers: Any, inputs: int | None = INPUTS)
 def check(model: Any, path: Path) -> None:
     """Compare float model and Keras on a sequence's every step."""
     network = read_model(path).network
-    x = np.random.default_rng(1).normal(size=(STEPS, 3, INPUTS))
+    x = np.random.default_rng(1).normal(size=(STEPS * network.frames, 3, INPUTS))
     wanted = np.asarray(model.predict(x.swapaxes(0, 1), verbose=0))
-    found = run_float(network, x).y
+    steps, _ = as_steps("x", x, None, 0, network.inputs, network.frames)
+    found = run_float(network, steps).y
     np.testing.assert_allclose(found[-1] if wanted.ndim == 2 else found.swapaxes(0, 1), wanted, atol=2e-5)
 
 
@@ -98,6 +100,13 @@ SEQUENCES = {
         L.Conv1D(3, 2, padding="causal", dilation_rate=3),
     ],
     "convolution": lambda: [L.Conv1D(6, 3, padding="causal", activation="relu"), L.GRU(5, **ALL)],
+    "strides": lambda: [
+        L.Conv1D(6, 3, strides=2, padding="causal", activation="relu"),
+        L.ZeroPadding1D((1, 0)),
+        L.AveragePooling1D(2, strides=1),
+        L.AveragePooling1D(2, padding="same"),
+        L.GRU(5, **ALL),
+    ],
 }
 
 
@@ -208,8 +217,9 @@ def test_a_backward_layer_of_its_own(tmp_path: Path) -> None:
         (lambda: [L.LSTM(5, activation="swish", **ALL)], "activation='silu'"),
         (lambda: [L.Conv1D(6, 3, padding="same"), L.LSTM(5, **ALL)], "must be causal"),
         (lambda: [L.LSTM(5, **ALL), L.AveragePooling1D(3, strides=1)], "must be causal"),
-        (lambda: [L.LSTM(5, **ALL), L.AveragePooling1D(2)], "strides and groups of 1"),
-        (lambda: [L.Conv1D(6, 3, padding="causal", groups=2), L.LSTM(5)], "strides and groups of 1"),
+        (lambda: [L.LSTM(5, **ALL), L.AveragePooling1D(2)], "stands before a stride of 2"),
+        (lambda: [L.Conv1D(6, 5, strides=2), L.LSTM(5)], "or 3 to 4 zeros in front"),
+        (lambda: [L.Conv1D(6, 3, padding="causal", groups=2), L.LSTM(5)], "groups of 1"),
         (lambda: [L.ZeroPadding1D((2, 0)), L.LSTM(5, **ALL)], "only Conv1D and AveragePooling1D"),
         (lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((2, 0))], "only Conv1D and AveragePooling1D"),
         (lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((0, 2)), L.Conv1D(6, 3)], "appends 2 zeros"),

@@ -496,7 +496,7 @@ def dense_cases():
         ([node("MatMul", "s x", "out")], [], "MatMul node 'matmul' multiplies two tensors"),
         (
             [node("Transpose", "s", "t", perm=[0, 2, 1]), node("Conv", "t k", "out", strides=[2])],
-            [const("k", rand(O, H, 1))], "Conv node 'conv': attribute strides",
+            [const("k", rand(O, H, 1))], r"Conv node 'conv' must read axes \(N, F, T\)",
         ),
         (
             [node("Transpose", "s", "t", perm=[0, 2, 1]), node("Conv", "t k", "out", pads=[1, 1])],

@@ -315,7 +315,9 @@ def test_causal_convolution(path, place, how, dilation):
         ((0, 0, 1, 0, 0, 0), {}, r"Conv node 'conv': attribute pads=\[0, 0\] \(and 1 zeros put in front\)"),
         ((0, 0, 2, 0, 0, 1), {}, "Pad node 'pad' must put zeros in front of the steps"),
         ((0, 1, 2, 0, 0, 0), {}, "Pad node 'pad' must put zeros in front of the steps"),
-        ((0, 0, 2, 0, 0, 0), {"strides": [2]}, r"Conv node 'conv': attribute strides=\[2\] must be \[1\]"),
+        ((0, 0, 0, 0, 0, 0), {"strides": [2]}, r"must be \[1 to 2, 0\]: .* one step for 2"),
+        ((0, 0, 2, 0, 0, 0), {"strides": [0]}, r"attribute pads=\[0, 0\]"),
+        ((0, 0, 2, 0, 0, 0), {"strides": [2]}, "'rec' is recurrent and stands before a stride of 2"),
         ((0, 0, 2, 0, 0, 0), {"auto_pad": "SAME_LOWER"}, "Conv node 'conv': attribute auto_pad=SAME_LOWER"),
     ],
 )

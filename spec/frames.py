@@ -1,0 +1,58 @@
+"""Steps of several frames: a network with strides takes as many frames of its model in one step."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.spec.errors import InputError
+
+__all__ = ["as_steps", "join_frames"]
+
+
+def join_frames(name: str, x: NDArray[Any], axis: int, frames: int) -> NDArray[Any]:
+    """Return frames along an axis as steps of ``frames`` each, with their values side by side, oldest first.
+
+    ``(..., T, ..., F)`` becomes ``(..., T / frames, ..., frames * F)``. Messages call it ``name``.
+
+    Raises
+    ------
+    InputError
+        If the frames make no whole number of steps.
+    """
+    count = x.shape[axis]
+    left = count % frames
+    if left:
+        raise InputError(
+            f"{name} must hold whole steps of {frames} frames each, as the model's strides take them, but "
+            f"has {count} frames; leave out {left}, or add {frames - left}"
+        )
+    split = x.reshape(*x.shape[:axis], count // frames, frames, *x.shape[axis + 1 :])
+    moved = np.moveaxis(split, axis + 1, -2)
+    return moved.reshape(*moved.shape[:-2], frames * x.shape[-1])
+
+
+def as_steps(
+    name: str, x: NDArray[Any], lengths: Any, axis: int, inputs: int, frames: int
+) -> tuple[NDArray[Any], Any]:
+    """Return a network's input and its lengths in steps, if they are in frames; else as they are.
+
+    They are in frames if the last axis has the values of one, and not the ``inputs`` of a step.
+
+    Raises
+    ------
+    InputError
+        If frames or lengths make no whole number of steps.
+    """
+    if frames == 1 or x.ndim <= axis + 1 or x.shape[-1] * frames != inputs:
+        return x, lengths
+    joined = join_frames(name, x, axis, frames)
+    if lengths is None:
+        return joined, None
+    counts = np.atleast_1d(np.asarray(lengths))
+    if counts.dtype.kind in "iu" and (counts % frames).any():
+        raise InputError(
+            f"lengths must be multiples of the {frames} frames of a step, as the model's strides take them, "
+            f"not {counts[counts % frames > 0][0]}"
+        )
+    return joined, counts // frames if counts.dtype.kind in "iu" else lengths
