@@ -61,7 +61,7 @@ def test_netlist_equals_golden(name: str, tmp_path: Path) -> None:
     case = make(name, steps=4)
     netlist = netlist_build(case.write(tmp_path / "rtl"), case.manifest, tmp_path / "netlist")
     y, _ = case.golden()
-    with Accelerator.open(netlist, backend="icarus") as accelerator:
+    with Accelerator.open(netlist, backend="icarus", verify=False) as accelerator:
         for stream in range(2):
             h, c = ([part[stream] for part in parts] for parts in case.state)
             accelerator.device.write_state(stream, h, c)

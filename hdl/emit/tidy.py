@@ -18,6 +18,7 @@ cases in priority order             CASEOVERLAP; and simulation is what synthesi
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 
 __all__ = ["drop_head", "tidy_netlist", "tidy_verilog"]
 
@@ -337,11 +338,27 @@ def drop_head(text: str) -> str:
     return re.sub(r"\A\s*/\*.*?\*/\s*", "", text, flags=re.DOTALL)
 
 
+def _replicated(items: str) -> str:
+    """Return the items of a concatenation with equal neighbours as a replication."""
+    runs = [(item, len(list(same))) for item, same in groupby(items.split(", "))]
+    return ", ".join(f"{{{count}{{{item}}}}}" if count > 1 else item for item, count in runs)
+
+
 def tidy_verilog(text: str) -> str:
     """Return Yosys' Verilog with initial values in separate statements, and with cases in priority order.
 
     The cases are exclusive. Without ``parallel_case`` synthesis has the same semantics as simulation.
+    Two parts are for the speed of Icarus, which doubles: only Verilator sees the wires ``unused``, and a bit
+    that stands several times in a concatenation is replicated.
     """
+    text = re.sub(r"(?<=\{ )[^{}\n]+(?= \})", lambda found: _replicated(found[0]), text)
+    text = re.sub(r"^ *wire unused;\n", "", text, flags=re.MULTILINE)
+    text = re.sub(
+        r"^( *)assign unused = (.*);$",
+        r"`ifdef VERILATOR\n\1wire unused = \2;\n`endif",
+        text,
+        flags=re.MULTILINE,
+    )
     text = re.sub(
         r"^( *)reg (\[\d+:\d+\] )?(\S+|\\\S+ ) = (\d+'\S+);$",
         r"\1reg \2\3;\n\1initial \3 = \4;",
