@@ -4,8 +4,8 @@
 >>> result.network.layers
 >>> result.report.notes
 
-ONNX, Keras, safetensors, TorchScript and exported (``.pt2``) files, PyTorch state dicts, ``torch.nn.Module``
-and ``torch.export.ExportedProgram`` objects are read.
+ONNX, Keras, safetensors, TFLite, TorchScript, exported (``.pt2``) and ``.nam`` files, PyTorch state dicts,
+``torch.nn.Module`` and ``torch.export.ExportedProgram`` objects are read.
 Every attribute of a recurrent layer is supported, or an error names it. :func:`inspect_model` returns the
 same report, and does not raise for a refused model.
 """
@@ -52,8 +52,8 @@ def read_model(source: Any, options: ReadOptions | None = None, *, name: str | N
     Parameters
     ----------
     source:
-        Path of an ONNX, Keras, safetensors, TorchScript, ``.pt2`` or ``.nam`` file or of a PyTorch state
-        dict, a ``torch.nn.Module`` or a ``torch.export.ExportedProgram``.
+        Path of an ONNX, Keras, safetensors, TFLite, TorchScript, ``.pt2`` or ``.nam`` file or of a PyTorch
+        state dict, a ``torch.nn.Module`` or a ``torch.export.ExportedProgram``.
     options:
         Which part of the model to take; by default everything from its only LSTM on.
     name:
@@ -181,6 +181,10 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
         from rtlstm.gen.frontends.nam import read_nam
 
         return read_nam(path, options, report)
+    if kind == "tflite":
+        from rtlstm.gen.frontends.tflite.model import read_tflite
+
+        return read_tflite(path, options, report)
     if kind in FOREIGN:
         return read_in_child(path, kind, options, report)
     from rtlstm.gen.frontends.tensors import read_safetensors

@@ -8,12 +8,14 @@ from rtlstm.spec.errors import ModelError
 
 __all__ = ["FileKind", "detect"]
 
-FileKind = Literal["onnx", "keras", "safetensors", "torch", "torchscript", "exported", "nam"]
+FileKind = Literal["onnx", "keras", "safetensors", "torch", "torchscript", "exported", "nam", "tflite"]
 
 _OTHER_SUFFIXES = (".safetensors", ".pt", ".pth", ".npy", ".npz", ".v", ".bin")
 # Field 1 of an ONNX ModelProto, ir_version, 3 (2017) or later.
 _ONNX_START = tuple(bytes((0x08, version)) for version in range(3, 32))
-_SUPPORTED = "give an ONNX, Keras, safetensors, TorchScript, .pt2 or .nam file, or a PyTorch state dict"
+_SUPPORTED = (
+    "give an ONNX, Keras, safetensors, TFLite, TorchScript, .pt2 or .nam file, or a PyTorch state dict"
+)
 
 
 def detect(path: Path) -> FileKind:
@@ -37,10 +39,7 @@ def detect(path: Path) -> FileKind:
     if not head:
         raise ModelError(f"the file is empty; {_SUPPORTED}")
     if head[4:8] == b"TFL3":
-        raise ModelError(
-            "the file is TFLite's, whose fused and quantised operators are not read; give the Keras model "
-            "that it was converted from (.keras or .h5), or an ONNX file of the same network"
-        )
+        return "tflite"
     if head.startswith(b"PK\x03\x04"):
         return _detect_zip(path)
     if head.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):

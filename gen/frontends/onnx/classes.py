@@ -21,14 +21,22 @@ def without_classes(graph: OnnxGraph, targets: Sequence[str]) -> tuple[list[str]
     """Return the tensors before the operators that make classes of scores, and the indices of these."""
     found, left = [], []
     for target in targets:
-        while (node := graph.producer(target)) is not None and host_classes(node.op_type):
+        while (node := _behind_copies(graph, target)) is not None and host_classes(node.op_type):
             before = [graph.nodes[index] for index in graph.ancestors([node.input[0]])]
             if not any(is_recurrent(one) or one.op_type in WEIGHTED for one in before):
                 break
-            left.append(graph.index_of(target))
+            left.append(graph.index_of(node.output[0]))
             target = node.input[0]
         found.append(target)
     return list(dict.fromkeys(found)), left
+
+
+def _behind_copies(graph: OnnxGraph, tensor: str) -> Any | None:
+    """The node that gives a tensor, or what it is a copy of."""
+    node = graph.producer(tensor)
+    while node is not None and node.op_type == "Identity":
+        node = graph.producer(node.input[0])
+    return node
 
 
 def check_classes(graph: OnnxGraph, node: Any, axes: Axes) -> None:

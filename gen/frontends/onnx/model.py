@@ -26,7 +26,7 @@ from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Network
 from rtlstm.spec.options import option
 
-__all__ = ["read_onnx"]
+__all__ = ["read_onnx", "read_onnx_model"]
 
 _SIZES = ("Shape", "Size")
 _Known = TypeVar("_Known", Value, OnnxState)
@@ -35,12 +35,16 @@ _Known = TypeVar("_Known", Value, OnnxState)
 def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Network:
     """Read an ONNX file; ``report`` records how every node is treated."""
     report.format = "onnx"
+    return read_onnx_model(load_onnx(path), options, report)
+
+
+def read_onnx_model(model: Any, options: ReadOptions, report: ReportBuilder) -> Network:
+    """Read an ONNX model that is loaded and checked."""
     if options.dense is not None:
         raise ModelError(
-            f"{option('dense')} is for files of tensors without a graph; an ONNX model has its dense layers "
+            f"{option('dense')} is for files of tensors without a graph; this model has its dense layers "
             f"in the graph (end it with {option('output')})"
         )
-    model = load_onnx(path)
     graph, taken = take_branches(model, options.branches)
     check_meanings(graph.nodes)
     graph, roundings = replace_quantisers(model, graph, options.output, report)

@@ -18,7 +18,14 @@ from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.options import option
 
-__all__ = ["INTEGER_ADVICE", "Rounding", "input_text", "is_integer_operator", "replace_quantisers"]
+__all__ = [
+    "INTEGER_ADVICE",
+    "Rounding",
+    "input_text",
+    "is_integer_operator",
+    "replace_quantisers",
+    "results_text",
+]
 
 Floats = NDArray[np.float64]
 
@@ -212,7 +219,7 @@ class _Writer:
 
     def _notes(self) -> None:
         if self.roundings:
-            self.report.note(_results_text(self.roundings))
+            self.report.note(results_text(self.roundings))
         begun = [one.tensor for one in self.roundings if one.relu]
         if begun:
             self.report.note(
@@ -236,7 +243,7 @@ class _Writer:
             )
 
 
-def _results_text(roundings: Sequence[Rounding]) -> str:
+def results_text(roundings: Sequence[Rounding]) -> str:
     """Say how results are rounded in the file."""
     steps = sorted(one.step for one in roundings)
     bits = listed(sorted({one.bits for one in roundings}))

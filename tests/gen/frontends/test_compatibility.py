@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 from support.paths import DOCS, ROOT
 
-PAGES = ("onnx", "keras", "pytorch", "models", "cells")
+PAGES = ("onnx", "keras", "tflite", "pytorch", "models", "cells")
 QUOTED = re.compile(r"`([^`]+)`")
 REFUSED = "not supported"
 

@@ -18,6 +18,7 @@ from support import fuzzing
 from support.keras_files import CONFIG, fill, save
 from support.onnx_files import O, const, ints, node, rand, squeezed
 from support.onnx_files import save as save_onnx
+from support.paths import ROOT
 from support.quantised_files import dynamic, float_model, quantised_dense
 from support.small_builds import NARROW, TINY, network, tensors
 
@@ -29,9 +30,10 @@ from rtlstm.host.state import StateLayout
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.manifest import Manifest
 
+TFLITE = ROOT / "tests" / "support" / "tflite"
 SEED = 16
 FEW = {
-    "onnx": 300, "safetensors": 300, "npy": 400, "npz": 300, "snapshot": 300, "manifest": 200,
+    "onnx": 300, "tflite": 300, "safetensors": 300, "npy": 400, "npz": 300, "snapshot": 300, "manifest": 200,
     "keras": 250, "h5": 150, "torch": 100, "torchscript": 40,
 }  # fmt: skip
 MORE = 15
@@ -140,10 +142,15 @@ TIMES = pytest.mark.parametrize("times", [1, pytest.param(MORE, marks=pytest.mar
 
 
 @TIMES
-@pytest.mark.parametrize("kind", ["onnx", "safetensors", "npy", "npz", "snapshot", "manifest"])
+@pytest.mark.parametrize("kind", ["onnx", "tflite", "safetensors", "npy", "npz", "snapshot", "manifest"])
 def test_damaged_files(kind, times, tmp_path, build):
     cases = {
         "onnx": lambda: (fuzzing.damage_model, model_reader(tmp_path, ".onnx"), onnx_files(tmp_path)),
+        "tflite": lambda: (
+            fuzzing.damage_bytes,
+            model_reader(tmp_path, ".tflite"),
+            [(TFLITE / f"{name}.tflite").read_bytes() for name in ("special", "steps_int8_ends")],
+        ),
         "safetensors": lambda: (
             fuzzing.damage_bytes,
             model_reader(tmp_path, ".safetensors"),

@@ -168,9 +168,3 @@ def test_normed_weights(norm, part: str, name: str, tmp_path: Path) -> None:
     if part == "fc":
         # What is not read may be in parts.
         assert len(read_model(tmp_path / "net.pt", ReadOptions(dense=())).network.layers) == 1
-
-
-def test_tflite_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "model.tflite").write_bytes(b"\x1c\x00\x00\x00TFL3" + bytes(64))
-    with pytest.raises(ModelError, match=r"is TFLite's.*give the Keras model"):
-        read_model(tmp_path / "model.tflite")
