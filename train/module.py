@@ -78,6 +78,7 @@ class Prepared(torch.nn.Module):
         embedding: np.ndarray[Any, Any] | None = None,
         device: ExistingDevice | None = None,
         initial_state: InitialState | None = None,
+        weight_normalisation: bool = False,
     ) -> None:
         super().__init__()
         self.embedding = None
@@ -89,7 +90,8 @@ class Prepared(torch.nn.Module):
         self._network, self._weight_bits, self._calibration = network, weight_bits, calibration
         self._device, self._hardware = device, None if device is None else device.hardware
         self._squares: Squares = {}
-        self.weights = NetworkParameters(network, choices.input_shifts)
+        self._normalised = weight_normalisation
+        self.weights = NetworkParameters(network, choices.input_shifts, weight_normalisation)
         plans = self._plans()
         self.rows = torch.nn.ModuleList(
             LayerRows(plan, self.weights.trains(index)) for index, plan in enumerate(plans)
@@ -152,6 +154,7 @@ class Prepared(torch.nn.Module):
             "settings": self.settings.model_dump(mode="json"),
             "weight_bits": [rows.plan.form.bits for rows in self.rows],
             "device": None if self._device is None else self._device.manifest.build_hash,
+            "weight_normalisation": self._normalised,
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -163,9 +166,10 @@ class Prepared(torch.nn.Module):
                 "prepare the model with the data of the first run"
             )
         here = self.get_extra_state()
-        for name in ("settings", "weight_bits", "device"):
-            # A checkpoint may be from before there were devices.
-            if (saved := state.get(name)) != here[name]:
+        # A checkpoint may be from before there were some of these options.
+        given = {"device": None, "weight_normalisation": False} | state
+        for name in ("settings", "weight_bits", "device", "weight_normalisation"):
+            if (saved := given[name]) != here[name]:
                 raise ConfigurationError(
                     "a checkpoint must be of a model that was prepared with the same options, but its "
                     f"{name} are {saved} and here {here[name]}; prepare the model with those of the "

@@ -98,9 +98,12 @@ class NetworkParameters(torch.nn.Module):
         The network with its initial numbers.
     input_shifts
         Shifts of the input features; none if empty.
+    normalised
+        Whether each row of a matrix of weights is a direction and a length, which are trained apart: the row
+        is ``length * direction / norm(direction)`` (weight normalisation, arXiv 1602.07868).
     """
 
-    def __init__(self, network: Network, input_shifts: Sequence[int]) -> None:
+    def __init__(self, network: Network, input_shifts: Sequence[int], normalised: bool = False) -> None:
         super().__init__()
         self._network, self._shifts = network, np.array(input_shifts, dtype=np.int64)
         arrays = _arrays(network)
@@ -110,6 +113,10 @@ class NetworkParameters(torch.nn.Module):
             self.layers[path[0]][_key(path)] = torch.nn.Parameter(value)
         self._lowered = self._probe(arrays)
         self._maps = torch.nn.ModuleList(_Maps(made) for made in self._lowered)
+        for path in self._matrices() if normalised else ():
+            direction = self.layers[path[0]][_key(path)].detach()
+            lengths = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
+            self.layers[path[0]][_lengths_key(path)] = torch.nn.Parameter(lengths)
 
     def blank(self) -> Network:
         """Return the network with zeros in all its arrays."""
@@ -126,8 +133,19 @@ class NetworkParameters(torch.nn.Module):
         return [maps(self.parameter) for maps in self._maps]
 
     def parameter(self, path: Path) -> Any:
-        """Return the parameter of a network's array."""
-        return self.layers[path[0]][_key(path)]
+        """Return a network's array as it follows from its parameters."""
+        mine = self.layers[path[0]]
+        value, lengths = mine[_key(path)], mine.get(_lengths_key(path))
+        if lengths is None:
+            return value
+        norms = torch.linalg.vector_norm(value, dim=1, keepdim=True)
+        # A row of zeros has no direction: it stays.
+        return value * (lengths / torch.where(norms > 0, norms, 1.0))
+
+    def _matrices(self) -> list[Path]:
+        """Return the network's arrays whose rows the array multiplies by."""
+        products = (made.get(name) for made in self._lowered for name in ("w_in", "w_rec"))
+        return sorted({share.path for product in products if product is not None for share in product.shares})
 
     def trains(self, index: int) -> bool:
         """Whether any number of an array layer comes from the network, and not from its structure."""
@@ -179,6 +197,10 @@ def _key(path: Path) -> str:
     _, direction, field = path
     field = "unit_constants" if field == "parameters" else field  # ParameterDict has a method of that name.
     return f"{direction}_{field}" if direction else field
+
+
+def _lengths_key(path: Path) -> str:
+    return f"{_key(path)}_lengths"
 
 
 class _Maps(torch.nn.Module):

@@ -40,6 +40,7 @@ def prepare(
     calibration_state: Any = None,
     batch_first: bool | None = None,
     weight_bits: int | Mapping[str, int] | None = None,
+    weight_normalisation: bool = False,
     device: str | Path | Build | None = None,
     **options: Any,
 ) -> Prepared:
@@ -62,6 +63,9 @@ def prepare(
     weight_bits
         Bits of the weights, 2 to 18, of all layers or by the layers' names; a layer that is not named has 4,
         and so have all by default. Weights of 2 bits are -1, 0 or 1 times a power of two.
+    weight_normalisation
+        Whether the direction and the length of each row of weights are trained apart. The bits follow from
+        their product, as without it.
     device
         A build whose hardware the trained weights go into, as :func:`rtlstm.compile` takes it: all formats
         are that build's. Weights in words that it skips are zero and stay zero.
@@ -85,7 +89,7 @@ def prepare(
     if unknown:
         raise ConfigurationError(
             f"prepare has no option {unknown[0]!r}; there are "
-            f"{', '.join(sorted({*known, 'calibration', 'device'}))}"
+            f"{', '.join(sorted({*known, 'calibration', 'device', 'weight_normalisation'}))}"
         )
     if isinstance(model, Prepared):
         raise ConfigurationError(
@@ -130,6 +134,7 @@ def prepare(
         embedding,
         existing,
         read.initial_state,
+        weight_normalisation,
     )
 
 

@@ -33,6 +33,8 @@ def prepared(build: DrawnBuild, x, weight_bits=None):
     bits = given.weight_bits if weight_bits is None else weight_bits
     try:
         calibration = x[:, :1] if build.calibrated else None
+        # What is trained is drawn with it: a part of the seed.
+        options["weight_normalisation"] = bool(build.seed % 2)
         return train.prepare(build.network, calibration=calibration, weight_bits=bits, **options)
     except ConfigurationError:  # A drawn recurrence without bounds may diverge.
         reject()

@@ -115,6 +115,35 @@ def test_without_rounding_dense_layers_have_pytorchs_gradients():
 
 
 @pytest.mark.usefixtures("doubles")
+@pytest.mark.parametrize("name", ["two layers, batch first", "projection", "gru, both directions"])
+def test_with_weight_normalisation_they_are_those_of_pytorchs_own(name):
+    module = MODULES[name]()
+    q = train.prepare(module, weight_normalisation=True)
+    q.rounding = False
+    for each in [key for key, _ in module.named_parameters() if key.startswith("weight")]:
+        nn.utils.parametrizations.weight_norm(module, each)
+    # Lengths that are not those of the directions, the same for both.
+    for key, lengths in q.weights.named_parameters():
+        if key.endswith("_lengths"):
+            field = f"parametrizations.{theirs('weights.' + key.removesuffix('_lengths'))}.original0"
+            with torch.no_grad():
+                module.get_parameter(field).copy_(lengths.mul_(torch.rand_like(lengths) + 0.5))
+    x = torch.randn(BATCH, STEPS, I)
+    y, expected = (weighted([each(x)[0]]) for each in (q, module))
+    torch.testing.assert_close(y, expected, rtol=1e-9, atol=0)
+    y.backward()
+    expected.backward()
+    compared = [key for key, _ in q.named_parameters() if key.startswith("weights.")]
+    assert sum(key.endswith("_lengths") for key in compared) >= 4
+    for key in compared:
+        field = theirs(key.removesuffix("_lengths"))
+        if field.startswith("weight"):
+            field = f"parametrizations.{field}.original{0 if key.endswith('_lengths') else 1}"
+        wanted = module.get_parameter(field).grad
+        torch.testing.assert_close(q.get_parameter(key).grad, wanted, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.usefixtures("doubles")
 @pytest.mark.parametrize("bits", [3, 6, 10])
 @pytest.mark.parametrize("lengths", [None, [6, 1, 4]])
 def test_the_written_gradients_are_those_of_the_cells_graph(bits, lengths, monkeypatch):

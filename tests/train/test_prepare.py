@@ -123,6 +123,31 @@ def test_a_checkpoint_resumes(tmp_path):
     assert again.quantised().numerics == q.quantised().numerics
 
 
+def test_weight_normalisation_is_folded_into_what_is_rounded(tmp_path):
+    module, x = nn.GRU(I, H), torch.randn(6, 2, I)
+    options = {"weight_bits": 2, "data_bits": 8}
+    q = train.prepare(module, weight_normalisation=True, **options)
+    plain = train.prepare(module, **options)
+    assert torch.equal(q(x)[0], plain(x)[0])
+    with torch.no_grad():
+        q.weights.layers[0]["w_hh"] *= 3.0  # A direction has no length,
+        unchanged = q(x)[0]
+        q.weights.layers[0]["w_hh_lengths"] *= 3.0  # a row has.
+        changed = q(x)[0]
+    torch.testing.assert_close(unchanged, plain(x)[0], rtol=0, atol=0)
+    assert not torch.equal(changed, unchanged)
+    with torch.no_grad():
+        q.weights.layers[0]["w_hh"][1] = 0.0
+    build = rtlstm.compile(q, folder=tmp_path / "build", lanes=8, macs=2)
+    y, _ = build.run(x.numpy())
+    np.testing.assert_array_equal(y, q(x)[0].detach().numpy())
+    again = train.prepare(module, weight_normalisation=True, **options)
+    again.load_state_dict(q.state_dict())
+    assert torch.equal(again(x)[0], q(x)[0])
+    with pytest.raises(ConfigurationError, match="weight_normalisation are True and here False"):
+        plain.load_state_dict(q.state_dict())
+
+
 def test_a_prepared_model_keeps_its_numbers(tmp_path):
     q = train.prepare(nn.LSTM(I, H))
     with pytest.raises(ConfigurationError, match="leave out weight_bits, or give them to prepare"):
@@ -207,7 +232,8 @@ def test_a_checkpoint_of_other_bits_is_refused():
 def test_a_checkpoint_from_before_there_were_devices_resumes():
     q, again = (train.prepare(nn.LSTM(I, H)) for _ in range(2))
     state = q.state_dict()
-    del state["_extra_state"]["device"]
+    for name in ("device", "weight_normalisation"):
+        del state["_extra_state"][name]
     again.load_state_dict(state)
     assert torch.equal(again(x := torch.randn(3, 2, I))[0], q(x)[0])
 
