@@ -1,6 +1,6 @@
 """Cells in PyTorch: in the hardware's integers with gradients, and in floats."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ def evaluate_graph(
     gates: Sequence[Any],
     state: Any,
     constants: Any,
+    ranges: Mapping[int, Any] | None = None,
 ) -> list[Any]:
     """Compute every node of a graph as real numbers in float64; the bits are the golden model's.
 
@@ -34,9 +35,12 @@ def evaluate_graph(
         The kept values, ``(..., units)``.
     constants
         Per-unit constants, ``(units, K)``, multiples of their format's step.
+    ranges
+        Logarithms of the trained ranges to which values are rounded, by the node that rounds.
     """
     values: list[Any] = []
-    for node in graph.nodes:
+    trained = ranges or {}
+    for position, node in enumerate(graph.nodes):
         args = [values[arg] for arg in node.args]
         match node.kind:
             case "gate":
@@ -61,9 +65,9 @@ def evaluate_graph(
             case "pieces":
                 value = _of_pieces(pieces[node.index], args[0])
             case "narrow":
-                value = round_to(args[0], node.format)
+                value = round_to(args[0], node.format, trained.get(position))
             case "floor":
-                value = floor_to(args[0], node.format)
+                value = floor_to(args[0], node.format, trained.get(position))
         values.append(value)
     return values
 

@@ -37,6 +37,8 @@ class FinetuneRequest(Record):
     """The most updates of the weights."""
     rate: float = Field(default=5e-4, gt=0, allow_inf_nan=False)
     """Learning rate of the first update; it falls to a hundredth, as a cosine does."""
+    range_rate: float = Field(default=0.01, gt=0, allow_inf_nan=False)
+    """That of trained ranges, ``train_ranges=True``: logarithms, which have a longer way to go."""
     sequences: int = Field(default=32, ge=1)
     """Pieces of sequences in an update."""
     steps: int = Field(default=64, ge=2)
@@ -328,7 +330,11 @@ class _Trainer:
         with torch.no_grad():
             self._pieces = self._cut(data)
         self._scales = [1.0 / (float(values.var()) + 1e-12) for values in self._pieces.outputs]
-        self._optimizer = torch.optim.Adam(module.parameters(), asked.rate)
+        ranges = [] if module.ranges is None else [*module.ranges.parameters()]
+        apart = {id(each) for each in ranges}
+        others = [each for each in module.parameters() if id(each) not in apart]
+        self._optimizer = torch.optim.Adam([{"params": others}, {"params": ranges}])
+        self._rates = asked.rate, asked.range_rate
         self._draw = np.random.default_rng(asked.seed)
 
     def _cut(self, data: Calibration) -> _Pieces:
@@ -370,7 +376,8 @@ class _Trainer:
         """
         asked = self._asked
         share = 0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * number / asked.updates))
-        self._optimizer.param_groups[0]["lr"] = asked.rate * share
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * share
         count = self._pieces.x.shape[1]
         chosen = self._draw.choice(count, min(asked.sequences, count), replace=False)
         batch = self._pieces.take(torch.from_numpy(chosen))

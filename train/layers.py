@@ -5,7 +5,7 @@ layer, whole sequences at once where no recurrence is in the way.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,7 +18,8 @@ from rtlstm.spec.program.passes import part_layers
 from rtlstm.train.cells import LookUp, evaluate_cell, evaluate_graph
 from rtlstm.train.lstm import FusedLayer, run_fused
 from rtlstm.train.parameters import LayerArrays
-from rtlstm.train.rounding import round_to, straight_through
+from rtlstm.train.ranges import RangeTensors, exponent
+from rtlstm.train.rounding import round_to, rounded, straight_through
 
 __all__ = ["LayerStates", "Squares", "TorchLayers"]
 
@@ -42,6 +43,8 @@ class _Run:
     seen: dict[int, Any]
     """Takes the outputs of each recurrent layer, ``(T, N, values)``."""
     squares: Squares | None = None
+    ranges: RangeTensors | None = None
+    """Logarithms of the ranges that are trained."""
 
 
 class TorchLayers(torch.nn.Module):
@@ -75,10 +78,10 @@ class TorchLayers(torch.nn.Module):
         c = [self.shapes[at].outputs for at in self._states]
         return [like.new_zeros((batch, size)) for size in h], [like.new_zeros((batch, size)) for size in c]
 
-    def read(self, x: Any) -> Any:
+    def read(self, x: Any, ranges: RangeTensors | None = None) -> Any:
         """Return inputs with their shifts, rounded to the input's format and saturated."""
         wide = x.double()  # In float32, half a unit more could round up to the next one.
-        return round_to(wide * self.shifted(wide), self.numerics.input)
+        return round_to(wide * self.shifted(wide), self.numerics.input, (ranges or {}).get("input"))
 
     def shifted(self, x: Any) -> Any:
         """Return the factors of the inputs' shifts."""
@@ -94,6 +97,7 @@ class TorchLayers(torch.nn.Module):
         rounding: bool = True,
         seen: dict[int, Any] | None = None,
         squares: Squares | None = None,
+        ranges: RangeTensors | None = None,
     ) -> tuple[Any, LayerStates]:
         """Run whole sequences.
 
@@ -114,8 +118,10 @@ class TorchLayers(torch.nn.Module):
         squares
             Takes sums of squares of what is multiplied, if nothing is rounded. Padding counts as it is, and
             sequences that have ended with their last h.
+        ranges
+            Logarithms of the ranges that are trained.
         """
-        run = _Run(alive, rounding, {} if seen is None else seen, squares)
+        run = _Run(alive, rounding, {} if seen is None else seen, squares, ranges)
         h, c = list(state[0]), list(state[1])
         values = x
         if not self.network.passes:
@@ -124,7 +130,7 @@ class TorchLayers(torch.nn.Module):
         for parts, layers_of in zip(self.network.passes, part_layers(self.network.passes), strict=True):
             found = []
             for part, layers in zip(parts, layers_of, strict=True):
-                mine = run if not part.reverse else _Run(_flipped(alive), rounding, run.seen, squares)
+                mine = run if not part.reverse else replace(run, alive=_flipped(alive))
                 given = values.flip(0) if part.reverse else values
                 y = self._part(layers, arrays, given, h, c, mine)
                 y = y.flip(0) if part.reverse else y
@@ -187,19 +193,50 @@ class TorchLayers(torch.nn.Module):
             result, kept = plan.layer.cell.result, plan.layer.cell.state
         else:
             graph = self.numerics.cells[shape.cell]
-            gates = self._preactivations(plan, sums).split(shape.outputs, dim=-1)
-            values = evaluate_graph(graph, self.tables, self.numerics.pieces, gates, state, constants)
+            gates = self._preactivations(index, sums, run).split(shape.outputs, dim=-1)
+            of_nodes = self._ranges_of_nodes(index, run.ranges)
+            values = evaluate_graph(
+                graph, self.tables, self.numerics.pieces, gates, state, constants, of_nodes
+            )
             result, kept = graph.result, graph.state
         units = gates[0].shape
         return values[result].expand(units), None if kept is None else values[kept].expand(units)
 
-    def _preactivations(self, plan: RowPlan, sums: Any) -> Any:
+    def _preactivations(self, index: int, sums: Any, run: _Run) -> Any:
         """Drop the guard bits and saturate; as real numbers."""
-        fraction, reads = plan.target - GUARD_BITS, self.numerics.preactivation
+        plan, reads = self.plans[index], self.numerics.preactivation
+        fraction = plan.target - GUARD_BITS
         low, high = (code * 2.0**-fraction for code in (~reads.maximum, reads.maximum))
-        rounded = torch.floor(sums.detach() * 0.5**GUARD_BITS) * 2.0**-fraction
-        scaled = sums * 2.0**-plan.target
-        return straight_through(rounded.clamp(low, high), scaled.clamp(low, high))
+        values = torch.floor(sums.detach() * 0.5**GUARD_BITS) * 2.0**-fraction
+        log_range = (run.ranges or {}).get(index if plan.layer.linear else "preactivation")
+        # What is read has half a step more than the sum, or the sum has, which was added to round it.
+        return rounded(values, sums * 2.0**-plan.target, low, high, log_range, 0.5 * 2.0**-fraction)
+
+    def _ranges_of_nodes(self, index: int, ranges: RangeTensors | None) -> dict[int, Any]:
+        """Return the trained ranges to which a layer's cell rounds, by the node of its graph."""
+        if not ranges:
+            return {}
+        shape, numerics = self.shapes[index], self.numerics
+        graph = self.numerics.cells[shape.cell]
+        keeps_c = self.plans[index].layer.state == "cell"
+        # A wide c may be read in a range of its own, where its function is flat.
+        read_whole = exponent(numerics.cell_argument) == exponent(numerics.cell)
+        kept = set() if graph.state is None else {graph.state, *graph.nodes[graph.state].args}
+        found: dict[int, Any] = {}
+        for position, node in enumerate(graph.nodes):
+            if node.kind not in ("narrow", "floor"):
+                continue
+            if position == graph.result:
+                name: str | int | None = index
+            elif position == graph.state:
+                name = "cell" if keeps_c else index + shape.feedback
+            elif keeps_c and kept & {*node.args}:
+                name = "cell" if read_whole else None
+            else:
+                name = "preactivation"
+            if name in ranges:
+                found[position] = ranges[name]
+        return found
 
     # Recurrent layers
 
@@ -216,7 +253,8 @@ class TorchLayers(torch.nn.Module):
         """Run a recurrent layer, and the layer behind it whose results it reads back, if there is one."""
         at = self._hidden[first]
         number = self._states.get(first)
-        layer = self._fused(first, arrays[first]) if run.rounding else None
+        # The gradients of ranges are those of the cell's graph.
+        layer = self._fused(first, arrays[first]) if run.rounding and not run.ranges else None
         if layer is not None and number is not None:
             mine = arrays[first]
             read = torch.relu(x) if self.shapes[first].input_relu else x

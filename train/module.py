@@ -32,6 +32,7 @@ from rtlstm.train.existing import ExistingDevice
 from rtlstm.train.layers import LayerStates, Squares, TorchLayers
 from rtlstm.train.parameters import LayerArrays, NetworkParameters
 from rtlstm.train.pruning import Pruned, choose_words, manifest_of, pruned_report
+from rtlstm.train.ranges import TrainedRanges
 from rtlstm.train.rounding import FLOAT32_BITS, round_to
 from rtlstm.train.rows import LayerRows
 
@@ -79,6 +80,7 @@ class Prepared(torch.nn.Module):
         device: ExistingDevice | None = None,
         initial_state: InitialState | None = None,
         weight_normalisation: bool = False,
+        train_ranges: bool = False,
     ) -> None:
         super().__init__()
         self.embedding = None
@@ -86,10 +88,13 @@ class Prepared(torch.nn.Module):
             table = torch.tensor(embedding, dtype=torch.get_default_dtype())
             self.embedding = torch.nn.Embedding.from_pretrained(table, freeze=False)
         self._source, self._initial_state = source, initial_state
-        self.form, self.settings, self.choices, self.rounding = form, settings, choices, True
+        self.form, self.settings, self._choices, self.rounding = form, settings, choices, True
         self._network, self._weight_bits, self._calibration = network, weight_bits, calibration
         self._device, self._hardware = device, None if device is None else device.hardware
         self._squares: Squares = {}
+        self._first_choices = choices
+        self.ranges = TrainedRanges(network, settings, choices) if train_ranges else None
+        self._exponents = [] if self.ranges is None else self.ranges.of(choices)
         self._normalised = weight_normalisation
         self.weights = NetworkParameters(network, choices.input_shifts, weight_normalisation)
         plans = self._plans()
@@ -115,6 +120,12 @@ class Prepared(torch.nn.Module):
 
     # Formats
 
+    @property
+    def choices(self) -> FormatChoices:
+        """What the formats follow from, as it is now."""
+        self._follow_ranges()
+        return self._choices
+
     def _plans(self) -> list[RowPlan]:
         unfolded = unfold(self._network)
 
@@ -125,12 +136,12 @@ class Prepared(torch.nn.Module):
             origin = self._network.layers[unfolded.origins[layer.origin][0]]
             return self._weight_bits.get(origin.name, self.settings.bits_of(isinstance(origin, Dense)))
 
-        return plan_rows(self._network, self.settings, self.choices, bits, self._hardware)
+        return plan_rows(self._network, self.settings, self._choices, bits, self._hardware)
 
     def _formats(self, plans: list[RowPlan]) -> QuantizedNetwork:
         """Return the network's formats, for which its numbers do not matter."""
         rows = self._row_choices(plans)
-        return quantise_with(self.weights.blank(), self.settings, self.choices, self._hardware, rows)
+        return quantise_with(self.weights.blank(), self.settings, self._choices, self._hardware, rows)
 
     def _row_choices(self, plans: list[RowPlan]) -> RowChoices:
         return RowChoices(
@@ -155,48 +166,78 @@ class Prepared(torch.nn.Module):
             "weight_bits": [rows.plan.form.bits for rows in self.rows],
             "device": None if self._device is None else self._device.manifest.build_hash,
             "weight_normalisation": self._normalised,
+            "train_ranges": self.ranges is not None,
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Take over the ranges of a checkpoint."""
-        if list(self.choices.input_shifts) != state["input_shifts"]:
+        if list(self._choices.input_shifts) != state["input_shifts"]:
             raise ConfigurationError(
                 "a checkpoint must be of a model that was prepared with the same calibration data, but its "
-                f"input shifts are {state['input_shifts']} and here {list(self.choices.input_shifts)}; "
+                f"input shifts are {state['input_shifts']} and here {list(self._choices.input_shifts)}; "
                 "prepare the model with the data of the first run"
             )
         here = self.get_extra_state()
         # A checkpoint may be from before there were some of these options.
-        given = {"device": None, "weight_normalisation": False} | state
-        for name in ("settings", "weight_bits", "device", "weight_normalisation"):
+        given = {"device": None, "weight_normalisation": False, "train_ranges": False} | state
+        for name in ("settings", "weight_bits", "device", "weight_normalisation", "train_ranges"):
             if (saved := given[name]) != here[name]:
                 raise ConfigurationError(
                     "a checkpoint must be of a model that was prepared with the same options, but its "
                     f"{name} are {saved} and here {here[name]}; prepare the model with those of the "
                     "first run"
                 )
-        self.choices = FormatChoices(
-            input_range=state["input_range"],
-            input_shifts=tuple(state["input_shifts"]),
-            ranges=Ranges(state["preactivation"], tuple(state["layers"])),
-            cell_range=state["cell_range"],
+        self._adopt(
+            FormatChoices(
+                input_range=state["input_range"],
+                input_shifts=tuple(state["input_shifts"]),
+                ranges=Ranges(state["preactivation"], tuple(state["layers"])),
+                cell_range=state["cell_range"],
+            )
         )
+
+    def _adopt(self, choices: FormatChoices) -> None:
+        """Take other ranges, and the formats that follow from them."""
+        self._choices = choices
         plans = self._plans()
         for rows, plan in zip(self.rows, plans, strict=True):
             rows.plan = plan
         self.layers = TorchLayers(self._formats(plans), plans).to(self._like())
+        if self.ranges is not None:
+            self._exponents = self.ranges.of(choices)
+
+    def _follow_ranges(self) -> None:
+        """Take the formats of the trained ranges, if a range has reached another power of two.
+
+        Where the hardware does not take that, the ranges stay.
+        """
+        if self.ranges is None or (wanted := self.ranges.wanted()) == self._exponents:
+            return
+        if not all(bool(torch.isfinite(each.detach()).all()) for each in self.parameters()):
+            return  # What has diverged is refused elsewhere, and a checkpoint can be loaded over it.
+        before, now = self._choices, self._exponents
+        try:
+            self._adopt(self.ranges.moved(before, now, wanted))
+            self._trained().quantised()
+        except ConfigurationError:
+            self._adopt(before)
+            self.ranges.keep(now, wanted)
 
     # What it is now
 
     def trained_network(self) -> TrainedNetwork:
         """Return the network as it is now, in its integers, for :func:`rtlstm.compile`."""
         self.check_finite()
+        self._follow_ranges()
+        return self._trained()
+
+    def _trained(self) -> TrainedNetwork:
         with torch.no_grad():
             arrays = [dict(rows.exported(mine)) for rows, mine in zip(self.rows, self.weights(), strict=True)]
         return TrainedNetwork(
             network=self.weights.raised(arrays),
             settings=self.settings,
-            choices=self.choices,
+            choices=self._choices,
             rows=self._row_choices([rows.plan for rows in self.rows]),
             calibration=self._calibration,
             source=self._source,
@@ -211,7 +252,7 @@ class Prepared(torch.nn.Module):
 
     def rounded_only(self) -> QuantizedNetwork:
         """Return the integers that ``rtlstm generate`` gives the network with its first numbers."""
-        return quantise_with(self._network, self.settings, self.choices, self._hardware)
+        return quantise_with(self._network, self.settings, self._first_choices, self._hardware)
 
     @property
     def for_device(self) -> bool:
@@ -294,6 +335,7 @@ class Prepared(torch.nn.Module):
         """Return the arrays of each layer: rounded to the hardware's integers, or floats without rounding."""
         lowered = self.weights()
         if self.rounding:
+            self._follow_ranges()
             return [rows(mine) for rows, mine in zip(self.rows, lowered, strict=True)]
         return [rows.prune(mine) for rows, mine in zip(self.rows, lowered, strict=True)]
 
@@ -363,13 +405,17 @@ class Prepared(torch.nn.Module):
         self, x: Any, state: LayerStates, alive: Any = None, seen: dict[int, Any] | None = None
     ) -> tuple[Any, LayerStates]:
         """Run ``(T, N, inputs)`` from the layers' states; see :meth:`rtlstm.train.layers.TorchLayers.run`."""
-        read = self.layers.read(x) if self.rounding else x * self.layers.shifted(x)
+        if self.rounding:
+            self._follow_ranges()
+        ranges = None if self.ranges is None or not self.rounding else self.ranges()
+        read = self.layers.read(x, ranges) if self.rounding else x * self.layers.shifted(x)
         like = self._like()
         if self.rounding:
             begin = self._rounded_state(state)
         else:
             begin = [part.to(like) for part in state[0]], [part.to(like) for part in state[1]]
-        y, found = self.layers.run(self.arrays(), read.to(like), begin, alive, self.rounding, seen)
+        arrays = self.arrays()
+        y, found = self.layers.run(arrays, read.to(like), begin, alive, self.rounding, seen, ranges=ranges)
         return y.to(x.dtype), found
 
     def _checked_numbers(self, numbers: Any) -> Any:

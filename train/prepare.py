@@ -30,6 +30,8 @@ __all__ = ["prepare"]
 _STEPS, _SEQUENCES, _SEED = 7, 3, 0
 _TOLERANCE = 1e-3
 _DEFAULT_BITS = 4
+_OWN = ("calibration", "device", "train_ranges", "weight_normalisation")
+"""Options of preparing alone, for a message."""
 
 
 def prepare(
@@ -41,6 +43,7 @@ def prepare(
     batch_first: bool | None = None,
     weight_bits: int | Mapping[str, int] | None = None,
     weight_normalisation: bool = False,
+    train_ranges: bool = False,
     device: str | Path | Build | None = None,
     **options: Any,
 ) -> Prepared:
@@ -66,6 +69,9 @@ def prepare(
     weight_normalisation
         Whether the direction and the length of each row of weights are trained apart. The bits follow from
         their product, as without it.
+    train_ranges
+        Whether the ranges of the input, of pre-activations, of c, and of results without a bound of 1 are
+        trained, too, as powers of two.
     device
         A build whose hardware the trained weights go into, as :func:`rtlstm.compile` takes it: all formats
         are that build's. Weights in words that it skips are zero and stay zero.
@@ -88,8 +94,7 @@ def prepare(
     unknown = [key for key in options if key not in known]
     if unknown:
         raise ConfigurationError(
-            f"prepare has no option {unknown[0]!r}; there are "
-            f"{', '.join(sorted({*known, 'calibration', 'device', 'weight_normalisation'}))}"
+            f"prepare has no option {unknown[0]!r}; there are {', '.join(sorted({*known, *_OWN}))}"
         )
     if isinstance(model, Prepared):
         raise ConfigurationError(
@@ -106,6 +111,10 @@ def prepare(
         settings = QuantizationSettings(**{"weight_bits": _DEFAULT_BITS} | numbers)
     else:
         check_alone(numbers)
+        if train_ranges:
+            raise ConfigurationError(
+                "the ranges of an existing device are fixed; leave out train_ranges, or device"
+            )
         folder = device_folder(device)
         existing = ExistingDevice(folder, Manifest.load(folder))
         settings = device_settings(existing.manifest, numbers.get("input_range"))
@@ -135,6 +144,7 @@ def prepare(
         existing,
         read.initial_state,
         weight_normalisation,
+        train_ranges,
     )
 
 

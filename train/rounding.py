@@ -12,7 +12,7 @@ import torch
 
 from rtlstm.spec.fixed import Format
 
-__all__ = ["FLOAT32_BITS", "RoundedRows", "floor_to", "round_to", "row_codes", "straight_through"]
+__all__ = ["FLOAT32_BITS", "RoundedRows", "floor_to", "round_to", "rounded", "row_codes", "straight_through"]
 
 FLOAT32_BITS = 24
 """Bits of integers that float32 holds exactly."""
@@ -23,18 +23,39 @@ def straight_through(value: Any, differentiable: Any) -> Any:
     return value.detach() + (differentiable - differentiable.detach())
 
 
-def round_to(x: Any, form: Format) -> Any:
-    """Round half up to a format, and saturate symmetrically."""
+def rounded(values: Any, x: Any, low: float, high: float, log_range: Any = None, middle: float = 0.0) -> Any:
+    """Return rounded values, saturated, with the gradients of rounding.
+
+    Parameters
+    ----------
+    values
+        ``x`` rounded, not yet saturated at ``low`` and ``high``.
+    log_range
+        The logarithm of the format's range, if that is trained. Its gradient is that of Jain et al., "Trained
+        quantization thresholds", arXiv 1903.08066, equations 5 to 8.
+    middle
+        How much more than ``values`` the rounded ones stand for: half a step if they were rounded down.
+    """
+    saturated = values.clamp(low, high)
+    through = x.clamp(low, high)
+    if log_range is not None:
+        change = torch.where(values == saturated, values + (middle - x.detach()), saturated)
+        through = through + change * (math.log(2.0) * log_range.to(x.dtype))
+    return straight_through(saturated, through)
+
+
+def round_to(x: Any, form: Format, log_range: Any = None) -> Any:
+    """Round half up to a format, and saturate symmetrically; ``log_range`` as in :func:`rounded`."""
     limit = math.ldexp(form.maximum, -form.fraction)
-    scaled = torch.floor(x.detach() * 2.0**form.fraction + 0.5) * 2.0**-form.fraction
-    return straight_through(scaled.clamp(-limit, limit), x.clamp(-limit, limit))
+    values = torch.floor(x.detach() * 2.0**form.fraction + 0.5) * 2.0**-form.fraction
+    return rounded(values, x, -limit, limit, log_range)
 
 
-def floor_to(x: Any, form: Format) -> Any:
+def floor_to(x: Any, form: Format, log_range: Any = None) -> Any:
     """Round down to a format, and saturate at its lowest and its highest code."""
     low, high = (math.ldexp(code, -form.fraction) for code in (~form.maximum, form.maximum))
-    scaled = torch.floor(x.detach() * 2.0**form.fraction) * 2.0**-form.fraction
-    return straight_through(scaled.clamp(low, high), x.clamp(low, high))
+    values = torch.floor(x.detach() * 2.0**form.fraction) * 2.0**-form.fraction
+    return rounded(values, x, low, high, log_range, 0.5 * 2.0**-form.fraction)
 
 
 def row_codes(weights: Any, fractions: Any, maximum: int) -> tuple[Any, Any, Any]:

@@ -52,12 +52,14 @@ from rtlstm.spec.weights import WeightFormat
 __all__ = [
     "FormatChoices",
     "QuantizationSettings",
+    "RangeFormats",
     "RowChoices",
     "RowPlan",
     "choose_formats",
     "plan_rows",
     "quantise",
     "quantise_with",
+    "range_formats",
     "requantise",
 ]
 
@@ -179,6 +181,21 @@ class FormatChoices:
     input_shifts: tuple[int, ...]
     ranges: Ranges
     cell_range: float
+
+
+@dataclass(frozen=True)
+class RangeFormats:
+    """The formats whose ranges are chosen."""
+
+    input: Format
+    preactivation: Format | None
+    """None if no layer has an activation function."""
+    cell: Format | None
+    """None if no layer keeps c."""
+    outputs: tuple[Format, ...]
+    """Of each array layer's results."""
+    together: tuple[tuple[int, ...], ...]
+    """The array layers whose results are read as one vector, in one format; each layer once."""
 
 
 @dataclass(frozen=True)
@@ -679,6 +696,29 @@ def plan_rows(
         quantiser.weight_bits = [weight_bits(layer) for layer in quantiser.layers]
     ranges = choices.ranges
     return quantiser.plans(quantiser.outputs(ranges.layers), quantiser.preactivation(ranges.preactivation))
+
+
+def range_formats(network: Network, settings: QuantizationSettings, choices: FormatChoices) -> RangeFormats:
+    """Return the formats that follow from ranges, on hardware for this network alone.
+
+    Raises
+    ------
+    ConfigurationError
+        If there are no such formats.
+    """
+    quantiser, ranges = _quantiser(network, settings, choices), choices.ranges
+    layers = quantiser.layers
+    keeps_c = any(layer.state == "cell" for layer in layers)
+    linear = all(layer.linear for layer in layers)
+    ends = [tuple(part[-1] for part in parts) for parts in part_layers(quantiser.passes)]
+    joined = {end for group in ends for end in group}
+    return RangeFormats(
+        input=quantiser.input,
+        preactivation=None if linear else quantiser.preactivation(ranges.preactivation),
+        cell=quantiser.cell(choices.cell_range)[0] if keeps_c else None,
+        outputs=tuple(quantiser.outputs(ranges.layers)),
+        together=(*ends, *((index,) for index in range(len(layers)) if index not in joined)),
+    )
 
 
 def _quantiser(

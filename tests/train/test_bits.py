@@ -34,18 +34,19 @@ def prepared(build: DrawnBuild, x, weight_bits=None):
     try:
         calibration = x[:, :1] if build.calibrated else None
         # What is trained is drawn with it: a part of the seed.
-        options["weight_normalisation"] = bool(build.seed % 2)
+        options |= {"weight_normalisation": bool(build.seed % 2), "train_ranges": bool(build.seed // 2 % 2)}
         return train.prepare(build.network, calibration=calibration, weight_bits=bits, **options)
     except ConfigurationError:  # A drawn recurrence without bounds may diverge.
         reject()
 
 
 def change(q, rng):
-    """Change all that is trained at random, so that rows' scales change, too."""
+    """Change all that is trained at random, so that rows' scales and ranges change, too."""
     with torch.no_grad():
-        for parameter in q.parameters():
+        for name, parameter in q.named_parameters():
             if parameter.requires_grad:
-                parameter += torch.from_numpy(rng.normal(size=parameter.shape) * 0.3).to(parameter)
+                size = 1.5 if name.startswith("ranges.") else 0.3
+                parameter += torch.from_numpy(rng.normal(size=parameter.shape) * size).to(parameter)
 
 
 def check(q, x, lengths=None):

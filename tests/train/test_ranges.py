@@ -1,0 +1,137 @@
+"""Trained ranges: their gradients, formats that follow them, and builds with what was trained."""
+
+import math
+
+import numpy as np
+import pytest
+
+import rtlstm
+from rtlstm.sim.golden import Golden
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import Format
+
+torch = pytest.importorskip("torch")
+train = pytest.importorskip("rtlstm.train")
+nn = torch.nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(3, 5)
+        self.head = nn.Linear(5, 2)
+
+    def forward(self, x):
+        return self.head(self.lstm(x)[0])
+
+
+X = torch.from_numpy(np.random.default_rng(0).uniform(-1.0, 1.0, size=(12, 4, 3))).float()
+
+
+@pytest.fixture
+def q():
+    """The head's results are calibrated in a range that is far too narrow for what is trained."""
+    torch.manual_seed(0)
+    return train.prepare(Net(), calibration=X.numpy(), weight_bits=4, data_bits=6, train_ranges=True)
+
+
+def teach(q):
+    wanted = torch.tensor([1.5, -1.5]) * X[:, :, :1]
+    ranges = [*q.ranges.parameters()]
+    others = [each for name, each in q.named_parameters() if not name.startswith("ranges.")]
+    optimizer = torch.optim.Adam([{"params": others}, {"params": ranges, "lr": 0.1}], 0.02)
+    for _ in range(60):
+        optimizer.zero_grad()
+        (q(X) - wanted).square().mean().backward()
+        optimizer.step()
+
+
+def test_gradients_are_those_of_trained_thresholds():
+    from rtlstm.train.rounding import floor_to, round_to
+
+    form = Format(bits=4, fraction=2)  # Saturates at 1.75, or down at -2.
+    x = torch.tensor([0.3, 0.4, -1.1, 3.0, -3.0], dtype=torch.float64)
+    upstream = torch.tensor([1.0, 10.0, 100.0, 1e3, 1e4], dtype=torch.float64)
+    for rounds, change in (
+        (round_to, [-0.05, 0.1, 0.1, 1.75, -1.75]),
+        # What is rounded down stands for half a step more.
+        (floor_to, [0.075, -0.025, -0.025, 1.75, -2.0]),
+    ):
+        log_range = torch.tensor(1.0, requires_grad=True)
+        values = rounds(x, form, log_range)
+        assert torch.equal(values, rounds(x, form))
+        (values * upstream).sum().backward()
+        wanted = math.log(2.0) * float((upstream * torch.tensor(change, dtype=torch.float64)).sum())
+        assert float(log_range.grad) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_ranges_follow_the_loss_and_the_build_has_them(q, tmp_path):
+    first, plain = q.quantised().numerics, q.rounded_only().numerics
+    assert q.ranges.names == ("input", "preactivation", "cell", (1,))
+    head = q.quantised().shapes[-1].output
+    teach(q)
+    network = q.quantised()
+    assert network.shapes[-1].output.limit > head.limit
+    assert network.numerics != first
+    assert q.rounded_only().numerics == plain
+    build = rtlstm.compile(q, folder=tmp_path / "build", lanes=8, macs=2)
+    assert build.manifest.numerics == network.numerics
+    y, _ = build.run(network.numerics.quantise_input(X.double().numpy()))
+    np.testing.assert_array_equal(network.shapes[-1].output.to_floats(y), q(X).detach().numpy())
+
+
+def test_a_checkpoint_keeps_the_ranges(q):
+    with torch.no_grad():
+        q.ranges.log_ranges += torch.tensor([1.0, -1.0, 2.0, 1.0])
+    torch.manual_seed(0)
+    options = {"calibration": X.numpy(), "weight_bits": 4, "data_bits": 6}
+    again = train.prepare(Net(), train_ranges=True, **options)
+    assert again.choices != q.choices
+    with torch.no_grad():
+        again.ranges.log_ranges.fill_(math.nan)  # What has diverged is replaced.
+    again.load_state_dict(q.state_dict())
+    assert again.choices == q.choices
+    assert torch.equal(again(X), q(X))
+    with pytest.raises(ConfigurationError, match="train_ranges are True and here False"):
+        train.prepare(Net(), **options).load_state_dict(q.state_dict())
+
+
+@pytest.mark.parametrize("power", [-100.0, 100.0, math.nan])
+def test_ranges_stay_where_the_hardware_is(q, power):
+    with torch.no_grad():
+        q.ranges.log_ranges.fill_(power)
+    if math.isnan(power):
+        with pytest.raises(ConfigurationError, match="ranges.log_ranges has NaN"):
+            q(X)
+        return
+    q(X)
+    with torch.no_grad():
+        expected = q(X)
+    network = q.quantised()
+    codes = Golden(network).run(network.numerics.quantise_input(X.double().numpy())).y
+    np.testing.assert_array_equal(expected.numpy(), network.shapes[-1].output.to_floats(codes))
+    low, high = q.ranges.bounds.T.tolist()
+    assert q.ranges.of(q.choices) == (low if power < 0 else high)
+
+
+def test_a_range_that_cannot_be_built_stays():
+    """Here the sums would need too many bits, with a head whose weights are large."""
+    torch.manual_seed(0)
+    q = train.prepare(Net(), calibration=X.numpy(), weight_bits=4, data_bits=18, train_ranges=True)
+    number = q.ranges.names.index((1,))
+    before = q.ranges.of(q.choices)
+    with torch.no_grad():
+        q.weights.layers[1]["weight"][0] *= 2.0**19 / q.weights.layers[1]["weight"][0].abs().max()
+        q.rows[1].log_limits[0][0] = 19.0
+        q(X)
+        q.ranges.log_ranges[number] -= 6.0
+        q(X)
+    assert q.ranges.of(q.choices) == before
+    assert int(q.ranges.bounds[number, 0]) == before[number]
+    q.quantised()
+
+
+def test_ranges_of_an_existing_device_are_fixed(q, tmp_path):
+    device = rtlstm.compile(q, folder=tmp_path / "device", lanes=8, macs=2)
+    with pytest.raises(ConfigurationError, match="are fixed; leave out train_ranges, or device"):
+        train.prepare(Net(), device=device, train_ranges=True)
