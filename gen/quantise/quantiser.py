@@ -193,7 +193,7 @@ class RangeFormats:
     cell: Format | None
     """None if no layer keeps c."""
     outputs: tuple[Format, ...]
-    """Of each array layer's results."""
+    """Each array layer's results have one."""
     together: tuple[tuple[int, ...], ...]
     """The array layers whose results are read as one vector, in one format; each layer once."""
 
