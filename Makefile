@@ -1,6 +1,7 @@
 # make demo and make test work from a fresh clone: they set up all they need.
 # PYTHON     the interpreter that makes .venv (3.11 or newer)
 # PYTEST     more options for pytest, e.g. make test PYTEST='-k golden'
+# SCHEDULER  a Dask scheduler for make sweep, e.g. tcp://host:8786; SWEEP: paths of tests, if not all slow ones
 # RTLSTM_CACHE (environment)   where built simulators are kept; by default the user's cache folder
 
 SHELL := bash
@@ -32,11 +33,12 @@ OLDEST_TESTS := tests/spec tests/sim/test_icarus.py tests/sim/test_native.py \
   tests/gen/frontends/test_hdf5.py tests/cli/test_command_help.py tests/cli/test_command_words.py \
   tests/cli/test_results.py tests/test_front_door.py
 
-.PHONY: help setup system tcl demo test test-all test-oldest train-examples formal lint types layers docs clean FORCE
+.PHONY: help setup system tcl demo test test-all sweep test-oldest train-examples formal lint types layers docs clean FORCE
 
 help:
 	@echo 'make demo      the worked example: model in, hardware proven, speech found'
 	@echo 'make test      lint, types, layers and the tests (make test-all: the slow ones too)'
+	@echo 'make sweep     the slow tests, as jobs that go on after a kill; SCHEDULER=tcp://HOST:PORT'
 	@echo 'make formal    the proofs about streams, queues, buffers, buses and the link'
 	@echo 'make train-examples  networks trained in the arithmetic of the hardware; takes an hour'
 	@echo 'make test-oldest  some tests with the oldest packages that pyproject.toml admits'
@@ -130,8 +132,11 @@ docs: build/setup-dev
 test: system tcl lint types layers
 	@RTLSTM_OPTIMISATION=-O1 RTLSTM_JOBS=1 $(BIN)/pytest -q -n $(JOBS) --dist worksteal $(PYTEST)
 
-test-all: system tcl lint types layers
-	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m 'slow or not slow' $(PYTEST)
+# The slow ones are jobs of their own: on JOBS processes or a cluster, and after a kill `make sweep` goes on.
+test-all: test sweep
+
+sweep: system build/setup-dev
+	@$(BIN)/python tests/support/sweep.py $(if $(SCHEDULER),--scheduler $(SCHEDULER),--workers $(JOBS)) -m slow $(SWEEP)
 
 # Each proof is a test; make test runs the quickest. One that was done is not done again.
 formal: build/setup-dev

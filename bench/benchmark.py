@@ -21,6 +21,7 @@ from rtlstm.bench.records import (
     CpuTime,
     GoldenSpeed,
     HardwareFigures,
+    Machine,
     ShapeResult,
     Target,
 )
@@ -28,6 +29,9 @@ from rtlstm.bench.shapes import Shape
 from rtlstm.bench.worker import Row, describe_machine, start
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.progress import Progress
+from rtlstm.tools.cache import digest
+from rtlstm.tools.jobs import Journal, code_digest, open_journal
+from rtlstm.tools.work import open_workers
 
 __all__ = ["Plan", "run_bench"]
 
@@ -49,6 +53,10 @@ class Plan:
     """Take post-route clocks of these devices only; of any if empty."""
     assumed_mhz: float = 100.0
     """Clock of a build that has not been placed and routed."""
+    workers: int | None = 1
+    """Processes that build and simulate networks; None for as many as processors."""
+    scheduler: str | None = None
+    """The address of a Dask scheduler whose workers do that instead; its hosts share the folder."""
 
     @property
     def seconds(self) -> float:
@@ -64,14 +72,45 @@ class Plan:
 def run_bench(plan: Plan, progress: Progress | None = None) -> BenchResult:
     """Measure everything that the plan names.
 
+    Networks that were built and simulated are kept until the end, so that after an interruption the same call
+    does the others only. Times are always measured by this process, when the workers are gone.
+
     Raises
     ------
     RtlstmError
         If a part fails. The result says which packages are not installed.
     """
     machine = describe_machine()
+    with open_journal(plan.folder / "bench.journal", _about(plan)) as journal:
+        hardware = _all_hardware(plan, journal, progress)
+        return _timed(plan, machine, hardware, progress)
+
+
+def _about(plan: Plan) -> str:
+    """What the figures of the hardware depend on."""
+    return digest(code_digest(), repr((plan.rtl, plan.steps, [shape.name for shape in plan.shapes])))
+
+
+def _all_hardware(plan: Plan, journal: Journal, progress: Progress | None) -> dict[str, HardwareFigures]:
+    """Build and simulate the networks on the plan's workers."""
+    found: dict[str, HardwareFigures] = {}
+    with open_workers(plan.workers, plan.scheduler) as workers:
+        # Another process cannot tell this one how far a network is.
+        alone = plan.workers == 1 and plan.scheduler is None
+        shared = plan, progress if alone else None
+        jobs = {shape.name: shape for shape in plan.shapes}
+        for name, figures in journal.run(workers, _measure_hardware, shared, jobs):
+            found[name] = HardwareFigures(**figures)
+            if not alone:
+                _show(progress, "build and simulate networks", len(found), len(jobs))
+    return found
+
+
+def _timed(
+    plan: Plan, machine: Machine, hardware: Mapping[str, HardwareFigures], progress: Progress | None
+) -> BenchResult:
+    """Time the processor and the tools, and put all together."""
     names = [shape.name for shape in plan.shapes]
-    hardware = {shape.name: _measure_hardware(shape, plan, progress) for shape in plan.shapes}
     times: dict[str, list[CpuTime]] = {name: [] for name in names}
     for done, engine in enumerate(ENGINES):
         _show(progress, "time a step on the processor", done, len(ENGINES))
@@ -99,7 +138,12 @@ def _show(progress: Progress | None, what: str, done: int, total: int) -> None:
         progress(what, done, total)
 
 
-def _measure_hardware(shape: Shape, plan: Plan, progress: Progress | None) -> HardwareFigures:
+def _measure_hardware(shared: tuple[Plan, Progress | None], shape: Shape) -> Row:
+    """Return a network's figures of the hardware, as JSON's values."""
+    return _figures(shape, *shared).model_dump(mode="json")
+
+
+def _figures(shape: Shape, plan: Plan, progress: Progress | None) -> HardwareFigures:
     why = shape.without_rtl
     if not plan.rtl:
         why = why or "not asked for (--no-rtl)"

@@ -5,11 +5,13 @@ Every step must run once, and all its bits must be right.
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, Self
 
 import numpy as np
 
@@ -27,8 +29,10 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import Limits
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
+from rtlstm.tools.jobs import Journal
+from rtlstm.tools.work import Workers
 
-__all__ = ["Soak", "soak", "soak_board"]
+__all__ = ["Soak", "soak", "soak_board", "soak_pieces"]
 
 _BLOCK = 64
 """Steps of each stream between two comparisons."""
@@ -38,6 +42,10 @@ _CLOCK_MHZ = 12.0
 """Four cycles per bit at 3 Mbaud: the fewest, so that a simulated cycle transfers most."""
 _BOARD_TIMEOUTS = LinkTimeouts(retry=0.01, least_retry=0.002, most_retry=0.02)
 """Timeouts in the board's own seconds, each of which takes the simulator half a minute."""
+
+
+_PIECE = 128_000
+"""Steps of a session, where many are run side by side."""
 
 
 class Soak(Record):
@@ -72,6 +80,17 @@ class Soak(Record):
         """Whether no step was lost, run twice or wrong."""
         return not self.wrong and self.executed == self.steps
 
+    @classmethod
+    def together(cls, parts: Sequence[Self]) -> Self:
+        """Return the sums of several runs on devices of one kind."""
+        faults = sum((Counter(part.faults) for part in parts), Counter[str]())
+        sums = {
+            name: sum(getattr(part, name) for part in parts)
+            for name in cls.model_fields
+            if name not in ("device", "rate", "faults")
+        }
+        return cls(device=parts[0].device, rate=parts[0].rate, faults=faults, **sums)
+
 
 @dataclass(frozen=True)
 class _Remote:
@@ -98,6 +117,25 @@ def soak(steps: int, rate: float = 0.01, seed: int = 1, progress: Progress | Non
     limits = Limits(body=64, request_bytes=512, response_bytes=512, frames=16)
     port = SimulatedPort(setup.device(limits), BAUD)
     return _soak(_Remote("the reference device", setup, port, _BLOCK, 0.01), steps, rate, seed, progress)
+
+
+def soak_pieces(steps: int, workers: Workers, journal: Journal, progress: Progress | None = None) -> Soak:
+    """Run as many steps as :func:`soak` in sessions of their own with other faults, spread over workers."""
+    jobs = {
+        f"soak {index}": (index + 1, min(_PIECE, steps - done))
+        for index, done in enumerate(range(0, steps, _PIECE))
+    }
+    found = {}
+    for name, result in journal.run(workers, _soak_piece, None, jobs):
+        found[name] = Soak(**result)
+        if progress:
+            progress("sessions over connections with faults", len(found), len(jobs))
+    return Soak.together([found[name] for name in jobs])
+
+
+def _soak_piece(_: None, job: tuple[int, int]) -> dict[str, Any]:
+    seed, steps = job
+    return soak(steps, seed=seed).model_dump(mode="json")
 
 
 def soak_board(

@@ -2,19 +2,27 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 import typer
 
 from rtlstm.cli.bench_views import BENCH, BOARD, ESTIMATES, LINK, STAC
 from rtlstm.cli.console import Console
-from rtlstm.cli.options import DebugOption, JsonOption
+from rtlstm.cli.options import DebugOption, JsonOption, SchedulerOption
 from rtlstm.cli.results import View
 
 if TYPE_CHECKING:
     from rtlstm.bench.records import BenchResult
 
 __all__ = ["bench"]
+
+
+class _Spread(TypedDict):
+    """What does the work."""
+
+    workers: int | None
+    scheduler: str | None
+
 
 _ASSUMED = "a clock with ? is assumed; others are post-route, by 'rtlstm implement' on the build"
 _BUSY = 0.5
@@ -63,6 +71,15 @@ def bench(
         Path, typer.Option("--output", "-o", help="Where the builds go; those found there are used.")
     ] = Path("build/bench"),
     save: Annotated[Path | None, typer.Option(help="Write the JSON object to this file, too.")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Processes that build and simulate networks, or run sessions of --link, 1 by default; times "
+            "are measured by one, when the others are gone.",
+        ),
+    ] = None,
+    scheduler: SchedulerOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -70,6 +87,7 @@ def bench(
 
     Exits with 1 if the RTL differs from the golden model or from the predicted cycles, if an estimate of
     multipliers or block RAM differs from synthesis, or if a step of --link differs from the golden model.
+    Networks and sessions that were finished before an interruption are not done again.
     """
     with Console(as_json, debug) as console:
         from rtlstm.bench.benchmark import Plan, run_bench
@@ -89,6 +107,15 @@ def bench(
             raise ConfigurationError(
                 "--profile simulates no RTL and has all its steps: leave out --quick and --no-rtl"
             )
+        alone = estimates or board is not None or profile is not None
+        if alone and (workers is not None or scheduler is not None):
+            raise ConfigurationError(
+                "--workers and --scheduler are for networks and for --link: leave out --estimates, --board "
+                "and --profile"
+            )
+        if workers is None and scheduler is None:
+            workers = 1
+        spread: _Spread = {"workers": workers, "scheduler": scheduler}
         if estimates:
             if shapes:
                 raise ConfigurationError("--estimates has builds of its own: leave out the networks")
@@ -97,7 +124,10 @@ def bench(
         if link:
             if shapes:
                 raise ConfigurationError("--link has builds of its own: leave out the networks")
-            _link(console, quick, save) if board is None else _board(console, board, quick, save)
+            if board is None:
+                _link(console, quick, save, output / "link.journal", spread)
+            else:
+                _board(console, board, quick, save)
             return
         if board is not None:
             raise ConfigurationError("--board needs --link: give both, or leave out --board")
@@ -111,6 +141,7 @@ def bench(
             rtl=not no_rtl,
             devices=tuple(device or ()),
             assumed_mhz=clock,
+            **spread,
         )
         with console.progress() as progress:
             result = run_bench(plan, progress)
@@ -151,14 +182,20 @@ def _estimates(console: Console, quick: bool, save: Path | None) -> None:
     _finish(console, ESTIMATES, exact, save, fields)
 
 
-def _link(console: Console, quick: bool, save: Path | None) -> None:
+def _link(console: Console, quick: bool, save: Path | None, path: Path, spread: "_Spread") -> None:
     """Measure the serial link and show it."""
     from rtlstm.bench.link import LEAST_SHARE, LEAST_USE, measure_efficiency
-    from rtlstm.bench.soak import soak
+    from rtlstm.bench.soak import soak, soak_pieces
+    from rtlstm.tools.jobs import code_digest, open_journal
+    from rtlstm.tools.work import open_workers
 
     found = list(measure_efficiency(quick))
     with console.progress() as progress:
-        endured = soak(10_000 if quick else 1_000_000, progress=progress)
+        if quick:
+            endured = soak(10_000, progress=progress)
+        else:
+            with open_workers(**spread) as running, open_journal(path, code_digest()) as journal:
+                endured = soak_pieces(1_000_000, running, journal, progress)
     passed = endured.passed and all(each.passed for each in found)
     fields = {
         "efficiency": [each.model_dump(mode="json") for each in found],

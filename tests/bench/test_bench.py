@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from rtlstm.bench import benchmark
 from rtlstm.bench.hardware import build_shape, describe, measure_cycles, post_route, predict_cycles
 from rtlstm.bench.records import BenchResult
-from rtlstm.bench.shapes import SHAPES
+from rtlstm.bench.shapes import SHAPES, find_shapes
 from rtlstm.cli.main import app
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.spec.manifest import Manifest
@@ -173,3 +174,37 @@ def test_builds_are_used_again_unless_their_verilog_is_another(found: BenchResul
     rtl.write_text(text + "// an older version's\n")
     build_shape(SHAPES["traffic20"], folder)
     assert rtl.read_text() == text and report.stat().st_mtime_ns > before
+
+
+def test_networks_that_ended_before_an_interruption_are_kept(tmp_path: Path, monkeypatch) -> None:
+    done: list[str] = []
+
+    def figures(shape, plan, progress):
+        if shape.name == "toptag" and len(done) == 1:
+            done.append("interrupted")
+            raise KeyboardInterrupt
+        done.append(shape.name)
+        return describe(predict_cycles(shape), shape.steps, "not asked for")
+
+    monkeypatch.setattr(benchmark, "_figures", figures)
+    monkeypatch.setattr(benchmark, "start", lambda *_, **__: iter(()))
+    plan = benchmark.Plan(find_shapes(["traffic20", "toptag"]), tmp_path, quick=True)
+    with pytest.raises(KeyboardInterrupt):
+        benchmark.run_bench(plan)
+    assert (tmp_path / "bench.journal").exists()
+    found = benchmark.run_bench(plan)
+    assert done == ["traffic20", "interrupted", "toptag"] and not (tmp_path / "bench.journal").exists()
+    assert [shape.name for shape in found.shapes] == ["traffic20", "toptag"]
+    wanted = [predict_cycles(SHAPES[name]).cycles.step_latency_cycles for name in ("traffic20", "toptag")]
+    assert [shape.hardware.predicted_latency for shape in found.shapes] == wanted
+
+
+def test_two_workers_measure_what_one_does(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(benchmark, "start", lambda *_, **__: iter(()))
+    shapes = find_shapes(["traffic20", "toptag", "nam16"])
+    one, two = (
+        benchmark.run_bench(benchmark.Plan(shapes, tmp_path, quick=True, rtl=False, workers=workers))
+        for workers in (1, 2)
+    )
+    assert [each.hardware for each in two.shapes] == [each.hardware for each in one.shapes]
+    assert len(two.shapes) == 3

@@ -1,15 +1,18 @@
 """The benchmark of the serial link: short runs of the real thing, and its command."""
 
 import json
+from collections import Counter
 
 import pytest
 
 import rtlstm.bench.link as module
 import rtlstm.bench.soak as soaks
 from rtlstm.bench.link import measure_efficiency
-from rtlstm.bench.soak import soak
+from rtlstm.bench.soak import soak, soak_pieces
 from rtlstm.cli.main import main
 from rtlstm.sim.faults import Fault
+from rtlstm.tools.jobs import open_journal
+from rtlstm.tools.work import open_workers
 
 pytestmark = pytest.mark.rtl
 
@@ -89,3 +92,16 @@ def test_ten_thousand_steps_over_the_line_of_a_board(capfd, tmp_path):
     assert found["steps"] == found["executed"] >= 10_000 and not found["wrong"]
     assert set(found["faults"]) == {fault.value for fault in Fault}
     assert all(found[name] > 0 for name in ("repeated", "responses_again", "damaged", "dropped", "reopened"))
+
+
+def test_sessions_side_by_side_are_added(monkeypatch, tmp_path):
+    monkeypatch.setattr(soaks, "_PIECE", 128)
+    with open_workers(1) as workers, open_journal(tmp_path / "j", "x") as journal:
+        found = soak_pieces(320, workers, journal)
+    parts = [soak(steps, seed=seed) for seed, steps in ((1, 128), (2, 128), (3, 64))]
+    assert found.passed and found.steps == found.executed == 320
+    assert found.faults == Counter(
+        {name: sum(part.faults.get(name, 0) for part in parts) for part in parts for name in part.faults}
+    )
+    assert found.requests == sum(part.requests for part in parts) > 320
+    assert not soaks.Soak.together([*parts, parts[0].replace(wrong=1)]).passed
