@@ -17,7 +17,7 @@ from rtlstm.gen.frontends.pace import EACH_STEP, Pace, Placed, widen
 from rtlstm.spec.activations.functions import IDENTITY, RELU, ActivationFunction
 from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Network, Rnn
+from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Network, PseudoLayer, Rnn
 
 __all__ = ["Flow", "Skip"]
 
@@ -287,7 +287,7 @@ class Flow:
         matrix, bias = flow._full(where)
         return flow._add_dense(flow.dense or name, matrix, bias, function)
 
-    def recurrent(self, layer: Lstm | Gru | Rnn | Bidirectional, where: str) -> "Flow":
+    def recurrent(self, layer: PseudoLayer | Bidirectional, where: str) -> "Flow":
         """Add a recurrent layer, whose input weights absorb the affine function."""
         flow = self._settled() if self.dense or self.skip else self._merged()
         flow = flow._known(layer.inputs, where)

@@ -65,13 +65,15 @@ class _Cell:
         return (self.i, self.o, self.f, self.g)
 
 
-def join_cells(model: Any, graph: OnnxGraph) -> tuple[OnnxGraph, tuple[str, ...], tuple[str, ...]]:
-    """Replace every cell in the model by an LSTM node of one step.
+def join_cells(
+    model: Any, graph: OnnxGraph, x: str = ""
+) -> tuple[OnnxGraph, tuple[str, ...], tuple[str, ...]]:
+    """Replace every cell in the model by an LSTM node of one step; ``x`` is no state, if it is given.
 
     Returns the model's graph, notes on the replaced cells, and the reasons why others were not replaced.
     """
     notes: list[str] = []
-    while found := next(_cells(graph), None):
+    while found := next(_cells(graph, x), None):
         cell, x, h_old = found
         if len(notes) == _MAX_CELLS:
             raise ModelError(f"has more than {_MAX_CELLS} LSTM cells in parts; export them as LSTM nodes")
@@ -85,11 +87,11 @@ def join_cells(model: Any, graph: OnnxGraph) -> tuple[OnnxGraph, tuple[str, ...]
     return graph, tuple(notes), tuple(dict.fromkeys(unclear))
 
 
-def _cells(graph: OnnxGraph) -> Iterator[tuple[_Cell, str, str]]:
+def _cells(graph: OnnxGraph, no_state: str) -> Iterator[tuple[_Cell, str, str]]:
     """Return the cells whose inputs are unambiguous, with the names of x and the old h."""
     for node in graph.nodes:
         for cell in _match(graph, node):
-            ends = _inputs(graph, cell)
+            ends = _inputs(graph, cell, no_state)
             if ends is not None:
                 yield cell, *ends
 
@@ -148,13 +150,14 @@ def _problem(graph: OnnxGraph, cell: _Cell) -> str:
     return f"the nodes that give {cell.h!r} look like an LSTM cell, but {why}"
 
 
-def _inputs(graph: OnnxGraph, cell: _Cell) -> tuple[str, str] | None:
+def _inputs(graph: OnnxGraph, cell: _Cell, no_state: str) -> tuple[str, str] | None:
     """Return the names of x and of the old h, if they can be told apart."""
     names = list(cell.i.linear.terms)
     units = len(cell.i.linear.bias)
     state = _source(graph, cell.c_old)
     sources = {name: _source(graph, name) for name in names}
     able = [name for name in names if sources[name] and cell.i.linear.terms[name].shape[1] == units]
+    able = [name for name in able if sources[name] != no_state]
     same = [name for name in able if sources[name] == state != "zeros"]
     chosen = same if len(same) == 1 else able
     if state is None or len(chosen) != 1:

@@ -19,6 +19,7 @@ from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx
 from rtlstm.gen.frontends.onnx.ops import STATE_ONLY, Applied, apply_node, check_meanings, cut_earlier
 from rtlstm.gen.frontends.onnx.quantised import input_text, replace_quantisers
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
+from rtlstm.gen.frontends.onnx.scans import read_scans
 from rtlstm.gen.frontends.onnx.start import find_input, find_start, name_condition
 from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
@@ -48,7 +49,9 @@ def read_onnx_model(model: Any, options: ReadOptions, report: ReportBuilder) -> 
     graph, taken = take_branches(model, options.branches)
     check_meanings(graph.nodes)
     graph, roundings = replace_quantisers(model, graph, options.output, report)
+    graph, cells, unread = read_scans(model, graph)
     graph, joined, unclear = join_cells(model, graph)
+    graph.cells = cells
     graph.integer_rows = report.integer_rows
     for note in (*taken, *joined):
         report.note(note)
@@ -56,7 +59,7 @@ def read_onnx_model(model: Any, options: ReadOptions, report: ReportBuilder) -> 
     try:
         network = _Reader(graph, options, report).read()
     except ModelError as error:
-        raise ModelError("; ".join([str(error), *unclear])) from None
+        raise ModelError("; ".join([str(error), *unread, *unclear])) from None
     for one in roundings:
         if report.input in (one.tensor, one.gives):
             report.note(input_text(one))

@@ -1,7 +1,7 @@
 """An ONNX file as a graph: loading, constants, producers and consumers."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from rtlstm.gen.frontends.integer_weights import IntegerRows
 from rtlstm.gen.frontends.onnx.constants import Constants
 from rtlstm.gen.frontends.onnx.local_functions import inline_functions, subgraphs
 from rtlstm.spec.budget import Budget
+from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["OnnxGraph", "captured", "load_onnx", "subgraphs"]
@@ -127,6 +128,8 @@ class OnnxGraph:
         self.budget = self._constants.budget
         self.integer_rows = IntegerRows()
         """The rows of integer weights, which nodes that have some of their own add."""
+        self.cells: Mapping[str, Cell] = {}
+        """The step functions of nodes that were a Scan, by their names."""
         self.linears: dict[str, Any] = {}
         """What :mod:`rtlstm.gen.frontends.onnx.linear` has read of tensors so far."""
         self._shapes: dict[str, tuple[int | str, ...]] | None = None

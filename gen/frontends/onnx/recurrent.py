@@ -13,18 +13,19 @@ from rtlstm.gen.frontends.onnx.activations import read_functions
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
 from rtlstm.gen.frontends.onnx.states import length_problems, state_problems
 from rtlstm.spec.activations.functions import ActivationFunction
+from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
+from rtlstm.spec.network import Bidirectional, Custom, Gru, Lstm, Rnn
 
-__all__ = ["RECURRENT", "TFLITE_LSTM", "RecurrentNode", "is_recurrent", "read_recurrent_node"]
+__all__ = ["RECURRENT", "SCAN", "TFLITE_LSTM", "RecurrentNode", "is_recurrent", "read_recurrent_node"]
 
 Floats = NDArray[np.float64]
-Direction = Lstm | Gru | Rnn
+Direction = Lstm | Gru | Rnn | Custom
 
 
 @dataclass(frozen=True)
 class _Kind:
-    cell: Literal["lstm", "gru", "rnn"]
+    cell: Literal["lstm", "gru", "rnn", "custom"]
     gates: int
     functions: tuple[str, ...]
     extra_attributes: tuple[str, ...] = ()
@@ -36,6 +37,8 @@ _LSTM: Final = _Kind("lstm", 4, ("Sigmoid", "Tanh", "Tanh"), ("input_forget",), 
 TFLITE_LSTM: Final = ("tflite", "UNIDIRECTIONAL_SEQUENCE_LSTM")
 """Domain and operator of the node that TFLite's becomes: ONNX' LSTM, a projection and a clip of c."""
 _SCALES: Final = ("W_scale", "W_zero_point", "R_scale", "R_zero_point")
+SCAN: Final = ("rtlstm", "Scan")
+"""Domain and operator of the node that a Scan becomes whose body is no LSTM cell."""
 _KINDS: Final[dict[tuple[str, str], _Kind]] = {
     ("", "LSTM"): _LSTM,
     ("", "GRU"): _Kind("gru", 3, ("Sigmoid", "Tanh"), ("linear_before_reset",)),
@@ -43,6 +46,7 @@ _KINDS: Final[dict[tuple[str, str], _Kind]] = {
     ("com.microsoft", "DynamicQuantizeLSTM"): _Kind(
         "lstm", 4, _LSTM.functions, _LSTM.extra_attributes, (*_LSTM_INPUTS, *_SCALES)
     ),
+    SCAN: _Kind("custom", 0, (), inputs=("X", "W", "R", "B", "parameters", "initial_h", "initial_c")),
     TFLITE_LSTM: _Kind(
         "lstm", 4, _LSTM.functions, (*_LSTM.extra_attributes, "cell_clip"), (*_LSTM_INPUTS, "projection")
     ),
@@ -91,6 +95,8 @@ class _Reader:
         self.notes: list[str] = []
 
     def read(self) -> RecurrentNode:
+        if self.kind.cell == "custom":
+            self._cell()
         direction = self.attributes.get("direction", "forward")
         directions = _DIRECTIONS.get(direction, 1)
         problems = self._attribute_problems()
@@ -177,7 +183,7 @@ class _Reader:
         """W, R, B and, if given, P and the projection, of the right shapes."""
         w, r = self._weight("W"), self._weight("R")
         hidden = self.attributes.get("hidden_size", int(r.shape[-1]) if r.ndim else 0)
-        rows = self.kind.gates * hidden
+        rows = self._gates() * hidden
         if w.ndim != 3 or 0 in w.shape:
             raise ModelError(
                 f"{self.where}: input W must have shape ({directions}, {rows}, inputs), not {w.shape}"
@@ -196,11 +202,35 @@ class _Reader:
                 expect_shape(arrays[name], (directions, width), self._what(name))
         return arrays
 
+    def _gates(self) -> int:
+        """Rows of a unit."""
+        return self._cell().gates if self.kind.cell == "custom" else self.kind.gates
+
+    def _cell(self) -> Cell:
+        """The step function of what was a Scan."""
+        if self.name not in self.graph.cells:
+            raise ModelError(f"{self.where} must be a Scan of ONNX, not of the domain {SCAN[0]!r}")
+        return self.graph.cells[self.name]
+
+    def _custom(self, arrays: dict[str, Floats], at: int, reverse: bool) -> Custom:
+        parameters = self._constant("parameters") if "parameters" in self.inputs else None
+        return Custom(
+            name=self.name,
+            w_ih=arrays["W"][at],
+            w_hh=arrays["R"][at],
+            bias=np.split(arrays["B"][at], 2)[0],
+            reverse=reverse,
+            cell=self._cell(),
+            parameters=parameters,
+        )
+
     def _layer(
         self, arrays: dict[str, Floats], at: int, functions: tuple[ActivationFunction, ...], reverse: bool
     ) -> Direction:
         """One direction's layer."""
         cell = self.kind.cell
+        if cell == "custom":
+            return self._custom(arrays, at, reverse)
         clip = float(self.attributes.get("clip", math.inf))
         common: dict[str, Any] = {
             "name": f"{self.name}_reverse" if at else self.name,

@@ -1,0 +1,194 @@
+"""Scan nodes whose bodies are cells, against onnxruntime."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from support import onnx_files
+from support.onnx_files import H, I, O, const, rand, run, save
+
+from rtlstm.gen.builds.compiled import compile
+from rtlstm.gen.frontends import inspect_model, read_model
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ModelError
+
+BATCH, STEPS = 2, 7
+
+
+def node(kind: str, inputs: str, outputs: str, name: str = "") -> Any:
+    """A node with a name of its own, as onnxruntime wants it."""
+    return onnx_files.node(kind, inputs, outputs, name or f"make_{outputs}")
+
+
+def linear(name: str, bias: bool = True) -> list[Any]:
+    """``NAME = x @ w + h @ u + b``."""
+    nodes = [node("MatMul", f"x_t w{name}", f"{name}_x"), node("MatMul", f"h u{name}", f"{name}_h")]
+    total = f"{name}_sum" if bias else name
+    nodes.append(node("Add", f"{name}_x {name}_h", total))
+    return [*nodes, *([node("Add", f"{total} b{name}", name)] if bias else [])]
+
+
+def weights(*names: str) -> list[Any]:
+    return [
+        const(f"{kind}{name}", rand(*shape))
+        for name in names
+        for kind, shape in (("w", (I, H)), ("u", (H, H)), ("b", (H,)))
+    ]
+
+
+LSTM = [
+    *linear("i"), *linear("f"), *linear("g"), *linear("o"),
+    node("Sigmoid", "i", "ia"), node("Sigmoid", "f", "fa"), node("Tanh", "g", "ga"),
+    node("Sigmoid", "o", "oa"),
+    node("Mul", "fa c", "kept"), node("Mul", "ia ga", "new"), node("Add", "kept new", "c_out"),
+    node("Tanh", "c_out", "ct"), node("Mul", "oa ct", "h_out"),
+]  # fmt: skip
+PEEPHOLE = [
+    *linear("i"), *linear("f"), *linear("g"), *linear("o"),
+    node("Mul", "c p", "cp"), node("Add", "i cp", "ip"), node("Sigmoid", "ip", "ia"),
+    node("Sigmoid", "f", "fa"),
+    node("Tanh", "g", "ga"), node("Sigmoid", "o", "oa"),
+    node("Mul", "fa c", "kept"), node("Mul", "ia ga", "new"), node("Add", "kept new", "c_out"),
+    node("Softsign", "c_out", "ct"), node("Mul", "oa ct", "h_out"),
+]  # fmt: skip
+GRU = [
+    *linear("r"), *linear("z"), node("Sigmoid", "r", "ra"), node("Sigmoid", "z", "za"),
+    node("MatMul", "x_t wn", "nx"), node("Gemm", "h un bn", "nh"), node("Mul", "ra nh", "gated"),
+    node("Add", "nx gated", "n"), node("Tanh", "n", "na"), node("Sub", "one za", "rest"),
+    node("Mul", "rest na", "new"), node("Mul", "za h", "kept"), node("Add", "new kept", "h_out"),
+]  # fmt: skip
+RNN = [*linear("a"), node("Tanh", "a", "h_out")]
+LEAKY = [
+    *linear("a"), node("Relu", "a", "aa"), node("Mul", "aa half", "new"), node("Div", "h two", "old"),
+    node("Add", "old new", "sum"), node("Neg", "sum", "minus"), node("Sub", "minus new", "h_out"),
+]  # fmt: skip
+RESET_BEFORE = [
+    *linear("r"), node("Sigmoid", "r", "ra"), node("Mul", "ra h", "rh"),
+    node("MatMul", "rh un", "nh", "deep"),
+    node("MatMul", "x_t wn", "nx"), node("Add", "nh nx", "n"), node("Tanh", "n", "h_out"),
+]  # fmt: skip
+NUMBERS = [const("one", np.float32(1)), const("half", np.float32(0.5)), const("two", np.float32(2))]
+BODIES = {
+    "lstm": (LSTM, "ifgo", "h c", "lstm"),
+    "c first": (LSTM, "ifgo", "c h", "lstm"),
+    "peephole": (PEEPHOLE, "ifgo", "h c", "custom"),
+    "gru": (GRU, "rzn", "h", "custom"),
+    "rnn": (RNN, "a", "h", "custom"),
+    "leaky": (LEAKY, "a", "h", "custom"),
+}
+
+
+def tensor(name: str, shape: Any = None) -> Any:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def scan(
+    path: Path,
+    body: list[Any],
+    names: str,
+    states: str = "h",
+    more: tuple[str, ...] = (),
+    given: str = "h_out",
+    around: bool = False,
+    **attributes: Any,
+) -> Path:
+    """A Scan with a dense layer behind it, which hands its final states out."""
+    kept = states.split()
+    constants = [*weights(*names), *NUMBERS, const("p", rand(H))]
+    steps = [f"{name}_of_step" for name in (given, *more)]
+    # Every scan output has a name of its own.
+    ends = [*body, *(node("Identity", name.removesuffix("_of_step"), name) for name in steps)]
+    read = [*(tensor(name, (BATCH, H)) for name in kept), tensor("x_t", (BATCH, I))]
+    gives = [tensor(name) for name in (*(f"{name}_out" for name in kept), *steps)]
+    attributes["body"] = helper.make_graph(ends, "body", read, gives, [] if around else constants)
+    begin, last = [f"{name}_0" for name in kept], [f"{name}_n" for name in kept]
+    nodes = [
+        helper.make_node("Scan", [*begin, "x"], [*last, "y", *more], "scan", num_scan_inputs=1, **attributes),
+        node("MatMul", "y head", "z"),
+        node("Tanh", "z", "out"),
+    ]
+    shape = (BATCH, "T", I) if "scan_input_axes" in attributes else ("T", BATCH, I)
+    given_states = [tensor(name, (BATCH, H)) for name in begin]
+    constants = [*(constants if around else []), const("head", rand(H, O))]
+    return save(path, nodes, constants, ["out", *last], given_states, shape=shape)
+
+
+def compare(path: Path, states: str, axis: int = 0) -> Any:
+    x = rand(STEPS, BATCH, I)
+    feeds = {f"{name}_0": rand(BATCH, H) for name in states.split()}
+    wanted = run(path, x.swapaxes(0, axis), **feeds).swapaxes(0, axis)
+    result = read_model(path)
+    layer = result.network.layers[0]
+    has_c = layer.kind == "lstm" or layer.has_cell_state
+    state = ((feeds["h_0"],), (feeds["c_0"],) if has_c else ())
+    found = run_float(result.network, x, state)
+    np.testing.assert_allclose(found.y, wanted, atol=1e-5)
+    final = run(path, x.swapaxes(0, axis), "h_n", **feeds)
+    np.testing.assert_allclose(found.h[0], final, atol=1e-5)
+    return result
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_cell_in_a_scan(name: str, tmp_path: Path) -> None:
+    body, gates, states, kind = BODIES[name]
+    result = compare(scan(tmp_path / "s.onnx", body, gates, states), states)
+    assert [layer.kind for layer in result.network.layers] == [kind, "dense"]
+    assert result.network.layers[0].name == "scan"
+    assert any("is the model's input 'h_0'" in note for note in result.report.notes)
+
+
+def test_scan_from_the_end_batch_first_and_with_constants_around(tmp_path: Path) -> None:
+    backward = {"scan_input_directions": [1], "scan_output_directions": [1]}
+    path = scan(tmp_path / "a.onnx", GRU, "rzn", around=True, **backward)
+    assert compare(path, "h").network.layers[0].reverse
+    first = {"scan_input_axes": [1], "scan_output_axes": [1]}
+    compare(scan(tmp_path / "b.onnx", LSTM, "ifgo", "h c", **first), "h c", axis=1)
+
+
+def test_scan_on_the_golden_model(tmp_path: Path) -> None:
+    path = scan(tmp_path / "s.onnx", GRU, "rzn")
+    x, h = rand(STEPS, BATCH, I), np.zeros((BATCH, H), np.float32)
+    build = compile(path, folder=tmp_path / "build", calibration=x, lanes=4, macs=2)
+    with build.open("golden") as accelerator:
+        y, _ = accelerator.run(x)
+    np.testing.assert_allclose(y, run(path, x, h_0=h), atol=2e-3)
+
+
+REFUSED = {
+    "MatMul node 'deep' of its body, which gives 'nh', has no place in a cell": (RESET_BEFORE, "rn", {}),
+    "it gives 'a_of_step' of each step, which is not h": (RNN, "a", {"given": "a"}),
+    "steps on the same axis, 0 or 1, and in the same direction": (RNN, "a", {"scan_output_directions": [1]}),
+    "Erf node 'erf' of its body": ([*linear("a"), node("Erf", "a", "h_out", "erf")], "a", {}),
+    "divides by what is no number": ([*linear("a"), node("Div", "a h", "h_out")], "a", {}),
+    "computes elements of 'x_t'": ([*linear("a"), node("Mul", "a x_t", "h_out")], "a", {}),
+    "must have products with x": ([node("MatMul", "h ua", "a"), node("Tanh", "a", "h_out")], "a", {}),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_scan_that_is_no_cell_is_refused_by_name(words: str, tmp_path: Path) -> None:
+    body, gates, options = REFUSED[words]
+    path = scan(tmp_path / "s.onnx", body, gates, **options)
+    with pytest.raises(ModelError, match="Scan node 'scan' is not read: ") as caught:
+        read_model(path)
+    assert words in str(caught.value) and inspect_model(path).refusal
+
+
+def test_scan_with_other_states_is_refused(tmp_path: Path) -> None:
+    path = scan(tmp_path / "s.onnx", LSTM, "ifgo", "h c")
+    model = onnx.load(path)
+    model.graph.node[0].attribute[-1].i = 2
+    onnx.save(model, path)
+    with pytest.raises(ModelError, match="Scan node 'scan' is not read: "):
+        read_model(path)
+    foreign = save(
+        tmp_path / "f.onnx", [helper.make_node("Scan", ["x"], ["out"], "own", domain="rtlstm")], []
+    )
+    model = onnx.load(foreign)
+    model.opset_import.append(helper.make_opsetid("rtlstm", 1))
+    onnx.save(model, foreign)
+    with pytest.raises(ModelError, match=r"must be a Scan of ONNX, not of the domain 'rtlstm'"):
+        read_model(foreign)
