@@ -70,6 +70,16 @@ class StateFormats:
         self.hidden = self._seen_h(0) if recurrent else numerics.hidden
         self.cell = self._kept[self._lstms[0]] if self._lstms else numerics.cell
 
+    @property
+    def hidden_formats(self) -> tuple[Format, ...]:
+        """Formats of each recurrent layer's h in the vector memory."""
+        return tuple(self._hidden)
+
+    @property
+    def cell_formats(self) -> tuple[Format, ...]:
+        """Formats of each cell state."""
+        return tuple(self._kept)
+
     def _seen_h(self, index: int) -> Format:
         """Format of a layer's h as a caller sees it."""
         wide = self._wide[index]

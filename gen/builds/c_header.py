@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from rtlstm.hdl.emit.header import SPDX
+from rtlstm.host.state import StateLayout
 from rtlstm.spec.buses import registers_of
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, REGISTERS, Command, Interrupt, Region
@@ -22,12 +23,13 @@ def c_header(manifest: Manifest) -> str:
         "#ifndef RTLSTM_REGISTERS_H",
         "#define RTLSTM_REGISTERS_H",
         "",
-        "/* What ID, BUILD and VERSION must read. */",
+        "/* What ID, BUILD and VERSION must read; the hash in weights.bin begins with NETWORK_NUMBER. */",
         *_defines(
             [
                 ("IDENTITY", f"0x{IDENTITY:08X}u"),
                 ("BUILD_NUMBER", f"0x{manifest.build_number:08X}u"),
                 ("VERSION_NUMBER", f"0x{MAP_VERSION[0] << 16 | MAP_VERSION[1]:08X}u"),
+                ("NETWORK_NUMBER", f"0x{manifest.build_hash[:8].upper()}u"),
             ]
         ),
         "",
@@ -57,6 +59,7 @@ def c_header(manifest: Manifest) -> str:
     for region, layout in manifest.regions.items():
         sizes = {"BANKS": layout.banks, "ROWS": layout.rows, "WORDS": layout.words}
         lines += _defines((f"{region.name}_{what}", f"{size}u") for what, size in sizes.items())
+    lines += ["", *_state(manifest)]
     return "\n".join([*lines, "", "#endif", ""])
 
 
@@ -75,6 +78,38 @@ def _shape(manifest: Manifest) -> Iterator[tuple[str, str]]:
         "OUTPUT_FRACTION_BITS": output.fraction,
     }.items():
         yield name, str(value)
+
+
+def _state(manifest: Manifest) -> Iterator[str]:
+    """Where the state of a stream is in regions VECTORS and CELLS."""
+    program, layout = manifest.program, StateLayout(manifest)
+    parts = {
+        "H": (program.hidden, layout.sizes, layout.hidden_formats, manifest.numerics.data_bits),
+        "C": (program.cells, layout.cell_sizes, layout.cell_formats, manifest.numerics.cell.bits),
+    }
+    yield "/* A stream's state: its rows in VECTORS and CELLS, the rows from the first address of the first"
+    yield " * layer's h to the second, and of each layer the first row, units, bits and fraction bits. */"
+    yield from _defines(
+        [
+            ("MACS", f"{manifest.parameters.macs}u"),
+            ("STREAM_VECTORS", f"{program.vector_context}u"),
+            ("STREAM_CELLS", f"{program.cell_context}u"),
+            ("COPY_ROWS", f"{program.copy_words}u"),
+        ]
+    )
+    for name, (rows, sizes, formats, bits) in parts.items():
+        layers = [
+            f"{{ {first}u, {units}u, {bits}u, {form.fraction}u }}"
+            for (first, _), units, form in zip(rows, sizes, formats, strict=True)
+        ]
+        yield from _defines(
+            [
+                (f"{name}_LAYERS", f"{len(layers)}u"),
+                (f"{name}_VALUES", f"{sum(sizes)}u"),
+                # C99 has no empty arrays.
+                (f"{name}_LAYOUT", f"{{ {', '.join(layers) or '{ 0u, 0u, 1u, 0u }'} }}"),
+            ]
+        )
 
 
 def _input_shifts(manifest: Manifest) -> list[str]:

@@ -20,7 +20,7 @@ from rtlstm.spec.registers import IDENTITY, Register
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["DEFAULT_MHZ", "ip_files"]
+__all__ = ["DEFAULT_MHZ", "driver_files", "ip_files"]
 
 DEFAULT_MHZ: Final = 100.0
 """Clock of the constraints if no device was named."""
@@ -80,7 +80,7 @@ def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: floa
             escape=True,
             interfaces=ipxact_interfaces(core),
             map_bytes=4 << NUMBER_BITS,
-            file_sets=_file_sets(paths),
+            file_sets=_file_sets(paths, is_mapped(manifest)),
         ),
         paths.qsys: render(
             "hw.tcl",
@@ -90,11 +90,19 @@ def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: floa
     }
     if is_mapped(manifest):
         texts[paths.rdl] = render("registers.rdl")
+        texts |= driver_files(manifest)
     return texts
 
 
-def _file_sets(paths: IpPaths) -> dict[str, dict[str, str]]:
+def driver_files(manifest: Manifest) -> dict[str, str]:
+    """Return the texts of the C driver by path: the same for every build."""
+    render = _Renderer({"spdx": SPDX})
+    return {path: render(path.rpartition("/")[2]) for path in IpPaths(manifest.name).driver}
+
+
+def _file_sets(paths: IpPaths, mapped: bool) -> dict[str, dict[str, str]]:
     """IP-XACT's file sets: types by path."""
+    driver = paths.driver if mapped else ()
     return {
         "rtl": {paths.rtl: "verilogSource"},
         "testbench": {
@@ -103,7 +111,7 @@ def _file_sets(paths: IpPaths) -> dict[str, dict[str, str]]:
             "weights.bin": "user",
         },
         "constraints": {paths.sdc: "SDC"},
-        "software": {C_HEADER: "cSource"},
+        "software": dict.fromkeys((C_HEADER, *driver), "cSource"),
     }
 
 

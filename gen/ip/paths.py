@@ -68,6 +68,11 @@ class IpPaths:
         return "ip/registers.rdl"
 
     @property
+    def driver(self) -> tuple[str, str]:
+        """The C driver for memory-mapped registers, and its header."""
+        return "ip/rtlstm_mmio.c", "ip/rtlstm_mmio.h"
+
+    @property
     def bill(self) -> str:
         """The bill of materials."""
         return f"ip/{self.name}.cdx.json"
