@@ -56,6 +56,7 @@ COMMANDS = {
     "board": "board",
     "run": "run",
     "accuracy": "accuracy",
+    "migrate": "migrate",
     "explore": "explore",
     "devices": "targets",
     "boards": "targets",

@@ -15,6 +15,7 @@ from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.json_difference import json_difference, short_json
+from rtlstm.spec.manifest_versions import MANIFEST_SCHEMA, upgrade
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
@@ -35,9 +36,8 @@ from rtlstm.spec.program.step import Program, compile_program
 from rtlstm.spec.record import Record, describe_validation
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Region, Register
 
-__all__ = ["C_HEADER", "MANIFEST_SCHEMA", "FileHash", "Manifest", "RegionLayout"]
+__all__ = ["C_HEADER", "MANIFEST_SCHEMA", "FileHash", "Manifest", "RegionLayout", "read_fields"]
 
-MANIFEST_SCHEMA: Final = 6
 C_HEADER: Final = "rtlstm_registers.h"
 """The C header's name in a build."""
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -375,7 +375,14 @@ class Manifest(Record):
             after it was generated, or does not list the folder's Verilog.
         """
         path = Path(folder) / "manifest.json"
-        fields = _read_fields(path)
+        fields = read_fields(path)
+        _check_version(fields, path)
+        return cls.parse(fields, Path(folder))
+
+    @classmethod
+    def parse(cls, fields: Any, folder: Path) -> Self:
+        """Return the manifest of a folder with these fields; see :meth:`load`."""
+        path = folder / "manifest.json"
         try:
             manifest = cls.model_validate(fields)
         except (ConfigurationError, ValidationError) as error:
@@ -383,7 +390,7 @@ class Manifest(Record):
             raise BuildError(f"{path} does not validate: {reason}") from None
         try:
             manifest._check_derived()
-            manifest._check_files(Path(folder))
+            manifest._check_files(folder)
         except ConfigurationError as error:
             raise BuildError(
                 f"{path} was changed after it was generated, or comes from another version of rtlstm "
@@ -418,8 +425,14 @@ class Manifest(Record):
             raise ConfigurationError(f"its files do not list {self.rtl}")
 
 
-def _read_fields(path: Path) -> Any:
-    """Return the JSON value in a manifest's file, of this schema's version."""
+def read_fields(path: Path) -> Any:
+    """Return the JSON object in a manifest's file, of any version.
+
+    Raises
+    ------
+    BuildError
+        If there is none.
+    """
     try:
         fields = json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError):
@@ -431,10 +444,19 @@ def _read_fields(path: Path) -> Any:
         ) from None
     except (OSError, ValueError, RecursionError) as error:  # RecursionError: it nests too deep
         raise BuildError(f"{path} cannot be read as JSON: {error}") from None
-    found = fields.get("schema_version") if isinstance(fields, dict) else None
-    if found != MANIFEST_SCHEMA:
-        raise BuildError(
-            f"{path} has schema version {found!r}, but this rtlstm reads version "
-            f"{MANIFEST_SCHEMA}; generate the build again"
-        )
-    return fields
+    return fields if isinstance(fields, dict) else {}
+
+
+def _check_version(fields: Mapping[str, Any], path: Path) -> None:
+    """Refuse another schema's version, and say what to do with the build."""
+    found = fields.get("schema_version")
+    if found == MANIFEST_SCHEMA:
+        return
+    try:
+        upgrade(fields)
+        advice = f"rewrite it with 'rtlstm migrate {path.parent}'"
+    except ConfigurationError as why:
+        advice = f"{why}; generate the build again"
+    raise BuildError(
+        f"{path} has schema version {found!r}, but this rtlstm reads version {MANIFEST_SCHEMA}; {advice}"
+    )
