@@ -22,10 +22,12 @@ from rtlstm.spec.record import Record
 from rtlstm.train.layers import LayerStates
 from rtlstm.train.module import Prepared
 from rtlstm.train.prepare import prepare
-from rtlstm.train.pruning import Pruned
+from rtlstm.train.pruning import Among, Pruned
 
 __all__ = ["Errors", "FinetuneReport", "FinetuneRequest", "Finetuned", "PruningStage", "finetune"]
 
+_MEASURED = 24
+"""Batches that show what the words change."""
 _STAGES = 8
 """The most stages in which words of weights go."""
 
@@ -52,8 +54,20 @@ class FinetuneRequest(Record):
     stop_after: int = Field(default=6, ge=1)
     """Checks without a better one after which training ends."""
     prune: float = Field(default=0.0, ge=0, lt=1)
-    """Share of each group's words of weights that goes, in stages in the first half of the updates."""
+    """Share of the words of weights that goes, in stages in the first half of the updates."""
+    prune_among: Among = "group"
+    """Which words are compared, as :meth:`Prepared.prune` has it."""
+    in_float: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the updates, the first ones, that do not round: they are several times as fast for LSTMs."""
+    mixed: float = Field(default=0.0, ge=0, le=1)
+    """Share of pieces whose inputs are mixed with those of another one, in a drawn proportion; the float
+    network gives what it makes of them (Zhang et al., arXiv 1710.09412; Beyer et al., arXiv 2106.05237)."""
     seed: int = 0
+
+    @property
+    def float_updates(self) -> int:
+        """How many updates do not round."""
+        return int(self.in_float * self.updates)
 
     def pruning_schedule(self) -> dict[int, float]:
         """Return after which updates words go, and the share that has gone then.
@@ -83,11 +97,13 @@ class PruningStage(Record):
     update: int
     """The update before which words went."""
     share: float
-    """Share of each group's words that has gone."""
+    """Share of the words that has gone."""
     kept: int
     """Words of weights that are left."""
     array_cycles: int
-    """Cycles of a step in which the array multiplies."""
+    """Cycles from a step's input to its output in which the array multiplies."""
+    interval_cycles: int
+    """Cycles of a step, back to back with others."""
 
 
 class FinetuneReport(Record):
@@ -183,29 +199,29 @@ def finetune(
     judge = _Judge(module, held_out)
     plain = judge.of(module.rounded_only())
     trainer = _Trainer(module, asked, trained_on)
-    pruner = _Pruner(module, asked, array or {})
+    pruner = _Pruner(module, asked, array or {}, trainer)
     first = best = judge.of_module(module)
     chosen = copy.deepcopy(module.state_dict())
     every, waited, done, diverged = max(1, asked.updates // asked.checks), 0, 0, False
+    # What is better before cannot be kept: it has weights that will go, or is not rounded yet.
+    begin = max(pruner.last, asked.float_updates + 1 if asked.float_updates else 0)
     try:
         for done in range(1, asked.updates + 1):
             pruner.before(done)
             trainer.update(done - 1)
             if progress:
                 progress(f"train{pruner.left}", done, asked.updates)
-            if done < pruner.last or (done != pruner.last and done % every and done < asked.updates):
+            if done < begin or (done != begin and done % every and done < asked.updates):
                 continue
             found = judge.of_module(module)
-            # What was better before the last pruning had words that are gone now.
-            if found.rms < best.rms or done == pruner.last:
+            if found.rms < best.rms or done == begin:
                 best, chosen, waited = found, copy.deepcopy(module.state_dict()), 0
                 continue
             waited += 1
             if waited == asked.stop_after:
                 break
     except ConfigurationError:
-        # Before all words have gone, nothing that was asked for could be kept.
-        if done <= pruner.last:
+        if done <= begin:
             raise
         diverged = True
     module.load_state_dict(chosen)
@@ -227,9 +243,11 @@ def finetune(
 class _Pruner:
     """Takes words of weights away as the schedule has it, and counts what is left."""
 
-    def __init__(self, module: Prepared, asked: FinetuneRequest, array: Mapping[str, Any]) -> None:
-        self._module, self._array = module, array
-        self._schedule = asked.pruning_schedule()
+    def __init__(
+        self, module: Prepared, asked: FinetuneRequest, array: Mapping[str, Any], trainer: "_Trainer"
+    ) -> None:
+        self._module, self._array, self._trainer = module, array, trainer
+        self._schedule, self._among = asked.pruning_schedule(), asked.prune_among
         self.last = max(self._schedule, default=0)
         """The update before which the last words go; 0 if none do."""
         self.stages: list[PruningStage] = []
@@ -242,12 +260,21 @@ class _Pruner:
         """Prune if the schedule has a stage before this update."""
         if update in self._schedule:
             share = self._schedule[update]
-            self._note(update, share, self._module.prune(share, **self._array))
+            if self._among == "network":
+                self._trainer.measure_slopes(update - 1)
+            self._note(update, share, self._module.prune(share, among=self._among, **self._array))
 
     def _note(self, update: int, share: float, found: Pruned) -> None:
-        cycles = found.cycles.array_cycles
-        self.stages.append(PruningStage(update=update, share=share, kept=found.kept, array_cycles=cycles))
-        self.left = f", {share:.0%} pruned, {cycles:,} array cycles"
+        cycles = found.cycles
+        stage = PruningStage(
+            update=update,
+            share=share,
+            kept=found.kept,
+            array_cycles=cycles.array_cycles,
+            interval_cycles=cycles.step_interval_cycles,
+        )
+        self.stages.append(stage)
+        self.left = f", {share:.0%} pruned, {cycles.array_cycles:,} array cycles"
 
 
 def _split(data: Calibration, share: float, whole: bool) -> tuple[Calibration, Calibration]:
@@ -327,6 +354,7 @@ class _Trainer:
 
     def __init__(self, module: Prepared, asked: FinetuneRequest, data: Calibration) -> None:
         self._module, self._asked = module, asked
+        self._teacher = _float_network(module)
         with torch.no_grad():
             self._pieces = self._cut(data)
         self._scales = [1.0 / (float(values.var()) + 1e-12) for values in self._pieces.outputs]
@@ -339,10 +367,7 @@ class _Trainer:
 
     def _cut(self, data: Calibration) -> _Pieces:
         """Run the float network piece by piece, all sequences side by side."""
-        module = copy.deepcopy(self._module)
-        module.rounding = False
-        for kept in module.rows.buffers():
-            kept.fill_(True)
+        module = self._teacher
         x = torch.from_numpy(data.x).to(torch.get_default_dtype())
         length = len(x) if module.network.whole_sequences else min(self._asked.steps, len(x))
         x = torch.cat([x, x.new_zeros((-len(x) % length, *x.shape[1:]))])
@@ -378,18 +403,83 @@ class _Trainer:
         share = 0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * number / asked.updates))
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * share
-        count = self._pieces.x.shape[1]
-        chosen = self._draw.choice(count, min(asked.sequences, count), replace=False)
-        batch = self._pieces.take(torch.from_numpy(chosen))
-        seen: dict[int, Any] = {}
-        y, _ = self._module.run(batch.x, batch.state, batch.alive, seen)
-        loss = y.new_zeros(())
-        found = [y, *(seen[at] for at in sorted(seen))]
-        for at, (mine, wanted, scale) in enumerate(zip(found, batch.outputs, self._scales, strict=True)):
-            error = ((mine - wanted) * batch.alive).square().sum() / (batch.alive.sum() * mine.shape[-1])
-            loss = loss + error * scale * (asked.hidden if at else 1.0)
+        batch, found = self._run(number)
+        loss = found[0].new_zeros(())
+        for mine, wanted, weight in zip(found, batch.outputs, self._weights(batch), strict=True):
+            loss = loss + weight * ((mine - wanted) * batch.alive).square().sum()
         self._optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self._module.parameters(), 1.0)
         self._optimizer.step()
         self._module.check_finite()
+
+    def measure_slopes(self, number: int) -> None:
+        """Let the rows note how much each weight changes the outputs, as the loss weighs these.
+
+        The gradients of the outputs' sums with drawn signs have squares whose mean is the diagonal of the
+        Gauss-Newton matrix. Those of the loss itself vanish as long as the outputs are the float network's.
+        """
+        for rows in self._module.rows:
+            rows.forget_slopes()
+        for _ in range(_MEASURED):
+            batch, found = self._run(number)
+            total = found[0].new_zeros(())
+            for mine, weight in zip(found, self._weights(batch), strict=True):
+                signs = torch.from_numpy(self._draw.choice((-1.0, 1.0), tuple(mine.shape))).to(mine)
+                total = total + weight**0.5 * (mine * signs * batch.alive).sum()
+            total.backward()
+        self._optimizer.zero_grad()
+
+    def _run(self, number: int) -> tuple[_Pieces, list[Any]]:
+        """Draw pieces and run them; return them with the outputs that the module gives."""
+        batch = self._pieces.take(self._chosen())
+        if self._asked.mixed:
+            batch = self._mixed(batch)
+        self._round_from(number)
+        seen: dict[int, Any] = {}
+        y, _ = self._module.run(batch.x, batch.state, self._alive(batch), seen)
+        return batch, [y, *(seen[at] for at in sorted(seen))]
+
+    def _weights(self, batch: _Pieces) -> list[float]:
+        """Return the weight of each square error, for y and the outputs of each recurrent layer."""
+        steps = float(batch.alive.sum())
+        return [
+            scale * (self._asked.hidden if at else 1.0) / (steps * values.shape[-1])
+            for at, (values, scale) in enumerate(zip(batch.outputs, self._scales, strict=True))
+        ]
+
+    def _round_from(self, number: int) -> None:
+        """Turn the rounding on or off as the request has it."""
+        rounding = number >= self._asked.float_updates
+        if rounding and not self._module.rounding:
+            self._module.fit_limits()
+        self._module.rounding = rounding
+
+    def _chosen(self) -> Any:
+        count = self._pieces.x.shape[1]
+        return torch.from_numpy(self._draw.choice(count, min(self._asked.sequences, count), replace=False))
+
+    def _mixed(self, batch: _Pieces) -> _Pieces:
+        """Mix some pieces' inputs with others', and ask the float network what it makes of them."""
+        draw, count = self._draw, batch.x.shape[1]
+        parts = draw.uniform(size=count) * (draw.uniform(size=count) < self._asked.mixed)
+        others = self._pieces.x[:, self._chosen()]
+        x = torch.lerp(batch.x, others, torch.from_numpy(parts).to(others)[:, None])
+        seen: dict[int, Any] = {}
+        with torch.no_grad():
+            y, _ = self._teacher.run(x, batch.state, self._alive(batch), seen)
+        return _Pieces(x, batch.alive, batch.state, [y, *(seen[at] for at in sorted(seen))])
+
+    @staticmethod
+    def _alive(batch: _Pieces) -> Any:
+        """Return where pieces have steps; None if everywhere, which is faster."""
+        return None if bool(batch.alive.all()) else batch.alive
+
+
+def _float_network(module: Prepared) -> Prepared:
+    """Return the float network of a module's parameters, nothing of it pruned."""
+    found = copy.deepcopy(module)
+    found.rounding = False
+    for kept in found.rows.buffers():
+        kept.fill_(True)
+    return found

@@ -263,6 +263,12 @@ class TorchLayers(torch.nn.Module):
                 layer, read.to(weights[0].dtype), h[at], c[number], *weights, run.alive
             )
             return {first: y}
+        simple = run.alive is None and run.squares is None
+        if number is not None and not run.rounding and simple and self._is_plain(first):
+            mine = arrays[first]
+            read = torch.relu(x) if self.shapes[first].input_relu else x
+            y, h[at], c[number] = _run_float(read, h[at], c[number], mine)
+            return {first: y}
         inputs = self._sums(first, arrays[first], x, None, run)
         found: dict[int, list[Any]] = {index: [] for index in range(first, last + 1)}
         for step, part in enumerate(inputs):
@@ -282,7 +288,7 @@ class TorchLayers(torch.nn.Module):
     def _fused(self, index: int, arrays: LayerArrays) -> FusedLayer | None:
         """Return what the fused unit computes a layer with; None if its cell is another one."""
         plan, shape = self.plans[index], self.shapes[index]
-        if shape.kind != "lstm" or shape.feedback or not is_fused_cell(plan.layer.cell):
+        if not self._is_plain(index):
             return None
         graph = self.numerics.cells[shape.cell]
         i, f, g, o = (_table_of_gate(graph, gate) for gate in range(4))
@@ -300,6 +306,11 @@ class TorchLayers(torch.nn.Module):
             hidden=shape.output,
         )
 
+    def _is_plain(self, index: int) -> bool:
+        """Whether a layer is PyTorch's LSTM."""
+        shape = self.shapes[index]
+        return shape.kind == "lstm" and not shape.feedback and is_fused_cell(self.plans[index].layer.cell)
+
     def _fits_single(self, plan: RowPlan, arrays: LayerArrays) -> bool:
         """Whether float32 holds all sums of a layer exactly, as the golden model decides it."""
         largest = 2.0 ** (self.numerics.data_bits - 1)
@@ -313,6 +324,15 @@ class TorchLayers(torch.nn.Module):
             total = total + sums * largest * 2.0**-source
         # Indices of two tables, one behind the other, have a bit more.
         return 2.0 * float(total.max()) * 2.0**plan.target <= _FLOAT32_EXACT
+
+
+def _run_float(x: Any, h: Any, c: Any, arrays: LayerArrays) -> tuple[Any, Any, Any]:
+    """Run PyTorch's LSTM, which is several times as fast as a cell's graph step by step."""
+    bias = arrays["bias"]
+    rows = [arrays["w_in"], arrays["w_rec"], bias, torch.zeros_like(bias)]
+    training = torch.is_grad_enabled()
+    y, h, c = torch.lstm(x, (h[None], c[None]), rows, True, 1, 0.0, training, False, False)
+    return y, h[0], c[0]
 
 
 def _reads(graph: CellGraph, node: Node, kind: str) -> bool:

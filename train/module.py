@@ -31,7 +31,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.train.existing import ExistingDevice
 from rtlstm.train.layers import LayerStates, Squares, TorchLayers
 from rtlstm.train.parameters import LayerArrays, NetworkParameters
-from rtlstm.train.pruning import Pruned, choose_words, manifest_of, pruned_report
+from rtlstm.train.pruning import Among, Pruned, choose_words, manifest_of, pruned_report
 from rtlstm.train.ranges import TrainedRanges
 from rtlstm.train.rounding import FLOAT32_BITS, round_to
 from rtlstm.train.rows import LayerRows
@@ -264,33 +264,58 @@ class Prepared(torch.nn.Module):
         """Whether some weights are zero for good."""
         return not all(bool(kept.all()) for rows in self.rows for kept in rows.buffers())
 
-    def prune(self, share: float, **array: Any) -> Pruned:
+    def prune(self, share: float, *, among: Among = "group", **array: Any) -> Pruned:
         """Set whole words of weights to zero, and keep them there from now on.
 
-        Of each group go those that contribute least to the calibration data's sums: by the squares of their
-        weights, each times the mean square of what it multiplies, measured when words first go. Call it
-        several times in training, with a growing share: what has gone does not come back. A build skips
-        these words with ``skip_zeros=True`` on the same array.
+        Call it several times in training, with a growing share: what has gone does not come back. A build
+        skips these words with ``skip_zeros=True`` on the same array.
 
         Parameters
         ----------
         share
-            Share of each group's words that goes, of every layer, 0 to 1.
+            Share of the words that goes, 0 to 1.
+        among
+            ``"group"``: of each group of rows goes this share, what contributes least to the calibration
+            data's sums: by the squares of the weights, each times the mean square of what it multiplies,
+            measured when words first go. ``"network"``: of all words goes this share, what changes the loss
+            least: by the squares of the weights, each times the mean square of its gradient in the last
+            hundred or so backward passes. Then groups, products and layers lose different
+            shares.
         array
             The array, as :func:`rtlstm.compile` takes it: ``lanes``, ``macs``, ``family`` and so on.
 
         Raises
         ------
         ConfigurationError
-            If the share or the array is none.
+            If the share or the array is none, or no gradients have been seen for ``"network"``.
         """
         _, manifest = self._on_array(array)
-        for index, (rows, kept) in enumerate(
-            zip(self.rows, choose_words(manifest, self._contributions(), share), strict=True)
-        ):
-            if self.weights.trains(index):
-                rows.keep(kept)
+        weights = self._effects() if among == "network" else self._contributions()
+        counted = [mine if self.weights.trains(index) else {} for index, mine in enumerate(weights)]
+        for rows, kept in zip(self.rows, choose_words(manifest, counted, share, among), strict=True):
+            rows.keep(kept)
         return self.cycles(**array)
+
+    def _effects(self) -> list[dict[bool, np.ndarray[Any, Any]]]:
+        """Return each weight times the root mean square of its gradient (LeCun et al., Optimal Brain Damage,
+        with squares of gradients for the curvature)."""
+        with torch.no_grad():
+            found = []
+            for index, (rows, mine) in enumerate(zip(self.rows, self.weights(), strict=True)):
+                matrices = rows.matrices(mine)
+                if self.weights.trains(index) and set(rows.slopes) != set(matrices):
+                    raise ConfigurationError(
+                        "words of the whole network are compared by their gradients, but there "
+                        "were none yet: train some updates before words go"
+                    )
+                found.append(
+                    {
+                        recurrent: (values * rows.slopes[recurrent][0].sqrt()).cpu().double().numpy()
+                        for recurrent, values in matrices.items()
+                        if recurrent in rows.slopes
+                    }
+                )
+            return found
 
     def _contributions(self) -> list[dict[bool, np.ndarray[Any, Any]]]:
         """Return each weight times the root mean square of what it multiplies, up to a factor per product.
@@ -337,7 +362,16 @@ class Prepared(torch.nn.Module):
         if self.rounding:
             self._follow_ranges()
             return [rows(mine) for rows, mine in zip(self.rows, lowered, strict=True)]
-        return [rows.prune(mine) for rows, mine in zip(self.rows, lowered, strict=True)]
+        return [rows.floats(mine) for rows, mine in zip(self.rows, lowered, strict=True)]
+
+    def fit_limits(self) -> None:
+        """Choose the rows' limits anew, with the smallest square error of the weights as they are now.
+
+        For weights that were trained with ``rounding`` off, which leaves the limits as they were.
+        """
+        for index, (rows, mine) in enumerate(zip(self.rows, self.weights(), strict=True)):
+            if self.weights.trains(index):
+                rows.fit_limits(mine)
 
     # Runs
 

@@ -1,6 +1,8 @@
 """Pruning by whole words of weights, those that the array can skip, with the cycles that this saves."""
 
+import math
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +15,14 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import WordMap, find_kept, map_words
 from rtlstm.spec.record import Record
 
-__all__ = ["Masks", "Pruned", "choose_words", "manifest_of", "pruned_report"]
+__all__ = ["Among", "Masks", "Pruned", "choose_words", "manifest_of", "pruned_report"]
 
 Floats = NDArray[np.float64]
 Masks = list[dict[bool, NDArray[np.bool_]]]
 """The weights of each layer that are kept: of the product with h (True), and of that with its input."""
+
+Among = Literal["group", "network"]
+"""Which words are compared to choose those that go."""
 
 
 class Pruned(Record):
@@ -35,42 +40,76 @@ def manifest_of(network: QuantizedNetwork, array: ArrayRequest) -> Manifest:
     return Manifest.create("network", network.shapes, parameters, network.numerics, network.passes)
 
 
-def choose_words(manifest: Manifest, weights: Sequence[dict[bool, Floats]], share: float) -> Masks:
-    """Choose the words to keep: in each group, the largest by the sum of their weights' squares.
+def choose_words(
+    manifest: Manifest, weights: Sequence[dict[bool, Floats]], share: float, among: Among = "group"
+) -> Masks:
+    """Choose the words to keep: the largest by the sum of their weights' squares.
 
-    Every group of a product loses as many words, so that no group makes others wait. A group keeps one word
-    at least, and the first group of a product its last one, which the sequencer waits for.
+    A group keeps one word at least, and the first group of a product its last one, which the sequencer waits
+    for.
 
     Parameters
     ----------
     weights
-        Of each layer, the weights for h (True) and for its input.
+        Of each layer, the weights for h (True) and for its input; empty if they do not count.
     share
-        Share of each group's words that goes, 0 to 1.
+        Share of the words that goes, 0 to 1.
+    among
+        ``"group"``: every group of a product loses as many words, so that no group makes others wait.
+        ``"network"``: the words of all layers are compared.
 
     Raises
     ------
     ConfigurationError
-        If the share is none.
+        If the share is none, or there is no such choice.
     """
     if not 0.0 <= share < 1.0:
         raise ConfigurationError(f"the share of words to prune must be 0 or more and below 1, not {share:g}")
-    return [
-        {each.recurrent: _kept(each, mine[each.recurrent], share) for each in map_words(manifest, index)}
+    if among not in get_args(Among):
+        raise ConfigurationError(f"words to prune are chosen among 'group' or 'network', not {among!r}")
+    words = [
+        {each.recurrent: each for each in map_words(manifest, index)} if mine else {}
         for index, mine in enumerate(weights)
+    ]
+    sizes = [
+        {recurrent: _sizes(each, mine[recurrent]) for recurrent, each in of_layer.items()}
+        for of_layer, mine in zip(words, weights, strict=True)
+    ]
+    limit = None if among == "group" else _limit(sizes, share)
+    return [
+        {
+            recurrent: np.asarray(_kept(found[recurrent], share, limit).ravel()[each.numbers])
+            for recurrent, each in of_layer.items()
+        }
+        for of_layer, found in zip(words, sizes, strict=True)
     ]
 
 
-def _kept(words: WordMap, weights: Floats, share: float) -> NDArray[np.bool_]:
+def _sizes(words: WordMap, weights: Floats) -> Floats:
+    """Return the sum of squares of each word, ``(groups, columns)``; infinite if it must stay."""
     size = words.groups * words.columns
-    norms = np.bincount(words.numbers.ravel(), np.square(weights).ravel(), size)
-    norms = norms.reshape(words.groups, words.columns)
-    norms[0, -1] = np.inf
-    count = max(1, words.columns - int(share * words.columns))
-    largest = np.argsort(-norms, axis=1, kind="stable")[:, :count]
-    mask = np.zeros(norms.shape, dtype=bool)
+    sums = np.bincount(words.numbers.ravel(), np.square(weights).ravel(), size).astype(np.float64)
+    sums = sums.reshape(words.groups, words.columns)
+    largest = sums.argmax(axis=1)
+    largest[0] = words.columns - 1
+    np.put_along_axis(sums, largest[:, None], np.inf, axis=1)
+    return sums
+
+
+def _limit(sizes: Sequence[dict[bool, Floats]], share: float) -> float:
+    """Return the size from which words stay if a share of all goes."""
+    ordered = np.sort(np.concatenate([each.ravel() for mine in sizes for each in mine.values()]))
+    return float(ordered[min(math.ceil(share * len(ordered)), len(ordered) - 1)])
+
+
+def _kept(sizes: Floats, share: float, limit: float | None) -> NDArray[np.bool_]:
+    if limit is not None:
+        return np.asarray(sizes >= limit)
+    count = max(1, sizes.shape[1] - int(share * sizes.shape[1]))
+    largest = np.argsort(-sizes, axis=1, kind="stable")[:, :count]
+    mask = np.zeros(sizes.shape, dtype=bool)
     np.put_along_axis(mask, largest, True, axis=1)
-    return np.asarray(mask.ravel()[words.numbers])
+    return mask
 
 
 def pruned_report(network: QuantizedNetwork, manifest: Manifest) -> Pruned:

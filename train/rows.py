@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ Floats = NDArray[np.float64]
 _COARSER = 3
 """Powers of two above the finest that a row's first scale is chosen from."""
 _NAMES = ("w_in", "w_rec")
+_NEWEST = 0.01
+"""Least weight of the newest gradients in the running means of their squares."""
 
 
 class LayerRows(torch.nn.Module):
@@ -38,14 +41,29 @@ class LayerRows(torch.nn.Module):
         self.log_limits = torch.nn.ParameterList()
         """Logarithms to the base 2 of the rows' limits, ``(rows,)`` for each vector that is read."""
         for weights, source in zip(plan.matrices, plan.sources, strict=True):
-            fitting = plan.form.finest_of_rows(weights, plan.target - source)
-            chosen = _least_error(weights, fitting, plan.form.maximum)
-            # In the middle of a power of two, a limit is as far from the next one as from the one before.
-            limits = plan.form.bits - 1 - np.minimum(chosen, plan.finest - source) - 0.5
-            first = torch.tensor(limits, dtype=torch.get_default_dtype())
+            first = torch.tensor(self._limits(weights, source), dtype=torch.get_default_dtype())
             self.log_limits.append(torch.nn.Parameter(first, trained))
         for name, weights in zip(_NAMES, plan.matrices, strict=False):
             self.register_buffer(f"kept_{name}", torch.ones(weights.shape, dtype=torch.bool))
+        self.slopes: dict[bool, tuple[Any, int]] = {}
+        """Running means of the squares of the weights' gradients, and of how many, by whether the weights
+        multiply h; empty before the first."""
+
+    def _limits(self, weights: Floats, source: int) -> Floats:
+        """Return the logarithms of the limits with the smallest square error of these weights."""
+        plan = self.plan
+        fitting = plan.form.finest_of_rows(weights, plan.target - source)
+        chosen = _least_error(weights, fitting, plan.form.maximum)
+        # In the middle of a power of two, a limit is as far from the next one as from the one before.
+        return np.asarray(plan.form.bits - 1 - np.minimum(chosen, plan.finest - source) - 0.5)
+
+    def fit_limits(self, arrays: LayerArrays) -> None:
+        """Choose all limits anew, for the weights as they are now."""
+        with torch.no_grad():
+            kept = self.prune(arrays)
+            for name, limits, source in zip(_NAMES, self.log_limits, self.plan.sources, strict=False):
+                found = self._limits(kept[name].cpu().double().numpy(), source)
+                limits.copy_(torch.from_numpy(found))
 
     def fractions(self, arrays: LayerArrays) -> list[Any]:
         """Return the fraction bits of each row's weights, ``(rows,)`` integers for each vector.
@@ -85,9 +103,31 @@ class LayerRows(torch.nn.Module):
         masks = {name: getattr(self, f"kept_{name}") for name in _NAMES if name in arrays}
         return arrays | {name: arrays[name] * mask for name, mask in masks.items()}
 
+    def forget_slopes(self) -> None:
+        """Begin the running means of the squares of the gradients again."""
+        self.slopes = {}
+
+    def _note_slopes(self, recurrent: bool, gradient: Any) -> None:
+        """Take the squares of a backward pass into their running means."""
+        squares = gradient.detach().square()
+        if recurrent not in self.slopes:
+            self.slopes[recurrent] = (squares, 1)
+            return
+        before, count = self.slopes[recurrent]
+        share = max(_NEWEST, 1.0 / (count + 1))
+        self.slopes[recurrent] = before.to(squares).lerp(squares, share), count + 1
+
+    def floats(self, arrays: LayerArrays) -> LayerArrays:
+        """Return what :meth:`prune` gives, and note the gradients of its weights when they come."""
+        found = self.prune(arrays)
+        for name in _NAMES:
+            if name in found and found[name].requires_grad:
+                found[name].register_hook(partial(self._note_slopes, name == "w_rec"))
+        return found
+
     def forward(self, arrays: LayerArrays) -> LayerArrays:
         """Return the real numbers that the hardware's integers stand for, and their ``fractions``."""
-        found = self.prune(arrays)
+        found = self.floats(arrays)
         maximum, chosen = self.plan.form.maximum, self.fractions(arrays)
         for name, limits, fractions in zip(_NAMES, self.log_limits, chosen, strict=False):
             found[name] = RoundedRows.apply(found[name], limits, fractions, maximum)

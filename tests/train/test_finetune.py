@@ -110,6 +110,26 @@ def test_pruning_while_training(model, data):
     assert f"train, 50% pruned, {cycles[-1]} array cycles" in seen
 
 
+def test_most_updates_may_be_in_float_and_pieces_mixed(model, data):
+    array = {"lanes": 16, "macs": 2}
+    asked = {"prune": 0.4, "prune_among": "network", "in_float": 0.8, "mixed": 0.5}
+
+    def run():
+        request = train.FinetuneRequest(**REQUEST | asked)
+        return train.finetune(model, data, request=request, array=array, weight_bits=6, data_bits=8)
+
+    result = run()
+    stages = result.report.stages
+    assert stages[-1].kept <= 0.65 * stages[0].kept
+    assert stages[-1].interval_cycles < stages[0].interval_cycles
+    assert result.module.rounding
+    # It has learned: as many words that go at once, without training, cost more.
+    untrained = train.FinetuneRequest(**REQUEST | asked | {"rate": 1e-9})
+    worse = train.finetune(model, data, request=untrained, array=array, weight_bits=6, data_bits=8)
+    assert result.report.trained.rms < 0.9 * worse.report.trained.rms
+    assert run().report == result.report
+
+
 def test_words_go_in_stages_most_of_them_early():
     schedule = train.FinetuneRequest(updates=800, prune=0.5).pruning_schedule()
     assert list(schedule) == [50, 100, 150, 200, 250, 300, 350, 400]

@@ -57,6 +57,39 @@ def test_weights_of_small_inputs_go_first():
     np.testing.assert_array_equal(np.flatnonzero(gone), [0, 1, 4, 5])
 
 
+def test_words_of_the_whole_network_go_by_what_they_change(q):
+    """With one unit that the loss does not see, its words go first, and both products count together."""
+    x = torch.randn(6, 5, I)
+    with torch.no_grad():
+        q.weights.layers[0]["w_hh"][:, 4:8] = 0.0  # Units 4 to 7 of group 1 act on nothing but themselves.
+    y, _ = q(x)
+    y[:, :, [unit for unit in range(H) if not 4 <= unit < 8]].square().sum().backward()
+    pruned = q.prune(0.5, among="network", **ARRAY)
+    assert pruned.kept <= pruned.words // 2
+    layer, groups = q.quantised().layers[0], 4 * H // LANES
+    gone = [zero_words(layer.w_ih, groups), zero_words(layer.w_hh, groups)]
+    # A group keeps one word.
+    assert (gone[0][1], gone[1][1]) == (I // MACS - 1, H // MACS - 1)
+    assert sum(gone).sum() == pruned.words // 2
+    assert len(set(gone[0])) > 1
+
+
+def test_without_gradients_words_of_the_whole_network_cannot_go(q):
+    with pytest.raises(ConfigurationError, match="train some updates before words go"):
+        q.prune(0.5, among="network", **ARRAY)
+    with pytest.raises(ConfigurationError, match="'group' or 'network', not 'layer'"):
+        q.prune(0.5, among="layer", **ARRAY)
+
+
+def test_limits_are_chosen_anew_for_weights_that_were_trained_in_float(q):
+    with torch.no_grad():
+        q.weights.layers[0]["w_ih"] *= 4.0
+    saturated = q.rows[0](q.weights()[0])["w_in"]
+    q.fit_limits()
+    fitted, wanted = q.rows[0](q.weights()[0])["w_in"], q.weights.layers[0]["w_ih"]
+    assert (fitted - wanted).square().sum() < 0.01 * (saturated - wanted).square().sum()
+
+
 def test_what_has_gone_does_not_come_back(q):
     q.prune(0.25, **ARRAY)
     first = q.quantised().layers[0].w_ih == 0
