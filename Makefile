@@ -15,7 +15,7 @@ PYTEST ?=
 # Two processes: most tests are Python on one core, and a simulator's build keeps two busy anyway.
 JOBS ?= 2
 
-FOLDERS := rtlstm spec tools hdl sim host fpga boards gen train explore bench cli
+FOLDERS := rtlstm spec tools hdl sim host fpga boards gen train explore zoo bench cli
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check

@@ -60,6 +60,7 @@ COMMANDS = {
     "explore": "explore",
     "devices": "targets",
     "boards": "targets",
+    "zoo": "zoo",
     "bench": "bench",
 }
 """The commands and the modules of this folder that they are in."""

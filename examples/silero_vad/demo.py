@@ -15,9 +15,8 @@ from types import TracebackType
 from typing import Self
 
 try:
-    from features import STEPS_PER_SECOND, Recording, read_speech, run_float_model, time_peer
-    from fetch import SileroFiles, fetch_silero
     from measure import compare_words, measure_accuracy, run_golden, run_rtl, whole_chunks
+    from peer import time_peer
     from picture import draw_picture
     from results import Results
     from rich.console import Console
@@ -28,6 +27,14 @@ try:
     from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
     from rtlstm.spec.errors import RtlstmError
     from rtlstm.spec.parameters import Parameters
+    from rtlstm.zoo.silero import (
+        STEPS_PER_SECOND,
+        Recording,
+        SileroFiles,
+        fetch_silero,
+        read_speech,
+        run_float_model,
+    )
 except ModuleNotFoundError as missing:
     print(
         f"error: the demo needs {missing.name}; install it with 'pip install \".[demo]\"' in the "

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from features import STEPS_PER_SECOND
 from numpy.typing import NDArray
 
 from rtlstm.host import Accelerator, SaturationWarning
@@ -16,6 +15,7 @@ from rtlstm.sim.cycles import last_intervals, measure_latencies
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.zoo.silero import STEPS_PER_SECOND
 
 __all__ = ["CHUNK_STEPS", "Accuracy", "GoldenRun", "RtlRun", "compare_words", "run_golden", "run_rtl"]
 __all__ += ["measure_accuracy", "whole_chunks"]

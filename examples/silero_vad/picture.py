@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from features import CHUNK, RATE
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+
+from rtlstm.zoo.silero import CHUNK, RATE
 
 __all__ = ["draw_picture", "runs"]
 

@@ -3,11 +3,12 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from features import STEPS_PER_SECOND, PeerTiming
 from measure import Accuracy, GoldenRun, RtlRun
+from peer import PeerTiming
 from rich.table import Table
 
 from rtlstm.spec.manifest import Manifest
+from rtlstm.zoo.silero import STEPS_PER_SECOND
 
 __all__ = ["CLOCK_MHZ", "Gate", "Results"]
 

@@ -136,13 +136,13 @@ def main(arguments: list[str] | None = None) -> int:
     if not given.hardware:
         draw(read(PAGE.read_text()), given.output)
         return 0
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from gait_phase import load, network
+    from rtlstm.zoo.gait import load_gait, read_gait
 
-    path, x, _ = load()
+    path, x, _ = load_gait()
+    network = read_gait(path).network
     print("| weight bits | cycles of a step | LUTs |\n|---|---|---|")
     for bits in BITS:
-        cycles, luts = hardware(network(path), x[: int(0.8 * len(x))], bits)
+        cycles, luts = hardware(network, x[: int(0.8 * len(x))], bits)
         print(f"| {bits} | {cycles} | {luts:,} |")
     return 0
 

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from wheels import fetch
-from word_taggers import Tagger, load_segmenter, load_uzmorph
+from word_taggers import LetterTagger
 
 from rtlstm.gen.frontends import read_model
 from rtlstm.gen.frontends.reading import Embedding
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.network import Network
+from rtlstm.zoo.fetch import Package, fetch
+from rtlstm.zoo.taggers import Tagger, load_segmenter, load_uzmorph
 
 __all__ = [
     "Letters",
@@ -63,12 +64,7 @@ class Letters:
 
     def inputs(self, words: list[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return what the network reads for words, ``(T, N, width)``, and each one's steps, ``(N,)``."""
-        numbers = [self.tagger.encode(word) for word in words]
-        lengths = np.array([len(mine) for mine in numbers])
-        x = np.zeros((lengths.max(), len(words), self.table.table.shape[1]))
-        for at, mine in enumerate(numbers):
-            x[: len(mine), at] = self.table(mine)
-        return x, lengths
+        return self.tagger.inputs(self.table, words)
 
     def lesson(self, count: int, draws: np.random.Generator) -> tuple[Any, Any]:
         """Draw words of one length to train on.
@@ -83,9 +79,13 @@ class Letters:
         numbers = np.array([self._trained[at] for at in chosen]).T
         ends = np.array([len(self.words.trained[at]) for at in chosen])
         with torch.no_grad():
-            scores = self.tagger.module(torch.from_numpy(numbers.T)).transpose(0, 1)
+            scores = self._module(torch.from_numpy(numbers.T)).transpose(0, 1)
         there = torch.from_numpy(np.arange(length)[:, None] < ends)
         return torch.from_numpy(self.table(numbers)).float(), (scores.log_softmax(dim=-1), there)
+
+    @cached_property
+    def _module(self) -> LetterTagger:
+        return LetterTagger.of(self.tagger.state)
 
     @cached_property
     def _trained(self) -> list[list[int]]:
@@ -128,14 +128,14 @@ def same_words(found: Tags, wanted: Tags) -> float:
 
 def read_uzbek(trained: int, held_out: int, seed: int) -> Letters:
     """Fetch the Uzbek tagger, and words for it."""
-    files = fetch(
+    package = Package(
         "uzmorph==1.2.2",
         {
             "uzmorph/data/root.csv": "413042ff9966bfd5974ae81375b3460baf252049785f30ab171684339d1b76af",
             "uzmorph/data/cse.csv": "cd3cdee92a99ec8c8d25b90f3b7924dd218531de1d53a34463e746dcc7d1c596",
         },
     )
-    stems, endings = (_table(path) for path in files.values())
+    stems, endings = (_table(path) for path in fetch(package).values())
     return _letters(load_uzmorph(), draw_uzbek(stems, endings, trained, held_out, seed))
 
 
@@ -143,7 +143,7 @@ def read_arabic(trained: int, held_out: int, seed: int) -> Letters:
     """Fetch the Arabic segmenter, and words for it."""
     name = "spellchecker/resources/ar.json.gz"
     sha256 = "eb6d166f55c8c4c11aea93b5c7c9490503f67f82b599d0b671fcf6c9f305ff73"
-    (path,) = fetch("pyspellchecker==0.9.1", {name: sha256}).values()
+    (path,) = fetch(Package("pyspellchecker==0.9.1", {name: sha256})).values()
     counts = json.loads(gzip.decompress(path.read_bytes()))
     return _letters(load_segmenter(), draw_arabic(counts, trained, held_out, seed))
 

@@ -36,7 +36,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.train import FinetuneRequest, Prepared, finetune, prepare
 from rtlstm.train.module import Steps
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "silero_vad")]
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 __all__ = [
     "TASKS",
@@ -318,11 +318,10 @@ class Speech:
 @cache
 def speech(progress: Progress | None) -> Speech:
     """Fetch network and real speech, and make the speech to train on; it is the same for all tasks."""
-    from features import read_speech, run_float_model
-    from fetch import fetch_silero
     from synthetic_speech import RATE, SCENE, make_speech
 
     from rtlstm.gen.frontends import read_model
+    from rtlstm.zoo.silero import fetch_silero, read_speech, run_float_model
 
     files = fetch_silero(progress)
     model = read_model(files.model)
@@ -362,19 +361,18 @@ def silero_pruned(weight_bits: int = 8, progress: Progress | None = None) -> lis
 
 def gait(weight_bits: int | None = None, progress: Progress | None = None) -> list[Row]:
     """Phase of a walker's gait (ao_compensation_model): its error on the last fifth of the recording."""
-    from gait_phase import compare, load, network
+    from rtlstm.zoo.gait import differences, load_gait, phase, read_gait
 
-    path, x, truth = load()
-    model = network(path)
+    path, x, truth = load_gait()
+    model = read_gait(path).network
     cut = int(0.8 * len(x))
     held_out, real = x[cut:], truth[cut:]
     name = "mean error of the phase, rad"
-    wanted = run_float(model, held_out[:, None]).y[:, 0]
 
     def error(run: Callable[[Any], Any]) -> float:
-        return compare(run(held_out[:, None])[:, 0], wanted, real)[name]
+        return float(differences(phase(run(held_out[:, None])[:, 0]), real).mean())
 
-    in_float = compare(wanted, wanted, real)[name]
+    in_float = error(lambda given: run_float(model, given).y)
     request = FinetuneRequest(updates=800, rate=2e-3, steps=128, sequences=24, hidden=0.2, seed=SEED)
     pieces = cut // 1000
     data = x[: 1000 * pieces].reshape(pieces, 1000, -1).swapaxes(0, 1)

@@ -26,6 +26,7 @@ import rtlstm.gen.builds.on_board as on_board
 import rtlstm.gen.frontends as frontends
 import rtlstm.sim.board_port as board_port
 import rtlstm.sim.port_server as port_server
+import rtlstm.zoo.check as check
 from rtlstm.boards.bitstream import Bitstream, Use
 from rtlstm.cli.console import Console
 from rtlstm.cli.main import COMMANDS
@@ -297,6 +298,21 @@ def _bench_board(at: Places, patch: Patch) -> tuple[object, ...]:
     return "bench", "--link", "--board", "ulx3s-85f"
 
 
+def _zoo(at: Places, patch: Patch, **changes: object) -> tuple[object, ...]:
+    _simulate(at, patch)
+    found = check.ZooResult(
+        version="1", model="gait-phase", package="a==1", device="lfe5u-25f-8", weight_bits=8, data_bits=8,
+        lanes=16, macs=2, metric="error, rad", in_float=0.134, built=0.135, metric_holds=True, rms_error=1e-4,
+        largest_error=0.003, sequence_steps=None, latency_cycles=1258, interval_cycles=382, clock_mhz=170.5,
+        latency_us=7.4, luts=11202, multipliers=28, block_rams=37, comparison=compare.compare()[0],
+    )  # fmt: skip
+    patch.setattr(check, "check_model", lambda *_, **__: found.replace(**changes))
+    return "zoo", "gait-phase", "--history", at.folder / "history.csv"
+
+
+NO_DEVICE = dict.fromkeys(("device", "clock_mhz", "latency_us", "luts", "multipliers", "block_rams"))
+
+
 CASES: dict[str, Case] = {
     "generate": _generate,
     "generate, sizes chosen": _generate_to_fit,
@@ -322,6 +338,9 @@ CASES: dict[str, Case] = {
     "board": _board,
     "devices": lambda *_: ("devices",),
     "boards": lambda *_: ("boards",),
+    "zoo": lambda *_: ("zoo",),
+    "zoo NAME": _zoo,
+    "zoo NAME, failed": lambda at, patch: _zoo(at, patch, metric_holds=False, sequence_steps=30, **NO_DEVICE),
     "bench": _bench,
     "bench --estimates": _bench_estimates,
     "bench --link": _bench_link,

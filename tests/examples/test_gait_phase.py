@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from support.example_file import load_example
 
+from rtlstm.zoo.gait import SETTLING, load_gait, phase
+
 pytestmark = pytest.mark.rtl
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
@@ -17,12 +19,12 @@ def test_gait_phase() -> None:
     """In float as Keras'; on the golden model nearly so; on the RTL the golden model's bits."""
     keras = pytest.importorskip("keras")
     example = load_example("gait_phase")
-    path, x, truth = example.load()
+    path, x, truth = load_gait()
     in_float = example.run(path, x, "float")
-    ends = np.arange(example.SETTLING, len(x), len(x) // 128)[:128]
-    windows = np.stack([x[end - example.SETTLING : end] for end in ends])
+    ends = np.arange(SETTLING, len(x), len(x) // 128)[:128]
+    windows = np.stack([x[end - SETTLING : end] for end in ends])
     theirs = keras.models.load_model(path, compile=False).predict(windows, batch_size=128, verbose=0)
-    phases = example.phase(in_float[ends - 1]), example.phase(np.asarray(theirs, dtype=np.float64))
+    phases = phase(in_float[ends - 1]), phase(np.asarray(theirs, dtype=np.float64))
     assert np.abs(np.angle(np.exp(1j * np.subtract(*phases)))).max() < 0.002
     golden = example.run(path, x, "golden")
     figures = example.compare(golden, in_float, truth)

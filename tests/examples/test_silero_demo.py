@@ -1,137 +1,29 @@
 """The pieces of the silero VAD demo that need no download."""
 
-import hashlib
-import io
-import subprocess
-import tarfile
-import wave
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import demo
-import features
-import fetch
 import measure
 import numpy as np
 import onnx
+import peer
 import picture
 import pytest
 import results
 
 from rtlstm.gen.quantise.quantiser import quantise
-from rtlstm.spec.errors import InputError, ToolError
+from rtlstm.spec.errors import ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
+from rtlstm.zoo.silero import CHUNK
 
 pytestmark = pytest.mark.rtl
 
 
-def asset(data: bytes, option: str = "--only-binary") -> fetch.Asset:
-    return fetch.Asset("it.bin", "data/it.bin", hashlib.sha256(data).hexdigest(), option)
-
-
-def no_pip(*_: Any, **__: Any) -> Any:
-    raise AssertionError("pip must not be called")
-
-
-def fake_pip(archive: str, member: str, data: bytes) -> Any:
-    """Stand in for pip: put an archive with one member into the folder asked for."""
-
-    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        path = Path(command[command.index("--dest") + 1]) / archive
-        if archive.endswith(".whl"):
-            with zipfile.ZipFile(path, "w") as wheel:
-                wheel.writestr(member, data)
-        else:
-            with tarfile.open(path, "w:gz") as source:
-                info = tarfile.TarInfo(member)
-                info.size = len(data)
-                source.addfile(info, io.BytesIO(data))
-        return subprocess.CompletedProcess(command, 0, "", "")
-
-    return run
-
-
-class TestFetch:
-    def test_verify(self) -> None:
-        fetch.verify(b"right", asset(b"right"))
-        with pytest.raises(InputError, match="must have SHA-256"):
-            fetch.verify(b"wrong", asset(b"right"))
-
-    def test_cached_file_is_used(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(subprocess, "run", no_pip)
-        (tmp_path / "it.bin").write_bytes(b"right")
-        assert fetch.ensure_asset(asset(b"right"), tmp_path).read_bytes() == b"right"
-
-    @pytest.mark.parametrize(
-        ("archive", "top"), [("silero_vad-1-py3-none-any.whl", ""), ("silero_vad-1.tar.gz", "silero_vad-1/")]
-    )
-    def test_damaged_file_is_replaced(
-        self, archive: str, top: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(subprocess, "run", fake_pip(archive, f"{top}data/it.bin", b"right"))
-        (tmp_path / "it.bin").write_bytes(b"damaged")
-        assert fetch.ensure_asset(asset(b"right"), tmp_path).read_bytes() == b"right"
-        assert [path.name for path in tmp_path.iterdir()] == ["it.bin"]
-
-    def test_wrong_download_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(subprocess, "run", fake_pip("silero_vad-1.whl", "data/it.bin", b"wrong"))
-        with pytest.raises(InputError, match="must have SHA-256"):
-            fetch.ensure_asset(asset(b"right"), tmp_path)
-        assert not list(tmp_path.iterdir())
-
-    @pytest.mark.parametrize("archive", ["silero_vad-1.whl", "silero_vad-1.tar.gz"])
-    def test_missing_member(self, archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(subprocess, "run", fake_pip(archive, "other", b"right"))
-        with pytest.raises(InputError, match=r"must hold data/it\.bin"):
-            fetch.ensure_asset(asset(b"right"), tmp_path)
-
-    def test_pip_failure(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def offline(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-            return subprocess.CompletedProcess(command, 1, "", "WARNING: retry\nERROR: no network\nnote\n")
-
-        monkeypatch.setattr(subprocess, "run", offline)
-        with pytest.raises(ToolError, match=r"failed \(no network\); connect to a package registry"):
-            fetch.ensure_asset(asset(b"right"), tmp_path)
-
-
-def write_wave(path: Path, samples: np.ndarray, rate: int = features.RATE) -> Path:
-    with wave.open(str(path), "wb") as file:
-        file.setparams((1, 2, rate, 0, "NONE", ""))
-        file.writeframes(samples.astype("<i2").tobytes())
-    return path
-
-
-class TestFeatures:
-    def test_read_speech(self, tmp_path: Path) -> None:
-        audio = features.read_speech(write_wave(tmp_path / "a.wav", np.array([0, 16384, -32768])))
-        assert audio.tolist() == [0.0, 0.5, -1.0]
-
-    def test_read_speech_wrong_rate(self, tmp_path: Path) -> None:
-        path = write_wave(tmp_path / "a.wav", np.zeros(9), rate=8000)
-        with pytest.raises(InputError, match=r"must hold 16000 Hz.*not 8000 Hz"):
-            features.read_speech(path)
-
-    def test_read_speech_not_a_wave_file(self, tmp_path: Path) -> None:
-        (tmp_path / "a.wav").write_bytes(b"nothing")
-        with pytest.raises(InputError, match="must be a WAV file"):
-            features.read_speech(tmp_path / "a.wav")
-
-    def test_chunk_audio(self) -> None:
-        audio = np.arange(3 * 512 + 100, dtype=np.float32)
-        chunks = features.chunk_audio(audio)
-        assert chunks.shape == (3, 576)
-        assert not chunks[0, :64].any()
-        for step in (1, 2):
-            assert np.array_equal(chunks[step], audio[step * 512 - 64 : (step + 1) * 512])
-
-    def test_chunk_audio_too_short(self) -> None:
-        with pytest.raises(InputError, match="at least 512 samples, not 511"):
-            features.chunk_audio(np.zeros(511, dtype=np.float32))
-
+class TestPeer:
     def test_cut_model(self) -> None:
         helper = onnx.helper
         graph = helper.make_graph(
@@ -144,7 +36,7 @@ class TestFeatures:
             [helper.make_tensor_value_info(name, 1, ["T", 1, 4]) for name in ("x", "h")],
             [helper.make_tensor_value_info("y", 1, ["T", 1, 4])],
         )
-        cut = features.cut_model(helper.make_model(graph), "tap", 4)
+        cut = peer.cut_model(helper.make_model(graph), "tap", 4)
         onnx.checker.check_model(cut)
         assert [node.op_type for node in cut.graph.node] == ["Neg", "Add"]
         assert [value.name for value in cut.graph.input] == ["tap", "h"]
@@ -218,7 +110,7 @@ def found(network: Network) -> results.Results:
         accuracy=accuracy,
         rtl_accuracy=accuracy,
         narrow_accuracy=accuracy,
-        peer=features.PeerTiming(calls=2000, p50_us=25.0, p99_us=70.0, largest_difference=0.0),
+        peer=peer.PeerTiming(calls=2000, p50_us=25.0, p99_us=70.0, largest_difference=0.0),
     )
 
 
@@ -257,7 +149,7 @@ class TestPicture:
     def test_writes_a_file(self, tmp_path: Path) -> None:
         path = tmp_path / "it.png"
         reference = np.linspace(0, 1, 40)
-        picture.draw_picture(path, np.zeros(40 * features.CHUNK), reference, reference[:32])
+        picture.draw_picture(path, np.zeros(40 * CHUNK), reference, reference[:32])
         assert path.read_bytes().startswith(b"\x89PNG")
 
 

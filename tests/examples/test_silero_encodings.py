@@ -4,13 +4,12 @@ Two of the release's files are not among them: ``silero_vad_16k.safetensors`` an
 hold other weights.
 """
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from fetch import MODEL, Asset, ensure_asset
 
 from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.zoo.fetch import Package, fetch
+from rtlstm.zoo.silero import MODEL
 
 FIRST = "If_0_then_branch__Inline_0__"
 ENCODINGS = {
@@ -42,11 +41,12 @@ ENCODINGS = {
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.load` is deprecated")
 @pytest.mark.parametrize("name", ENCODINGS)
-def test_encodings_are_the_same_network(name: str, tmp_path: Path) -> None:
+def test_encodings_are_the_same_network(name: str) -> None:
     sha256, options = ENCODINGS[name]
-    asset = Asset(name, f"silero_vad/data/{name}", sha256, "--only-binary")
-    found = read_model(ensure_asset(asset, tmp_path), options).network
-    wanted = read_model(ensure_asset(MODEL, tmp_path)).network
+    files = fetch(Package(MODEL.requirement, {f"silero_vad/data/{name}": sha256})) | fetch(MODEL)
+    found, wanted = (
+        read_model(path, each) for path, each in zip(files.values(), (options, None), strict=True)
+    )
     assert len(found.layers) == len(wanted.layers) == 2
     for ours, theirs in zip(found.layers, wanted.layers, strict=True):
         for field in type(theirs).model_fields.keys() - {"name"}:

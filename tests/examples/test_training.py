@@ -143,7 +143,7 @@ def test_a_tagger_learns_its_float_networks_tags(tasks):
         "drawn",
         None,
         None,
-        module,
+        module.state_dict(),
         lambda word: [int(letter) for letter in word],
         lambda scores: [str(tag) for tag in scores.argmax(axis=1)],
         (),

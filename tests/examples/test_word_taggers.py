@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from support.example_file import load_example
 
+from rtlstm.zoo.taggers import best_path
+
 pytestmark = pytest.mark.rtl
 
 
@@ -27,7 +29,6 @@ def test_tags(name: str) -> None:
 
 
 def test_best_path_beats_every_other() -> None:
-    best_path = load_example("word_taggers").best_path
     rng = np.random.default_rng(5)
     for length in (1, 2, 6):
         scores, change = rng.normal(size=(length, 3)), rng.normal(size=(3, 3))

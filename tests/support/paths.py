@@ -20,6 +20,7 @@ FOLDERS = (
     "gen",
     "train",
     "explore",
+    "zoo",
     "bench",
     "cli",
 )

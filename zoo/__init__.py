@@ -1,0 +1,1 @@
+"""Published models: fetched from the package index, built, verified and measured."""
