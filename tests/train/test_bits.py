@@ -199,9 +199,13 @@ def test_the_rtl_computes_what_was_trained(name):
     model = MODULES[name]() if name in MODULES else CELL_NETWORKS[name]
     # A cell's own constants have the bits of their layer, in words with those of the widest one.
     bits = {"custom": 3, "dense": 7} if name == "custom_c" else 3
-    q = train.prepare(model, weight_bits=bits, data_bits=6, gate_bits=6, cell_bits=10)
+    q = train.prepare(model, weight_bits=bits, data_bits=6, gate_bits=6, cell_bits=10, train_ranges=True)
     x = torch.randn(STEPS, BATCH, q.network.inputs)
     train_a_little(q, x)
+    first = q.choices
+    with torch.no_grad():  # Ranges one power of two larger and smaller.
+        q.ranges.log_ranges += torch.where(torch.arange(len(q.ranges.names)) % 2 == 0, 1.0, -1.0)
+    assert q.choices != first
     check_rtl(q, Parameters(lanes=8, macs=2), x.double().numpy(), np.array([STEPS, 2, 4]))
 
 

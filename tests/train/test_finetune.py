@@ -70,6 +70,18 @@ def test_three_bits_come_closer_to_the_float_network(model, data):
     )
 
 
+def test_ranges_are_trained_at_their_own_rate(model, data):
+    request = train.FinetuneRequest(**REQUEST | {"updates": 20, "range_rate": 0.2, "rate": 1e-3})
+    options = {"weight_bits": {"lstm": 2, "head": 4}, "data_bits": 6, "weight_normalisation": True}
+    result = train.finetune(model, data, request=request, train_ranges=True, **options)
+    assert result.report.trained.rms < result.report.first.rms
+    q = result.module
+    # Further than at the rate of the weights: they began in the middle of powers of two.
+    moved = q.ranges.log_ranges.detach() % 1.0 - 0.5
+    assert float(moved.abs().max()) > 20 * request.rate
+    assert q.quantised().numerics.weight_bits == 4
+
+
 def test_a_network_of_both_directions_learns_from_whole_sequences(data):
     torch.manual_seed(1)
     model = nn.LSTM(4, 6, bidirectional=True)

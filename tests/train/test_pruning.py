@@ -90,7 +90,10 @@ def test_limits_are_chosen_anew_for_weights_that_were_trained_in_float(q):
     assert (fitted - wanted).square().sum() < 0.01 * (saturated - wanted).square().sum()
 
 
-def test_what_has_gone_does_not_come_back(q):
+@pytest.mark.parametrize("normalised", [False, True])
+def test_what_has_gone_does_not_come_back(normalised):
+    torch.manual_seed(0)
+    q = train.prepare(torch.nn.LSTM(I, H), weight_bits=8, data_bits=8, weight_normalisation=normalised)
     q.prune(0.25, **ARRAY)
     first = q.quantised().layers[0].w_ih == 0
     optimizer = torch.optim.SGD(q.parameters(), 10.0)
