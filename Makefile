@@ -106,7 +106,7 @@ demo: system build/setup-demo
 # espeak-ng makes the speech that two of them train on.
 train-examples: system build/setup-dev
 	@if ! command -v espeak-ng >/dev/null; then missing=(espeak-ng); $(INSTALL) fi
-	@$(BIN)/python examples/training/tasks.py adding digits silero silero_pruned gait uzmorph arabic keywords
+	@$(BIN)/python examples/training/tasks.py adding digits silero silero_pruned gait gait_labelled uzmorph arabic keywords
 
 lint: build/setup-dev
 	@$(BIN)/ruff check --quiet .

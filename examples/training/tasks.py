@@ -2,17 +2,19 @@
 
     python examples/training/tasks.py adding digits            # seconds
     python examples/training/tasks.py keywords                 # minutes
-    python examples/training/tasks.py silero gait uzmorph arabic    # minutes; data are fetched with pip
+    python examples/training/tasks.py silero gait gait_labelled    # minutes; data are fetched with pip
+    python examples/training/tasks.py uzmorph arabic               # minutes; the same
 
 Each task prints one table, on data that training never saw, with its seed and its time. ``adding``,
-``digits`` and ``keywords`` train with labels, in a loop of their own, and so does ``uzmorph``, with the
-probabilities of its float network's tags. The others are published models and learn what their float networks
-give, without labels; ``silero_pruned`` loses half of its weights, too. Needs ``rtlstm[torch]``; ``digits``
-scikit-learn, those of silero ``rtlstm[onnx]`` and onnxruntime, ``gait`` ``rtlstm[keras]``. The speech for
-``keywords``, and to train those of silero on, is made by espeak-ng.
+``digits``, ``keywords`` and ``gait_labelled`` train with labels, in a loop of their own, and so does
+``uzmorph``, with the probabilities of its float network's tags. The others are published models and learn
+what their float networks give, without labels; ``silero_pruned`` loses half of its weights, too. Needs
+``rtlstm[torch]``; ``digits`` scikit-learn, those of silero ``rtlstm[onnx]`` and onnxruntime, those of the
+gait ``rtlstm[keras]``. The speech for ``keywords``, and to train those of silero on, is made by espeak-ng.
 """
 
 import argparse
+import itertools
 import sys
 import time
 from collections.abc import Callable
@@ -105,6 +107,21 @@ class LastStep(nn.Module):
     def forward(self, x: Any) -> Any:
         """Return ``(N, outputs)`` for ``(T, N, inputs)``."""
         return self.head(self.lstm(x)[0][-1])
+
+
+class Streams(nn.Module):
+    """A prepared network that goes on with the state of the call before."""
+
+    def __init__(self, network: Prepared) -> None:
+        super().__init__()
+        self.network = network
+        self.state: Any = None
+
+    def forward(self, x: Any) -> Any:
+        """Return ``(T, N, outputs)`` for ``(T, N, inputs)``."""
+        y, state = self.network(x, self.state)
+        self.state = tuple(each.detach() for each in state) if isinstance(state, tuple) else state.detach()
+        return y
 
 
 def fit(
@@ -397,6 +414,55 @@ def gait(weight_bits: int | None = None, progress: Progress | None = None) -> li
     return rows
 
 
+def gait_labelled(weight_bits: int = 2, progress: Progress | None = None) -> list[Row]:
+    """The same, trained with the true phases of the rest of the recording, in float and rounded."""
+    from gait_phase import compare, load, network
+
+    path, x, truth = load()
+    model, cut = network(path), int(0.8 * len(x))
+    typical = x[: 1000 * (cut // 1000)].reshape(-1, 1000, x.shape[1]).swapaxes(0, 1)
+    held_out = torch.from_numpy(x[cut:, None])
+    samples, wanted = (
+        torch.from_numpy(values).float() for values in (x, np.stack([np.sin(truth), np.cos(truth)], axis=1))
+    )
+
+    def draws() -> Callable[[], tuple[Any, Any]]:
+        """Walk through the recording at 24 places side by side, 128 steps at a time."""
+        begins = np.random.default_rng(SEED).integers(0, cut, 24)
+        pieces = (np.add.outer(np.arange(128) + first, begins) % cut for first in itertools.count(step=128))
+
+        def draw() -> tuple[Any, Any]:
+            at = next(pieces)
+            return samples[at], wanted[at]
+
+        return draw
+
+    def loss(y: Any, mine: Any) -> Any:
+        size = y.square().sum(dim=-1).clamp_min(1e-3).sqrt()
+        apart = 1.0 - (y * mine).sum(dim=-1) / size  # One minus the cosine of the error.
+        return apart.mean() + 0.1 * (y - mine).square().mean()
+
+    name = "mean error of the phase, rad"
+
+    def score(run: Callable[[Any], Any]) -> float:
+        y = run(held_out)[:, 0].double().numpy()
+        return compare(y, y, truth[cut:])[name]
+
+    def trained(rounding: bool) -> tuple[Prepared, float]:
+        q = prepare(model, calibration=typical, weight_bits=weight_bits, data_bits=8, output_bits=12)
+        q.rounding = rounding
+        begin = time.perf_counter()
+        fit(Streams(q), draws(), loss, 300, 3e-3, progress)
+        return q, time.perf_counter() - begin
+
+    trained_in_float, _ = trained(rounding=False)
+    with torch.no_grad():
+        in_float = score(lambda x: trained_in_float(x.float())[0])
+    q, seconds = trained(rounding=True)
+    rounded, found = (score(_golden(each, "all")) for each in (q.rounded_only(), q.quantised()))
+    return [Row("gait phase, with labels", name, weight_bits, in_float, rounded, found, seconds)]
+
+
 def uzmorph(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
     """Tags of the letters of Uzbek words (uzmorph-nn), whose stems training never saw."""
     from taggers import read_uzbek, same_letters
@@ -464,6 +530,7 @@ TASKS: dict[str, Callable[..., list[Row]]] = {
     "silero": silero,
     "silero_pruned": silero_pruned,
     "gait": gait,
+    "gait_labelled": gait_labelled,
     "uzmorph": uzmorph,
     "arabic": arabic,
     "keywords": keywords,
