@@ -33,7 +33,7 @@ OLDEST_TESTS := tests/spec tests/sim/test_icarus.py tests/sim/test_native.py \
   tests/gen/frontends/test_hdf5.py tests/cli/test_command_help.py tests/cli/test_command_words.py \
   tests/cli/test_results.py tests/test_front_door.py
 
-.PHONY: help setup system tcl demo test test-all sweep test-oldest train-examples formal lint types layers docs clean FORCE
+.PHONY: help setup system tcl demo test test-all sweep test-oldest train-examples formal lint types layers docs wheels clean FORCE
 
 help:
 	@echo 'make demo      the worked example: model in, hardware proven, speech found'
@@ -43,6 +43,7 @@ help:
 	@echo 'make train-examples  networks trained in the arithmetic of the hardware; takes an hour'
 	@echo 'make test-oldest  some tests with the oldest packages that pyproject.toml admits'
 	@echo 'make docs      the pages of docs/ as a site, in build/site'
+	@echo 'make wheels    wheels of the whole and of the driver alone, installed and tried'
 	@echo 'make setup     .venv with the tools for development; the others call it'
 	@echo 'make clean     remove what was built; built simulators stay in the cache'
 
@@ -152,6 +153,14 @@ test-oldest: system
 	@build/oldest/env/bin/python -m pip install -q --disable-pip-version-check -r build/oldest/requirements.txt
 	@build/oldest/env/bin/python -m pip install -q --disable-pip-version-check --no-deps build/oldest/source
 	@build/oldest/env/bin/pytest -q -p no:cacheprovider -n $(JOBS) $(OLDEST_TESTS) $(PYTEST)
+
+# Each is installed in an environment of its own, with its dependencies, and tried there.
+wheels: build/setup-dev
+	@rm -rf build/wheels
+	@mkdir -p build/wheels
+	@$(BIN)/python packaging/build_wheel.py build/wheels
+	@$(BIN)/python packaging/driver/build_wheel.py build/wheels
+	@for wheel in build/wheels/*.whl; do $(BIN)/python packaging/smoke.py "$$wheel"; done
 
 clean:
 	rm -rf build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,6 +1,5 @@
 """The wheel: it has every file of the house, and its driver needs numpy and pydantic alone."""
 
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -43,16 +42,8 @@ def run(*command: object, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # Built from a copy: in place, files that were deleted since would come along from build/.
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    for name in FOLDERS:
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet")
-    run(*pip, "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", folder, ".", folder=source)
-    return next(folder.glob("*.whl"))
+    return Path(run(sys.executable, ROOT / "packaging" / "build_wheel.py", folder, folder=folder).split()[-1])
 
 
 @pytest.fixture(scope="module")

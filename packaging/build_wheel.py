@@ -1,0 +1,34 @@
+"""Builds ``rtlstm``: ``python packaging/build_wheel.py DIR`` writes the wheel to ``DIR``.
+
+From a copy: in the tree, ``build/`` has the links of the editable install, and files deleted since.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel into ``folder`` and return its path."""
+    mapped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-dir"]
+    with tempfile.TemporaryDirectory() as text:
+        source = Path(text)
+        for name in sorted(set(mapped.values())):
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("pyproject.toml", "README.md", "LICENSE", "LICENSE-OUTPUT.txt"):
+            shutil.copy(ROOT / name, source)
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
+        options = ["--no-index", "--no-build-isolation", "--wheel-dir", str(folder.absolute()), "."]
+        subprocess.run([*pip, *options], cwd=source, check=True)
+    return next(folder.glob("rtlstm-*.whl"))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(f"usage: python {sys.argv[0]} DIR")
+    print(build_wheel(Path(sys.argv[1])))
