@@ -377,7 +377,7 @@ def silero_pruned(weight_bits: int = 8, progress: Progress | None = None) -> lis
     """The same with half of the words of weights of a small array: so a step takes half of the cycles."""
     given = speech(progress)
     request = FinetuneRequest(
-        updates=12000, rate=1e-3, sequences=40, steps=50, in_float=0.85, mixed=0.6, prune=0.5,
+        updates=24000, rate=1e-3, sequences=40, steps=50, in_float=0.9, mixed=0.6, prune=0.5,
         prune_among="network", stop_after=20, seed=SEED,
     )  # fmt: skip
     row = taught(
