@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.closing import Closing
 from rtlstm.host.device import Device
+from rtlstm.host.initial_state import load_initial_state
 from rtlstm.host.loadable import check_loadable
 from rtlstm.host.notebook import html_table
 from rtlstm.host.raw_values import (
@@ -24,7 +25,7 @@ from rtlstm.host.raw_values import (
     to_caller,
     warn_saturated,
 )
-from rtlstm.host.state import LayerArrays, State
+from rtlstm.host.state import LayerArrays, State, StateLayout
 from rtlstm.host.steps import as_codes, check_values
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Transport, open_transport
@@ -142,11 +143,25 @@ class Accelerator(Closing):
         transport = open_transport(backend, folder, manifest, progress)
         try:
             accelerator = cls(transport, manifest, progress)
+            accelerator.begin_as(folder)
             accelerator.load_weights(image, verify)
         except BaseException:
             transport.close()
             raise
         return accelerator
+
+    def begin_as(self, folder: str | Path) -> None:
+        """From now on, sequences and streams begin in the state of a build's model, zeros for most.
+
+        :meth:`open` and :meth:`load` do it. Open streams keep their states until they are reset.
+
+        Raises
+        ------
+        BuildError
+            If the folder's ``state.npz`` is damaged or has other layers.
+        """
+        folder = as_path("the build folder", folder)
+        self.device.initial_state = load_initial_state(folder, self.device.layout)
 
     def load_weights(
         self, weights: str | Path | WeightImage, verify: bool = True, keep_states: bool = False
@@ -184,6 +199,8 @@ class Accelerator(Closing):
                 raise
             self._restore(self._image, error)
         self._image = image
+        if not keep_states and self.device.initial_state is not None:
+            self.device.reset(list(self._streams))
 
     def _restore(self, image: WeightImage, error: DeviceError) -> NoReturn:
         """Load the previous image again with the streams' states kept, then raise a DeviceError."""
@@ -228,6 +245,7 @@ class Accelerator(Closing):
         check_loadable(manifest, self.manifest)
         image = WeightImage.load(folder / "weights.bin", manifest)
         check_image(image, manifest)
+        initial_state = load_initial_state(folder, StateLayout(manifest))
         held = len(self._streams)
         if held:
             raise DeviceError(
@@ -236,6 +254,7 @@ class Accelerator(Closing):
             )
         self.device.adopt(manifest)
         self.manifest, self._image, self._lengths = manifest, None, []
+        self.device.initial_state = initial_state
         self.device.load(image, verify, self._progress)
         self._image = image
 
@@ -264,8 +283,8 @@ class Accelerator(Closing):
             Valid steps of each sequence, ``(N,)`` integers 1 to T in any order; all T if None. In frames if
             ``x`` is.
         state
-            ``(h_0, c_0)`` in the structure returned, floats if ``x`` is, else integers; zeros
-            if None.
+            ``(h_0, c_0)`` in the structure returned, floats if ``x`` is, else integers; if None, the state
+            in which the model begins, zeros for most.
         batch_first
             Whether ``x`` and ``y`` have the batch first. The state never has.
         outputs
@@ -470,7 +489,9 @@ class Accelerator(Closing):
                 part[member] = found
 
     def stream(self) -> Stream:
-        """Reserve a stream with zero state; close it, or use it in a ``with`` statement.
+        """Reserve a stream; close it, or use it in a ``with`` statement.
+
+        It begins in the state in which the model begins, zeros for most.
 
         A stream is closed automatically when nothing refers to it any more.
 

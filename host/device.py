@@ -40,6 +40,8 @@ class Device:
         self.layout = StateLayout(manifest)
         self.whole = True
         """Whether the memories hold one complete image; if not, no step is taken."""
+        self.initial_state: tuple[LayerArrays, LayerArrays] | None = None
+        """h and cell states in which the model begins, ``(H_l,)`` per layer; None for zeros."""
         self._transport: Transport | None = transport
 
     @property
@@ -186,9 +188,11 @@ class Device:
         self.transport.write(Register.COMMAND, [command])
 
     def reset(self, streams: Iterable[int]) -> None:
-        """Set the state of streams to zero."""
+        """Set the state of streams to that in which the model begins, zeros for most."""
         for stream in streams:
             self._command(stream, Command.RESET)
+            if self.initial_state is not None:
+                self.write_state(stream, *self.initial_state)
 
     def write_state(self, stream: int, h: Sequence[IntArray], c: Sequence[IntArray]) -> None:
         """Set a stream's state, arrays ``(H_l,)`` per layer: h, and cell states."""

@@ -148,7 +148,7 @@ class Stream(Closing):
         device.write_state(self._number, *load_snapshot(path, device.layout))
 
     def reset(self) -> None:
-        """Set the state to zero: the next step begins a new sequence."""
+        """Begin a new sequence with the next step: in the model's initial state, zeros for most."""
         self.accelerator.device.reset([self._number])
 
     def close(self) -> None:

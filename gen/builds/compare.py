@@ -182,6 +182,7 @@ def compare(
     recorder = _Recorder(device)
     try:
         with Accelerator(recorder, manifest, progress) as accelerator:
+            accelerator.begin_as(folder)
             accelerator.load_weights(folder / "weights.bin", verify)
             started = time.perf_counter()
             y, state = accelerator.run(x, lengths, batch_first=batch_first)

@@ -22,7 +22,7 @@ import numpy as np
 from rtlstm.gen.frontends.arrays import import_extra, listed
 from rtlstm.gen.frontends.detect import FileKind
 from rtlstm.gen.frontends.limits import ENVIRONMENT, MEMORY, SECONDS, keep_limits
-from rtlstm.gen.frontends.reading import Embedding, ModelReport, ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.reading import Embedding, InitialState, ModelReport, ReadOptions, ReportBuilder
 from rtlstm.spec import errors
 from rtlstm.spec.activations.functions import ACTIVATIONS, FunctionDefinition
 from rtlstm.spec.errors import ModelError, RtlstmError, ToolError
@@ -54,6 +54,7 @@ class _Request(Record):
 class _Answer(Record):
     report: ModelReport
     embeddings: tuple[Embedding, ...] = ()
+    initial_state: InitialState | None = None
     network: Network | None = None
     error: str = ""
     """Class and text of the error, if reading ended with one."""
@@ -73,6 +74,7 @@ def read_in_child(path: Path, kind: FileKind, options: ReadOptions, report: Repo
     request = _Request(kind=kind, options=options, name=report.name, source=report.source)
     answer = _parse(_run(path, request))
     report.take(answer.report, answer.embeddings)
+    report.initial_state = answer.initial_state
     if answer.network is None:
         raise getattr(errors, answer.error)(answer.text + _unknown_there(answer.text))
     return answer.network
@@ -176,7 +178,8 @@ def _answer(file: BinaryIO, request: _Request) -> _Answer:
         found = {"network": read_foreign(file, request.kind, request.options, report)}
     except RtlstmError as error:
         found = {"error": type(error).__name__, "text": str(error)}
-    return _Answer(report=report.build(), embeddings=tuple(report.embeddings), **found)
+    found |= {"embeddings": tuple(report.embeddings), "initial_state": report.initial_state}
+    return _Answer(report=report.build(), **found)
 
 
 def load(kind: FileKind) -> Callable[[BinaryIO, ReadOptions, ReportBuilder], Network]:

@@ -62,9 +62,8 @@ def read_nam(path: Path, options: ReadOptions, report: ReportBuilder) -> Network
     report.initial_state = (tuple(h), tuple(c))
     report.input, report.output = "the samples", "head"
     report.note(
-        "the amplifier begins in a state of its own, which a build has as state.npz: give it to the driver, "
-        f"with {option('state', command='run')} for one sequence, in Python as "
-        "run(x, state=result.initial_state_of(N)), or some silence first"
+        "the amplifier begins in a state of its own, which a build has as state.npz: the driver's sequences "
+        "and streams begin in it, and reset returns to it"
     )
     return Network(name=report.name, layers=tuple(stack))
 

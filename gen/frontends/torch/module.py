@@ -16,6 +16,7 @@ from rtlstm.gen.frontends.limits import keeps_files_shut, no_files
 from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.archive import checked_archive
 from rtlstm.gen.frontends.torch.brevitas import without_brevitas
+from rtlstm.gen.frontends.torch.initial_states import moved_constant
 from rtlstm.gen.frontends.torch.module_names import module_kind, operation, supported
 from rtlstm.gen.frontends.torch.ops import apply, parameter
 from rtlstm.gen.frontends.torch.rebuild import script_kind
@@ -251,6 +252,7 @@ class _Reader:
             if node in self.needed and node.op != "output":
                 self.values[node] = self._evaluate(node)
         network = self._result().flow.network(self.report.name)
+        self.report.find_initial_state(network)
         first = network.layers[0].name
         self._leave_classes()
         self.report.input = self.report.input or f"the input of {first}"
@@ -345,6 +347,10 @@ class _Reader:
 
         None if the core computes it.
         """
+        if step.args and isinstance(step.args[0], Constant):
+            moved = moved_constant(self._kind(node), step)
+            if moved is not None:
+                return moved
         if step.name == "getitem" and isinstance(step.args[0], Outside):
             return step.args[0].item(step.where, step.args[1])
         if node.op == "call_method" and node.target in _HOST_METHODS:
@@ -413,17 +419,17 @@ class _Reader:
             )
 
     def _refuse_learned(self, node: Any, step: TorchNode) -> None:
-        """An initial state that is a parameter, or made of one."""
+        """An initial state that is more than a parameter, moved or repeated."""
         if step.name != "recurrent" or (node is self.start and self.options.lstm is not None):
             return
         learned: set[str] = set()
         for source in node.all_input_nodes:
             value = self.values[source]
-            if isinstance(value, Outside) or (isinstance(value, Constant) and value.array.any()):
+            if isinstance(value, Outside):
                 learned |= {str(part.target) for part in ancestors([source]) if part.op == "get_attr"}
         if learned:
             raise ModelError(
-                f"{step.where}: its initial state is learned, or another constant that is not zero "
+                f"{step.where}: its initial state is computed from parameters or other constants "
                 f"({listed(sorted(learned))}); begin at the layer, with {option('lstm', self._label(node))}, "
                 "and give the state to the driver, as run(x, state=...)"
             )

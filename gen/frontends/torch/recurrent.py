@@ -6,9 +6,10 @@ from typing import Any
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.torch.cells import PARAMETERS, bidirectional_layer, recurrent_layer
+from rtlstm.gen.frontends.torch.initial_states import keep_initial_state
 from rtlstm.gen.frontends.torch.module_names import module_kind
 from rtlstm.gen.frontends.torch.ops import parameter
-from rtlstm.gen.frontends.torch.values import Constant, Data, Outside, TorchNode, TorchState, flatten
+from rtlstm.gen.frontends.torch.values import Data, Outside, TorchNode, TorchState
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 from rtlstm.spec.options import option
@@ -25,12 +26,12 @@ def recurrent(step: TorchNode, report: ReportBuilder) -> Any:
     packed = _PACKED_AXES if not cell else ("N", "F")
     layout = ("N", "F") if cell else ("N", "T", "F") if batch_first else ("T", "N", "F")
     data = _input(step, layout if not _first(step).packed else packed)
-    _check_state(step, report)
     layers = _layers(module, kind, step.label, where)
     flow = data.flow
     for layer in layers:
         flow = flow.recurrent(layer, where)
         report.node(layer.name, kind, "core", f"{layer.inputs} -> {layer.outputs}")
+    keep_initial_state(step, flow.layers[-len(layers) :], report)
     _note(step, module, kind, batch_first, report)
     if "T" in data.axes.single:
         report.note(_one_step(where))
@@ -119,32 +120,6 @@ def _note(step: TorchNode, module: Any, kind: str, batch_first: bool, report: Re
 
 def _one_step(where: str) -> str:
     return f"{where} computes one step: the core keeps its state from step to step"
-
-
-def _check_state(step: TorchNode, report: ReportBuilder) -> None:
-    """The initial state must be absent, zero, or the caller's."""
-    # brevitas' modules take h and c one by one.
-    for item in flatten([*step.args[1:], step.kwargs.get("hx"), step.kwargs.get("cx")]):
-        if isinstance(item, Constant):
-            if item.array.any():
-                raise ModelError(
-                    f"{step.where}: the initial state is a constant that is not zero; give it to the driver "
-                    "as state, and leave it out of the module"
-                )
-        elif isinstance(item, Data) and not item.flow.layers:
-            report.note(
-                f"{step.where} begins with the input {item.source!r}: give the state to the driver "
-                "at run time"
-            )
-        elif isinstance(item, Data | TorchState):
-            raise ModelError(
-                f"{step.where}: its initial state comes from another layer; it must be absent, zero or an "
-                "input"
-            )
-        elif isinstance(item, Outside):
-            raise ModelError(
-                f"{step.where}: the state is computed by {item.where}; it must be absent, zero or an input"
-            )
 
 
 def pack(step: TorchNode, report: ReportBuilder) -> Data:

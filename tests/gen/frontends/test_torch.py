@@ -261,19 +261,6 @@ def test_hooks_are_refused():
         read_model(module)
 
 
-def test_constant_state_is_refused():
-    class Learned(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.lstm, self.h0 = nn.LSTM(I, H), nn.Parameter(torch.ones(1, 1, H))
-
-        def forward(self, x):
-            return self.lstm(x, (self.h0, self.h0))[0]
-
-    with pytest.raises(ModelError, match=r"LSTM 'lstm': its initial state is learned, .*\(h0\)"):
-        read_model(Learned())
-
-
 def test_nan_weights_name_the_tensor():
     module = nn.LSTM(I, H)
     with torch.no_grad():

@@ -162,8 +162,8 @@ class Refused(Net):
         (lambda m, x: m.norm(m.rnn(x)[0]), "layer_norm 'layer_norm', which reads 'getitem"),
         (lambda m, x: torch.softmax(m.rnn(x)[0], 0), "softmax 'softmax' works along axis 0"),
         (
-            lambda m, x: m.rnn(x, (m.start, m.start))[0],
-            "its initial state is learned, or another constant that is not zero (start)",
+            lambda m, x: m.rnn(x, (m.start.tanh(), m.start))[0],
+            "its initial state is computed from parameters or other constants (start)",
         ),
         (
             lambda m, x: F.linear(m.rnn(x)[0], m.fc.weight * 2),

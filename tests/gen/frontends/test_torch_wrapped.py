@@ -57,16 +57,6 @@ class ScriptedLoop(nn.Module):
         return h
 
 
-class Learned(Plain):
-    def __init__(self, form: Callable) -> None:
-        super().__init__()
-        self.h0, self.c0 = nn.Parameter(torch.ones(1, 1, 4)), nn.Parameter(torch.ones(1, 1, 4))
-        self.form = form
-
-    def forward(self, x):
-        return self.fc(self.lstm(x, (self.form(self.h0, x), self.form(self.c0, x)))[0])
-
-
 def same(network, module: nn.Module) -> None:
     x = torch.randn(5, 1, 3, generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
@@ -118,25 +108,6 @@ def test_scripted_loop_is_refused(tmp_path: Path) -> None:
         torch.jit.script(ScriptedLoop().eval()).save(str(tmp_path / "net.pt"))
     with pytest.raises(ModelError, match="the cell 'cell' is called in a loop over the steps"):
         read_model(tmp_path / "net.pt")
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        lambda h, x: h,
-        lambda h, x: h.expand(-1, x.shape[1], -1).contiguous(),
-        lambda h, x: h.repeat(1, x.size(1), 1),
-    ],
-    ids=["plain", "expand", "repeat"],
-)
-def test_learned_state_is_refused_with_a_way_that_works(form, tmp_path: Path) -> None:
-    module = Learned(form).eval()
-    wanted = r"LSTM 'lstm': its initial state is learned.*\(c0, h0\).*lstm='lstm'.*state=\.\.\."
-    with pytest.raises(ModelError, match=wanted):
-        read_model(module)
-    expect_traced_refused(module, wanted, tmp_path)
-    network = read_model(module, ReadOptions(lstm="lstm")).network
-    assert [layer.name for layer in network.layers] == ["lstm", "fc"]
 
 
 def old_weight_norm(module: nn.Module, name: str) -> None:

@@ -1,0 +1,228 @@
+"""Initial states that modules learn: read, and begun in by the driver, on every backend."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from rtlstm.cli.main import app
+from rtlstm.gen.builds.compiled import Build, compile
+from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.host.accelerator import Accelerator
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import BuildError, ModelError
+
+I, H, STEPS, BATCH = 3, 4, 6, 2  # noqa: E741
+FORMS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "expand": lambda h, x: h.expand(-1, x.shape[1], -1).contiguous(),
+    "repeat": lambda h, x: h.repeat(1, x.size(1), 1),
+    "vectors": lambda h, x: h[:, 0].unsqueeze(1).expand(h.shape[0], x.size(1), h.shape[2]).contiguous(),
+}
+
+
+class Learned(nn.Module):
+    """A recurrent module that begins in parameters, and a dense layer."""
+
+    def __init__(
+        self, kind: str = "LSTM", form: str = "expand", before: bool = False, **options: Any
+    ) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.GRU(I, I) if before else None
+        self.rnn = getattr(nn, kind)(I, H, **options)
+        directions = options.get("num_layers", 1) * (1 + options.get("bidirectional", False))
+        outputs = options.get("proj_size", H)
+        self.h0 = nn.Parameter(torch.rand(directions, 1, outputs) - 0.5)
+        self.c0 = nn.Parameter(torch.randn(directions, 1, H))
+        self.fc = nn.Linear(outputs * (1 + options.get("bidirectional", False)), 2)
+        self.form, self.long = FORMS[form], kind == "LSTM"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.first is not None:
+            x = self.first(x)[0]
+        h = self.form(self.h0, x)
+        return self.fc(self.rnn(x, (h, self.form(self.c0, x)) if self.long else h)[0])
+
+
+def data(seed: int = 1) -> torch.Tensor:
+    return torch.randn(STEPS, BATCH, I, generator=torch.Generator().manual_seed(seed))
+
+
+def check(result: Any, module: nn.Module, batch: int = BATCH) -> None:
+    x = data()[:, :batch]
+    with torch.no_grad():
+        wanted = module(x).numpy()
+    found = run_float(result.network, x.double().numpy(), result.initial_state_of(batch)).y
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    assert any("in a state that was learned" in note for note in result.report.notes)
+
+
+KINDS = {
+    "lstm": {},
+    "lstm behind a gru": {"before": True},
+    "two layers": {"num_layers": 2},
+    "two directions": {"num_layers": 2, "bidirectional": True},
+    "projection": {"proj_size": 2},
+    "gru": {"kind": "GRU"},
+    "rnn": {"kind": "RNN"},
+}
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+def test_learned_state_is_read(options: dict[str, Any]) -> None:
+    module = Learned(**options).eval()
+    check(read_model(module), module)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_learned_state_in_every_form(form: str) -> None:
+    module = Learned(form=form).eval()
+    check(read_model(module), module)
+
+
+def test_learned_state_of_exported_files(tmp_path: Path) -> None:
+    """Of TorchScript, which is read in a process of its own, and of an exported program."""
+    module = Learned().eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.trace(module, data()).save(str(tmp_path / "traced.pt"))
+        program = torch.export.export(module, (data(),))
+    check(read_model(tmp_path / "traced.pt"), module)
+    check(read_model(program), module)
+
+
+def test_a_cells_learned_state() -> None:
+    class Step(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.cell, self.h0 = nn.GRUCell(I, H), nn.Parameter(torch.randn(1, H))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.cell(x, self.h0.expand(x.shape[0], -1))
+
+    module, x = Step().eval(), data()[0]
+    result = read_model(module)
+    with torch.no_grad():
+        wanted = module(x).numpy()
+    found = run_float(result.network, x[None].double().numpy(), result.initial_state_of(BATCH)).y
+    np.testing.assert_allclose(found[0], wanted, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    folder = tmp_path_factory.mktemp("learned") / "build"
+    return compile(Learned(), folder=folder, calibration=data().numpy(), lanes=4, macs=2, streams=2)
+
+
+def wanted(x: torch.Tensor) -> np.ndarray:
+    with torch.no_grad():
+        return Learned()(x).numpy()
+
+
+def test_driver_begins_in_it_and_reset_returns_to_it(build: Build) -> None:
+    x = data()
+    with build.open("golden") as accelerator:
+        y, _ = accelerator.run(x.numpy())
+        np.testing.assert_allclose(y, wanted(x), atol=2e-3)
+        zeros = tuple(np.zeros((1, BATCH, H)) for _ in "hc")
+        assert np.abs(accelerator.run(x.numpy(), state=zeros)[0] - y)[0].max() > 0.01
+        with accelerator.stream() as stream:
+            begun = stream.state_integers
+            for _ in range(2):
+                np.testing.assert_array_equal(stream.steps(x[:, 0].numpy()), y[:, 0])
+                stream.reset()
+            stream.steps(x[:, 0].numpy())
+            accelerator.load_weights(build.folder / "weights.bin")
+            for part, again in zip(begun, stream.state_integers, strict=True):
+                np.testing.assert_array_equal(part, again)
+
+
+@pytest.mark.rtl
+def test_simulation_begins_in_it(build: Build) -> None:
+    x = data()
+    found = build.simulate(x.numpy(), simulator="icarus", verify=False)
+    assert found.passed
+    with build.open("icarus", verify=False) as rtl, build.open("golden") as golden:
+        np.testing.assert_array_equal(rtl.run(x.numpy())[0], golden.run(x.numpy())[0])
+
+
+def test_command_line_begins_in_it(build: Build, tmp_path: Path) -> None:
+    x, path = data()[:, :1], tmp_path / "x.npy"
+    np.save(path, x[:, 0].numpy())
+    run = (
+        "run",
+        str(build.folder),
+        "--backend",
+        "golden",
+        "--input",
+        str(path),
+        "--output",
+        str(tmp_path / "y.npy"),
+    )
+    done = CliRunner().invoke(app, run)
+    assert done.exit_code == 0, done.output
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), wanted(x)[:, 0], atol=2e-3)
+
+
+def test_damaged_initial_state_is_refused(build: Build) -> None:
+    path = build.folder / "state.npz"
+    whole = path.read_bytes()
+    other = {"h_0": np.zeros(H + 1), "c_0": np.zeros(H)}
+    try:
+        np.savez(path, **other)
+        with pytest.raises(BuildError, match="must hold the state in which the model begins"):
+            Accelerator.open(build.folder)
+        path.write_bytes(whole[:50])
+        with pytest.raises(BuildError, match="must hold the state in which the model begins"):
+            Accelerator.open(build.folder)
+    finally:
+        path.write_bytes(whole)
+
+
+class Other(Learned):
+    """Begins in what ``tail`` makes of ``h0``."""
+
+    def __init__(self, tail: Callable[[Any, torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.tail = tail
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rnn(x, self.tail(self, x))[0]
+
+
+def test_what_h_cannot_hold_is_told() -> None:
+    module = Learned()
+    with torch.no_grad():
+        module.h0[0, 0, 1] = -1.5
+    assert any("an h of up to 1.5, but the core's format" in note for note in read_model(module).report.notes)
+
+
+REFUSED = {
+    r"is computed from parameters or other constants \(h0\); begin at .*lstm='rnn'": lambda m, x: (
+        m.h0.tanh(),
+        torch.zeros(1, 1, H),
+    ),
+    "must be \\(1, sequences, 4\\), not \\(1, 1, 3\\)": lambda m, x: (m.h0[:, :, :3], m.c0),
+    "differs from sequence to sequence": lambda m, x: (m.several, m.several),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_learned_state_that_is_computed_is_refused_with_a_way_that_works(words: str) -> None:
+    module = Other(REFUSED[words]).eval()
+    module.several = nn.Parameter(torch.randn(1, BATCH, H))
+    if "not" in words:
+        module.h0 = nn.Parameter(torch.randn(1, 1, 3))
+        module.tail = lambda m, x: (m.h0, m.c0)
+    with pytest.raises(ModelError, match=words):
+        read_model(module)
+    result = read_model(module, ReadOptions(lstm="rnn"))
+    assert result.initial_state is None and [layer.name for layer in result.network.layers] == ["rnn"]
