@@ -50,6 +50,14 @@ ELSEWHERE = {
         "tests/examples/test_word_taggers.py",
         'example.score(tagger, "verilator")',
     ),
+    r"python examples/training/tasks\.py adding": ("tests/examples/test_training.py", "tasks.adding()"),
+    r"python examples/vollo_lstm\.py golden": (
+        "tests/examples/test_vollo_lstm.py",
+        'load_example("vollo_lstm")',
+    ),
+    r"python examples/amplifier\.py .*": ("tests/gen/frontends/test_nam.py", 'load_example("amplifier")'),
+    r"python examples/own_cell\.py golden": ("tests/examples/test_own_cell.py", '["compare"]("icarus")'),
+    r"python examples/torch_usages\.py golden": ("tests/examples/test_torch_usages.py", '["golden"'),
     r"python examples/gait_phase\.py verilator": (
         "tests/examples/test_gait_phase.py",
         'example.run(path, x, "verilator")',

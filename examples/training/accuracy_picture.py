@@ -13,9 +13,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import estimate
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -23,14 +20,17 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.parameters import Parameters
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from svg_picture import BLUE, GREY, INK, ORANGE, bare, picture
+
 __all__ = ["BITS", "DEVICE", "Figures", "draw", "hardware", "read"]
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "training.md"
 BITS = (8, 4, 3, 2)
 DEVICE, LANES, MACS = "lfe5u-25f-6", 16, 4
-_INK, _FLOAT, _ROUNDED, _TRAINED = "#1f2328", "#6e7781", "#d1602e", "#2f7fd1"
-_STYLE = f"<style>svg{{--ink:{_INK}}}@media(prefers-color-scheme:dark){{svg{{--ink:#e6edf3}}}}</style>"
+_FLOAT, _ROUNDED, _TRAINED = GREY, ORANGE, BLUE
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,7 @@ def hardware(network: Network, data: object, bits: int) -> tuple[int, int]:
 
 def draw(figures: list[Figures], path: Path) -> None:
     """Write the picture, whose ink is dark or light as its reader's page is."""
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "rtlstm", "font.size": 10, "text.color": _INK}):
-        figure = Figure(figsize=(7.6, 3.2), layout="constrained")
+    with picture(path, 7.6, 3.2) as figure:
         left, right = figure.subplots(1, 2, width_ratios=[3, 2])
         places = range(len(figures))
         for name, colour, errors in (
@@ -102,7 +101,7 @@ def draw(figures: list[Figures], path: Path) -> None:
         left.set_xlim(-0.4, len(figures) - 0.6)
         left.set_ylim(0, 1.12 * max(each.rounded for each in figures))
         left.set_title("mean error of the gait's phase, rad", fontsize=10)
-        left.legend(frameon=False, loc="upper left", labelcolor=_INK)
+        left.legend(frameon=False, loc="upper left", labelcolor=INK)
         right.bar(places, [each.luts for each in figures], color=_TRAINED, width=0.6)
         for place, each in zip(places, figures, strict=True):
             right.annotate(
@@ -111,20 +110,14 @@ def draw(figures: list[Figures], path: Path) -> None:
                 (0, 3),
                 textcoords="offset points",
                 ha="center",
-                color=_INK,
+                color=INK,
             )
         right.set_ylim(0, 1.15 * max(each.luts for each in figures))
         cycles = sorted({each.cycles for each in figures})
         right.set_title(f"LUTs; {' or '.join(map(str, cycles))} cycles a step", fontsize=10)
         for axes in (left, right):
             axes.set_xticks(places, [f"{each.bits} bits" for each in figures])
-            axes.tick_params(colors=_INK)
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.spines[["left", "bottom"]].set_color(_INK)
-            axes.patch.set_visible(False)
-        figure.savefig(path, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    text = path.read_text().replace(_INK, f"var(--ink,{_FLOAT})")
-    path.write_text(re.sub(r"(<svg [^>]*>)", lambda found: found[1] + _STYLE, text, count=1))
+            bare(axes)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,0 +1,62 @@
+"""The gallery has each example's picture, small and in the reader's ink, and they are drawn anew alike."""
+
+import re
+from pathlib import Path
+
+import pytest
+from support.example_file import load_example
+from support.paths import DOCS, EXAMPLES
+
+pytest.importorskip("matplotlib")
+PAGE = (DOCS / "gallery.md").read_text()
+SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
+PICTURE = re.compile(r"^!\[.+\]\((images/.+\.svg)\)$", re.MULTILINE)
+FETCHED = ("speech", "gait", "words")
+SLOW = (*FETCHED, "amplifier", "two_layers")
+
+
+def texts(path: Path) -> list[str]:
+    return re.findall(r"<text [^>]*>([^<]*)</text>", path.read_text())
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.partition("\n")[0])
+def test_a_section_has_a_picture_and_a_command(section: str) -> None:
+    (picture,) = PICTURE.findall(section)
+    assert len(re.findall(r"^```sh\n.+\n```$", section, re.MULTILINE)) == 1
+    svg = (DOCS / picture).read_text()
+    assert len(svg) < 40_000
+    assert "@media(prefers-color-scheme:dark)" in svg
+    assert svg.count("#1f2328") == 1, "only the style states the ink"
+
+
+def test_every_example_and_every_picture_is_shown() -> None:
+    shown = {Path(path).stem for path in PICTURE.findall(PAGE)} - {"accuracy-bits"}
+    assert shown == load_example("gallery").PICTURES.keys()
+    helpers = {"gallery", "svg_picture", "litex_soc"}
+    for path in EXAMPLES.iterdir():
+        if path.stem not in helpers | {"notebook", "__pycache__"}:
+            assert f"examples/{path.name}" in PAGE, path.name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
+        for name in (
+            "speech",
+            "gait",
+            "words",
+            "amplifier",
+            "two_layers",
+            "cell",
+            "usages",
+            "client",
+            "litex",
+        )
+    ],
+)
+def test_a_picture_is_drawn_again(name: str, tmp_path: Path) -> None:
+    gallery = load_example("gallery")
+    gallery.main([name, "-o", str(tmp_path)])
+    drawn, kept = (texts(folder / f"{name}.svg") for folder in (tmp_path, gallery.FOLDER))
+    assert drawn == kept
