@@ -7,11 +7,26 @@ once for each field what people call it and how its value is written.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rtlstm.cli.terminal import plain, render_table
 
-__all__ = ["Field", "Found", "Result", "Section", "Table", "Text", "Values", "View", "write_value"]
+if TYPE_CHECKING:
+    from rtlstm.spec.manifest import Manifest
+
+__all__ = [
+    "Field",
+    "Found",
+    "Result",
+    "Section",
+    "Table",
+    "Text",
+    "Values",
+    "View",
+    "named_parts",
+    "part_ends",
+    "write_value",
+]
 
 Found = Mapping[str, Any]
 """A command's JSON object, as it is read back."""
@@ -39,6 +54,19 @@ def write_value(reading: Reading, holder: Any) -> str | None:
     if value is None:
         return None
     return f"{value:,}" if type(value) is int else str(value)
+
+
+def part_ends(manifest: "Manifest") -> dict[str, list[int]]:
+    """Return the JSON object of a model's several outputs: the first value of each, and the one behind it."""
+    from rtlstm.spec.output_parts import part_slices
+
+    return {name: [part.start, part.stop] for name, part in part_slices(manifest.parts).items()}
+
+
+def named_parts(found: Found) -> str | None:
+    """Write them, or nothing for a model with one output."""
+    parts = found["output_parts"].items()
+    return ", ".join(f"{name}: {first} to {end - 1}" for name, (first, end) in parts) or None
 
 
 class Section(Protocol):

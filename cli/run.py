@@ -8,7 +8,7 @@ import typer
 
 from rtlstm.cli.console import Console
 from rtlstm.cli.options import BatchFirstOption, BuildArgument, DebugOption, JsonOption, LengthsOption
-from rtlstm.cli.results import Field, Found, Text, Values
+from rtlstm.cli.results import Field, Found, Text, Values, named_parts, part_ends
 
 if TYPE_CHECKING:
     from rtlstm.spec.manifest import Manifest
@@ -64,6 +64,7 @@ def run(
             measured = accelerator.measured_latency_cycles
             console.show(
                 name=accelerator.manifest.name,
+                output_parts=part_ends(manifest),
                 backend=backend,
                 simulated=accelerator.device.transport.simulated,
                 core_latency_cycles=core,
@@ -152,6 +153,7 @@ _RUN = (
         (
             Field("sequences, steps in all", "{sequences}, {steps}"),
             Field("outputs", _range),
+            Field("outputs by name", named_parts),
             Field("latency of a step in the core", _core_cycles),
             Field("latency of the last step, input buffer included", "{measured_latency_cycles:,} cycles"),
             Field("inputs saturated", "{input_saturations:,}"),

@@ -9,7 +9,7 @@ import typer
 from rtlstm.cli.console import Console
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import BatchFirstOption, BuildArgument, DebugOption, JsonOption, LengthsOption
-from rtlstm.cli.results import Field, Text, Values
+from rtlstm.cli.results import Field, Text, Values, named_parts, part_ends
 from rtlstm.cli.wording import next_command
 from rtlstm.gen.builds.command_options import SimulateOptions
 
@@ -53,6 +53,7 @@ def simulate(
         console.show(
             _COMPARISON,
             name=manifest.name,
+            output_parts=part_ends(manifest),
             input=what,
             output=output and str(output),
             weights_read_back=asked.verify,
@@ -81,6 +82,7 @@ _COMPARISON = (
         (
             Field("input", "{input}"),
             Field("sequences, steps in all", "{sequences}, {steps}"),
+            Field("outputs by name", named_parts),
             Field("output words compared", "{output_words:,}"),
             Field("output words different", "{output_different:,}"),
             Field("final h and c words compared", "{state_words:,}"),

@@ -37,6 +37,7 @@ from rtlstm.spec.frames import as_steps
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
+from rtlstm.spec.output_parts import part_slices
 from rtlstm.spec.packing import check_image
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import Register
@@ -487,6 +488,22 @@ class Accelerator(Closing):
             found_h, found_c = device.read_state(stream)
             for part, found in zip((*h, *c), (*found_h, *found_c), strict=True):
                 part[member] = found
+
+    def parts(self, y: ArrayLike) -> dict[str, NDArray[Any]]:
+        """Return the model's outputs by name, of outputs ``(..., O)`` of :meth:`run` or of a stream.
+
+        A model with one output has it as ``output``.
+
+        Raises
+        ------
+        InputError
+            If the last axis has not the build's outputs.
+        """
+        array = as_numbers("y", y)
+        if array.shape[-1:] != (self.outputs,):
+            raise InputError(f"y must be (..., {self.outputs}), the build's outputs, not {array.shape}")
+        slices = part_slices(self.manifest.parts) or {"output": slice(None)}
+        return {name: array[..., where] for name, where in slices.items()}
 
     def stream(self) -> Stream:
         """Reserve a stream; close it, or use it in a ``with`` statement.

@@ -18,6 +18,7 @@ from rtlstm.spec.json_difference import json_difference, short_json
 from rtlstm.spec.manifest_versions import MANIFEST_SCHEMA, upgrade
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.options import option
+from rtlstm.spec.output_parts import OutputPart, check_parts
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.fields import (
     drain_fields,
@@ -122,6 +123,8 @@ class Manifest(Record):
     frames: Annotated[int, Field(ge=1)] = 1
     """Frames of the model in a step, side by side, the oldest first: the product of its strides. They say
     what the inputs mean; the hardware takes any."""
+    parts: tuple[OutputPart, ...] = ()
+    """The model's outputs, if it has several: parts of the core's, in order."""
     files: tuple[FileHash, ...] = ()
     """Verilog and C header of the folder. They are not in the build's hash; empty until they are written."""
 
@@ -147,6 +150,7 @@ class Manifest(Record):
             )
         if self.program.inputs % self.frames:
             raise ValueError(f"{self.program.inputs} inputs must be {self.frames} frames of as many values")
+        check_parts(self.parts, self.outputs)
         widest = max(self.layers[-1].output.bits, self.numerics.data_bits if self.sequence else 0)
         if widest > self.numerics.output_bits:
             raise ValueError(f"outputs have {self.numerics.output_bits} bits, but need {widest}")
@@ -410,7 +414,7 @@ class Manifest(Record):
         if expected.build_hash != self.build_hash:
             raise ConfigurationError("its build_hash is not that of its shapes, formats and options")
         # The fields that are given; all others follow from them.
-        given = {"rtlstm_version", "files", "frames"}
+        given = {"rtlstm_version", "files", "frames", "parts"}
         found, wanted = (each.model_dump(mode="json", exclude=given) for each in (self, expected))
         if difference := json_difference(found, wanted):
             raise ConfigurationError(f"by its shapes, formats and options {difference}")

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction, FunctionName
 from rtlstm.spec.cells.description import Cell
+from rtlstm.spec.output_parts import OutputPart, check_parts
 from rtlstm.spec.record import Record
 
 __all__ = [
@@ -373,6 +374,8 @@ class Network(Record):
     layers: tuple[Layer, ...]
     frames: Annotated[int, Field(ge=1)] = 1
     """Steps of the model in one step of the network, which reads them side by side, the oldest first."""
+    parts: tuple[OutputPart, ...] = ()
+    """The model's outputs, if it has several: parts of the network's."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -386,6 +389,7 @@ class Network(Record):
                     f"layer {after.name!r} reads {after.inputs} values, "
                     f"but layer {before.name!r} gives {before.outputs}"
                 )
+        check_parts(self.parts, self.outputs)
         widths = [self.layers[0].inputs, *(layer.outputs for layer in self.layers)]
         for index, layer in enumerate(self.layers):
             if isinstance(layer, Dense) and layer.skip is not None:

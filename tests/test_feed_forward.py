@@ -1,9 +1,11 @@
 """Networks without a recurrent layer: every bit is golden's, every cycle is predicted."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.commands import Outcome
 from support.loadable_builds import build_for, make_device, stacked
 from support.random_builds import make_case
 from support.small_builds import NARROW
@@ -12,13 +14,15 @@ from test_loadable import SMALL, switch
 
 from rtlstm.gen.builds.compiled import compile
 from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.outputs import join_outputs
+from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.activations.functions import RELU
+from rtlstm.spec.activations.functions import RELU, SIGMOID, TANH
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.frames import join_frames
-from rtlstm.spec.network import Dense, Network
+from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.rtl
@@ -33,6 +37,20 @@ def with_residual(width: int = 5) -> Network:
     )
     copy = Dense(weight=np.eye(width), bias=np.zeros(width))
     return Network(layers=(copy, first, second))
+
+
+def with_heads() -> Network:
+    """An LSTM with two heads side by side, of which one has two layers."""
+    rng = np.random.default_rng(7)
+    normal = rng.normal
+    body = Lstm(w_ih=normal(size=(20, 3)), w_hh=normal(size=(20, 5)), bias=normal(size=20))
+    flow = Flow(width=3).recurrent(body, "body")
+    dense = [(normal(size=shape), normal(size=shape[0])) for shape in ((2, 5), (4, 5), (3, 4))]
+    turn = flow.linear("turn", "turn", *dense[0]).activate(TANH, "turn", "turn")
+    push = flow.linear("inner", "inner", *dense[1]).activate(RELU, "inner", "inner")
+    push = push.linear("push", "push", *dense[2]).activate(SIGMOID, "push", "push")
+    joined, parts = join_outputs([("turn", turn), ("the push", push)], ReportBuilder("heads"))
+    return joined.network("heads", parts)
 
 
 def with_strides() -> Network:
@@ -97,6 +115,34 @@ def test_frames_of_strides(tmp_path: Path) -> None:
     case = make_case(2, quantise(with_strides(), NARROW), Parameters(lanes=8, macs=2, streams=2), 8)
     assert case.manifest.program.inputs == 9
     check_device(case, tmp_path, "icarus")
+
+
+def test_heads(tmp_path: Path) -> None:
+    """Bits and cycles of heads that are computed one after the other."""
+    case = make_case(3, quantise(with_heads(), NARROW), Parameters(lanes=8, macs=2, streams=2), 8)
+    check_device(case, tmp_path, "icarus")
+
+
+def test_parts_in_the_driver(cli: Callable[..., Outcome], tmp_path: Path) -> None:
+    """Outputs by name, in the driver, the C header and the commands."""
+    network, x = with_heads(), np.random.default_rng(0).uniform(-1, 1, (6, 2, 3))
+    build = compile(network, folder=tmp_path / "build", calibration=x)
+    header = (build.folder / "rtlstm_registers.h").read_text()
+    assert "#define RTLSTM_OUTPUT_THE_PUSH_FIRST 2 /* the model's output the push */" in header
+    assert "#define RTLSTM_OUTPUT_THE_PUSH_COUNT 3" in header
+    with build.open("golden") as accelerator:
+        y, _ = accelerator.run(x)
+        parts = accelerator.parts(y)
+        assert list(parts) == ["turn", "the push"]
+        np.testing.assert_array_equal(parts["the push"], y[..., 2:])
+        np.testing.assert_allclose(y, run_float(network, x).y, atol=2e-3)
+        with pytest.raises(InputError, match=r"y must be \(..., 5\), the build's outputs, not \(4,\)"):
+            accelerator.parts(np.zeros(4))
+    np.save(tmp_path / "x.npy", x)
+    ran = cli("run", build.folder, "--backend", "golden", "--input", tmp_path / "x.npy", "--json")
+    assert ran.json["output_parts"] == {"turn": [0, 2], "the push": [2, 5]}
+    shown = cli("run", build.folder, "--backend", "golden", "--input", tmp_path / "x.npy")
+    assert "turn: 0 to 1, the push: 2 to 4" in shown.out
 
 
 def test_frames_in_the_driver(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """The C header of a build: its register map and the sizes that a driver needs."""
 
+import re
 from collections.abc import Iterable, Iterator
 
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.host.state import StateLayout
 from rtlstm.spec.buses import registers_of
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.output_parts import part_slices
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, REGISTERS, Command, Interrupt, Region
 
 __all__ = ["c_header"]
@@ -78,6 +80,15 @@ def _shape(manifest: Manifest) -> Iterator[tuple[str, str]]:
         "OUTPUT_FRACTION_BITS": output.fraction,
     }.items():
         yield name, str(value)
+    names: set[str] = set()
+    for part, where in part_slices(manifest.parts).items():
+        name = re.sub(r"\W+", "_", part, flags=re.ASCII).upper()
+        while name in names:
+            name += "_"
+        names.add(name)
+        text = re.sub(r"[^ -~]|\*/|/\*", "?", part)
+        yield f"OUTPUT_{name}_FIRST", f"{where.start} /* the model's output {text} */"
+        yield f"OUTPUT_{name}_COUNT", str(where.stop - where.start)
 
 
 def _state(manifest: Manifest) -> Iterator[str]:

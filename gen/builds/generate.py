@@ -165,7 +165,7 @@ def generate_build(
         if array is not None and array.skip_zeros:
             manifest, more = _skip_zeros(quantised, manifest)
             notes += more
-        manifest = manifest.replace(frames=network.frames)
+        manifest = manifest.replace(frames=network.frames, parts=network.parts)
         image = pack(quantised, manifest).to_bytes()
         begin(1)
         verilog = core_to_verilog(manifest)
@@ -314,7 +314,7 @@ def generate_for(
             quantised.passes,
             device.program.kept,
         )
-        manifest = manifest.replace(frames=network.frames)
+        manifest = manifest.replace(frames=network.frames, parts=network.parts)
         check_loadable(manifest, device)
         image = pack(quantised, manifest).to_bytes()
         begin(1)

@@ -18,8 +18,9 @@ from rtlstm.spec.activations.functions import IDENTITY, RELU, ActivationFunction
 from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Network, PseudoLayer, Rnn
+from rtlstm.spec.output_parts import OutputPart
 
-__all__ = ["Flow", "Skip"]
+__all__ = ["Flow", "Skip", "looks_back"]
 
 Floats = NDArray[np.float64]
 _ONE, _ZERO = np.array(1.0), np.array(0.0)
@@ -189,7 +190,7 @@ class Flow:
         source = self._source(base)
         if source is not None and source.same_base(base):
             return source
-        if source is not None and _looks_back(base.layers):
+        if source is not None and looks_back(base.layers):
             raise ModelError(
                 f"{where} needs two results of different layers at once, which a network with a "
                 "bidirectional or reverse layer cannot have: end the network before it, and add or join "
@@ -291,7 +292,7 @@ class Flow:
         """Add a recurrent layer, whose input weights absorb the affine function."""
         flow = self._settled() if self.dense or self.skip else self._merged()
         flow = flow._known(layer.inputs, where)
-        if _looks_back([layer]) and any(getattr(before, "skip", None) is not None for before in flow.layers):
+        if looks_back([layer]) and any(getattr(before, "skip", None) is not None for before in flow.layers):
             raise ModelError(
                 f"{where} goes through sequences from their end, behind a layer that reads two layers' "
                 "results (a residual), which has to go step by step; make two builds of them"
@@ -347,12 +348,17 @@ class Flow:
         flow = self.recurrent(line, where)
         return replace(flow, placed=(*flow.placed[:-1], Placed(flow.pace, steps)))
 
-    def network(self, name: str) -> Network:
+    def network(self, name: str, parts: tuple[OutputPart, ...] = ()) -> Network:
         """Return the network that computes this flow; with strides, a step of it takes several frames."""
-        flow = self._merged()
-        flow = flow if flow.plain and not flow.relu else flow._settled()
+        flow = self.settled("the end of the model")
         frames = flow.pace.every
-        return Network(name=name, layers=widen(flow.layers, flow.placed, frames), frames=frames)
+        layers = widen(flow.layers, flow.placed, frames)
+        return Network(name=name, layers=layers, frames=frames, parts=parts)
+
+    def settled(self, where: str) -> "Flow":
+        """Return the flow as the output of its last layer, a dense one more if necessary."""
+        flow = self._merged()
+        return flow if flow.plain and not flow.relu else flow._settled(where)
 
     def _with_layer(self, layer: Layer) -> "Flow":
         """Return the output of a layer behind this flow's layers, at this flow's pace."""
@@ -369,9 +375,9 @@ class Flow:
         update = {"w_ih": weight, key: getattr(layer, key) + added, "input_relu": self.relu}
         return layer.replace(**update)
 
-    def _settled(self) -> "Flow":
+    def _settled(self, where: str = "the end of the model") -> "Flow":
         """Return the flow with its affine function as a dense layer."""
-        matrix, bias = self._full("the end of the model")
+        matrix, bias = self._full(where)
         return self._add_dense(self.dense or "affine", matrix, bias, IDENTITY)
 
     def _add_dense(self, name: str, matrix: Floats, bias: Floats, function: ActivationFunction) -> "Flow":
@@ -442,7 +448,7 @@ def _reads_final_states(flow: Flow) -> bool:
     return isinstance(last, Bidirectional) and last.backward.reversed_output
 
 
-def _looks_back(layers: Sequence[Layer]) -> bool:
+def looks_back(layers: Sequence[Layer]) -> bool:
     """Whether a layer has a reverse direction."""
     return any(isinstance(layer, Bidirectional) or getattr(layer, "reverse", False) for layer in layers)
 

@@ -11,6 +11,7 @@ from rtlstm.gen.frontends.keras.archive import ArchiveResult, KerasLayer, KerasM
 from rtlstm.gen.frontends.keras.layers import LAYERS, LINEAR, MERGERS, WINDOWS, with_activation
 from rtlstm.gen.frontends.keras.node import KerasNode, KerasTensor
 from rtlstm.gen.frontends.keras.recurrent import RECURRENT, recurrent
+from rtlstm.gen.frontends.outputs import join_outputs
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError, RtlstmError
 from rtlstm.spec.network import Network
@@ -49,21 +50,27 @@ def _read_model(model: KerasModel, options: ReadOptions, report: ReportBuilder) 
             f"{option('dense')}, {option('branches')} and {option('lstm')}"
         )
     output, linear = _output(model, options.output)
-    end, needed = _choose_end(model, output, report)
+    ends, needed = _choose_ends(model, output)
     known: dict[str, KerasTensor] = {}
     for layer in model.layers:
         if layer.name in needed:
             _check_calls(layer, known, report)
             read = tuple(_read(known, result, layer) for result in layer.reads.values)
-            ends = layer.name == end
-            step = KerasNode(layer, read, report, old=model.version < 3, ends=ends, linear=ends and linear)
+            last = layer.name in ends
+            step = KerasNode(layer, read, report, old=model.version < 3, ends=last, linear=last and linear)
             known[layer.name] = _compute(step)
         elif layer.kind != "InputLayer":
             report.node(layer.name, layer.kind, "outside", "not on the way to the core's output")
-    found = known[end]
-    found.check_padding("the end of the model")
-    report.input, report.output = found.source, end + LINEAR * linear
-    return found.flow.network(report.name)
+    parts = _choose_parts({name: known[name] for name in ends}, model, report)
+    for name in parts:
+        known[name].check_padding("the end of the model")
+    end = parts[-1]
+    report.input, report.output = known[end].source, end + LINEAR * linear
+    try:
+        flow, found = join_outputs([(name, known[name].flow) for name in ends if name in parts], report)
+    except ModelError as error:
+        raise ModelError(f"{_one_result(list(ends))} ({error})") from None
+    return flow.network(report.name, found)
 
 
 def _output(model: KerasModel, output: str | None) -> tuple[str | None, bool]:
@@ -80,21 +87,35 @@ def _output(model: KerasModel, output: str | None) -> tuple[str | None, bool]:
     return name, True
 
 
-def _choose_end(model: KerasModel, output: str | None, report: ReportBuilder) -> tuple[str, set[str]]:
-    """The layer to end at, and all that it takes."""
+def _choose_ends(model: KerasModel, output: str | None) -> tuple[tuple[str, ...], set[str]]:
+    """The layers to end at, and all that they take."""
     layers = {layer.name: layer for layer in model.layers}
     if output is not None and output not in layers:
         raise ModelError(f"there is no layer {output!r}; there are {', '.join(layers)}")
-    before = {name: _before(layers, name) for name in (model.ends if output is None else [output])}
-    ends = [name for name in before if before.keys() <= before[name]]
-    if not ends:
-        raise ModelError(
-            f"the model gives {' and '.join(map(repr, before))}, but the core computes one result; choose "
-            f"the layer to end at as {option('output')}"
-        )
-    for name in before.keys() - ends:
-        report.note(f"{name!r} is an output of the model too, but the core gives only the end, {ends[0]!r}")
-    return ends[0], before[ends[0]]
+    ends = model.ends if output is None else (output,)
+    return ends, set[str]().union(*(_before(layers, name) for name in ends))
+
+
+def _choose_parts(found: dict[str, KerasTensor], model: KerasModel, report: ReportBuilder) -> list[str]:
+    """The model's outputs that the core gives, the last one last: those of the same steps as that one."""
+    layers = {layer.name: layer for layer in model.layers}
+    last = max(found, key=lambda name: len(found[name].flow.layers))
+    parts = []
+    for name, given in found.items():
+        if name == last or (given.last, given.source) == (found[last].last, found[last].source):
+            parts.append(name)
+        elif name not in _before(layers, last):
+            raise ModelError(_one_result([name, last]))
+        else:
+            report.note(f"{name!r} is an output of the model too, but the core gives only the end, {last!r}")
+    return sorted(parts, key=last.__eq__)
+
+
+def _one_result(names: list[str]) -> str:
+    return (
+        f"the model gives {' and '.join(map(repr, names))}, but the core computes one result; choose "
+        f"the layer to end at as {option('output')}"
+    )
 
 
 def _before(layers: dict[str, KerasLayer], name: str) -> set[str]:

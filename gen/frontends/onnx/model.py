@@ -22,10 +22,12 @@ from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.gen.frontends.onnx.scans import read_scans
 from rtlstm.gen.frontends.onnx.start import find_input, find_start, name_condition
 from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
+from rtlstm.gen.frontends.outputs import alike, is_state, join_outputs
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Network
 from rtlstm.spec.options import option
+from rtlstm.spec.output_parts import OutputPart
 
 __all__ = ["read_onnx", "read_onnx_model"]
 
@@ -87,10 +89,15 @@ class _Reader:
     def __init__(self, graph: OnnxGraph, options: ReadOptions, report: ReportBuilder) -> None:
         self.graph, self.options, self.report = graph, options, report
         self.classes: list[int] = []
+        self.names: dict[str, str] = {}
         if options.output is None:
-            self.targets, self.classes = without_classes(graph, graph.outputs)
+            for output in graph.outputs:
+                (target,), left = without_classes(graph, [output])
+                self.names.setdefault(target, output)
+                self.classes += left
         else:
-            self.targets = [_end(graph, options.output)]
+            self.names[_end(graph, options.output)] = options.output
+        self.targets = list(self.names)
         self.chosen = options.output is not None
         self.needed = graph.ancestors(self.targets)
         self.known: dict[str, Known] = {}
@@ -109,12 +116,12 @@ class _Reader:
                 self._measure(index)
         for index, applied in sorted(self.applied.items()):
             self._report(index, applied)
-        target, flow = self._end()
+        target, flow, parts = self._end()
         self._leave_classes()
         self.report.output = target
         self._report_rest(upstream)
         self._note_steps(self.known[target])
-        return flow.network(self.report.name)
+        return flow.network(self.report.name, parts)
 
     # The beginning
 
@@ -291,8 +298,8 @@ class _Reader:
 
     # The end
 
-    def _end(self) -> tuple[str, Flow]:
-        """The tensor to end at, and what it is."""
+    def _end(self) -> tuple[str, Flow, tuple[OutputPart, ...]]:
+        """The last tensor to end at, and all of each step side by side, with their parts."""
         found = {name: self.known[name] for name in self.targets if name in self.known}
         computed = {k: v for k, v in found.items() if isinstance(v, Value) and not v.state}
         whole = {k: v for k, v in found.items() if isinstance(v, Value)}
@@ -304,24 +311,35 @@ class _Reader:
             )
         last = max(ends, key=lambda name: self.graph.index_of(name))
         before = self.graph.ancestors([last])
-        for name in ends:
-            if name == last or ends is not computed:
-                continue
-            if self.graph.index_of(name) not in before:
+        parts = []
+        for name, end in ends.items():
+            if isinstance(end, Value) and end.front:
                 raise ModelError(
-                    f"the model's outputs {name!r} and {last!r} are two results, but the core computes one "
-                    f"chain of layers; choose one as {option('output')}"
+                    f"{name!r} has {end.front} steps of zeros in front, which the core cannot give"
                 )
-            self.report.note(
-                f"{name!r} is an output of the model too, but the core gives only the end of the chain"
-            )
-        end = ends[last]
-        if isinstance(end, Value) and end.front:
-            raise ModelError(f"{last!r} has {end.front} steps of zeros in front, which the core cannot give")
+            if name == last or (ends is computed and _same_steps(computed[name], computed[last])):
+                parts.append((self.names[name], end.flow))
+            elif ends is computed and self.graph.index_of(name) not in before:
+                raise ModelError(self._two_results(name, last))
+            elif ends is computed:
+                self.report.note(
+                    f"{name!r} is an output of the model too, but the core gives only the end of the chain"
+                )
         for name in found:
             if name not in computed and not self.chosen:
                 self.report.note(f"the model's output {name!r} is a state; the driver gives it")
-        return last, ends[last].flow
+        try:
+            return last, *join_outputs(parts, self.report)
+        except ModelError as error:
+            other = next(name for name in ends if name != last)
+            raise ModelError(f"{self._two_results(other, last)} ({error})") from None
+
+    @staticmethod
+    def _two_results(name: str, last: str) -> str:
+        return (
+            f"the model's outputs {name!r} and {last!r} are two results, but the core computes one "
+            f"chain of layers; choose one as {option('output')}"
+        )
 
     def _leave_classes(self) -> None:
         """Leave what makes classes of scores to the host."""
@@ -368,6 +386,11 @@ class _Reader:
                 self.report.node(graph.label(node), node.op_type, "outside", why)
                 if index in self.needed:
                     self.report.note(f"{graph.where(node)} stays outside of the core")
+
+
+def _same_steps(one: Value, last: Value) -> bool:
+    """Whether an output is of the same steps as the last one, and no state."""
+    return alike(one.axes, last.axes) and not is_state(one.flow, one.axes)
 
 
 def _deepest(found: Sequence[_Known]) -> _Known:

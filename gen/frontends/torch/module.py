@@ -21,7 +21,7 @@ from rtlstm.gen.frontends.torch.module_names import module_kind, operation, supp
 from rtlstm.gen.frontends.torch.ops import apply, parameter
 from rtlstm.gen.frontends.torch.rebuild import script_kind
 from rtlstm.gen.frontends.torch.recurrent import pack, pad_packed, recurrent
-from rtlstm.gen.frontends.torch.result import choose_output, is_computed
+from rtlstm.gen.frontends.torch.result import choose_outputs, is_computed
 from rtlstm.gen.frontends.torch.trace import (
     ancestors,
     input_rank,
@@ -41,6 +41,7 @@ from rtlstm.gen.frontends.torch.values import (
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.options import option
+from rtlstm.spec.output_parts import OutputPart
 
 __all__ = ["read_graph", "read_module", "read_script"]
 
@@ -132,6 +133,7 @@ class _Reader:
         self.values: dict[Any, Any] = {}
         result = next(node for node in self.nodes if node.op == "output")
         self.classes: list[Any] = []
+        self.names: dict[Any, str] = {}
         self.targets = self._targets(result)
         self.needed = ancestors(self.targets)
         self.start = self._start()
@@ -144,7 +146,10 @@ class _Reader:
     def _targets(self, result: Any) -> list[Any]:
         wanted = self.options.output
         if wanted is None:
-            return list(dict.fromkeys(map(self._before_classes, result.all_input_nodes)))
+            ends = {node: self._before_classes(node) for node in result.all_input_nodes}
+            if isinstance(result.args[0], dict):
+                self.names = {ends[node]: str(key) for key, node in result.args[0].items() if node in ends}
+            return list(dict.fromkeys(ends.values()))
         found = [node for node in self.nodes if wanted in (node.name, self._label(node))]
         if not found:
             names = listed(self._label(node) for node in self.nodes if node.op.startswith("call"))
@@ -251,7 +256,8 @@ class _Reader:
         for node in self.nodes:
             if node in self.needed and node.op != "output":
                 self.values[node] = self._evaluate(node)
-        network = self._result().flow.network(self.report.name)
+        self.report.output, flow, parts = self._result()
+        network = flow.network(self.report.name, parts)
         self.report.find_initial_state(network)
         first = network.layers[0].name
         self._leave_classes()
@@ -482,19 +488,16 @@ class _Reader:
 
     # The end
 
-    def _result(self) -> Data:
-        outputs, labels = [], {}
+    def _result(self) -> tuple[str, Flow, tuple[OutputPart, ...]]:
+        outputs = []
         for node in self.targets:
             for value in flatten(self.values[node]):
                 if isinstance(value, Outside) and self._is_lost(node):
                     raise ModelError(
                         f"the output {self._where(node)} is not computed by the core; {_cut_earlier()}"
                     )
-                outputs.append((self._where(node), value))
-                labels[self._where(node)] = self._label(node)
-        where, main = choose_output(outputs, self.report, _cut_earlier(), recurrent=self.start is not None)
-        self.report.output = labels[where]
-        return main
+                outputs.append((self._where(node), self.names.get(node) or self._label(node), value))
+        return choose_outputs(outputs, self.report, _cut_earlier(), recurrent=self.start is not None)
 
     def _is_lost(self, node: Any) -> bool:
         """Whether it is computed from layers, and is no size or length."""

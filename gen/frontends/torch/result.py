@@ -2,23 +2,27 @@
 
 from typing import Any
 
+from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.outputs import alike, is_state, join_outputs
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.torch.values import Data
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Dense
+from rtlstm.spec.output_parts import OutputPart
 
-__all__ = ["choose_output", "is_computed"]
+__all__ = ["choose_outputs", "is_computed"]
 
 
-def choose_output(
-    outputs: list[tuple[str, Any]], report: ReportBuilder, cut: str, *, recurrent: bool
-) -> tuple[str, Data]:
-    """Return the output at the end of the chain and what it stands for.
+def choose_outputs(
+    outputs: list[tuple[str, str, Any]], report: ReportBuilder, cut: str, *, recurrent: bool
+) -> tuple[str, Flow, tuple[OutputPart, ...]]:
+    """Return the label of the last output, and all outputs of each step side by side, with their parts.
 
-    ``outputs`` names each output and gives its value. Others must be on the way to it, or states.
-    ``recurrent`` says whether the model has recurrent layers.
+    ``outputs`` gives of each how messages call it, its label and its value. Outputs of other steps must be on
+    the way to the last one, or states. ``recurrent`` says whether the model has recurrent layers.
     """
-    values = [(where, value) for where, value in outputs if isinstance(value, Data)]
+    labels = {where: label for where, label, _ in outputs}
+    values = [(where, value) for where, _, value in outputs if isinstance(value, Data)]
     found = [(where, value) for where, value in values if is_computed(value, recurrent)]
     data = [(where, value) for where, value in found if not value.state] or found
     if not data and not recurrent:
@@ -28,14 +32,36 @@ def choose_output(
             f"the model must give what its recurrent layers compute, but gives only states; {cut}"
         )
     where, main = max(data, key=lambda pair: (len(pair[1].flow.layers), not pair[1].flow.plain))
+    parts: list[tuple[str, Data]] = []
     for other, value in data:
-        if value.flow is main.flow:
+        if value is not main and value.flow is main.flow:
             continue
-        if not _leads_to_output(value, main):
-            raise ModelError(f"both {where} and {other} are outputs, but the core computes one chain; {cut}")
-        report.note(f"the output {other} is not computed by the core, only the end is")
-    _note(where, main, report)
-    return where, main
+        if value is main or _is_part(value, main):
+            parts.append((other, value))
+        elif _leads_to_output(value, main):
+            report.note(f"the output {other} is not computed by the core, only the end is")
+        else:
+            raise ModelError(_one_chain(where, other, cut))
+    for other, value in parts:
+        _note(other, value, report)
+    try:
+        flow, found_parts = join_outputs([(labels[other], value.flow) for other, value in parts], report)
+    except ModelError as error:
+        other = next(other for other, value in parts if value is not main)
+        raise ModelError(f"{_one_chain(where, other, cut)} ({error})") from None
+    return labels[where], flow, found_parts
+
+
+def _one_chain(where: str, other: str, cut: str) -> str:
+    return f"both {where} and {other} are outputs, but the core computes one chain; {cut}"
+
+
+def _is_part(value: Data, main: Data) -> bool:
+    """Whether it is an output of the same steps, and no state."""
+    same = (value.source, value.packed) == (main.source, main.packed)
+    return (
+        alike(value.axes, main.axes) and same and not value.of_layers and not is_state(value.flow, value.axes)
+    )
 
 
 def is_computed(data: Data, recurrent: bool) -> bool:

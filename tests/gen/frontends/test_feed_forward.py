@@ -119,6 +119,34 @@ def test_causal_convolutions(name: str, tmp_path: Path) -> None:
     assert (network.frames, " ".join(layer.kind for layer in network.layers)) == (frames, kinds)
 
 
+def heads(m: Any, x: Any) -> dict[str, Any]:
+    """One head behind one layer, one behind two with a residual, the hidden sequence, and a linear head."""
+    y, _ = m.lstm(torch.relu(m.conv(pad(x, (2, 0)))).transpose(1, 2))
+    deep = torch.relu(m.inner(y)) + y
+    return {"turn": torch.tanh(m.head(y)), "hidden": y, "push": torch.sigmoid(m.gate(deep)), "raw": m.raw(y)}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_several_outputs(tmp_path: Path) -> None:
+    """Every source gives their values side by side; names are those of the source."""
+    torch.manual_seed(0)
+    module, x = Net(heads).eval(), torch.randn(2, FEATURES, 11)
+    module.inner, module.gate, module.raw = nn.Linear(5, 5), nn.Linear(5, 3), nn.Linear(5, 4)
+    with torch.no_grad():
+        wanted = torch.cat(list(module(x).values()), dim=-1).permute(1, 0, 2).numpy()
+    names = ["turn", "hidden", "push", "raw"]
+    torch.onnx.export(module, (x,), tmp_path / "model.onnx", dynamo=False, output_names=names)
+    exported = torch.export.export(module, (x,))
+    for source in (module, exported, tmp_path / "model.onnx"):
+        network = read_model(source).network
+        np.testing.assert_allclose(
+            run_float(network, x.permute(2, 0, 1).double().numpy()).y, wanted, atol=1e-5
+        )
+        assert [part.width for part in network.parts] == [2, 5, 3, 4]
+        if source is not exported:
+            assert [part.name for part in network.parts] == names
+
+
 def test_a_stride_is_told() -> None:
     report = inspect_model(CONVOLUTIONS["strides without delays"][0])
     assert any("takes 6 frames of 6 values at once" in note for note in report.notes)
@@ -136,10 +164,6 @@ def test_a_lone_layer() -> None:
         (
             Net(lambda m, x: m.wide(torch.exp(x))),
             "exp 'exp' comes before Linear 'wide' and would stay outside",
-        ),
-        (
-            Net(lambda m, x: (m.wide(x), m.back(m.wide(x)).tanh(), m.wide(x).tanh())),
-            "the core computes one chain",
         ),
         (Net(lambda m, x: m.wide(x)[:, -1]), "element -1 of axis 1, which is the features"),
         (Net(lambda m, x: x.tanh() if x is not None else m.wide(x)), "its forward uses none; it uses tanh"),

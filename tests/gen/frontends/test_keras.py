@@ -413,14 +413,30 @@ def test_initial_states_from_inputs_are_the_drivers(tmp_path: Path) -> None:
     assert any("begins with the input 'h'" in note for note in notes)
 
 
+def test_several_outputs(tmp_path: Path) -> None:
+    """Two heads of their own activations, and the hidden sequence."""
+
+    def three(x: Any) -> Any:
+        y = L.LSTM(5, name="hidden", **ALL)(x)
+        heads = L.Dense(3, "tanh", name="turn")(y), L.Dense(2, name="push")(L.Dense(4, "relu")(y))
+        return [heads[0], y, heads[1]]
+
+    model, path = functional(tmp_path, ".keras", three)
+    network = read_model(path).network
+    assert [(part.name, part.width) for part in network.parts] == [("turn", 3), ("hidden", 5), ("push", 2)]
+    x = np.random.default_rng(1).normal(size=(STEPS, 3, INPUTS))
+    wanted = np.concatenate(model.predict(x.swapaxes(0, 1), verbose=0), axis=-1)
+    np.testing.assert_allclose(run_float(network, x).y.swapaxes(0, 1), wanted, atol=2e-5)
+
+
 def test_an_output_on_the_way_is_noted(tmp_path: Path) -> None:
     def both(x: Any) -> Any:
         y = L.LSTM(5, name="first", **ALL)(x)
-        return [y, L.Dense(3)(y)]
+        return [y, L.Dense(3)(L.GRU(4)(y))]
 
     _, path = functional(tmp_path, ".keras", both)
     result = read_model(path)
-    assert result.network.outputs == 3
+    assert result.network.outputs == 3 and not result.network.parts
     assert any("'first' is an output of the model too" in note for note in result.report.notes)
     assert read_model(path, ReadOptions(output="first")).network.outputs == 5
 
