@@ -33,7 +33,7 @@ OLDEST_TESTS := tests/spec tests/sim/test_icarus.py tests/sim/test_native.py \
   tests/gen/frontends/test_hdf5.py tests/cli/test_command_help.py tests/cli/test_command_words.py \
   tests/cli/test_results.py tests/test_front_door.py
 
-.PHONY: help setup system tcl demo test test-all sweep test-oldest train-examples formal lint types layers docs wheels clean FORCE
+.PHONY: help setup system tcl riscv demo test test-all sweep test-oldest train-examples formal lint types layers docs wheels clean FORCE
 
 help:
 	@echo 'make demo      the worked example: model in, hardware proven, speech found'
@@ -100,6 +100,10 @@ system:
 tcl: system
 	@if [[ $$($(PYTHON) -c 'import sys; print(sys.base_prefix)') == /usr ]] && \
 	  ! $(PYTHON) -c 'import tkinter' 2>/dev/null; then missing=(python3-tk); $(INSTALL) fi
+
+# A slow test compiles a program for the CPU of a LiteX SoC.
+riscv: system
+	@if ! command -v riscv64-unknown-elf-gcc >/dev/null; then missing=(gcc-riscv64-unknown-elf); $(INSTALL) fi
 
 demo: system build/setup-demo
 	@$(BIN)/python examples/silero_vad/demo.py

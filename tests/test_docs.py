@@ -70,6 +70,10 @@ ELSEWHERE = {
         "tests/examples/test_c_client.py",
         'run_client(client, line, folder / "weights.bin", manifest',
     ),
+    r"python examples/litex_soc/run\.py \S+": (
+        "tests/examples/test_litex_soc.py",
+        'EXAMPLES / "litex_soc" / "run.py"',
+    ),
     r"dask (scheduler|worker) .*": ("tests/explore/test_cluster.py", '"--nthreads", "1"'),
     r"rtlstm explore .* --scheduler .*": ("tests/explore/test_cluster.py", '"--scheduler", address'),
     r"git clone .*|cd rtlstm": (".ci/run", "fresh clone"),

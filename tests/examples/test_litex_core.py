@@ -1,7 +1,6 @@
 """The LiteX module in a SoC that LiteX makes: the driver takes steps over the SoC's bus, in Icarus."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.bus_builds import SETTINGS, SIZES, small_network
-from support.paths import EXAMPLES
+from support.bus_builds import SETTINGS, SIZES, quantised_network, small_network
 from support.simulated_registers import SimulatedRegisters
 
 from rtlstm.gen.builds.generate import generate_build
@@ -26,7 +24,7 @@ pytestmark = pytest.mark.rtl
 
 HERE = Path(__file__).parent
 BASE = 0x9000_0000 // 4
-"""The core's place on the bus, as docs/buses.md has it, in words."""
+"""The core's address on the bus, as docs/litex.md has it, in words."""
 
 
 @dataclass
@@ -42,31 +40,34 @@ class Soc:
         return self.registers.ask("i 0") == 1
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the build that docs/buses.md names."""
-    folder = tmp_path_factory.mktemp("soc")
-    parameters = Parameters(bus="wishbone", **SIZES)
-    generate_build(
-        small_network(), folder / "build" / "vad", name="vad", settings=SETTINGS, parameters=parameters
-    )
-    return folder
+def write_build(folder: Path, bus: str) -> Path:
+    """The build that docs/litex.md names."""
+    build, parameters = folder / "build" / "vad", Parameters(bus=bus, **SIZES)
+    generate_build(small_network(), build, name="vad", settings=SETTINGS, parameters=parameters)
+    return build
 
 
-@pytest.fixture(params=["none", "picorv32"])
-def soc(folder: Path, request: pytest.FixtureRequest) -> Iterator[Soc]:
-    cpu, verilog = request.param, f"{request.param}.v"
+@pytest.fixture(params=[("none", "axilite"), ("picorv32", "wishbone")], ids="-".join)
+def soc(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Soc]:
+    """Without a CPU and with one; the SoC's bus is Wishbone, to which LiteX adapts AXI4-Lite."""
+    (cpu, bus), folder = request.param, tmp_path
+    build = write_build(folder, bus)
     done = subprocess.run(
-        [sys.executable, HERE / "litex_soc.py", cpu, verilog],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(EXAMPLES)},
-        capture_output=True,
-        text=True,
+        [sys.executable, HERE / "litex_soc.py", cpu, "soc.v"], cwd=folder, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    csr = {name: each["addr"] // 4 for name, each in json.loads(done.stdout)["csr_registers"].items()}
-    build = folder / "build" / "vad"
-    sources = [HERE / "litex_soc.v", folder / verilog, build / "rtl" / "vad.v"]
+    told, manifest = json.loads(done.stdout), Manifest.load(build)
+    assert told["memories"]["vad"] == {"base": 4 * BASE, "size": 128, "type": "io"}
+    constants = {name: value for name, value in told["constants"].items() if name.startswith("vad_")}
+    assert constants.pop("vad_interrupt", None) == (None if cpu == "none" else 3)
+    assert constants == {
+        "vad_build_number": manifest.build_number,
+        "vad_inputs": manifest.program.inputs,
+        "vad_outputs": manifest.program.outputs,
+        "vad_streams": manifest.parameters.streams,
+    }
+    csr = {name: each["addr"] // 4 for name, each in told["csr_registers"].items()}
+    sources = [HERE / "litex_soc.v", folder / "soc.v", build / "rtl" / "vad.v"]
     if cpu != "none":
         import pythondata_cpu_picorv32
 
@@ -107,3 +108,12 @@ def check_interrupt(soc: Soc, accelerator: Accelerator, x: np.ndarray) -> None:
     assert registers.ask(f"r {soc.csr['vad_ev_pending']:x}") == 1
     registers.write(Register.IRQ_PENDING, Interrupt.DONE)
     assert not soc.interrupted()
+
+
+def test_other_buses_are_refused(tmp_path: Path) -> None:
+    network = quantised_network()
+    manifest = Manifest.create("vad", network.shapes, Parameters(bus="axi", **SIZES), network.numerics)
+    (tmp_path / "manifest.json").write_text(manifest.to_json())
+    program = f"from rtlstm.litex import RtlstmCore; RtlstmCore(None, {str(tmp_path)!r})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "needs a build with bus='wishbone' or bus='axilite', but the bus of vad is axi" in done.stderr
