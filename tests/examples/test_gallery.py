@@ -32,7 +32,7 @@ def test_a_section_has_a_picture_and_a_command(section: str) -> None:
 def test_every_example_and_every_picture_is_shown() -> None:
     shown = {Path(path).stem for path in PICTURE.findall(PAGE)} - {"accuracy-bits"}
     assert shown == load_example("gallery").PICTURES.keys()
-    helpers = {"gallery", "svg_picture", "litex_soc"}
+    helpers = {"gallery", "svg_picture"}
     for path in EXAMPLES.iterdir():
         if path.stem not in helpers | {"notebook", "__pycache__"}:
             assert f"examples/{path.name}" in PAGE, path.name
