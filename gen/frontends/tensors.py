@@ -272,7 +272,7 @@ class _Reader:
         for name in candidates:
             self.report.note(
                 f"a file of tensors names no activations: dense layer {name!r} is taken with none "
-                f"(else name it with its own, for example {name}:sigmoid)"
+                f"(else name it with its own by {option('dense')}, for example {name}:sigmoid)"
             )
         return [_DenseChoice(name) for name in candidates]
 
