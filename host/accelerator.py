@@ -144,7 +144,8 @@ class Accelerator(Closing):
         transport = open_transport(backend, folder, manifest, progress)
         try:
             accelerator = cls(transport, manifest, progress)
-            accelerator.begin_as(folder)
+            device = accelerator.device
+            device.initial_state = load_initial_state(folder, manifest, device.layout)
             accelerator.load_weights(image, verify)
         except BaseException:
             transport.close()
@@ -159,10 +160,10 @@ class Accelerator(Closing):
         Raises
         ------
         BuildError
-            If the folder's ``state.npz`` is damaged or has other layers.
+            If the folder is no build, or its ``state.npz`` is missing, was changed or has other layers.
         """
         folder = as_path("the build folder", folder)
-        self.device.initial_state = load_initial_state(folder, self.device.layout)
+        self.device.initial_state = load_initial_state(folder, Manifest.load(folder), self.device.layout)
 
     def load_weights(
         self, weights: str | Path | WeightImage, verify: bool = True, keep_states: bool = False
@@ -246,7 +247,7 @@ class Accelerator(Closing):
         check_loadable(manifest, self.manifest)
         image = WeightImage.load(folder / "weights.bin", manifest)
         check_image(image, manifest)
-        initial_state = load_initial_state(folder, StateLayout(manifest))
+        initial_state = load_initial_state(folder, manifest, StateLayout(manifest))
         held = len(self._streams)
         if held:
             raise DeviceError(

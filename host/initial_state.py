@@ -7,24 +7,34 @@ from numpy.typing import NDArray
 
 from rtlstm.host.state import LayerArrays, StateLayout
 from rtlstm.spec.array_files import DamagedArraysError, read_arrays
+from rtlstm.spec.build_files import read_listed
 from rtlstm.spec.errors import BuildError, InputError
+from rtlstm.spec.manifest import INITIAL_STATE, Manifest
 
 __all__ = ["load_initial_state"]
 
 
-def load_initial_state(folder: Path, layout: StateLayout) -> tuple[LayerArrays, LayerArrays] | None:
+def load_initial_state(
+    folder: Path, manifest: Manifest, layout: StateLayout
+) -> tuple[LayerArrays, LayerArrays] | None:
     """Read a build's initial state: h and cell states in integers, ``(H_l,)`` per layer; None for zeros.
+
+    The manifest is the folder's and says whether there is one. The layout is that of the core, which may be
+    another build's.
 
     Values beyond their format saturate, with a :class:`SaturationWarning`.
 
     Raises
     ------
     BuildError
-        If the file cannot be read, or has another network's layers.
+        If the file is missing, is not the one that was generated, or is not listed; if it cannot be read, or
+        has another network's layers.
     """
-    path = folder / "state.npz"
-    if not path.exists():
+    path = folder / INITIAL_STATE
+    listed = any(file.path == INITIAL_STATE for file in manifest.files)
+    if not listed and not path.exists():
         return None
+    read_listed(folder, manifest, INITIAL_STATE)
     try:
         found = read_arrays(path)
         arrays = found if isinstance(found, dict) else {}

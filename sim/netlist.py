@@ -10,10 +10,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from rtlstm.spec.build_files import read_verilog
+from rtlstm.spec.build_files import read_listed, read_verilog
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.family import FAMILIES
-from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.manifest import INITIAL_STATE, Manifest
 from rtlstm.tools.toolchain import formal_environment, run_tool
 
 __all__ = ["flat_netlist", "netlist_build", "netlist_families"]
@@ -86,5 +86,9 @@ def netlist_build(folder: Path, manifest: Manifest, target: Path) -> Path:
     (target / "rtl").mkdir(parents=True, exist_ok=True)
     shutil.copy(folder / "weights.bin", target / "weights.bin")
     (target / manifest.rtl).write_text(netlist)
-    (target / "manifest.json").write_text(manifest.with_files({manifest.rtl: netlist}).to_json())
+    files: dict[str, str | bytes] = {manifest.rtl: netlist}
+    if any(file.path == INITIAL_STATE for file in manifest.files):
+        files[INITIAL_STATE] = read_listed(folder, manifest, INITIAL_STATE)
+        shutil.copy(folder / INITIAL_STATE, target / INITIAL_STATE)
+    (target / "manifest.json").write_text(manifest.with_files(files).to_json())
     return target

@@ -1,4 +1,4 @@
-"""Files of a build folder that other tools compile: they are used only if their hashes match the manifest.
+"""Files of a build folder that its manifest lists: they are used only if their hashes match.
 
 Verilog can call C code in a simulator, so every file is checked before a simulator reads it. A hash shows
 that a file was damaged, changed or taken from another build. It does not show who wrote the folder: someone

@@ -37,10 +37,20 @@ from rtlstm.spec.program.step import Program, compile_program
 from rtlstm.spec.record import Record, describe_validation
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Region, Register
 
-__all__ = ["C_HEADER", "MANIFEST_SCHEMA", "FileHash", "Manifest", "RegionLayout", "read_fields"]
+__all__ = [
+    "C_HEADER",
+    "INITIAL_STATE",
+    "MANIFEST_SCHEMA",
+    "FileHash",
+    "Manifest",
+    "RegionLayout",
+    "read_fields",
+]
 
 C_HEADER: Final = "rtlstm_registers.h"
 """The C header's name in a build."""
+INITIAL_STATE: Final = "state.npz"
+"""The name of the state in which a build's model begins, if that is not zeros."""
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -49,6 +59,10 @@ def _version() -> str:
         return version("rtlstm")
     except PackageNotFoundError:
         return "unknown"
+
+
+def _bytes(content: str | bytes) -> bytes:
+    return content.encode() if isinstance(content, str) else content
 
 
 def _digest(shaped: dict[str, Any]) -> str:
@@ -78,7 +92,7 @@ def _check_pairs(parameters: Parameters, numerics: Numerics) -> None:
 
 
 class FileHash(Record):
-    """A file of the build folder that other tools compile, with its hash."""
+    """A file of the build folder that is not used without a check, with its hash."""
 
     path: Annotated[str, Field(max_length=200)]
     """Relative to the folder, with slashes."""
@@ -126,13 +140,14 @@ class Manifest(Record):
     parts: tuple[OutputPart, ...] = ()
     """The model's outputs, if it has several: parts of the core's, in order."""
     files: tuple[FileHash, ...] = ()
-    """Verilog and C header of the folder. They are not in the build's hash; empty until they are written."""
+    """Verilog, C header and, if there is one, initial state of the folder. They are not in the build's hash;
+    empty until they are written."""
 
-    def with_files(self, contents: Mapping[str, str]) -> Self:
-        """Return a copy that lists these files of the folder, text by path."""
+    def with_files(self, contents: Mapping[str, str | bytes]) -> Self:
+        """Return a copy that lists these files of the folder, contents by path."""
         files = (
-            FileHash(path=path, sha256=hashlib.sha256(text.encode()).hexdigest())
-            for path, text in contents.items()
+            FileHash(path=path, sha256=hashlib.sha256(_bytes(content)).hexdigest())
+            for path, content in contents.items()
         )
         return self.replace(files=tuple(files))
 
@@ -422,9 +437,12 @@ class Manifest(Record):
     def _check_files(self, folder: Path) -> None:
         """Check that the required files are listed and no others; raise a ConfigurationError."""
         listed = [file.path for file in self.files]
-        allowed = [self.rtl, C_HEADER]
-        if listed != [path for path in allowed if path in listed]:
-            raise ConfigurationError(f"its files must be {' and '.join(allowed)}, not {short_json(listed)}")
+        compiled = [self.rtl, C_HEADER]
+        if listed != [path for path in (*compiled, INITIAL_STATE) if path in listed]:
+            raise ConfigurationError(
+                f"its files must be {' and '.join(compiled)}, or {INITIAL_STATE}, too, not "
+                f"{short_json(listed)}"
+            )
         if self.rtl not in listed and (folder / self.rtl).exists():
             raise ConfigurationError(f"its files do not list {self.rtl}")
 

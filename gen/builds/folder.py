@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.spec.errors import BuildError
-from rtlstm.spec.manifest import C_HEADER
+from rtlstm.spec.manifest import C_HEADER, INITIAL_STATE
 
 __all__ = ["check_target", "new_folder", "write_files"]
 
@@ -17,7 +17,7 @@ _OURS = {
     "manifest.json",
     "rtl",
     "weights.bin",
-    "state.npz",
+    INITIAL_STATE,
     C_HEADER,
     "report.json",
     "report.html",

@@ -37,7 +37,7 @@ from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.loadable import check_loadable
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
-from rtlstm.spec.manifest import C_HEADER, Manifest
+from rtlstm.spec.manifest import C_HEADER, INITIAL_STATE, Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.options import option
@@ -52,7 +52,7 @@ _TRAINED = (
     "the network was trained in this arithmetic, and its integers are taken as they are: errors are those "
     "against the same weights in floats"
 )
-_IMAGE, _STATE = "weights.bin", "state.npz"
+_IMAGE = "weights.bin"
 _STAGES = ("quantise", "write Verilog", "compare with float", "write files")
 
 
@@ -362,18 +362,17 @@ def _write(
     initial_state: InitialState | None,
     clock_mhz: float | None,
 ) -> Manifest:
-    """Write all files; return the manifest, which lists those that rtlstm's own tools compile."""
+    """Write all files; return the manifest, which lists those that are compiled, and the initial state."""
     compiled = {manifest.rtl: verilog, C_HEADER: c_header(manifest)}
-    manifest = manifest.with_files(compiled)
+    state = {} if initial_state is None else {INITIAL_STATE: _state_file(initial_state)}
+    manifest = manifest.with_files({**compiled, **state})
     texts = {
         "manifest.json": manifest.to_json(),
         **compiled,
         **ip_files(manifest, verilog, Vectors.create(quantised, manifest), clock_mhz),
     }
-    contents = {name: text.encode() for name, text in texts.items()} | {_IMAGE: image}
-    if initial_state is not None:
-        contents[_STATE] = _state_file(initial_state)
-    bill = bill_of_materials(manifest, contents, (_IMAGE, _STATE))
+    contents = {name: text.encode() for name, text in texts.items()} | {_IMAGE: image, **state}
+    bill = bill_of_materials(manifest, contents, (_IMAGE, INITIAL_STATE))
     # The bill leaves these out: other commands add to them.
     reports = {"report.json": report.to_json(), "report.html": render_report(report, manifest)}
     write_files(work, {**contents, **reports, IpPaths(manifest.name).bill: bill})

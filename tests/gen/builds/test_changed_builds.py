@@ -123,7 +123,7 @@ def test_every_value_of_a_manifest(name, tmp_path):
         (("parameters", "lanes"), 1024, "generate the build again"),
         (("numerics", "tables", 1, "base", 3), 5, "generate the build again"),
         (("files",), [], "its files do not list rtl/tiny.v"),
-        (("files", 0, "path"), "../../x.v", 'its files must be rtl/tiny.v and rtlstm_registers.h, not ["../'),
+        (("files", 0, "path"), "../../x.v", 'and rtlstm_registers.h, or state.npz, too, not ["../'),
     ],
 )
 def test_what_was_changed_is_named(cli, pristine, tmp_path, place, value, words):

@@ -1,7 +1,9 @@
 """Initial states that modules learn: read, and begun in by the driver, on every backend."""
 
+import shutil
 import warnings
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.host.accelerator import Accelerator
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import BuildError, ModelError
+from rtlstm.spec.manifest import Manifest
 
 I, H, STEPS, BATCH = 3, 4, 6, 2  # noqa: E741
 FORMS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
@@ -175,16 +178,45 @@ def test_command_line_begins_in_it(build: Build, tmp_path: Path) -> None:
 def test_damaged_initial_state_is_refused(build: Build) -> None:
     path = build.folder / "state.npz"
     whole = path.read_bytes()
+    manifest = build.folder / "manifest.json"
+    listed = manifest.read_text()
     other = {"h_0": np.zeros(H + 1), "c_0": np.zeros(H)}
     try:
         np.savez(path, **other)
-        with pytest.raises(BuildError, match="must hold the state in which the model begins"):
+        with pytest.raises(BuildError, match="state.npz was changed after it was generated and is not used"):
             Accelerator.open(build.folder)
-        path.write_bytes(whole[:50])
-        with pytest.raises(BuildError, match="must hold the state in which the model begins"):
-            Accelerator.open(build.folder)
+        for damaged in (path.read_bytes(), whole[:50]):
+            path.write_bytes(damaged)
+            taken = manifest.read_text().replace(sha256(whole).hexdigest(), sha256(damaged).hexdigest())
+            manifest.write_text(taken)
+            with pytest.raises(BuildError, match="must hold the state in which the model begins"):
+                Accelerator.open(build.folder)
+            manifest.write_text(listed)
     finally:
         path.write_bytes(whole)
+        manifest.write_text(listed)
+
+
+def test_initial_state_that_is_missing_is_refused(build: Build, tmp_path: Path) -> None:
+    folder = shutil.copytree(build.folder, tmp_path / "copy")
+    (folder / "state.npz").unlink()
+    with pytest.raises(BuildError, match=r"state.npz cannot be read \(No such file.*generate the build"):
+        Accelerator.open(folder)
+    with build.open() as accelerator, pytest.raises(BuildError, match="state.npz cannot be read"):
+        accelerator.begin_as(folder)
+
+
+def test_initial_state_that_is_not_listed_is_refused(build: Build, tmp_path: Path) -> None:
+    """A state that was written there, as by ``rtlstm run --state-output``, is not the model's."""
+    folder = shutil.copytree(build.folder, tmp_path / "copy")
+    manifest = Manifest.load(folder)
+    own = manifest.replace(files=tuple(file for file in manifest.files if file.path != "state.npz"))
+    (folder / "manifest.json").write_text(own.to_json())
+    with pytest.raises(BuildError, match="state.npz is not listed in manifest.json and is not used"):
+        Accelerator.open(folder)
+    (folder / "state.npz").unlink()
+    with Accelerator.open(folder) as accelerator:
+        assert accelerator.device.initial_state is None
 
 
 class Other(Learned):
