@@ -20,6 +20,15 @@ def _same(writer: OnnxWriter, operator: TfliteOperator) -> None:
     writer.node("Identity", [source], [writer.tensor(operator.outputs[0])], operator.name)
 
 
+def _cast(writer: OnnxWriter, operator: TfliteOperator) -> None:
+    """A change of type that keeps values: integers of floats would leave out their fractions."""
+    tensors = writer.file.tensors
+    source, given = (tensors[index].kind for index in (operator.input(0), operator.outputs[0]))
+    if source.startswith("FLOAT") and not given.startswith("FLOAT"):
+        raise ModelError(f"{operator.where} makes {given} of {source}, which drops what the core keeps")
+    _same(writer, operator)
+
+
 def _dense(writer: OnnxWriter, operator: TfliteOperator) -> None:
     if operator.option("WeightsFormat"):
         raise ModelError(f"{operator.where}: weights_format must be DEFAULT; convert the model again")
@@ -179,6 +188,9 @@ def _parts(
         len(begin) == len(end) == len(strides) <= len(shape)
     ):
         raise ModelError(f"{where} must have a begin, an end and a stride of each axis, and no other axes")
+    if operator.option("Offset"):  # Ends count from where the ranges begin; -2 and 2 go to the end, not to 0.
+        sums = [(first, first + length) for first, length in zip(begin, end, strict=True)]
+        end = [_LAST if first < 0 <= stop else stop for first, stop in sums]
     masks = [int(operator.option(f"{name}Mask")) for name in ("Begin", "End", "ShrinkAxis")]
     ranges, single = [], []
     for axis, (first, last, stride) in enumerate(zip(begin, end, strides, strict=True)):
@@ -195,7 +207,7 @@ def _parts(
 OPERATORS: Final[dict[str, Callable[[OnnxWriter, TfliteOperator], None]]] = {
     "ADD": _binary("Add"),
     "ARG_MAX": _argmax,
-    "CAST": _same,
+    "CAST": _cast,
     "CONCATENATION": _join,
     "DEQUANTIZE": _same,
     "DIV": _binary("Div"),

@@ -200,8 +200,48 @@ REFUSED = {
     r"SIGN_BIT node 'add_1/activation'": after(
         "ADD", "AddOptions", k=np.ones(4, np.float32), FusedActivationFunction=5
     ),
+    r"CAST operator 'cast_1' makes INT32 of FLOAT32": lambda p: cast(p),
     r"has a WHILE operator.*TF_USE_LEGACY_KERAS=1": lambda p: while_alone(p),
 }
+
+
+def sliced(tmp_path: Path, begin: int, end: int, **options: Any) -> Path:
+    """An LSTM and a slice of its four features."""
+    tensors, operator = lstm(np.random.default_rng(0))
+    parts = {"begin": [0, 0, begin], "end": [0, 0, end], "strides": [1, 1, 1]}
+    tensors |= {name: Tensor(np.array(value, np.int32)) for name, value in parts.items()}
+    tensors["z"] = Tensor(shape=(1, 6, 2))
+    more = Operator(
+        "STRIDED_SLICE",
+        ["y", *parts],
+        ["z"],
+        "StridedSliceOptions",
+        {"BeginMask": 3, "EndMask": 3, **options},
+    )
+    path = tmp_path / f"slice_{end}.tflite"
+    path.write_bytes(build(tensors, [operator, more], ["x"], ["z"]))
+    return path
+
+
+def test_a_slice_whose_ends_count_from_its_begin(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).normal(size=(6, 1, 3))
+    for begin, end in ((1, 3), (-2, 4)):
+        whole, offset = (
+            run_float(read_model(path).network, x).y
+            for path in (sliced(tmp_path, begin, end), sliced(tmp_path, begin, 2, Offset=True))
+        )
+        assert whole.shape == (6, 1, 2)
+        np.testing.assert_array_equal(whole, offset)
+
+
+def cast(tmp_path: Path) -> Path:
+    """An LSTM whose results become integers."""
+    tensors, operator = lstm(np.random.default_rng(0))
+    tensors |= {"z": Tensor(shape=(1, 6, 4), kind="int32")}
+    (tmp_path / "cast.tflite").write_bytes(
+        build(tensors, [operator, Operator("CAST", ["y"], ["z"])], ["x"], ["z"])
+    )
+    return tmp_path / "cast.tflite"
 
 
 def while_alone(tmp_path: Path) -> Path:
