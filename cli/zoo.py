@@ -43,8 +43,9 @@ def zoo(
         typer.Option(metavar="DEVICE", help="A device or board to build it for, instead of its own."),
     ] = None,
     simulator: Annotated[
-        Literal["verilator", "icarus"], typer.Option(help="What runs the Verilog.")
-    ] = "verilator",
+        Literal["verilator", "icarus"] | None,
+        typer.Option(help="What runs the Verilog; verilator by default."),
+    ] = None,
     history: Annotated[
         Path | None,
         typer.Option(
@@ -76,12 +77,14 @@ def zoo(
             history = history or base / "history.csv"
         elif model is not None:
             folders = {find_entry(model).name: folder or _FOLDER / model}
-        elif fit is not None or folder is not None or history is not None or options:
+        elif any(given is not None for given in (folder, fit, simulator, history)) or options:
             raise ConfigurationError("nothing is built without a model: give its name, or --all")
         else:
             console.show(_MODELS, models=[_listed(entry) for entry in ENTRIES.values()])
             return
-        results = _check(console, folders, history, fit=fit, simulator=simulator, numbers=options)
+        results = _check(
+            console, folders, history, fit=fit, simulator=simulator or "verilator", numbers=options
+        )
         console.passed = all(each.passed for each in results)
         console.show(
             (*map(_figures, range(len(results))), Text(lambda found: found["history"])),

@@ -92,6 +92,7 @@ def test_from_a_wheel_to_figures_and_a_history(cli, entry: Entry, tmp_path: Path
         (("tinny",), "the zoo has no model 'tinny'; did you mean tiny?"),
         (("tiny", "--all"), "--all takes all models: leave out tiny, or --all"),
         (("-o", "x"), "nothing is built without a model: give its name, or --all"),
+        (("--simulator", "icarus"), "nothing is built without a model: give its name, or --all"),
         (("--weight-bits", 8), "nothing is built without a model: give its name, or --all"),
         (("tiny", "--history", "x.csv"), "x.csv must be a history of the zoo"),
     ],
