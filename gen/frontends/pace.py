@@ -212,12 +212,15 @@ class _Widener:
                 f"a recurrent layer once a step; end the network before the stride, with {option('output')}, "
                 "and make another build of the rest"
             )
-        source = self.sources[-1]
+        wide: PseudoLayer | Bidirectional
         if isinstance(layer, Bidirectional):
-            update: dict[str, Any] = {
-                name: part.replace(w_ih=self._spread(part.w_ih, pace, source, part.name))
-                for name, part in (("forward", layer.forward), ("backward", layer.backward))
-            }
+            parts = {"forward": self._wide(layer.forward, pace), "backward": self._wide(layer.backward, pace)}
+            wide = layer.model_copy(update=parts)
         else:
-            update = {"w_ih": self._spread(layer.w_ih, pace, source, layer.name)}
-        self._add(layer.replace(**update), pace, np.arange(layer.outputs)[None])
+            wide = self._wide(layer, pace)
+        self._add(wide, pace, np.arange(layer.outputs)[None])
+
+    def _wide(self, layer: PseudoLayer, pace: Pace) -> Any:
+        """A layer that reads a step; its ``w_hh`` is the same array: its initial state is known by that."""
+        weight = self._spread(layer.w_ih, pace, self.sources[-1], layer.name)
+        return layer.model_copy(update={"w_ih": layer.replace(w_ih=weight).w_ih})

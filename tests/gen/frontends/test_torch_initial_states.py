@@ -258,3 +258,28 @@ def test_learned_state_that_is_computed_is_refused_with_a_way_that_works(words: 
         read_model(module)
     result = read_model(module, ReadOptions(lstm="rnn"))
     assert result.initial_state is None and [layer.name for layer in result.network.layers] == ["rnn"]
+
+
+class Strided(nn.Module):
+    """A recurrent module behind a strided convolution, which begins in parameters."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv1d(I, 5, 2, stride=2)
+        self.rnn = nn.LSTM(5, H, **options)
+        self.h0, self.c0 = (nn.Parameter(torch.rand(2, 1, H) - 0.5) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        read = self.conv(x.permute(1, 2, 0)).permute(2, 0, 1)
+        return self.rnn(read, tuple(each.expand(-1, x.shape[1], -1) for each in (self.h0, self.c0)))[0]
+
+
+@pytest.mark.parametrize("options", [{"num_layers": 2}, {"bidirectional": True}])
+def test_behind_a_stride(options: dict[str, Any]) -> None:
+    module, x = Strided(**options), data()
+    result = read_model(module)
+    assert result.network.frames == 2
+    steps = x.numpy().astype(np.float64).reshape(STEPS // 2, 2, BATCH, I).swapaxes(1, 2)
+    found = run_float(result.network, steps.reshape(STEPS // 2, BATCH, 2 * I), result.initial_state_of(BATCH))
+    np.testing.assert_allclose(found.y, module(x).detach().numpy(), atol=1e-6)
