@@ -1,4 +1,4 @@
-"""The notebooks run in a real kernel, and each cell of the first one works a second time."""
+"""The notebooks run, two in a real kernel, and each cell of the first one works a second time."""
 
 from pathlib import Path
 
@@ -87,3 +87,28 @@ def test_from_float_to_four_bits_on_a_board(tmp_path: Path) -> None:
     assert "every bit as trained; " in text
     assert "the board gives every bit as trained" in text
     assert (tmp_path / "build" / "adder" / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize(
+    "name, parts",
+    [("market_data", ("cycles from an event to its estimate", "40 events, each as in the batch"))],
+)
+def test_tutorial(
+    name: str,
+    parts: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The cells' own assertions check what they claim. Without a kernel, which takes seconds to start."""
+    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    assert len(notebook.cells) <= 10
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            assert not cell.outputs, "the notebook is kept without outputs"
+            exec(compile(cell.source, f"{name}.ipynb", "exec"), names)
+    printed = capsys.readouterr().out
+    assert [part for part in parts if part not in printed] == []
