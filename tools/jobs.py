@@ -89,6 +89,9 @@ def open_journal(path: Path, about: str) -> Iterator[Journal]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise BuildError(f"another process does the jobs of {path}; wait for it") from None
+        if not os.fstat(file.fileno()).st_nlink:
+            # Between opening and locking, a process that was done with it removed it.
+            raise BuildError(f"another process has just done the jobs of {path}; call again")
         yield Journal(file, about)
         path.unlink(missing_ok=True)
 

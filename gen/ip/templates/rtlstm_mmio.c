@@ -107,6 +107,7 @@ static int is_whole(const uint8_t *image, size_t size) {
     const uint8_t *head = image + HEAD + SEGMENT * i;
     size_t banks = little(head + 4), rows = little(head + 8), words = little(head + 12);
     if (words == 0 || (rows && banks > left / words / rows)) return 0;
+    if (little(head) == RTLSTM_REGION_PROGRAM && rows == 0) return 0;
     left -= banks * rows * words;
   }
   return left == 0;
