@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -71,7 +71,7 @@ class Journal:
 
 @contextmanager
 def open_journal(path: Path, about: str) -> Iterator[Journal]:
-    """Open a journal, or begin one; it goes when the block ends without an error.
+    """Open a journal, or begin one; it goes when the block ends without an error, as does a new folder.
 
     Parameters
     ----------
@@ -83,6 +83,7 @@ def open_journal(path: Path, about: str) -> Iterator[Journal]:
     BuildError
         If another process works with it.
     """
+    new = not path.parent.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as file:
         try:
@@ -94,6 +95,9 @@ def open_journal(path: Path, about: str) -> Iterator[Journal]:
             raise BuildError(f"another process has just done the jobs of {path}; call again")
         yield Journal(file, about)
         path.unlink(missing_ok=True)
+    if new:
+        with suppress(OSError):  # There are other files in it.
+            path.parent.rmdir()
 
 
 def _line(value: Any) -> bytes:
