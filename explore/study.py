@@ -235,6 +235,7 @@ def _damage_told(path: Path) -> Iterator[None]:
 def _journal(optuna: Any, path: Path) -> Any:
     """Return Optuna's journal in a file; a last line that was not written to its end is cut off."""
 
+    # The base class comes from an extra that is imported when it is asked for: for mypy it is Any.
     class Journal(optuna.storages.journal.JournalFileBackend):  # type: ignore[misc]
         """Without a lock, which this process has, and without waiting for the disk at each line."""
 

@@ -90,6 +90,7 @@ class Waves:
         marked = dict(zip(_MARKERS, events, strict=False))
         times = {letter: self.time(cycle) for letter, (_, cycle) in marked.items()}
         file.timestart(min(times.values(), default=0))
+        # pyvcd declares the time of each marker as a dict, and takes it as an int.
         file.zoom_markers(-4.0, times.get("a", -1), **times)  # type: ignore[arg-type]
         with file.group("markers"):
             for letter, (what, cycle) in marked.items():
