@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.pace import EACH_STEP, Pace, Placed, widen
+from rtlstm.gen.frontends.pace import EACH_STEP, LayerState, Pace, Placed, widen
+from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.spec.activations.functions import IDENTITY, RELU, ActivationFunction
 from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Network, PseudoLayer, Rnn
+from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Network, PseudoLayer, Rnn
 from rtlstm.spec.output_parts import OutputPart
 
 __all__ = ["Flow", "Skip", "looks_back"]
@@ -348,6 +349,32 @@ class Flow:
         flow = self.recurrent(line, where)
         return replace(flow, placed=(*flow.placed[:-1], Placed(flow.pace, steps)))
 
+    def beginning(self, states: Sequence[tuple[LayerState, ...]]) -> "Flow":
+        """Return the flow with its last layers beginning in these states, each direction's own."""
+        count = len(self.placed) - len(states)
+        pairs = zip(self.placed[count:], states, strict=True)
+        return replace(
+            self, placed=(*self.placed[:count], *(replace(its, begins=each) for its, each in pairs))
+        )
+
+    def initial_state(self, network: Network) -> InitialState | None:
+        """Return the state in which this flow's network begins; None if its layers have learned none."""
+        # Names are unique within a flow, and a network has its layers by the same names.
+        pairs = zip(self.layers, self.placed, strict=True)
+        learned = {layer.name: its.begins for layer, its in pairs if its.begins}
+        h: list[Floats] = []
+        c: list[Floats] = []
+        for layer in network.layers:
+            if isinstance(layer, Dense):
+                continue
+            both = (layer.forward, layer.backward) if isinstance(layer, Bidirectional) else (layer,)
+            zeros = [(np.zeros(one.outputs), None) for one in both]
+            for one, (its_h, its_c) in zip(both, learned.get(layer.name, zeros), strict=True):
+                h.append(its_h)
+                if isinstance(one, Lstm):
+                    c.append(np.zeros(one.units) if its_c is None else its_c)
+        return (tuple(h), tuple(c)) if learned else None
+
     def network(self, name: str, parts: tuple[OutputPart, ...] = ()) -> Network:
         """Return the network that computes this flow; with strides, a step of it takes several frames."""
         flow = self.settled("the end of the model")
@@ -414,7 +441,7 @@ class Flow:
             if np.array_equal(self.matrix, np.hstack([np.eye(half), np.eye(half)]) * factor):
                 layer = last.model_copy(update={"merge": merge})
                 below = replace(self, layers=self.layers[:-1], placed=self.placed[:-1])
-                return below._with_layer(layer)
+                return replace(below._with_layer(layer), placed=self.placed)
         return self
 
     def _unique(self, name: str) -> str:

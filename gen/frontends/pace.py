@@ -18,7 +18,7 @@ from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Dense, Layer, PseudoLayer, Rnn
 from rtlstm.spec.options import option
 
-__all__ = ["EACH_STEP", "CausalTaps", "Pace", "Placed", "widen"]
+__all__ = ["EACH_STEP", "CausalTaps", "LayerState", "Pace", "Placed", "widen"]
 
 Floats = NDArray[np.float64]
 Columns = NDArray[np.int64]
@@ -73,12 +73,20 @@ class CausalTaps:
         return str(history) if least == history else f"{least} to {history}"
 
 
-@dataclass(frozen=True)
+LayerState = tuple[Floats, Floats | None]
+"""h and c in which a direction of a layer begins, ``(units,)``; c is None for zeros, or without c."""
+
+
+@dataclass(frozen=True, eq=False)
 class Placed:
-    """How a layer stands in a model: its pace and, if it is a line of delays, how many steps back it goes."""
+    """How a layer stands in a model: its pace and, if it is a line of delays, how many steps back it goes.
+
+    ``begins`` has the state of each direction in which the layer begins, if that was learned.
+    """
 
     pace: Pace = EACH_STEP
     delays: int = 0
+    begins: tuple[LayerState, ...] = ()
 
 
 def widen(layers: Sequence[Layer], placed: Sequence[Placed], frames: int) -> tuple[Layer, ...]:
@@ -212,15 +220,12 @@ class _Widener:
                 f"a recurrent layer once a step; end the network before the stride, with {option('output')}, "
                 "and make another build of the rest"
             )
-        wide: PseudoLayer | Bidirectional
+        source = self.sources[-1]
         if isinstance(layer, Bidirectional):
-            parts = {"forward": self._wide(layer.forward, pace), "backward": self._wide(layer.backward, pace)}
-            wide = layer.model_copy(update=parts)
+            update: dict[str, Any] = {
+                name: part.replace(w_ih=self._spread(part.w_ih, pace, source, part.name))
+                for name, part in (("forward", layer.forward), ("backward", layer.backward))
+            }
         else:
-            wide = self._wide(layer, pace)
-        self._add(wide, pace, np.arange(layer.outputs)[None])
-
-    def _wide(self, layer: PseudoLayer, pace: Pace) -> Any:
-        """A layer that reads a step; its ``w_hh`` is the same array: its initial state is known by that."""
-        weight = self._spread(layer.w_ih, pace, self.sources[-1], layer.name)
-        return layer.model_copy(update={"w_ih": layer.replace(w_ih=weight).w_ih})
+            update = {"w_ih": self._spread(layer.w_ih, pace, source, layer.name)}
+        self._add(layer.replace(**update), pace, np.arange(layer.outputs)[None])

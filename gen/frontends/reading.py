@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.gen.frontends.integer_weights import IntegerRows, IntegerWeights
 from rtlstm.spec.errors import InputError
-from rtlstm.spec.network import Bidirectional, Dense, FloatArray, Lstm, Network
+from rtlstm.spec.network import FloatArray, Network
 from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record
 
@@ -194,8 +194,6 @@ class ReportBuilder:
         self.notes: list[str] = []
         self.embeddings: list[Embedding] = []
         self.initial_state: InitialState | None = None
-        self.begins: list[tuple[FloatArray, FloatArray, FloatArray | None]] = []
-        """Initial states that were learned: the ``w_hh`` of a layer, which is the layer's own, h and c."""
         self.integer_rows = IntegerRows()
         self.integer_weights: tuple[IntegerWeights, ...] = ()
 
@@ -207,23 +205,6 @@ class ReportBuilder:
         """Record a note for the user, once."""
         if text not in self.notes:
             self.notes.append(text)
-
-    def find_initial_state(self, network: Network) -> None:
-        """Make the network's initial state of those that layers have; without any, it stays as it is."""
-        if not self.begins:
-            return
-        known = {id(w_hh): (h, c) for w_hh, h, c in self.begins}
-        h, c = [], []
-        for layer in network.layers:
-            both = (layer.forward, layer.backward) if isinstance(layer, Bidirectional) else (layer,)
-            for one in both:
-                if isinstance(one, Dense):
-                    continue
-                its_h, its_c = known.get(id(one.w_hh), (None, None))
-                h.append(np.zeros(one.outputs) if its_h is None else its_h)
-                if isinstance(one, Lstm):
-                    c.append(np.zeros(one.units) if its_c is None else its_c)
-        self.initial_state = (tuple(h), tuple(c))
 
     def find_integers(self, network: Network) -> None:
         """Record which of a network's weights are integers in the model."""

@@ -1,24 +1,28 @@
 """Initial states of PyTorch's recurrent modules: absent, zero, the caller's, or learned."""
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.gen.frontends.pace import LayerState
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.torch.values import Constant, Data, Outside, TorchNode, TorchState, flatten
 from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Dense, Layer, Lstm, PseudoLayer
 
-__all__ = ["keep_initial_state", "moved_constant"]
+__all__ = ["learned_states", "moved_constant"]
 
 Floats = NDArray[np.float64]
 
 
-def keep_initial_state(step: TorchNode, layers: Sequence[Layer], report: ReportBuilder) -> None:
-    """Check a module's initial state; the report keeps one that is learned, for these layers.
+def learned_states(
+    step: TorchNode, layers: Sequence[Layer], report: ReportBuilder
+) -> list[tuple[LayerState, ...]]:
+    """Check a module's initial state; return the states of its layers if they are learned, else none.
 
     Raises
     ------
@@ -44,30 +48,30 @@ def keep_initial_state(step: TorchNode, layers: Sequence[Layer], report: ReportB
                 "an input"
             )
     if not any(isinstance(item, Constant) and item.array.any() for item in given):
-        return
+        return []
     states = [item.array for item in given if isinstance(item, Constant)]
     if len(states) < len(given):
         raise ModelError(
             f"{step.where}: a part of its initial state is learned, another an input of the model"
         )
-    _keep(step, layers, states, report)
+    return _of_layers(step, layers, states, report)
 
 
-def _keep(
+def _of_layers(
     step: TorchNode,
     layers: Sequence[Layer],
     states: list[Floats],
     report: ReportBuilder,
-) -> None:
+) -> list[tuple[LayerState, ...]]:
     directions: list[PseudoLayer] = []
+    counts: list[int] = []
     for layer in layers:
         both = (layer.forward, layer.backward) if isinstance(layer, Bidirectional) else (layer,)
         directions += [one for one in both if not isinstance(one, Dense)]
+        counts.append(len(both))
     h = _rows(step, states[0], [layer.outputs for layer in directions])
     long = isinstance(directions[0], Lstm)
     c = _rows(step, states[1], [layer.units for layer in directions]) if long and len(states) > 1 else []
-    for at, layer in enumerate(directions):
-        report.begins.append((layer.w_hh, h[at], c[at] if c else None))
     largest = max(float(np.abs(row).max(initial=0.0)) for row in h)
     if long and layers and getattr(directions[0], "projection", None) is None and largest > 1.0:
         report.note(
@@ -78,6 +82,8 @@ def _keep(
         f"{step.where} begins in a state that was learned, which a build has as state.npz: the driver's "
         "sequences and streams begin in it, and reset returns to it"
     )
+    each = iter([(row, c[at] if c else None) for at, row in enumerate(h)])
+    return [tuple(islice(each, count)) for count in counts]
 
 
 def _rows(step: TorchNode, array: Floats, sizes: list[int]) -> list[Floats]:

@@ -258,7 +258,7 @@ class _Reader:
                 self.values[node] = self._evaluate(node)
         self.report.output, flow, parts = self._result()
         network = flow.network(self.report.name, parts)
-        self.report.find_initial_state(network)
+        self.report.initial_state = flow.initial_state(network)
         first = network.layers[0].name
         self._leave_classes()
         self.report.input = self.report.input or f"the input of {first}"

@@ -6,7 +6,7 @@ from typing import Any
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.torch.cells import PARAMETERS, bidirectional_layer, recurrent_layer
-from rtlstm.gen.frontends.torch.initial_states import keep_initial_state
+from rtlstm.gen.frontends.torch.initial_states import learned_states
 from rtlstm.gen.frontends.torch.module_names import module_kind
 from rtlstm.gen.frontends.torch.ops import parameter
 from rtlstm.gen.frontends.torch.values import Data, Outside, TorchNode, TorchState
@@ -31,7 +31,7 @@ def recurrent(step: TorchNode, report: ReportBuilder) -> Any:
     for layer in layers:
         flow = flow.recurrent(layer, where)
         report.node(layer.name, kind, "core", f"{layer.inputs} -> {layer.outputs}")
-    keep_initial_state(step, flow.layers[-len(layers) :], report)
+    flow = flow.beginning(learned_states(step, flow.layers[-len(layers) :], report))
     _note(step, module, kind, batch_first, report)
     if "T" in data.axes.single:
         report.note(_one_step(where))

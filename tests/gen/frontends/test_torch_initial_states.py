@@ -3,6 +3,7 @@
 import shutil
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from rtlstm.cli.main import app
 from rtlstm.gen.builds.compiled import Build, compile
 from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.gen.frontends.flow import Flow
 from rtlstm.host.accelerator import Accelerator
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import BuildError, ModelError
@@ -273,6 +275,22 @@ class Strided(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         read = self.conv(x.permute(1, 2, 0)).permute(2, 0, 1)
         return self.rnn(read, tuple(each.expand(-1, x.shape[1], -1) for each in (self.h0, self.c0)))[0]
+
+
+class Summed(Learned):
+    """The sum of the two directions: the reader makes it the layer's own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.rnn(x, tuple(each.expand(-1, x.shape[1], -1) for each in (self.h0, self.c0)))[0]
+        return y[..., :H] + y[..., H:]
+
+
+def test_a_layer_that_the_reader_makes_anew_keeps_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No array of the network is one that the reader of modules made.
+    made = Flow.network
+    monkeypatch.setattr(Flow, "network", lambda *given: deepcopy(made(*given)))
+    module = Summed(bidirectional=True)
+    check(read_model(module), module)
 
 
 @pytest.mark.parametrize("options", [{"num_layers": 2}, {"bidirectional": True}])
