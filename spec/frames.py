@@ -42,17 +42,23 @@ def as_steps(
     Raises
     ------
     InputError
-        If frames or lengths make no whole number of steps.
+        If frames or lengths make no whole number of steps, or lengths do not fit the frames.
     """
     if frames == 1 or x.ndim <= axis + 1 or x.shape[-1] * frames != inputs:
         return x, lengths
     joined = join_frames(name, x, axis, frames)
     if lengths is None:
         return joined, None
-    counts = np.atleast_1d(np.asarray(lengths))
-    if counts.dtype.kind in "iu" and (counts % frames).any():
+    # Checked here, where they are in frames, as the caller knows them.
+    most, sequences = x.shape[axis], x.shape[1 - axis] if x.ndim > 2 else 1
+    try:
+        counts = np.atleast_1d(np.asarray(lengths))
+    except (TypeError, ValueError):
+        return joined, lengths  # The caller's check says what is no array.
+    whole = counts.dtype.kind in "iu" and counts.shape == (sequences,)
+    if not whole or (counts % frames).any() or not ((counts > 0) & (counts <= most)).all():
         raise InputError(
-            f"lengths must be multiples of the {frames} frames of a step, as the model's strides take them, "
-            f"not {counts[counts % frames > 0][0]}"
+            f"lengths must be {sequences} integers, one per sequence, multiples of the {frames} frames of a "
+            f"step from {frames} to {most}, the frames of {name}, not {np.asarray(lengths).tolist()!r:.80}"
         )
-    return joined, counts // frames if counts.dtype.kind in "iu" else lengths
+    return joined, counts // frames

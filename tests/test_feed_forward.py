@@ -169,8 +169,10 @@ def test_frames_in_the_driver(tmp_path: Path) -> None:
             np.testing.assert_array_equal(stream.state[0][1], state[0][1][0])
         with pytest.raises(InputError, match="steps of 3 frames each, .* but has 11 frames; leave out 2, or"):
             accelerator.run(frames[:11])
-        with pytest.raises(InputError, match="lengths must be multiples of the 3 frames of a step"):
-            accelerator.run(frames, lengths=[12, 7])
+        for lengths in ([12, 7], [12, 15], [0, 12], [12], [12.0, 6.0]):
+            fit = r"2 integers, .*, multiples of the 3 frames of a step from 3 to 12, the frames of x, not \["
+            with pytest.raises(InputError, match=fit):
+                accelerator.run(frames, lengths=lengths)
         with pytest.raises(InputError, match=r"not \(4,\); this build reads 9 values .* 3 frames of 3"):
             accelerator.stream().step(np.zeros(4))
 

@@ -28,8 +28,8 @@ Item = TypeVar("Item")
 class Journal:
     """The results of jobs in a file, a line of JSON each; open it with :func:`open_journal`."""
 
-    def __init__(self, file: BinaryIO, about: str) -> None:
-        self._file = file
+    def __init__(self, file: BinaryIO, path: Path, about: str) -> None:
+        self._file, self._path = file, path
         self.results = self._read(about)
         """What is kept, by the names of the jobs."""
 
@@ -40,10 +40,23 @@ class Journal:
         first, *lines = whole.split(b"\n") if whole else [b""]
         if first == _line({"about": about}):
             self._file.truncate(len(whole) + 1)
-            return dict(json.loads(line) for line in lines)
+            return dict(self._result(number, line) for number, line in enumerate(lines, start=2))
         self._file.truncate(0)
         self._write({"about": about})
         return {}
+
+    def _result(self, number: int, line: bytes) -> tuple[str, Any]:
+        """Return a line's name and result; a kill leaves only the last one unfinished, without its end."""
+        try:
+            name, result = json.loads(line)
+            if isinstance(name, str):
+                return name, result
+        except (ValueError, TypeError):
+            pass  # It is no JSON, or not a pair.
+        raise BuildError(
+            f"{self._path}: line {number} must hold a job's name and result as JSON, but is damaged: delete "
+            "the line, and its job is done again, or the file, and all are"
+        )
 
     def _write(self, value: Any) -> None:
         self._file.seek(0, os.SEEK_END)
@@ -81,7 +94,7 @@ def open_journal(path: Path, about: str) -> Iterator[Journal]:
     Raises
     ------
     BuildError
-        If another process works with it.
+        If another process works with it, or a line before its last one is damaged.
     """
     new = not path.parent.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +106,7 @@ def open_journal(path: Path, about: str) -> Iterator[Journal]:
         if not os.fstat(file.fileno()).st_nlink:
             # Between opening and locking, a process that was done with it removed it.
             raise BuildError(f"another process has just done the jobs of {path}; call again")
-        yield Journal(file, about)
+        yield Journal(file, path, about)
         path.unlink(missing_ok=True)
     if new:
         with suppress(OSError):  # There are other files in it.

@@ -58,6 +58,19 @@ def test_journal_of_something_else_is_begun_again(tmp_path: Path):
     assert run(tmp_path / "j", "y") == (WHOLE, [1, 2, 3])
 
 
+@pytest.mark.parametrize("damaged", ['["a",{"su', "7", "[1,2]", "\0\xff"])
+def test_damaged_line_is_told_with_its_file(tmp_path: Path, damaged: str):
+    path = tmp_path / "j"
+    with pytest.raises(KeyboardInterrupt):
+        run(path, "x", end="b")
+    first, _, *others = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([first, damaged + "\n", *others]), encoding="latin-1")
+    with pytest.raises(BuildError, match=r"j: line 2 must hold .* delete the line"):
+        run(path, "x")
+    path.write_text("".join([first, *others]))
+    assert run(path, "x") == (WHOLE, [1, 3])
+
+
 def test_two_processes_are_refused(tmp_path: Path):
     with (
         open_journal(tmp_path / "j", "x"),

@@ -298,6 +298,12 @@ def test_options_of_others_are_refused() -> None:
             read_model(FILES / "stack.tflite", ReadOptions(**given))
 
 
+def test_a_file_of_other_content_is_told(tmp_path: Path) -> None:
+    (tmp_path / "other.tflite").write_bytes(bytes(range(200, 250)))
+    with pytest.raises(ModelError, match=r"name says \.tflite, but it is no such model"):
+        read_model(tmp_path / "other.tflite")
+
+
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
     whole = (FILES / "coupled.tflite").read_bytes()
     path = tmp_path / "bad.tflite"
