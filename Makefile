@@ -163,7 +163,7 @@ wheels: build/setup-dev
 	@rm -rf build/wheels
 	@mkdir -p build/wheels
 	@$(BIN)/python packaging/build_wheel.py build/wheels
-	@$(BIN)/python packaging/driver/build_wheel.py build/wheels
+	@$(BIN)/python packaging/build_driver_wheel.py build/wheels
 	@for wheel in build/wheels/*.whl; do $(BIN)/python packaging/smoke.py "$$wheel"; done
 
 clean:

@@ -22,10 +22,15 @@ def build_wheel(folder: Path) -> Path:
             shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("pyproject.toml", "README.md", "LICENSE", "LICENSE-OUTPUT.txt"):
             shutil.copy(ROOT / name, source)
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
-        options = ["--no-index", "--no-build-isolation", "--wheel-dir", str(folder.absolute()), "."]
-        subprocess.run([*pip, *options], cwd=source, check=True)
-    return next(folder.glob("rtlstm-*.whl"))
+        return make_wheel(source, folder, "rtlstm")
+
+
+def make_wheel(source: Path, folder: Path, name: str) -> Path:
+    """Make a wheel of the tree ``source``, with the tools of this environment alone; return its path."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
+    options = ["--no-index", "--no-build-isolation", "--wheel-dir", str(folder.absolute()), "."]
+    subprocess.run([*pip, *options], cwd=source, check=True)
+    return next(folder.glob(f"{name}-*.whl"))
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ except rtlstm.ToolError as error:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("driver")
-    script = ROOT / "packaging" / "driver" / "build_wheel.py"
+    script = ROOT / "packaging" / "build_driver_wheel.py"
     done = subprocess.run([sys.executable, script, folder], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return Path(done.stdout.split()[-1])

@@ -9,7 +9,7 @@ from rtlstm.gen.frontends.integer_weights import MATRICES, IntegerWeights, chang
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.input_shifts import fold_shifts
 from rtlstm.gen.quantise.lowering import ArrayLayer, lower
-from rtlstm.spec.network import Bidirectional, Network
+from rtlstm.spec.network import Bidirectional, Dense, Network, PseudoLayer
 from rtlstm.spec.numerics import GUARD_BITS, QuantizedNetwork
 from rtlstm.spec.program.passes import feeds
 from rtlstm.spec.record import Record
@@ -67,14 +67,14 @@ def _with_steps(network: Network, given: Sequence[IntegerWeights]) -> Network:
     """Return the network with the model's steps as its weights; 0 where it has none."""
     known = {(one.layer, one.weight): np.array(one.steps) for one in given}
 
-    def with_steps(layer: object) -> object:
+    def with_steps(layer: PseudoLayer | Dense) -> PseudoLayer | Dense:
         found = {}
         for name in MATRICES:
             matrix = getattr(layer, name, None)
             if matrix is not None:
-                its = known.get((layer.name, name), np.zeros(1))  # type: ignore[attr-defined]
+                its = known.get((layer.name, name), np.zeros(1))
                 found[name] = np.broadcast_to(its[:, None], matrix.shape)
-        return layer.replace(**found)  # type: ignore[attr-defined]
+        return layer.replace(**found)
 
     layers = [
         layer.replace(forward=with_steps(layer.forward), backward=with_steps(layer.backward))

@@ -1,6 +1,6 @@
 """Builds ``rtlstm-driver``: the driver alone, for a small board that has NumPy and pydantic.
 
-    python packaging/driver/build_wheel.py DIR
+    python packaging/build_driver_wheel.py DIR
 
 writes the wheel to ``DIR``. Version, bounds of dependencies and extras come from the project's own
 ``pyproject.toml``. Both distributions have the package ``rtlstm``: install one of them.
@@ -8,13 +8,13 @@ writes the wheel to ``DIR``. Version, bounds of dependencies and extras come fro
 
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 import tomllib
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from build_wheel import ROOT, make_wheel
+
 PARTS = (
     "rtlstm",
     "spec",
@@ -106,10 +106,7 @@ def build_wheel(folder: Path) -> Path:
         shutil.copy(ROOT / "LICENSE-OUTPUT.txt", source)
         (source / "README.md").write_text(README)
         (source / "pyproject.toml").write_text(toml(project()))
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
-        options = ["--no-index", "--no-build-isolation", "--wheel-dir", str(folder.absolute()), "."]
-        subprocess.run([*pip, *options], cwd=source, check=True)
-    return next(folder.glob("rtlstm_driver-*.whl"))
+        return make_wheel(source, folder, "rtlstm_driver")
 
 
 if __name__ == "__main__":
