@@ -5,7 +5,7 @@ of two heads: they are computed one after the other, and each first layer reads 
 as a skip, with zeros for the layer before it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,13 +18,29 @@ from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Dense, Layer
 from rtlstm.spec.output_parts import OutputPart
 
-__all__ = ["alike", "is_state", "join_outputs"]
+__all__ = ["alike", "is_state", "join_outputs", "note_steps"]
 
 
-def alike(one: Axes, other: Axes) -> bool:
-    """Whether two outputs are of the same steps: all, the last one, or the first one."""
+def alike(one: Axes, other: Axes, *, aside: bool) -> bool:
+    """Whether one output may stand beside another: of the same steps, all, the last one, or the first one.
+
+    If it is ``aside``, not on the way to the other, it may be of other steps: the core gives all of both.
+    """
+    if one.lost or other.lost:
+        return False
     steps = [("T" in axes.tags, axes.last_step, axes.first_step) for axes in (one, other)]
-    return steps[0] == steps[1] and not (one.lost or other.lost)
+    return steps[0] == steps[1] or (aside and all(map(any, steps)))
+
+
+def note_steps(ends: Mapping[str, tuple[bool, bool]], report: ReportBuilder) -> None:
+    """Note of which outputs the model keeps only the last step, or only the first one."""
+    for name, kept in ends.items():
+        which = f" of the output {name!r}" if len(set(ends.values())) > 1 else ""
+        for step, is_kept in zip(("last", "first"), kept, strict=True):
+            if is_kept:
+                report.note(
+                    f"the model keeps only the {step} step{which}; the core gives every step, use its {step}"
+                )
 
 
 def is_state(flow: Flow, axes: Axes) -> bool:

@@ -11,7 +11,7 @@ from rtlstm.gen.frontends.keras.archive import ArchiveResult, KerasLayer, KerasM
 from rtlstm.gen.frontends.keras.layers import LAYERS, LINEAR, MERGERS, WINDOWS, with_activation
 from rtlstm.gen.frontends.keras.node import KerasNode, KerasTensor
 from rtlstm.gen.frontends.keras.recurrent import RECURRENT, recurrent
-from rtlstm.gen.frontends.outputs import join_outputs
+from rtlstm.gen.frontends.outputs import join_outputs, note_steps
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError, RtlstmError
 from rtlstm.spec.network import Network
@@ -97,17 +97,22 @@ def _choose_ends(model: KerasModel, output: str | None) -> tuple[tuple[str, ...]
 
 
 def _choose_parts(found: dict[str, KerasTensor], model: KerasModel, report: ReportBuilder) -> list[str]:
-    """The model's outputs that the core gives, the last one last: those of the same steps as that one."""
+    """The model's outputs that the core gives, the last one last; none on the way to it of other steps."""
     layers = {layer.name: layer for layer in model.layers}
     last = max(found, key=lambda name: len(found[name].flow.layers))
     parts = []
     for name, given in found.items():
-        if name == last or (given.last, given.source) == (found[last].last, found[last].source):
+        aside = name not in _before(layers, last)
+        alike = given.source == found[last].source and (aside or given.last == found[last].last)
+        if name == last or alike:
             parts.append(name)
-        elif name not in _before(layers, last):
+        elif aside:
             raise ModelError(_one_result([name, last]))
         else:
             report.note(f"{name!r} is an output of the model too, but the core gives only the end, {last!r}")
+    steps = {name: (found[name].last, False) for name in parts}
+    if len(set(steps.values())) > 1:
+        note_steps(steps, report)
     return sorted(parts, key=last.__eq__)
 
 

@@ -22,7 +22,7 @@ from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.gen.frontends.onnx.scans import read_scans
 from rtlstm.gen.frontends.onnx.start import find_input, find_start, name_condition
 from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
-from rtlstm.gen.frontends.outputs import alike, is_state, join_outputs
+from rtlstm.gen.frontends.outputs import alike, is_state, join_outputs, note_steps
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Network
@@ -120,7 +120,6 @@ class _Reader:
         self._leave_classes()
         self.report.output = target
         self._report_rest(upstream)
-        self._note_steps(self.known[target])
         return flow.network(self.report.name, parts)
 
     # The beginning
@@ -311,25 +310,31 @@ class _Reader:
             )
         last = max(ends, key=lambda name: self.graph.index_of(name))
         before = self.graph.ancestors([last])
-        parts = []
+        parts: dict[str, Flow] = {}
+        steps: dict[str, tuple[bool, bool]] = {}
         for name, end in ends.items():
             if isinstance(end, Value) and end.front:
                 raise ModelError(
                     f"{name!r} has {end.front} steps of zeros in front, which the core cannot give"
                 )
-            if name == last or (ends is computed and _same_steps(computed[name], computed[last])):
-                parts.append((self.names[name], end.flow))
-            elif ends is computed and self.graph.index_of(name) not in before:
+            aside = self.graph.index_of(name) not in before
+            if name == last or (ends is computed and _is_part(computed[name], computed[last], aside)):
+                parts[name] = end.flow
+                if isinstance(end, Value):
+                    steps[self.names[name]] = end.axes.last_step, end.axes.first_step
+            elif ends is computed and aside:
                 raise ModelError(self._two_results(name, last))
             elif ends is computed:
                 self.report.note(
                     f"{name!r} is an output of the model too, but the core gives only the end of the chain"
                 )
+        note_steps(steps, self.report)
         for name in found:
             if name not in computed and not self.chosen:
                 self.report.note(f"the model's output {name!r} is a state; the driver gives it")
         try:
-            return last, *join_outputs(parts, self.report)
+            named = [(self.names[name], flow) for name, flow in parts.items()]
+            return last, *join_outputs(named, self.report)
         except ModelError as error:
             other = next(name for name in ends if name != last)
             raise ModelError(f"{self._two_results(other, last)} ({error})") from None
@@ -351,15 +356,6 @@ class _Reader:
             host = host_classes(node.op_type)
             self.report.node(self.graph.label(node), node.op_type, "outside", host or "")
             self.report.note(f"{self.graph.where(node)} stays on the host: {host}")
-
-    def _note_steps(self, end: Known) -> None:
-        if isinstance(end, Value) and end.axes.last_step:
-            self.report.note("the model keeps only the last step; the core gives every step, use its last")
-        if isinstance(end, Value) and end.axes.first_step:
-            self.report.note(
-                "the model keeps only the first step, where a reverse layer has its final state; the core "
-                "gives every step, use its first"
-            )
 
     # The rest
 
@@ -388,9 +384,9 @@ class _Reader:
                     self.report.note(f"{graph.where(node)} stays outside of the core")
 
 
-def _same_steps(one: Value, last: Value) -> bool:
-    """Whether an output is of the same steps as the last one, and no state."""
-    return alike(one.axes, last.axes) and not is_state(one.flow, one.axes)
+def _is_part(one: Value, last: Value, aside: bool) -> bool:
+    """Whether an output may stand beside the last one, and is no state."""
+    return alike(one.axes, last.axes, aside=aside) and not is_state(one.flow, one.axes)
 
 
 def _deepest(found: Sequence[_Known]) -> _Known:

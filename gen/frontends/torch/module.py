@@ -496,8 +496,9 @@ class _Reader:
                     raise ModelError(
                         f"the output {self._where(node)} is not computed by the core; {_cut_earlier()}"
                     )
-                outputs.append((self._where(node), self.names.get(node) or self._label(node), value))
-        return choose_outputs(outputs, self.report, _cut_earlier(), recurrent=self.start is not None)
+                outputs.append((self._where(node), self._label(node), value))
+        names = {self._where(node): name for node, name in self.names.items()}
+        return choose_outputs(outputs, names, self.report, _cut_earlier(), recurrent=self.start is not None)
 
     def _is_lost(self, node: Any) -> bool:
         """Whether it is computed from layers, and is no size or length."""

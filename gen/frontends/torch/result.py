@@ -1,9 +1,10 @@
 """Selects the network's output among those of a traced module, with notes for the user."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.outputs import alike, is_state, join_outputs
+from rtlstm.gen.frontends.outputs import alike, is_state, join_outputs, note_steps
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.torch.values import Data
 from rtlstm.spec.errors import ModelError
@@ -14,12 +15,17 @@ __all__ = ["choose_outputs", "is_computed"]
 
 
 def choose_outputs(
-    outputs: list[tuple[str, str, Any]], report: ReportBuilder, cut: str, *, recurrent: bool
+    outputs: list[tuple[str, str, Any]],
+    names: Mapping[str, str],
+    report: ReportBuilder,
+    cut: str,
+    *,
+    recurrent: bool,
 ) -> tuple[str, Flow, tuple[OutputPart, ...]]:
     """Return the label of the last output, and all outputs of each step side by side, with their parts.
 
-    ``outputs`` gives of each how messages call it, its label and its value. Outputs of other steps must be on
-    the way to the last one, or states. ``recurrent`` says whether the model has recurrent layers.
+    ``outputs`` gives of each how messages call it, its label and its value; ``names`` the model's own names,
+    by how messages call them. ``recurrent`` says whether the model has recurrent layers.
     """
     labels = {where: label for where, label, _ in outputs}
     values = [(where, value) for where, _, value in outputs if isinstance(value, Data)]
@@ -42,14 +48,23 @@ def choose_outputs(
             report.note(f"the output {other} is not computed by the core, only the end is")
         else:
             raise ModelError(_one_chain(where, other, cut))
+    named = {other: names.get(other) or _layer_name(value.flow) or labels[other] for other, value in parts}
     for other, value in parts:
         _note(other, value, report)
+    note_steps(
+        {named[other]: (value.axes.last_step, value.axes.first_step) for other, value in parts}, report
+    )
     try:
-        flow, found_parts = join_outputs([(labels[other], value.flow) for other, value in parts], report)
+        flow, found_parts = join_outputs([(named[other], value.flow) for other, value in parts], report)
     except ModelError as error:
         other = next(other for other, value in parts if value is not main)
         raise ModelError(f"{_one_chain(where, other, cut)} ({error})") from None
-    return labels[where], flow, found_parts
+    return names.get(where) or labels[where], flow, found_parts
+
+
+def _layer_name(flow: Flow) -> str:
+    """The layer that gives an output: a head has its name, not that of the activation behind it."""
+    return flow.dense or (flow.layers[-1].name if flow.plain and flow.layers else "")
 
 
 def _one_chain(where: str, other: str, cut: str) -> str:
@@ -57,11 +72,10 @@ def _one_chain(where: str, other: str, cut: str) -> str:
 
 
 def _is_part(value: Data, main: Data) -> bool:
-    """Whether it is an output of the same steps, and no state."""
+    """Whether it may stand beside the last output, and is no state."""
     same = (value.source, value.packed) == (main.source, main.packed)
-    return (
-        alike(value.axes, main.axes) and same and not value.of_layers and not is_state(value.flow, value.axes)
-    )
+    beside = alike(value.axes, main.axes, aside=not _leads_to_output(value, main))
+    return beside and same and not value.of_layers and not is_state(value.flow, value.axes)
 
 
 def is_computed(data: Data, recurrent: bool) -> bool:
@@ -83,7 +97,3 @@ def _note(where: str, main: Data, report: ReportBuilder) -> None:
         report.note("the output is a PackedSequence: the driver gives it padded, or packs it again")
     if main.padded and (not main.flow.plain or isinstance(main.flow.layers[-1], Dense)):
         report.note("past the end of a sequence the core gives zeros, not what its last layers make of zeros")
-    if main.axes.last_step:
-        report.note("the model keeps only the last step; the core gives every step, use its last")
-    if main.axes.first_step:
-        report.note("the model keeps only the first step; the core gives every step, use its first")

@@ -147,6 +147,38 @@ def test_several_outputs(tmp_path: Path) -> None:
             assert [part.name for part in network.parts] == names
 
 
+class TwoHeads(nn.Module):
+    """A head for each step, and one for the last step alone, both behind activations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(FEATURES, 5)
+        self.each, self.final = nn.Linear(5, 2), nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y, (h, _) = self.lstm(x)
+        return torch.tanh(self.each(y)), torch.sigmoid(self.final(h[-1]))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_head_that_reads_only_the_last_step(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, x = TwoHeads().eval(), torch.randn(6, 2, FEATURES)
+    each, final = (y.detach().numpy() for y in module(x))
+    torch.onnx.export(module, (x,), tmp_path / "model.onnx", dynamo=False, output_names=["all", "end"])
+    for source, names in (
+        (module, ["each", "final"]),
+        (torch.export.export(module, (x,)), ["each", "final"]),
+        (tmp_path / "model.onnx", ["all", "end"]),
+    ):
+        found = read_model(source)
+        assert [part.name for part in found.network.parts] == names
+        assert any(f"only the last step of the output '{names[1]}'" in note for note in found.report.notes)
+        y = run_float(found.network, x.double().numpy()).y
+        np.testing.assert_allclose(y[..., :2], each, atol=1e-6)
+        np.testing.assert_allclose(y[-1, :, 2:], final, atol=1e-6)
+
+
 def test_a_stride_is_told() -> None:
     report = inspect_model(CONVOLUTIONS["strides without delays"][0])
     assert any("takes 6 frames of 6 values at once" in note for note in report.notes)

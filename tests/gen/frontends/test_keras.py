@@ -429,6 +429,21 @@ def test_several_outputs(tmp_path: Path) -> None:
     np.testing.assert_allclose(run_float(network, x).y.swapaxes(0, 1), wanted, atol=2e-5)
 
 
+def test_a_head_that_reads_only_the_last_step(tmp_path: Path) -> None:
+    def both(x: Any) -> Any:
+        y, h, _ = L.LSTM(5, return_state=True, **ALL)(x)
+        return [L.Dense(3, "tanh", name="each")(y), L.Dense(2, name="final")(h)]
+
+    model, path = functional(tmp_path, ".keras", both)
+    found = read_model(path)
+    x = np.random.default_rng(1).normal(size=(STEPS, 3, INPUTS))
+    each, final = model.predict(x.swapaxes(0, 1), verbose=0)
+    y = run_float(found.network, x).y
+    np.testing.assert_allclose(y[..., :3].swapaxes(0, 1), each, atol=2e-5)
+    np.testing.assert_allclose(y[-1, :, 3:], final, atol=2e-5)
+    assert any("only the last step of the output 'final'" in note for note in found.report.notes)
+
+
 def test_an_output_on_the_way_is_noted(tmp_path: Path) -> None:
     def both(x: Any) -> Any:
         y = L.LSTM(5, name="first", **ALL)(x)

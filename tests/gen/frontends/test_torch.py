@@ -172,7 +172,10 @@ REFUSED = [
         "two results of different layers at once",
     ),
     (
-        Net(lambda m, r: (m.linear(r[0])[-1].tanh(), m.linear(r[0]).relu())),
+        Net(
+            lambda m, r: (m.linear(r[1][0].transpose(0, 1).flatten(1)[:, 2:8]), m.linear(r[0][..., 3:9])),
+            bidirectional=True,
+        ),
         "both .* are outputs, but the core",
     ),
     (Net(lambda m, r: m.linear(r[0][:, -1])), "element -1 of axis 1, which is the sequences"),
