@@ -4,6 +4,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from matplotlib import pyplot
 from nbclient import NotebookClient
 from support.paths import ROOT
 
@@ -91,7 +92,12 @@ def test_from_float_to_four_bits_on_a_board(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name, parts",
-    [("market_data", ("cycles from an event to its estimate", "40 events, each as in the batch"))],
+    [
+        ("market_data", ("cycles from an event to its estimate", "40 events, each as in the batch")),
+        ("audio", ("samples a second; a sample comes out after", "480 samples, each as in the batch")),
+        ("motion", ("both take", "200 samples of both legs, each as in the batch")),
+        ("own_cell", ("14 words and the cycles of 6 steps", "cycles, array + pipeline of each layer")),
+    ],
 )
 def test_tutorial(
     name: str,
@@ -110,5 +116,6 @@ def test_tutorial(
         if cell.cell_type == "code":
             assert not cell.outputs, "the notebook is kept without outputs"
             exec(compile(cell.source, f"{name}.ipynb", "exec"), names)
+    pyplot.close("all")
     printed = capsys.readouterr().out
     assert [part for part in parts if part not in printed] == []
