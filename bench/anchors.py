@@ -212,7 +212,7 @@ ANCHORS: tuple[Anchor, ...] = (
         "read",
     ),
     _one(
-        None,
+        "gru512",
         _VOLLO,
         _VOLLO_CARD,
         320,
@@ -221,7 +221,6 @@ ANCHORS: tuple[Anchor, ...] = (
         0.694,
         "222 cycles, the SDK's own model",
         "read",
-        network="GRU 512 -> 384",
     ),
     _one("dropbear", "RTL by hand", "U55C", None, "on chip", "step", 1.42, "arXiv 2309.00801", "read"),
     _one(

@@ -184,11 +184,12 @@ def _put_together(shape: Shape, hardware: HardwareFigures, times: list[CpuTime],
         name=shape.name,
         origin=shape.origin,
         inputs=shape.inputs,
-        lstm=shape.lstm,
+        cell=shape.cell,
+        units=shape.units,
         dense=shape.dense,
         steps=shape.steps,
         weights=shape.weight_count,
-        lstm_macs=shape.lstm_macs,
+        recurrent_macs=shape.recurrent_macs,
         dense_macs=shape.dense_macs,
         input_path_macs=shape.input_path_macs,
         hardware=hardware,
@@ -249,13 +250,13 @@ def _hardware_targets(hardware: Mapping[str, HardwareFigures]) -> Iterator[Targe
     off = sum(not found.agrees for found in simulated) if simulated else None
     yield _target("networks whose RTL differs from golden model or predicted cycles", off, "", 0, 0)
     overheads = {
-        name: max(layer.overhead_cycles for layer in found.layers if layer.kind == "lstm")
+        name: max(layer.overhead_cycles for layer in found.layers if layer.kind in ("lstm", "gru"))
         for name, found in hardware.items()
     }
     worst = max(overheads, key=lambda name: overheads[name])
     device = _DEVICE_SHAPE if _DEVICE_SHAPE in overheads else worst
     yield _target(
-        f"overhead of an LSTM layer, {_with_pipeline(device, hardware)}",
+        f"overhead of a recurrent layer, {_with_pipeline(device, hardware)}",
         overheads[device],
         "cycles",
         24,

@@ -1,7 +1,7 @@
 // The honest bar for a processor: the network as a plain float loop, all sizes known to the compiler.
 //
-// INPUTS, LSTM_UNITS and DENSE_OUTPUTS (lists with commas; -1 for no dense layer) come from the
-// command line. Weights are transposed and cut into tiles of rows, so that a tile's sums stay in
+// CELL (Lstm or Gru), INPUTS, UNITS and DENSE_OUTPUTS (lists with commas; -1 for no dense layer) come
+// from the command line. Weights are transposed and cut into tiles of rows, so that a tile's sums stay in
 // registers while the inputs go by.
 
 #include <chrono>
@@ -107,6 +107,39 @@ template <int I, int H> struct Lstm {
     }
 };
 
+// The reset gate comes after the product, as in PyTorch.
+template <int I, int H> struct Gru {
+    static constexpr int OUTPUTS = H;
+    Matrix<3 * H, I> w_ih;
+    Matrix<3 * H, H> w_hh;
+    alignas(64) float bias_x[padded(3 * H)] = {};
+    alignas(64) float bias_h[padded(3 * H)] = {};
+    alignas(64) float of_x[padded(3 * H)] = {};
+    alignas(64) float of_h[padded(3 * H)] = {};
+    alignas(64) float h[H] = {};
+
+    const float *load(const float *weights) {
+        weights = w_hh.load(w_ih.load(weights));
+        std::memcpy(bias_x, weights, sizeof(float) * 3 * H);
+        std::memcpy(bias_h, weights + 3 * H, sizeof(float) * 3 * H);
+        return weights + 6 * H;
+    }
+
+    const float *step(const float *x) {
+        std::memcpy(of_x, bias_x, sizeof(of_x));
+        std::memcpy(of_h, bias_h, sizeof(of_h));
+        w_ih.add(x, of_x);
+        w_hh.add(h, of_h);
+        for (int unit = 0; unit < H; ++unit) {
+            const float r = rational_sigmoid(of_x[unit] + of_h[unit]);
+            const float z = rational_sigmoid(of_x[H + unit] + of_h[H + unit]);
+            const float n = rational_tanh(of_x[2 * H + unit] + r * of_h[2 * H + unit]);
+            h[unit] = n + z * (h[unit] - n);
+        }
+        return h;
+    }
+};
+
 template <int I, int O, bool RELU> struct Dense {
     static constexpr int OUTPUTS = O;
     Matrix<O, I> weight;
@@ -152,14 +185,14 @@ template <int I, int... H> struct Network {
 };
 
 template <int I, int H, int... REST> struct Network<I, H, REST...> {
-    Lstm<I, H> layer;
+    CELL<I, H> layer;
     Network<H, REST...> rest;
     static constexpr int OUTPUTS = decltype(rest)::OUTPUTS;
     const float *load(const float *weights) { return rest.load(layer.load(weights)); }
     const float *step(const float *x) { return rest.step(layer.step(x)); }
 };
 
-using Model = Network<INPUTS, LSTM_UNITS>;
+using Model = Network<INPUTS, UNITS>;
 
 double now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

@@ -69,7 +69,7 @@ class LinkSetup:
 
     def __init__(self, inputs: int, units: int, bits: int) -> None:
         self._shape = Shape(
-            name="link", origin="", inputs=inputs, lstm=(units,), steps=1, bits=bits, family="generic"
+            name="link", origin="", inputs=inputs, units=(units,), steps=1, bits=bits, family="generic"
         )
         self.network = quantise(self._shape.network(), self._shape.settings)
         self._parameters = Parameters(lanes=4, macs=4, streams=STREAMS)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.bench.cpu_time import sample
-from rtlstm.bench.shapes import DenseWeights, LstmWeights, Shape
+from rtlstm.bench.shapes import DenseWeights, GruWeights, LstmWeights, Shape
 from rtlstm.spec.errors import ToolError
 from rtlstm.tools.toolchain import compiler, run_tool
 
@@ -48,9 +48,9 @@ class _PythonStep:
         return taken, float(taken.mean())
 
 
-def _onnx_gates(weights: Floats) -> Floats:
-    """Reorder rows to ONNX's gate order i, o, f, c."""
-    parts = weights.reshape(4, -1, *weights.shape[1:])[[0, 3, 1, 2]]
+def _onnx_gates(weights: Floats, order: tuple[int, ...]) -> Floats:
+    """Reorder the rows of gates."""
+    parts = weights.reshape(len(order), -1, *weights.shape[1:])[list(order)]
     return np.ascontiguousarray(parts.reshape(weights.shape)[None])
 
 
@@ -67,20 +67,29 @@ def _session(nodes: list[Any], constants: dict[str, Floats], ins: list[Any], out
     return onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
 
 
-def _lstm_node(
-    index: int, layer: LstmWeights, constants: dict[str, Floats], source: str, sequence: str
+def _recurrent_node(
+    index: int, layer: LstmWeights | GruWeights, constants: dict[str, Floats], source: str, sequence: str
 ) -> Any:
+    """Return an LSTM with ONNX's gates i, o, f, c, or a GRU with z, r, n, its reset after the product."""
     from onnx import helper
 
-    constants[f"w{index}"] = _onnx_gates(layer.w_ih)
-    constants[f"r{index}"] = _onnx_gates(layer.w_hh)
-    bias = _onnx_gates(layer.bias)
-    constants[f"b{index}"] = np.concatenate([bias, np.zeros_like(bias)], axis=1)
+    order: tuple[int, ...]
+    options: dict[str, Any]
+    if isinstance(layer, LstmWeights):
+        operator, order, states, options = "LSTM", (0, 3, 1, 2), "hc", {}
+        biases = [layer.bias, np.zeros_like(layer.bias)]
+    else:
+        operator, order, states, options = "GRU", (1, 0, 2), "h", {"linear_before_reset": 1}
+        biases = [layer.bias_ih, layer.bias_hh]
+    constants[f"w{index}"] = _onnx_gates(layer.w_ih, order)
+    constants[f"r{index}"] = _onnx_gates(layer.w_hh, order)
+    constants[f"b{index}"] = np.concatenate([_onnx_gates(bias, order) for bias in biases], axis=1)
     return helper.make_node(
-        "LSTM",
-        [source, f"w{index}", f"r{index}", f"b{index}", "", f"h{index}", f"c{index}"],
-        [sequence, f"h{index}_out", f"c{index}_out"],
+        operator,
+        [source, f"w{index}", f"r{index}", f"b{index}", "", *(f"{state}{index}" for state in states)],
+        [sequence, *(f"{state}{index}_out" for state in states)],
         hidden_size=layer.w_hh.shape[1],
+        **options,
     )
 
 
@@ -91,8 +100,8 @@ def lstm_session(shape: Shape) -> Callable[[Floats], Floats]:
     layer = shape.weights()[0]
     assert isinstance(layer, LstmWeights)
     constants: dict[str, Floats] = {}
-    units, real = shape.lstm[0], TensorProto.FLOAT
-    node = _lstm_node(0, layer, constants, "x", "y")
+    units, real = shape.units[0], TensorProto.FLOAT
+    node = _recurrent_node(0, layer, constants, "x", "y")
     ins = [helper.make_tensor_value_info("x", real, ["T", "N", shape.inputs])]
     ins += [helper.make_tensor_value_info(name, real, [1, "N", units]) for name in ("h0", "c0")]
     outs = [helper.make_tensor_value_info("y", real, ["T", 1, "N", units])]
@@ -117,9 +126,10 @@ class OnnxRuntimeStep(_PythonStep):
         states: dict[str, int] = {}
         values = "x"
         for index, layer in enumerate(shape.weights()):
-            if isinstance(layer, LstmWeights):
-                nodes.append(_lstm_node(index, layer, constants, values, ""))
-                states |= {f"{part}{index}": layer.w_hh.shape[1] for part in "hc"}
+            if not isinstance(layer, DenseWeights):
+                nodes.append(_recurrent_node(index, layer, constants, values, ""))
+                parts = "hc" if isinstance(layer, LstmWeights) else "h"
+                states |= {f"{part}{index}": layer.w_hh.shape[1] for part in parts}
                 # (1, 1, units) is also the shape of the one step's output.
                 values = f"h{index}_out"
             else:
@@ -185,20 +195,25 @@ class TorchStep(_PythonStep):
 
         torch.set_num_threads(1)
         self._torch = torch
-        self._lstms, self._dense, self._states = [], [], []
+        self._recurrent, self._dense, self._states = [], [], []
         for layer in shape.weights():
-            if isinstance(layer, LstmWeights):
+            if not isinstance(layer, DenseWeights):
                 units, inputs = layer.w_hh.shape[1], layer.w_ih.shape[1]
-                module = torch.nn.LSTM(inputs, units)
+                zeros = torch.zeros(1, 1, units)
+                if isinstance(layer, LstmWeights):
+                    module, biases = torch.nn.LSTM(inputs, units), (layer.bias, np.zeros_like(layer.bias))
+                    self._states.append((zeros, zeros))
+                else:
+                    module, biases = torch.nn.GRU(inputs, units), (layer.bias_ih, layer.bias_hh)
+                    self._states.append(zeros)
                 arrays = {
                     "weight_ih_l0": layer.w_ih,
                     "weight_hh_l0": layer.w_hh,
-                    "bias_ih_l0": layer.bias,
-                    "bias_hh_l0": np.zeros_like(layer.bias),
+                    "bias_ih_l0": biases[0],
+                    "bias_hh_l0": biases[1],
                 }
                 module.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
-                self._lstms.append(module.eval())
-                self._states.append((torch.zeros(1, 1, units), torch.zeros(1, 1, units)))
+                self._recurrent.append(module.eval())
             else:
                 tensors = torch.from_numpy(layer.weight), torch.from_numpy(layer.bias)
                 self._dense.append((*tensors, layer.activation == "relu"))
@@ -208,7 +223,7 @@ class TorchStep(_PythonStep):
         torch = self._torch
         with torch.inference_mode():
             values = torch.from_numpy(x).reshape(1, 1, -1)
-            for index, module in enumerate(self._lstms):
+            for index, module in enumerate(self._recurrent):
                 values, self._states[index] = module(values, self._states[index])
             for weight, bias, relu in self._dense:
                 values = torch.nn.functional.linear(values, weight, bias)
@@ -223,7 +238,12 @@ class CppLoop:
     def __init__(self, shape: Shape) -> None:
         cxx = compiler()
         source = Path(__file__).with_name("cpu_loop.cpp")
-        defines = {"INPUTS": (shape.inputs,), "LSTM_UNITS": shape.lstm, "DENSE_OUTPUTS": shape.dense or (-1,)}
+        defines = {
+            "CELL": (shape.cell.capitalize(),),
+            "INPUTS": (shape.inputs,),
+            "UNITS": shape.units,
+            "DENSE_OUTPUTS": shape.dense or (-1,),
+        }
         with tempfile.TemporaryDirectory() as folder:
             library = Path(folder) / "loop.so"
             words = [f"-D{name}={','.join(map(str, sizes))}" for name, sizes in defines.items()]

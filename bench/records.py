@@ -146,11 +146,12 @@ class ShapeResult(Record):
     name: str
     origin: str
     inputs: int
-    lstm: tuple[int, ...]
+    cell: Literal["lstm", "gru"]
+    units: tuple[int, ...]
     dense: tuple[int, ...]
     steps: int
     weights: int
-    lstm_macs: int
+    recurrent_macs: int
     dense_macs: int
     input_path_macs: int
     hardware: HardwareFigures
@@ -178,7 +179,7 @@ class Target(Record):
 class BenchResult(Record):
     """The result of a whole benchmark run."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     quick: bool
     machine: Machine
     shapes: tuple[ShapeResult, ...]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +11,16 @@ from pydantic import Field
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.network import Activation, Dense, Lstm, Network
+from rtlstm.spec.network import Activation, Dense, Gru, Lstm, Network
 from rtlstm.spec.parameters import Parameters, TableKind
 from rtlstm.spec.record import Record
 
-__all__ = ["SHAPES", "DenseWeights", "LstmWeights", "Shape", "Weights", "find_shapes"]
+__all__ = ["SHAPES", "DenseWeights", "GruWeights", "LstmWeights", "Shape", "Weights", "find_shapes"]
 
 Floats = NDArray[np.float32]
 
 _SEED = 20_26
+_GATES = {"lstm": 4, "gru": 3}
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,16 @@ class LstmWeights:
 
 
 @dataclass(frozen=True)
+class GruWeights:
+    """A GRU layer with the reset after the product, as PyTorch's; rows in gate order r, z, n."""
+
+    w_ih: Floats
+    w_hh: Floats
+    bias_ih: Floats
+    bias_hh: Floats
+
+
+@dataclass(frozen=True)
 class DenseWeights:
     """A dense layer."""
 
@@ -40,7 +51,7 @@ class DenseWeights:
     activation: Activation
 
 
-Weights = list[LstmWeights | DenseWeights]
+Weights = list[LstmWeights | GruWeights | DenseWeights]
 
 
 class Shape(Record):
@@ -49,8 +60,10 @@ class Shape(Record):
     name: str
     origin: str
     inputs: Annotated[int, Field(ge=1)]
-    lstm: tuple[int, ...]
-    """Units of each LSTM layer."""
+    cell: Literal["lstm", "gru"] = "lstm"
+    """What all recurrent layers are."""
+    units: tuple[int, ...]
+    """Units of each recurrent layer."""
     dense: tuple[int, ...] = ()
     """Outputs of each dense layer after them; ReLU between two of them."""
     steps: Annotated[int, Field(ge=1)]
@@ -75,9 +88,9 @@ class Shape(Record):
     """Why its RTL is not simulated; empty if it is."""
 
     @property
-    def lstm_macs(self) -> int:
-        """Multiplications of the LSTM layers in a step."""
-        return sum(4 * units * (inputs + units) for inputs, units in self._lstm_sizes())
+    def recurrent_macs(self) -> int:
+        """Multiplications of the recurrent layers in a step."""
+        return sum(self._gates * units * (inputs + units) for inputs, units in self._recurrent_sizes())
 
     @property
     def dense_macs(self) -> int:
@@ -86,13 +99,14 @@ class Shape(Record):
 
     @property
     def input_path_macs(self) -> int:
-        """Multiplications of the LSTM layers that need the step's input; others are done before it comes."""
-        return sum(4 * units * inputs for inputs, units in self._lstm_sizes())
+        """Multiplications of the recurrent layers that need the step's input; others are done before."""
+        return sum(self._gates * units * inputs for inputs, units in self._recurrent_sizes())
 
     @property
     def weight_count(self) -> int:
-        """Weights, and one bias per row."""
-        return self.lstm_macs + self.dense_macs + 4 * sum(self.lstm) + sum(self.dense)
+        """Weights, and one bias per row; two per row of a GRU."""
+        biases = {"lstm": 1, "gru": 2}[self.cell] * self._gates * sum(self.units) + sum(self.dense)
+        return self.recurrent_macs + self.dense_macs + biases
 
     @property
     def parameters(self) -> Parameters:
@@ -122,13 +136,17 @@ class Shape(Record):
     @property
     def outputs(self) -> int:
         """Values that a step gives."""
-        return (self.lstm + self.dense)[-1]
+        return (self.units + self.dense)[-1]
 
-    def _lstm_sizes(self) -> Iterator[tuple[int, int]]:
-        yield from zip((self.inputs, *self.lstm), self.lstm, strict=False)
+    @property
+    def _gates(self) -> int:
+        return _GATES[self.cell]
+
+    def _recurrent_sizes(self) -> Iterator[tuple[int, int]]:
+        yield from zip((self.inputs, *self.units), self.units, strict=False)
 
     def _dense_sizes(self) -> Iterator[tuple[int, int]]:
-        yield from zip((self.lstm[-1], *self.dense), self.dense, strict=False)
+        yield from zip((self.units[-1], *self.dense), self.dense, strict=False)
 
     def weights(self, blank: bool = False) -> Weights:
         """Draw the weights as PyTorch initialises them, uniform within 1 / sqrt(units); always the same.
@@ -143,11 +161,14 @@ class Shape(Record):
             return (rng.random(size, dtype=np.float32) * 2 - 1) * np.float32(max_abs)
 
         layers: Weights = []
-        for inputs, units in self._lstm_sizes():
-            max_abs = 1 / math.sqrt(units)
-            parts = [draw(4 * units, width, max_abs=max_abs) for width in (inputs, units)]
-            bias = draw(4 * units, max_abs=max_abs) + draw(4 * units, max_abs=max_abs)
-            layers.append(LstmWeights(parts[0], parts[1], bias))
+        for inputs, units in self._recurrent_sizes():
+            max_abs, rows = 1 / math.sqrt(units), self._gates * units
+            w_ih, w_hh = (draw(rows, width, max_abs=max_abs) for width in (inputs, units))
+            bias_ih, bias_hh = (draw(rows, max_abs=max_abs) for _ in range(2))
+            if self.cell == "gru":
+                layers.append(GruWeights(w_ih, w_hh, bias_ih, bias_hh))
+            else:
+                layers.append(LstmWeights(w_ih, w_hh, bias_ih + bias_hh))
         for index, (inputs, outputs) in enumerate(self._dense_sizes()):
             max_abs = 1 / math.sqrt(inputs)
             last = index == len(self.dense) - 1
@@ -157,15 +178,14 @@ class Shape(Record):
 
     def network(self, blank: bool = False) -> Network:
         """The network with these weights."""
-        layers: list[Lstm | Dense] = []
+        layers: list[Lstm | Gru | Dense] = []
         for index, layer in enumerate(self.weights(blank)):
             if isinstance(layer, LstmWeights):
-                lstm = Lstm(name=f"lstm{index}", w_ih=layer.w_ih, w_hh=layer.w_hh, bias=layer.bias)
-                layers.append(lstm)
+                layers.append(Lstm(name=f"lstm{index}", **vars(layer)))
+            elif isinstance(layer, GruWeights):
+                layers.append(Gru(name=f"gru{index}", **vars(layer)))
             else:
-                name = f"dense{index - len(self.lstm)}"
-                dense = Dense(name=name, weight=layer.weight, bias=layer.bias, activation=layer.activation)
-                layers.append(dense)
+                layers.append(Dense(name=f"dense{index - len(self.units)}", **vars(layer)))
         return Network(name=self.name, layers=tuple(layers))
 
     def input_values(self, steps: int) -> Floats:
@@ -181,7 +201,7 @@ SHAPES: dict[str, Shape] = {
             name="traffic20",
             origin="traffic forecast, the LSTM of the elastic-ai.creator papers",
             inputs=1,
-            lstm=(20,),
+            units=(20,),
             dense=(1,),
             steps=6,
             macs=20,
@@ -191,7 +211,7 @@ SHAPES: dict[str, Shape] = {
             name="toptag",
             origin="top-quark tagging, the LSTM of the hls4ml papers",
             inputs=6,
-            lstm=(20,),
+            units=(20,),
             dense=(64, 1),
             steps=20,
             lanes=48,
@@ -207,7 +227,7 @@ SHAPES: dict[str, Shape] = {
             name="mnist32",
             origin="digits row by row",
             inputs=28,
-            lstm=(32,),
+            units=(32,),
             dense=(10,),
             steps=28,
             family="ecp5",
@@ -216,7 +236,7 @@ SHAPES: dict[str, Shape] = {
             name="vad128",
             origin="speech detection, the LSTM of silero VAD",
             inputs=128,
-            lstm=(128,),
+            units=(128,),
             dense=(1,),
             steps=100,
             family="ecp5",
@@ -225,7 +245,7 @@ SHAPES: dict[str, Shape] = {
             name="quickdraw",
             origin="sketches as strokes",
             inputs=3,
-            lstm=(128,),
+            units=(128,),
             dense=(256, 5),
             steps=100,
             family="ecp5",
@@ -234,7 +254,7 @@ SHAPES: dict[str, Shape] = {
             name="stac_a",
             origin="STAC-ML Markets, LSTM_A",
             inputs=100,
-            lstm=(100, 100),
+            units=(100, 100),
             dense=(1,),
             steps=50,
             lanes=40,
@@ -249,7 +269,7 @@ SHAPES: dict[str, Shape] = {
             name="stac_a_4_bits",
             origin="STAC-ML Markets, LSTM_A, all products in DSP blocks, two in each",
             inputs=100,
-            lstm=(100, 100),
+            units=(100, 100),
             dense=(1,),
             steps=50,
             lanes=40,
@@ -263,7 +283,7 @@ SHAPES: dict[str, Shape] = {
             name="stac_a_4_bits_wide",
             origin="STAC-ML Markets, LSTM_A, two products in a DSP block, others of LUTs",
             inputs=100,
-            lstm=(100, 100),
+            units=(100, 100),
             dense=(1,),
             steps=50,
             lanes=80,
@@ -279,7 +299,7 @@ SHAPES: dict[str, Shape] = {
             name="stac_b",
             origin="STAC-ML Markets, LSTM_B",
             inputs=250,
-            lstm=(200, 200, 200),
+            units=(200, 200, 200),
             dense=(1,),
             steps=100,
             lanes=16,
@@ -290,7 +310,7 @@ SHAPES: dict[str, Shape] = {
             name="stac_c",
             origin="STAC-ML Markets, LSTM_C",
             inputs=500,
-            lstm=(1000, 1000, 1000, 1000),
+            units=(1000, 1000, 1000, 1000),
             dense=(1,),
             steps=100,
             lanes=16,
@@ -302,7 +322,7 @@ SHAPES: dict[str, Shape] = {
             name="vollo_ex3",
             origin="example 3 of the VOLLO documentation",
             inputs=128,
-            lstm=(256, 256),
+            units=(256, 256),
             dense=(16,),
             steps=20,
             family="xilinx",
@@ -311,7 +331,7 @@ SHAPES: dict[str, Shape] = {
             name="lstm2x250",
             origin="VOLLO's model zoo, 2 layers of 250",
             inputs=250,
-            lstm=(250, 250),
+            units=(250, 250),
             steps=20,
             family="xilinx",
         ),
@@ -319,7 +339,16 @@ SHAPES: dict[str, Shape] = {
             name="lstm4x177",
             origin="VOLLO's model zoo, 4 layers of 177",
             inputs=177,
-            lstm=(177,) * 4,
+            units=(177,) * 4,
+            steps=20,
+            family="xilinx",
+        ),
+        Shape(
+            name="gru512",
+            origin="VOLLO's model zoo, a GRU of 384",
+            inputs=512,
+            cell="gru",
+            units=(384,),
             steps=20,
             family="xilinx",
         ),
@@ -327,7 +356,7 @@ SHAPES: dict[str, Shape] = {
             name="dropbear",
             origin="structural monitoring, DROPBEAR; its 16 inputs are assumed",
             inputs=16,
-            lstm=(15, 15, 15),
+            units=(15, 15, 15),
             dense=(1,),
             steps=100,
             lanes=32,
@@ -340,7 +369,7 @@ SHAPES: dict[str, Shape] = {
             name="nam16",
             origin="a neural amplifier, 48,000 samples a second",
             inputs=1,
-            lstm=(16,),
+            units=(16,),
             dense=(1,),
             steps=100,
             lanes=32,
@@ -352,7 +381,7 @@ SHAPES: dict[str, Shape] = {
             name="deepbench256",
             origin="DeepBench's small LSTM",
             inputs=256,
-            lstm=(256,),
+            units=(256,),
             steps=150,
             family="xilinx",
         ),

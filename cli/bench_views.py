@@ -238,7 +238,7 @@ BENCH = (
         _shapes,
         (
             Field("network", "{name}"),
-            Field("MAC", lambda shape: shape.lstm_macs + shape.dense_macs, right=True),
+            Field("MAC", lambda shape: shape.recurrent_macs + shape.dense_macs, right=True),
             Field("lanes x macs", "{hardware.lanes} x {hardware.macs}", right=True),
             Field("pipeline", "{hardware.pipeline}"),
             Field("latency", lambda shape: f"{shape.hardware.predicted_latency:,}{_mark(shape)}", right=True),

@@ -1,6 +1,7 @@
 """The command, end to end on the smallest shape, and its verdicts."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -89,16 +90,19 @@ def test_stac_c_is_predicted() -> None:
 
 
 def test_without_rtl_says_so(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["bench", "traffic20", "--quick", "--no-rtl", "-o", str(tmp_path / "no")])
+    names = ["traffic20", "gru512"]
+    done = CliRunner().invoke(app, ["bench", *names, "--quick", "--no-rtl", "-o", str(tmp_path / "no")])
     assert done.exit_code == 0, done.stderr
-    latency = predict_cycles(SHAPES["traffic20"]).cycles.step_latency_cycles
-    assert f" {latency}* " in done.stdout
+    for name in names:
+        latency = predict_cycles(SHAPES[name]).cycles.step_latency_cycles
+        assert f" {latency:,}* " in done.stdout
+    assert re.search(r"gru512 +VOLLO SDK 29.* 0\.694 ", done.stdout)
     # Whatever tells cycles or times of the hardware names the pipeline: three tables, and the targets.
     heads = [line for line in done.stdout.splitlines() if line.lstrip().startswith("network ")]
     assert len(heads) == 3 and all("pipeline" in head for head in heads)
     rows = [line for line in done.stdout.splitlines() if "traffic20" in line]
     assert len(rows) >= 6 and all("ecp5" in row for row in rows)
-    assert "* predicted only, not asked for (--no-rtl): traffic20" in done.stderr
+    assert "* predicted only, not asked for (--no-rtl): traffic20, gru512" in done.stderr
     assert not (tmp_path / "no").exists()
 
 

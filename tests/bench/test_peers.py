@@ -12,8 +12,9 @@ from rtlstm.bench.worker import measure_engine, measure_golden, start
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import RtlstmError, ToolError
 
-ODD = Shape(name="odd", origin="a test", inputs=3, lstm=(5, 7), dense=(9, 2), steps=4, family="generic")
+ODD = Shape(name="odd", origin="a test", inputs=3, units=(5, 7), dense=(9, 2), steps=4, family="generic")
 """No size is a multiple of a vector."""
+ODD_GRU = ODD.replace(name="odd_gru", cell="gru")
 
 
 def reference(shape: Shape, x: np.ndarray) -> np.ndarray:
@@ -21,7 +22,9 @@ def reference(shape: Shape, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("shape", [ODD, SHAPES["traffic20"], SHAPES["deepbench256"]], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "shape", [ODD, ODD_GRU, SHAPES["traffic20"], SHAPES["deepbench256"]], ids=lambda s: s.name
+)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_engine_computes_the_network(engine: str, shape: Shape) -> None:
     x = shape.input_values(20)
@@ -46,7 +49,7 @@ def test_cpp_loop_times_every_step() -> None:
 
 
 def test_sequence_session_is_the_layer() -> None:
-    shape = Shape(name="one", origin="a test", inputs=4, lstm=(6,), steps=5, family="generic")
+    shape = Shape(name="one", origin="a test", inputs=4, units=(6,), steps=5, family="generic")
     x = shape.input_values(15).reshape(5, 3, 4)
     expected = run_float(shape.network(), x.astype(np.float64)).y
     np.testing.assert_allclose(lstm_session(shape)(x), expected, atol=1e-6)

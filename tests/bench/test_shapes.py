@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.paths import DOCS
 
 from rtlstm.bench.anchors import ANCHORS
 from rtlstm.bench.hardware import predict_cycles
@@ -11,6 +12,7 @@ from rtlstm.fpga.estimate import estimate
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.inventory import gate_multipliers
 
+BENCHMARKS = (DOCS / "benchmarks.md").read_text()
 PUBLISHED = {
     # Multiplications of a step, of them on the input path; whether both count dense layers; weights.
     "traffic20": (1_680, 80, False, 1.8e3),
@@ -26,6 +28,7 @@ PUBLISHED = {
     "vollo_ex3": (921_600, 393_216, True, 923e3),
     "lstm2x250": (1_000_000, 500_000, False, 1.00e6),
     "lstm4x177": (1_002_528, 501_264, False, 1.00e6),
+    "gru512": (1_032_192, 589_824, False, 1.03e6),
     "dropbear": (5_475, 2_760, True, 5.7e3),
     "nam16": (1_104, 64, True, 1.17e3),
     "deepbench256": (524_288, 262_144, False, 525e3),
@@ -36,7 +39,7 @@ PUBLISHED = {
 def test_sizes_are_the_published_ones(name: str) -> None:
     shape = SHAPES[name]
     macs, on_path, with_dense, weights = PUBLISHED[name]
-    found = shape.lstm_macs + (shape.dense_macs if with_dense else 0)
+    found = shape.recurrent_macs + (shape.dense_macs if with_dense else 0)
     assert found == pytest.approx(macs, rel=1e-3 if name == "stac_c" else 0)
     assert shape.input_path_macs == pytest.approx(on_path, rel=1e-3)
     assert shape.weight_count == pytest.approx(weights, rel=0.02)
@@ -54,6 +57,17 @@ def test_stac_a_has_two_gate_units() -> None:
     cycles = predict_cycles(SHAPES["stac_a"]).cycles
     assert cycles.step_latency_cycles == 525
     assert [layer.overhead_cycles for layer in cycles.layers[:2]] == [9, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "cycles", "wide"), [("gru512", 6162, 77), ("lstm2x250", 4038, 92), ("lstm4x177", 4328, 148)]
+)
+def test_networks_of_vollo_in_an_array_as_wide_as_its_own(name: str, cycles: int, wide: int) -> None:
+    shape = SHAPES[name]
+    as_wide = shape.replace(lanes=768, macs=16, gate_units=16, beat=16)
+    for each, expected in (shape, cycles), (as_wide, wide):
+        assert predict_cycles(each).cycles.step_latency_cycles == expected
+        assert f"{expected:,} |" in BENCHMARKS
 
 
 @pytest.mark.parametrize(("name", "cycles", "shared"), [("", 358, 140), ("_wide", 182, 120)])
@@ -131,6 +145,7 @@ def test_anchors_are_sane() -> None:
 
 def test_anchors_agree_with_the_cycles_they_come_from() -> None:
     times = {(anchor.shape, anchor.who.split(",")[0]): anchor.highest_us for anchor in ANCHORS}
+    assert times["gru512", "VOLLO SDK 29"] == pytest.approx(222 / 320, abs=1e-3)
     assert times["mnist32", "Que"] == pytest.approx(328 / 200)
     assert times["vad128", "VOLLO SDK 29"] == pytest.approx(97 / 320, abs=1e-3)
     assert times["deepbench256", "Brainwave"] == pytest.approx(425 / 150, abs=0.05)
