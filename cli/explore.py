@@ -10,7 +10,7 @@ import typer
 from rtlstm.cli.console import Console
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.explore_input import Given
-from rtlstm.cli.explore_views import FRONT, front_fields
+from rtlstm.cli.explore_views import COMMAND, FRONT, find_build, front_fields
 from rtlstm.cli.options import (
     CALIBRATE,
     CalibrationBatchFirstOption,
@@ -100,14 +100,17 @@ def explore(
             except KeyboardInterrupt:
                 console.note(f"what was tried is kept in {study}: the same command goes on from there")
                 raise
-        fields = front_fields(found, study, measure, given.command, asked.show)
+        fields = front_fields(found, study, measure, given.command)
         _write_files(study, context.name, measure.short_name, fields)
         console.passed = not found.ruled_out and all(
             point.proof is None or point.proof.passed for point in found.front
         )
+        if found.front and asked.show is not None:
+            console.show(COMMAND, **find_build(fields["front"], asked.show))
+            return
         console.show(FRONT, **fields)
         if found.front:
-            console.next = fields["front"][fields["shown"] - 1]["command"]
+            console.next = fields["front"][0]["command"]
         elif found.tried == found.too_large + found.impossible:
             console.passed = False
             for why, count in found.refusals.items():

@@ -1,7 +1,7 @@
 """What people read of the results of ``rtlstm explore``."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rtlstm.explore.metrics import Metric
     from rtlstm.explore.records import Exploration, Point
 
-__all__ = ["FRONT", "front_fields"]
+__all__ = ["COMMAND", "FRONT", "find_build", "front_fields"]
 
 _ROWS = 16
 """Points that the table shows, shared among the devices."""
@@ -25,19 +25,8 @@ def front_fields(
     folder: Path,
     metric: "Metric",
     command: Callable[[int, Mapping[str, Any]], str],
-    shown: int | None = None,
 ) -> dict[str, Any]:
-    """The JSON object: what was found, each point with its number and its command.
-
-    Raises
-    ------
-    ConfigurationError
-        If the front has no point of the number ``shown``.
-    """
-    if shown is not None and shown > len(found.front) > 0:
-        raise ConfigurationError(
-            f"{option('show')} must be the number of a build, 1 to {len(found.front)}, not {shown}"
-        )
+    """The JSON object: what was found, each point with its number and its command."""
     front = [
         _point(number, point, metric.of(point.errors), command(number, point.choice.options))
         for number, point in enumerate(found.front, 1)
@@ -46,9 +35,23 @@ def front_fields(
         "folder": str(folder),
         "page": str(folder / "explore.html"),
         "points_per_hour": found.points_per_hour and round(found.points_per_hour),
-        "shown": shown or 1,
         "front": front,
     }
+
+
+def find_build(front: Sequence[Found], number: int) -> Found:
+    """Return the point of a number; the JSON object of ``--show``.
+
+    Raises
+    ------
+    ConfigurationError
+        If the front has none.
+    """
+    if number > len(front):
+        raise ConfigurationError(
+            f"{option('show')} must be the number of a build, 1 to {len(front)}, not {number}"
+        )
+    return front[number - 1]
 
 
 def _point(number: int, point: "Point", measure: float, command: str) -> dict[str, Any]:
@@ -88,13 +91,13 @@ def _summary(found: Found) -> str:
 
 
 def _rows(found: Found) -> list[Found]:
-    """The points to show: the best of each device in turn, and the one whose command is printed."""
+    """The points to show: the best of each device in turn."""
     front, counts = found["front"], Counter[str]()
     turns = []
     for point in front:
         counts[point["device"]] += 1
         turns.append((counts[point["device"]], point["number"]))
-    chosen = {number for _, number in sorted(turns)[: max(_ROWS, len(counts))]} | {found["shown"]}
+    chosen = {number for _, number in sorted(turns)[: max(_ROWS, len(counts))]}
     return [point for point in front if point["number"] in chosen]
 
 
@@ -109,6 +112,8 @@ def _title(found: Found) -> str:
 def _energy(point: Found) -> str | None:
     return None if point["energy_nj"] is None else f"{point['energy_nj']:.4g}"
 
+
+COMMAND = (Text("{command}"),)
 
 FRONT = (
     Table(

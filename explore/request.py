@@ -93,7 +93,7 @@ class SearchOptions(Record):
     show: Annotated[
         Annotated[int, Field(ge=1)] | None,
         Option(
-            "The number, in the first column, of the build whose command is printed; by default the first.",
+            "Print the command of one build alone; its number is in the table's first column.",
             group=_RESULT,
             metavar="NUMBER",
         ),

@@ -344,8 +344,9 @@ def compile(
         network, source, begin = read.network, read.report, read.initial_state
         if calibration is not None and calibration_state is None:
             calibration_state = read.calibration_state(as_array("calibration", calibration), batch_first)
-    chosen = default_name(network, source) if name is None else name
-    target = as_path("the build folder", Path("build") / chosen if folder is None else folder)
+    if folder is None:
+        folder = Path("build") / (default_name(network, source) if name is None else name)
+    target = as_path("the build folder", folder)
     common: dict[str, Any] = {
         "calibration": None if calibration is None else as_array("calibration", calibration),
         "calibration_lengths": calibration_lengths,
@@ -360,11 +361,11 @@ def compile(
         generate_for(network, target, there, input_range=settings.input_range, trained=trained, **common)
     elif trained is not None:
         generate_build(
-            network, target, name=chosen, capacities=capacities, trained=trained, **hardware, **common
+            network, target, name=name, capacities=capacities, trained=trained, **hardware, **common
         )
     else:
         generate_build(
-            network, target, name=chosen, settings=settings, capacities=capacities, **hardware, **common
+            network, target, name=name, settings=settings, capacities=capacities, **hardware, **common
         )
     return Build(target)
 

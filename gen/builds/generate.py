@@ -21,7 +21,7 @@ from rtlstm.gen.builds.loadable import (
     headroom,
     with_capacity,
 )
-from rtlstm.gen.builds.names import check_build_name, derive_build_name
+from rtlstm.gen.builds.names import check_build_name, derive_build_name, explain_build_name
 from rtlstm.gen.builds.report import BuildReport, create_report
 from rtlstm.gen.builds.report_html import render_report
 from rtlstm.gen.frontends.reading import InitialState, ModelReport
@@ -162,6 +162,8 @@ def generate_build(
             parameters = with_capacity(chosen, quantised, parameters, capacities)
         manifest = Manifest.create(chosen, quantised.shapes, parameters, quantised.numerics, quantised.passes)
         notes: tuple[str, ...] = () if trained is None else (_TRAINED,)
+        if name is None and (renamed := explain_build_name(_model_name(network, source))) is not None:
+            notes += (renamed,)
         if array is not None and array.skip_zeros:
             manifest, more = _skip_zeros(quantised, manifest)
             notes += more
@@ -335,8 +337,11 @@ def generate_for(
 
 def default_name(network: Network, source: ModelReport | None) -> str:
     """Return the default name of a build: from the model file's name, else from the network's."""
-    stem = network.name if source is None else source.source.split(".")[0] or network.name
-    return derive_build_name(stem)
+    return derive_build_name(_model_name(network, source))
+
+
+def _model_name(network: Network, source: ModelReport | None) -> str:
+    return network.name if source is None else source.source.split(".")[0] or network.name
 
 
 def _tell_former(former: Iterable[FormerResult]) -> None:

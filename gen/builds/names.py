@@ -4,7 +4,7 @@ import re
 
 from rtlstm.spec.errors import ConfigurationError
 
-__all__ = ["KEYWORDS", "check_build_name", "derive_build_name"]
+__all__ = ["KEYWORDS", "check_build_name", "derive_build_name", "explain_build_name"]
 
 _LONGEST = 64
 
@@ -43,12 +43,27 @@ def _is_reserved(name: str) -> bool:
     return name.lower() in KEYWORDS or name.lower().startswith(_PREFIX)
 
 
-def derive_build_name(text: str) -> str:
-    """Turn a model's file name, or any text, into a build name."""
+def _clean(text: str) -> str:
+    """Leave what a name may hold, and begin it with a letter."""
     clean = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")[:_LONGEST].rstrip("_")
     if not clean or not clean[0].isalpha() or clean.lower().startswith(_PREFIX):
         clean = f"lstm_{clean}"[:_LONGEST].rstrip("_")
+    return clean
+
+
+def derive_build_name(text: str) -> str:
+    """Turn a model's file name, or any text, into a build name."""
+    clean = _clean(text)
     return f"{clean}_core" if _is_reserved(clean) else clean
+
+
+def explain_build_name(text: str) -> str | None:
+    """Say why the name that is derived from a text has an addition; None if it has none."""
+    clean = _clean(text)
+    if not _is_reserved(clean):
+        return None
+    name = derive_build_name(text)
+    return f"the build is named {name}, because {clean!r} is a word that Verilog tools reserve"
 
 
 def check_build_name(name: str) -> str:

@@ -15,9 +15,10 @@ import rtlstm.gen.builds.generate
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.builds.compare import compare
+from rtlstm.gen.builds.compiled import Build, compile
 from rtlstm.gen.builds.default_array import ArrayRequest
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.builds.names import KEYWORDS, check_build_name, derive_build_name
+from rtlstm.gen.builds.names import KEYWORDS, check_build_name, derive_build_name, explain_build_name
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.spec.errors import BuildError, ConfigurationError, InputError
@@ -168,6 +169,19 @@ def test_calibration_data_are_checked_before_anything_is_made(tmp_path):
 def test_names_are_made_fit(text, name):
     assert derive_build_name(text) == name
     assert check_build_name(name) == name
+    why = explain_build_name(text)
+    assert why == (
+        f"the build is named {name}, because '{text}' is a word that Verilog tools reserve"
+        if name.endswith("_core")
+        else None
+    )
+
+
+def test_an_addition_to_a_name_is_told(tmp_path, pristine):
+    renamed = compile(network().replace(name="small"), folder=tmp_path / "b", lanes=4, macs=1)
+    text = "the build is named small_core, because 'small' is a word that Verilog tools reserve"
+    assert (renamed.name, renamed.report().notes) == ("small_core", (text,))
+    assert Build(pristine).report().notes == ()
 
 
 @pytest.mark.parametrize(
