@@ -83,21 +83,27 @@ class Issued:
     @property
     def issues(self) -> list[tuple[int, int]]:
         """Runs of cycles in which a word is issued: the first cycle, and the one after the last."""
-        runs: list[list[int]] = []
+        runs: list[tuple[int, int]] = []
+
+        def issue(first: int, words: int) -> int:
+            """Issue words one per cycle; return the cycle after the last one."""
+            if words and runs and runs[-1][1] == first:
+                runs[-1] = (runs[-1][0], first + words)
+            elif words:
+                runs.append((first, first + words))
+            return first + words
+
         at = self.start
         for group, (words, end) in enumerate(zip(self.op.group_words, self.ends, strict=True)):
-            for index, word in enumerate(words):
-                # As the sequencer's admission: a word of the first group waits until it is there, a group's
-                # last one until the drain is free.
-                if group == 0 and self.readable:
-                    at = max(at, self.readable[min(word, len(self.readable) - 1)])
-                at = end if index == len(words) - 1 else at
-                if runs and runs[-1][1] == at:
-                    runs[-1][1] += 1
-                else:
-                    runs.append([at, at + 1])
-                at += 1
-        return [(first, after) for first, after in runs]
+            # As the sequencer's admission: a word of the first group waits until it is there, a group's
+            # last one until the drain is free.
+            if group == 0 and self.readable:
+                for word in words[:-1]:
+                    at = issue(max(at, self.readable[min(word, len(self.readable) - 1)]), 1)
+            else:
+                issue(at, len(words) - 1)
+            at = issue(end, 1)
+        return runs
 
     def beats(self, stage: int) -> list[tuple[int, int]]:
         """Return each group's cycles with a beat in a stage: the first one, and the one after the last."""
