@@ -2,25 +2,25 @@
 
     python examples/silero_vad/convolutions.py
 
-The demo leaves the four convolutions in front of the LSTM to the host. They work over the 4 frames of a short
-Fourier transform inside one step of 32 ms, so they are dense layers with zeros, and ReLU. The core then reads
-4 x 129 magnitudes. The script compares the float network and the golden model, with 8-bit weights, with
-onnxruntime. It prints weights, exact cycles, and the host's time for the convolutions. It exits with 1 if
-float probabilities differ by more than 1e-4, or more than 1 % of the golden model's decisions.
+The demo leaves the four convolutions in front of the LSTM to the host. They work over the 4 frames of a
+short Fourier transform inside one step of 32 ms, so they are dense layers with zeros, and ReLU. Told to
+begin at the magnitudes, the reader of ONNX files takes them, too. The core then reads 4 x 129 magnitudes.
+The script compares the float network and the golden model, with 8-bit weights, with onnxruntime. It prints
+weights, exact cycles, and the host's time for the convolutions. It exits with 1 if float probabilities
+differ by more than 1e-4, or more than 1 % of the golden model's decisions.
 """
 
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import numpy_helper
 
 from rtlstm.fpga.estimate import estimate_devices
-from rtlstm.gen.frontends import read_model
-from rtlstm.gen.frontends.step_convolution import convolve_step
+from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
@@ -50,22 +50,9 @@ def memory(manifest: Manifest) -> str:
     return f"{manifest.program.weight_rows * PARAMETERS.lanes * PARAMETERS.macs / 1024:,.0f} KiB"
 
 
-def read_convolutions(model: onnx.ModelProto) -> tuple[Dense, ...]:
-    """The four convolutions of the file as dense layers, each with its ReLU."""
-    arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    layers: list[Dense] = []
-    frames = FRAMES
-    for node in model.graph.node:
-        if node.op_type == "Conv" and node.input[1].startswith("encoder."):
-            given = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
-            weight, bias = (arrays[name] for name in node.input[1:3])
-            stride, padding = given["strides"][0], given["pads"][0]
-            name = f"convolution_{len(layers)}"
-            layers.append(
-                convolve_step(name, weight, bias, frames, stride=stride, padding=padding, activation="relu")
-            )
-            frames = layers[-1].outputs // len(weight)
-    return tuple(layers)
+def read_all(path: Path) -> Network:
+    """The network from the magnitudes on: four convolutions, LSTM and head."""
+    return read_model(path, ReadOptions(begin=MAGNITUDES)).network
 
 
 def magnitudes(model: onnx.ModelProto, chunks: NDArray[np.float32]) -> tuple[Any, Any]:
@@ -115,7 +102,7 @@ def measure(files: SileroFiles) -> bool:
     """Print the table; return whether all is well."""
     model = onnx.load(str(files.model))
     read = read_model(files.model)
-    network = Network(layers=(*read_convolutions(model), *read.network.layers), frames=FRAMES)
+    network = read_all(files.model)
     recording = run_float_model(files.model, read_speech(files.speech), read.report.input)
     given, session = magnitudes(model, chunk_audio(recording.audio))
     x = join_frames("x", given.transpose(0, 2, 1).reshape(-1, 1, BINS).astype(np.float64), 0, FRAMES)

@@ -30,6 +30,7 @@ from rtlstm.gen.frontends.reading import (
 )
 from rtlstm.spec.errors import ConfigurationError, ModelError
 from rtlstm.spec.network import Network
+from rtlstm.spec.options import option
 
 __all__ = [
     "FRONT_ENDS",
@@ -152,7 +153,7 @@ def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResul
 def _note_frames(network: Network, report: ReportBuilder) -> None:
     if network.frames > 1:
         report.note(
-            f"the model's strides make one output of {network.frames} frames: a step of the core takes "
+            f"the model's convolutions make one output of {network.frames} frames: a step of the core takes "
             f"{network.frames} frames of {network.inputs // network.frames} values at once, side by side; "
             f"the driver takes the model's frames, a multiple of {network.frames}"
         )
@@ -173,6 +174,10 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
 
         return read_exported(source if _is_live(source) else Path(source), options, report)
     path = Path(source)
+    if options.begin is not None and kind not in ("onnx", "tflite"):
+        raise ModelError(
+            f"{option('begin')} names a tensor of an ONNX or TFLite model, and this is none; leave it out"
+        )
     if kind == "onnx":
         from rtlstm.gen.frontends.onnx.model import read_onnx
 

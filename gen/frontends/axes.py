@@ -1,12 +1,12 @@
 """Follows the axes of a tensor through operators that only move them.
 
 A dense layer or a second LSTM reads the right numbers only if its features and steps are on the axes
-that it expects. Each axis has a letter: T steps, N sequences, F features, D a direction or layer
-axis of size 1, B both directions (forward first), L several layers (of a final state), S both directions of
-several layers, 1 any other axis of size 1, M:T:N the merged rows of steps and sequences, M alone merged
-rows of which that is not known, and ?0, ?1, ... an axis of the model's input, before a layer has shown what
-it is. When an operator mixes features with anything else the axes are lost: what follows may be elementwise,
-but not a layer.
+that it expects. Each axis has a letter: T steps, N sequences, F features, D a direction or layer axis of
+size 1, B both directions (forward first), L several layers (of a final state), S both directions of
+several layers, K4 four frames inside a step, 1 any other axis of size 1, M:T:N the merged rows of steps
+and sequences, M alone merged rows of which that is not known, and ?0, ?1, ... an axis of the model's
+input, before a layer has shown what it is. When an operator mixes features with anything else the axes
+are lost: what follows may be elementwise, but not a layer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,6 +41,12 @@ class Axes:
     """Steps or sequences, if the model handles one at a time."""
     fixed: tuple[tuple[str, int], ...] = ()
     """Sizes of axes of the input, by their first tags, that the model was exported for."""
+
+    @property
+    def frames(self) -> int:
+        """Frames inside a step, each of ``features``; 1 without such an axis."""
+        atoms = [atom for tag in self.tags for atom in tag.split(":")]
+        return next((int(atom[1:]) for atom in atoms if atom[0] == "K"), 1)
 
     def _lose(self, where: str) -> "Axes":
         return replace(self, tags=(), lost=where)
@@ -164,7 +170,7 @@ class Axes:
             tag = self.tags[at]
             if tag == "F" and self.features == 1:
                 return self._lose(where)
-            if tag in ("F", "L", "B", "S"):
+            if tag in ("F", "L", "B", "S") or tag[0] == "K":
                 if strict:
                     raise ModelError(f"{where} removes axis {at} ({tag}), which is not of size 1")
                 continue
@@ -296,6 +302,7 @@ _MEANING = {
     "B": "both directions",
     "L": "the layers",
     "S": "the layers and directions",
+    "K": "the frames of a step",
     "1": "an axis of size 1",
     "M": "merged rows",
     "?": "an axis of the input",

@@ -37,7 +37,8 @@ class ReadOptions(Record):
     """Which part of a model to take.
 
     ``lstm`` names the LSTM to begin with: a node (ONNX), a module (PyTorch) or the prefix of its
-    tensors (state dicts; several prefixes joined by commas are stacked layers). ``output`` names
+    tensors (state dicts; several prefixes joined by commas are stacked layers). ``begin`` names a tensor
+    (ONNX, TFLite) in front of it to begin at. ``output`` names
     the tensor (ONNX), the node or module (PyTorch) or the layer (Keras; ``LAYER:linear`` is a dense or
     convolutional layer's result before its activation) at which to end. ``dense`` lists the dense
     layers of a state dict in order, each ``NAME``, ``NAME:ACTIVATION`` or
@@ -50,6 +51,15 @@ class ReadOptions(Record):
         Option(
             "The LSTM to begin with: node, module or tensor prefix (several, with commas: stacked).",
             group=_MODEL,
+        ),
+    ] = None
+    begin: Annotated[
+        str | None,
+        Option(
+            "The tensor of an ONNX or TFLite model to begin at, in front of its first recurrent layer.",
+            group=_MODEL,
+            flag="--input-tensor",
+            metavar="TENSOR",
         ),
     ] = None
     output: Annotated[

@@ -33,7 +33,10 @@ def axis_sizes(tags: Sequence[str], features: int) -> list[Size]:
     fixed = {"F": Size(features), "B": Size(2), **dict.fromkeys(SINGLE, _ONE)}
     return [
         Size(1, (f"M at {at}",)) if tag == "M"
-        else product([fixed.get(atom, Size(1, (atom,))) for atom in _atoms(tag)])
+        else product([
+            Size(int(atom[1:])) if atom[0] == "K" else fixed.get(atom, Size(1, (atom,)))
+            for atom in _atoms(tag)
+        ])
         for at, tag in enumerate(tags)
     ]  # fmt: skip
 

@@ -18,8 +18,10 @@ Floats = NDArray[np.float64]
 
 
 def _affine(value: Value, step: OnnxNode, scale: Floats | float, shift: Floats | float) -> Value:
-    flow = value.flow.scale(np.asarray(scale, dtype=np.float64), step.where)
-    return Value(flow.shift(np.asarray(shift, dtype=np.float64), step.where), value.axes)
+    factor, addend = (np.asarray(given, dtype=np.float64) for given in (scale, shift))
+    frames = value.axes.frames  # Each has as many features.
+    factor, addend = (np.tile(given, frames) if given.ndim else given for given in (factor, addend))
+    return Value(value.flow.scale(factor, step.where).shift(addend, step.where), value.axes)
 
 
 def _batch_norm(step: OnnxNode) -> Value:

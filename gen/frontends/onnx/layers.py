@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.onnx.activations import operator_function
+from rtlstm.gen.frontends.onnx.step_frames import convolve_frames
 from rtlstm.gen.frontends.onnx.values import OnnxNode, Value
 from rtlstm.gen.frontends.pace import CausalTaps
 from rtlstm.spec.activations.functions import RELU, ActivationFunction
@@ -90,11 +91,13 @@ def _conv(step: OnnxNode) -> Value:
     rank, outputs = len(value.axes.tags), int(weight.shape[0])
     if weight.ndim != rank or weight.ndim < 3:
         raise ModelError(f"{step.where}: the weight must have {max(rank, 3)} axes, not {weight.ndim}")
-    dilation, stride = (attributes.get(name, [1])[0] for name in ("dilations", "strides"))
-    phase = _phase(step, weight.shape[2:], attributes, value.front)
     bias = step.constant(2, "the bias B") if step.has(2) else np.zeros(outputs)
     if bias.shape != (outputs,):
         raise ModelError(f"{step.where}: the bias B must have shape ({outputs},), not {bias.shape}")
+    if value.axes.tags[-1][0] == "K":
+        return convolve_frames(step, value, weight, bias)
+    dilation, stride = (attributes.get(name, [1])[0] for name in ("dilations", "strides"))
+    phase = _phase(step, weight.shape[2:], attributes, value.front)
     if weight.shape[2] == 1 and stride == 1:
         return _dense(step, value, weight.reshape(outputs, -1), bias)
     axes = value.axes.settle(("N", "F", "T"), weight.shape[1], step.where)

@@ -21,6 +21,7 @@ from rtlstm.gen.frontends.onnx.quantised import input_text, replace_quantisers
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.gen.frontends.onnx.scans import read_scans
 from rtlstm.gen.frontends.onnx.start import find_input, find_start, name_condition
+from rtlstm.gen.frontends.onnx.step_frames import begins_with_frames, may_be_between
 from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
 from rtlstm.gen.frontends.outputs import alike, is_state, join_outputs, note_steps
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
@@ -105,6 +106,8 @@ class _Reader:
         self.fetched: set[str] = set()
         self.first: list[int] = []
         self.sizes = KnownSizes(graph)
+        self.frames = 1
+        """Frames inside a step of the tensor to begin at."""
 
     def read(self) -> Network:
         self.first = find_start(self.graph, self.options.lstm, self.needed, self.targets)
@@ -120,28 +123,56 @@ class _Reader:
         self._leave_classes()
         self.report.output = target
         self._report_rest(upstream)
-        return flow.network(self.report.name, parts)
+        return self._with_frames(flow.network(self.report.name, parts))
+
+    def _with_frames(self, network: Network) -> Network:
+        """Return the network of steps that have frames in the model, too."""
+        if self.frames > 1 and network.frames > 1:
+            raise ModelError(
+                f"its steps have {self.frames} frames, and strides leave steps out, too, which the core "
+                f"cannot do; end before the strides, with {option('output')}"
+            )
+        return network if self.frames == 1 else network.replace(frames=self.frames)
 
     # The beginning
 
     def _begin(self) -> set[int]:
         """Begin at the model's input or at the first recurrent nodes; return the nodes before these."""
+        if not self.first and self.options.begin is not None:
+            raise ModelError(
+                f"{option('begin')} names a tensor in front of a recurrent layer, but the model has none; "
+                "leave it out"
+            )
         if not self.first:
             source = find_input(self.graph, self.needed)
-            self._begin_with(source)
+            self._begin_with(source, self._plain(source))
             self.report.input = source
             return set()
         tensor = self.graph.nodes[self.first[0]].input[0]
         upstream = self.graph.ancestors([tensor])
-        if not self._begin_before(tensor, upstream):
+        if self.options.begin not in (None, tensor):
+            self._begin_within(tensor, upstream)
+        elif self.options.begin == tensor:
             self._begin_at(tensor, upstream)
+        elif not self._begin_before(tensor, upstream):
+            offered = self._offered(tensor, upstream)
+            self._begin_at(tensor, upstream)
+            if offered:
+                self.report.note(
+                    f"the core can compute the convolutions in front of its input, too: from {offered!r} on, "
+                    f"with {option('begin', offered)}"
+                )
         return upstream
 
-    def _begin_with(self, source: str) -> None:
-        """Register an input of the model, of whose axes only the number is known."""
-        axes = Axes.unknown(len(self.graph.shape(source)))
-        self.known[source] = Value(Flow(), axes)
-        self.sizes.begin(source, axes)
+    def _plain(self, source: str) -> Value:
+        """A tensor to begin at, of whose axes only the number is known."""
+        return Value(Flow(), Axes.unknown(len(self.graph.shape(source))))
+
+    def _begin_with(self, source: str, value: Value) -> None:
+        """Register the tensor to begin at, and forget what was found from another one."""
+        self.known, self.applied, self.fetched = {source: value}, {}, set()
+        self.sizes = KnownSizes(self.graph)
+        self.sizes.begin(source, value.axes)
 
     def _begin_before(self, tensor: str, upstream: set[int]) -> bool:
         """Include the nodes before the first recurrent one, if the core can compute them from one input."""
@@ -150,27 +181,99 @@ class _Reader:
         if self.options.lstm is not None or len(sources) != 1:
             return False
         source = sources.pop()
-        self._begin_with(source)
-        try:
-            for index in sorted(upstream):
-                self._visit(index)
-            found = self.known.get(tensor)
-            if isinstance(found, Value) and (found.flow.layers or found.flow.relu or not found.flow.plain):
-                self.report.input = source
-                return True
-        except ModelError:
-            pass  # it stays outside
-        self.known.clear()
-        self.applied.clear()
-        return False
+        with contextlib.suppress(ModelError):
+            return self._compute_front(source, tensor, upstream)
+        with contextlib.suppress(ModelError):  # What refuses the recurrent layer then names it.
+            return self._visit_front(source, self._plain(source), tensor, upstream, whole=False)
+        return False  # it stays outside
 
-    def _begin_at(self, tensor: str, upstream: set[int]) -> None:
-        """Begin with the first recurrent nodes; nodes before them stay outside."""
-        self.report.input = tensor
-        nodes = [self.graph.nodes[index] for index in sorted(upstream)]
+    def _begin_within(self, tensor: str, upstream: set[int]) -> None:
+        """Begin at the tensor that is asked for; nodes before it stay outside."""
+        source = self.options.begin or ""
+        before = self.graph.ancestors([source])
+        if not any(source in self.graph.nodes[index].input for index in upstream):
+            label = self.graph.label(self.graph.nodes[self.first[0]])
+            raise ModelError(
+                f"{option('begin')} must name a tensor on the way to the first recurrent layer, {label!r}, "
+                f"but {source!r} is none"
+            )
+        nodes = self._leave(before)
+        if nodes:
+            self.report.note(
+                f"{len(nodes)} nodes before {source!r} stay outside of the core, for the host to compute: "
+                f"{listed(node.op_type for node in nodes)}"
+            )
+        if not self._compute_front(source, tensor, upstream - before):
+            raise ModelError(f"nothing of the core is between {source!r} and {tensor!r}: begin at the latter")
+
+    def _offered(self, tensor: str, upstream: set[int]) -> str:
+        """The earliest tensor from which only convolutions, and what may be between them, lead here."""
+        found, name = "", tensor
+        while (node := self.graph.producer(name)) is not None and may_be_between(node):
+            name = node.input[0]
+            found = name if node.op_type == "Conv" else found
+        if found and self.options.lstm is None:
+            with contextlib.suppress(ModelError):
+                if self._compute_front(found, tensor, upstream - self.graph.ancestors([found])):
+                    return found
+        return ""
+
+    def _compute_front(self, source: str, tensor: str, nodes: set[int]) -> bool:
+        """Include nodes from ``source`` to the first recurrent layers; False if they compute nothing.
+
+        A step is a vector at first; if the layers cannot read that, it has frames, for convolutions.
+
+        Raises
+        ------
+        ModelError
+            If the core cannot compute them; of frames, what the first try said.
+        """
+        convolved = any(self.graph.nodes[index].op_type == "Conv" for index in nodes)
+        sizes = self.graph.folded_shape(source) if convolved else ()
+        framed = list(begins_with_frames(sizes))
+        errors: list[ModelError] = []
+        for begin, frames in [(self._plain(source), 1), *framed]:
+            try:
+                found = self._visit_front(source, begin, tensor, nodes, whole=bool(framed))
+            except ModelError as error:
+                errors.append(error)
+            else:
+                self.frames = frames
+                return found
+        if not framed:
+            unknown = f"; the file does not tell how many frames a step of {source!r} has" * (None in sizes)
+            raise ModelError(f"{errors[0]}{unknown}")
+        raise errors[1]
+
+    def _visit_front(self, source: str, begin: Value, tensor: str, nodes: set[int], *, whole: bool) -> bool:
+        """Apply nodes to a tensor to begin at; ``whole`` with the recurrent layers behind them."""
+        self._begin_with(source, begin)
+        for index in sorted(nodes):
+            self._visit(index)
+        found = self.known.get(tensor)
+        if not isinstance(found, Value) or not (found.flow.layers or found.flow.relu or not found.flow.plain):
+            return False
+        for index in self.first if whole else ():
+            for name in self.graph.nodes[index].input:
+                self._fetch(name)
+            self._visit(index)
+        self.report.input = source
+        return True
+
+    def _leave(self, before: set[int]) -> list[Any]:
+        """Leave nodes outside; return those that are no constants."""
+        nodes = [self.graph.nodes[index] for index in sorted(before)]
         nodes = [node for node in nodes if not self.graph.is_constant(node.output[0])]
         for node in nodes:
             self.report.node(self.graph.label(node), node.op_type, "outside", "before the core")
+        return nodes
+
+    def _begin_at(self, tensor: str, upstream: set[int]) -> None:
+        """Begin with the first recurrent nodes; nodes before them stay outside."""
+        self.known, self.applied, self.fetched = {}, {}, set()
+        self.sizes, self.frames = KnownSizes(self.graph), 1
+        self.report.input = tensor
+        nodes = self._leave(upstream)
         kinds = listed(node.op_type for node in nodes)
         axes = Axes.unknown(3)
         self.known[tensor] = Value(Flow(), axes)

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from rtlstm.gen.frontends.onnx.step_frames import join_frames
 from rtlstm.gen.frontends.onnx.values import OnnxNode, Value
+from rtlstm.gen.frontends.sizes import Size
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["MOVERS", "take_states"]
@@ -49,24 +51,33 @@ def _unsqueeze(step: OnnxNode) -> Value:
 
 
 def _reshape(step: OnnxNode) -> Value:
-    axes = step.only().axes
+    value = step.only()
     shape = step.sizes.of(step.node.input[1])
     copies = not step.attributes().get("allowzero", 0)
-    known = step.sizes.known(step.node.input[0], axes)
-    return step.moved(axes.reshape(shape, step.where, zero_copies=copies, known=known))
+    known = step.sizes.known(step.node.input[0], value.axes)
+    axes = value.axes.reshape(shape, step.where, zero_copies=copies, known=known)
+    if axes.lost and value.axes.frames > 1:
+        value = join_frames(step, value)
+        if Size(0) in (shape or ())[value.axes.tags.index("F") :]:  # Copied sizes count the axes before.
+            return replace(value, axes=axes)
+        axes = value.axes.reshape(shape, step.where, zero_copies=copies, known=known)
+    return replace(value, axes=axes)
 
 
 def _flatten(step: OnnxNode) -> Value:
-    axes = step.only().axes
-    if axes.lost:
-        return step.moved(axes)
-    rank = len(axes.tags)
+    value = step.only()
+    if value.axes.lost:
+        return value
+    rank = len(value.axes.tags)
     cut = int(step.attributes().get("axis", 1))
     cut += rank if cut < 0 else 0
+    if {"F", "K"} <= {tag[0] for tag in value.axes.tags[cut:]}:
+        value = join_frames(step, value)
+    axes = value.axes
     if cut in (0, rank):  # ONNX then inserts an axis of size 1 in front or at the end.
         axes = axes.flatten(0, -1, step.where)
-        return step.moved(axes.unsqueeze([0 if cut == 0 else 1], step.where))
-    return step.moved(axes.flatten(cut, -1, step.where).flatten(0, cut - 1, step.where))
+        return replace(value, axes=axes.unsqueeze([0 if cut == 0 else 1], step.where))
+    return replace(value, axes=axes.flatten(cut, -1, step.where).flatten(0, cut - 1, step.where))
 
 
 def _features(step: OnnxNode, value: Value, axis: int, chosen: list[int]) -> Value:

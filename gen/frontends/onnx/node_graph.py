@@ -1,5 +1,6 @@
 """An ONNX file as a graph: loading, constants, producers and consumers."""
 
+import contextlib
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ from rtlstm.spec.errors import ModelError
 __all__ = ["OnnxGraph", "captured", "load_onnx", "subgraphs"]
 
 _MIN_OPSET = 7
+_MOST_NUMBERS = 64
+"""Whole numbers in a tensor that may be sizes, paddings or limits of slices."""
 _BITS = {"INT2": 2, "UINT2": 2, "INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4}
 """Types of which several elements share a byte."""
 
@@ -133,6 +136,7 @@ class OnnxGraph:
         self.linears: dict[str, Any] = {}
         """What :mod:`rtlstm.gen.frontends.onnx.linear` has read of tensors so far."""
         self._shapes: dict[str, tuple[int | str, ...]] | None = None
+        self._folded: dict[str, tuple[int | str, ...]] | None = None
         for index, node in enumerate(self.nodes):
             for name in filter(None, node.output):
                 self._producer[name] = index
@@ -184,14 +188,41 @@ class OnnxGraph:
     def dimensions(self, tensor: str) -> tuple[int | str, ...]:
         """The same with the name that the model gives to a size; empty text where one has none."""
         if self._shapes is None:
-            self._shapes = self._infer_shapes()
+            self._shapes = self._infer_shapes(self._model)
         return self._shapes.get(tensor, ())
 
-    def _infer_shapes(self) -> dict[str, tuple[int | str, ...]]:
+    def folded_shape(self, tensor: str) -> tuple[int | None, ...]:
+        """The same as ``shape``, found with the whole numbers that nodes compute of constants; slower."""
+        found = self.shape(tensor)
+        if found and None not in found:
+            return found
+        if self._folded is None:
+            self._folded = self._infer_shapes(self._with_numbers())
+        return tuple(size if isinstance(size, int) else None for size in self._folded.get(tensor, ()))
+
+    def _with_numbers(self) -> Any:
+        """The model with whole numbers, as Pad and Slice read them, in place of the nodes that give them."""
+        model = self._onnx.ModelProto()
+        model.CopyFrom(self._model)
+        numbers = {}
+        for name in dict.fromkeys(each for node in self.nodes for each in node.input):
+            with contextlib.suppress(ModelError):
+                made = name in self._producer and self.is_constant(name)
+                value = self.constant(name) if made else None
+                if value is not None and value.dtype.kind == "i" and value.size <= _MOST_NUMBERS:
+                    numbers[name] = value
+        left = [node for node in model.graph.node if not numbers.keys() & set(node.output)]
+        del model.graph.node[:]
+        model.graph.node.extend(left)
+        arrays = self._onnx.numpy_helper
+        model.graph.initializer.extend(arrays.from_array(each, name) for name, each in numbers.items())
+        return model
+
+    def _infer_shapes(self, model: Any) -> dict[str, tuple[int | str, ...]]:
         try:
-            graph = self._onnx.shape_inference.infer_shapes(self._model).graph
+            graph = self._onnx.shape_inference.infer_shapes(model).graph
         except Exception:  # Shapes are optional: without them, sizes are unknown.
-            graph = self._model.graph
+            graph = model.graph
         return {
             item.name: tuple(
                 int(axis.dim_value) if axis.HasField("dim_value") else str(axis.dim_param)

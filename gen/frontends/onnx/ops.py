@@ -13,6 +13,7 @@ from rtlstm.gen.frontends.onnx.layers import LAYERS, activation
 from rtlstm.gen.frontends.onnx.movers import MOVERS
 from rtlstm.gen.frontends.onnx.quantised import INTEGER_ADVICE, is_integer_operator
 from rtlstm.gen.frontends.onnx.recurrent import RECURRENT, is_recurrent, read_recurrent_node
+from rtlstm.gen.frontends.onnx.step_frames import check_frames
 from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
 from rtlstm.gen.frontends.plugins import blamed
 from rtlstm.gen.frontends.reading import Role
@@ -103,6 +104,7 @@ def apply_node(step: OnnxNode) -> Applied:
         raise ModelError(
             f"{step.where} reads steps with zeros in front, which only a causal Conv may do; {cut_earlier()}"
         )
+    step = check_frames(step)
     if is_recurrent(node):
         return _recurrent(step)
     operator = _operator(node)
