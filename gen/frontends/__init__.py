@@ -163,21 +163,21 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
     offered = find_front_end(source)
     if offered is not None:
         return read_offered(offered, source, options, report)
+    kind = "module" if _is_module(source) else "exported" if _is_live(source) else detect(Path(source))
+    if options.begin is not None and kind not in ("onnx", "tflite"):
+        raise ModelError(
+            f"{option('begin')} names a tensor of an ONNX or TFLite model, and this is none; leave it out"
+        )
     # Each reader imports its own optional packages, so none is needed for the others.
-    if _is_module(source):
+    if kind == "module":
         from rtlstm.gen.frontends.torch.module import read_module
 
         return read_module(source, options, report)
-    kind = "exported" if _is_live(source) else detect(Path(source))
     if kind == "exported":
         from rtlstm.gen.frontends.torch.exported import read_exported
 
         return read_exported(source if _is_live(source) else Path(source), options, report)
     path = Path(source)
-    if options.begin is not None and kind not in ("onnx", "tflite"):
-        raise ModelError(
-            f"{option('begin')} names a tensor of an ONNX or TFLite model, and this is none; leave it out"
-        )
     if kind == "onnx":
         from rtlstm.gen.frontends.onnx.model import read_onnx
 

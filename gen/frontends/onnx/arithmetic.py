@@ -82,7 +82,8 @@ def _plus(step: OnnxNode, first: Value, second: Value) -> Value:
     first, second = at_last_step([first, second])
     axes = _expect_alike(step, [first, second])
     flow = Flow.plus(*pair_directions(first.flow, second.flow), step.where)
-    return Value(flow, axes.with_features(flow.outputs or 0) if "B" not in axes.tags else axes)
+    features = (flow.outputs or 0) // axes.frames
+    return Value(flow, axes.with_features(features) if "B" not in axes.tags else axes)
 
 
 def _sum(step: OnnxNode) -> Value:

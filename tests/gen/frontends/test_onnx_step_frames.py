@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from onnx import helper
 from support.onnx_files import O, const, ints, lstm, node, rand, run, save
 
@@ -86,6 +87,17 @@ def joined(path: Path, layout: str) -> tuple[Path, np.ndarray, np.ndarray]:
     return path, x, steps
 
 
+def test_residual_between_convolutions(tmp_path: Path) -> None:
+    """And constants of one frame, and a Transpose that brings the frames in front."""
+    first, second, layer = convolution("x", "a", C, C), convolution("a", "b", C, C), lstm(x="z", inputs=C * K)
+    nodes = [*first[0], *second[0], node("Add", "a b", "c"), node("Mul", "c scale", "d")]
+    nodes += [node("Transpose", "d", "e", perm=[0, 2, 1]), node("Reshape", "e shape", "z"), *layer[0]]
+    weights = [*first[1], *second[1], *layer[1], const("scale", rand(C, 1)), ints("shape", 0, 1, -1)]
+    path, x = save(tmp_path / "m.onnx", nodes, weights, ["y"], shape=("T", C, K)), x_like_silero()
+    y = run_float(read_model(path).network, steps_of(x)).y
+    np.testing.assert_allclose(y, run(path, x, "y")[:, 0], atol=1e-5)
+
+
 @pytest.mark.parametrize("layout", ["rows", "frames first", "two axes"])
 def test_frames_that_are_joined(layout: str, tmp_path: Path) -> None:
     path, x, steps = joined(tmp_path / "m.onnx", layout)
@@ -137,6 +149,8 @@ def test_attributes_that_are_refused(attributes: dict[str, Any], words: str, tmp
 
 
 def test_begins_that_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="begin names a tensor of an ONNX or TFLite model, and this is none"):
+        read_model(torch.nn.LSTM(C, 2), ReadOptions(begin="m"))
     path = like_silero(tmp_path / "m.onnx", front="Sqrt")
     with pytest.raises(ModelError, match="begin must name a tensor on the way .* but 'no' is none"):
         read_model(path, ReadOptions(begin="no"))
