@@ -17,6 +17,7 @@ from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.onnx.activations import operator_functions
 from rtlstm.gen.frontends.onnx.values import OnnxNode, Value
 from rtlstm.gen.frontends.step_convolution import convolve_step
+from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["begins_with_frames", "check_frames", "convolve_frames", "join_frames", "may_be_between"]
@@ -93,8 +94,8 @@ def convolve_frames(
     wanted: dict[str, tuple[Any, Any]] = {
         "group": (attributes.get("group", 1), 1),
         "dilations": (dilations, [1] * rank),
-        "strides": (strides, [1] * (rank - 1) + strides[-1:]),
-        "pads": (pads, ([0] * (rank - 1) + pads[rank - 1 : rank]) * 2),
+        "strides": (strides, [1] * (rank - 1) + (strides[-1:] or [1])),
+        "pads": (pads, ([0] * (rank - 1) + (pads[rank - 1 : rank] or [0])) * 2),
         "kernel_shape": (list(kernel), [1] * (rank - 1) + [kernel[-1]]),
         "auto_pad": (attributes.get("auto_pad", "NOTSET").replace("VALID", "NOTSET"), "NOTSET"),
     }
@@ -118,6 +119,7 @@ def join_frames(step: OnnxNode, value: Value) -> Value:
     if abs(at - frames_at) != 1:
         raise ModelError(f"{step.where} must read the frames of a step beside their features, not {axes}")
     flow, count = value.flow, axes.features
+    check_size((axes.frames * count,) * 2, f"{step.where}: a matrix")
     if at < frames_at:  # The core has the frames one after the other, the model the features.
         order = np.arange(axes.frames * count).reshape(axes.frames, count).T.reshape(-1)
         flow = flow.pick(order.tolist(), step.where)
