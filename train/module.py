@@ -209,19 +209,31 @@ class Prepared(torch.nn.Module):
     def _follow_ranges(self) -> None:
         """Take the formats of the trained ranges, if a range has reached another power of two.
 
-        Where the hardware does not take that, the ranges stay.
+        Where the hardware does not take all that have, it takes one after the other, and those stay that it
+        refuses.
         """
         if self.ranges is None or (wanted := self.ranges.wanted()) == self._exponents:
             return
         if not all(bool(torch.isfinite(each.detach()).all()) for each in self.parameters()):
             return  # What has diverged is refused elsewhere, and a checkpoint can be loaded over it.
-        before, now = self._choices, self._exponents
+        if self._takes(wanted):
+            return
+        for number, power in enumerate(wanted):
+            now = self._exponents
+            if power != now[number] and not self._takes([*now[:number], power, *now[number + 1 :]]):
+                self.ranges.keep(number, now[number], power)
+
+    def _takes(self, wanted: list[int]) -> bool:
+        """Take the formats of these ranges if they can be built; return whether they can."""
+        assert self.ranges is not None
+        before = self._choices
         try:
-            self._adopt(self.ranges.moved(before, now, wanted))
+            self._adopt(self.ranges.moved(before, self._exponents, wanted))
             self._trained().quantised()
         except ConfigurationError:
             self._adopt(before)
-            self.ranges.keep(now, wanted)
+            return False
+        return True
 
     # What it is now
 

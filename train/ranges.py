@@ -92,11 +92,9 @@ class TrainedRanges(torch.nn.Module):
                 choices = _with(choices, name, after)
         return choices
 
-    def keep(self, now: list[int], wanted: list[int]) -> None:
-        """Do not go from ``now`` to ``wanted``, nor beyond: the hardware does not take that."""
-        for number, (before, after) in enumerate(zip(now, wanted, strict=True)):
-            if after != before:
-                self.bounds[number, int(after > before)] = before
+    def keep(self, number: int, now: int, wanted: int) -> None:
+        """Do not go from ``now`` to ``wanted`` with a range, nor beyond: the hardware does not take that."""
+        self.bounds[number, int(wanted > now)] = now
 
     def forward(self) -> RangeTensors:
         """Return the logarithms, by what they are of."""
