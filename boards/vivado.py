@@ -2,6 +2,7 @@
 
 import math
 import string
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
@@ -11,15 +12,14 @@ from rtlstm.hdl.buses.wrappers import wrapper_name
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.overlay import CORE_CELL, CORE_MODULE, OVERLAY
 from rtlstm.spec.record import Record
 
-__all__ = ["RECORD", "RESERVED", "SCRIPT", "VIVADO_TOP", "VivadoProject", "write_project"]
+__all__ = ["RECORD", "RESERVED", "SCRIPT", "Template", "VivadoProject", "write_project"]
 
 SCRIPT = "build.tcl"
 RECORD = "vivado.json"
-VIVADO_TOP = "rtlstm_zynq"
-"""The module that the block design instantiates."""
-RESERVED = (VIVADO_TOP, "top", "system", "system_wrapper")
+RESERVED = (CORE_MODULE, "top", "system", "system_wrapper")
 """Modules and files of the board's own; no build may have these names."""
 
 
@@ -38,11 +38,13 @@ class VivadoProject(Record):
     files: tuple[str, ...]
     """Names of files beside this record; the script is the first."""
     bitstream: str
-    """The bitstream that the script makes for JTAG and PYNQ; one for Linux, ``.bin``, is beside it."""
+    """The bitstream that the script makes for JTAG; one for Linux, ``.bin``, is beside it."""
+    overlay: str
+    """Folder for PYNQ: the build's manifest and weights. The script adds the bitstream and its ``.hwh``."""
 
 
-class _Template(string.Template):
-    """Placeholders begin with ``@``: the script's own variables begin with ``$``."""
+class Template(string.Template):
+    """A template of this package. Placeholders begin with ``@``: the script's variables begin with ``$``."""
 
     delimiter = "@"
 
@@ -55,13 +57,16 @@ def write_project(
     folder: Path,
     *,
     requested_mhz: float,
+    driver_files: Mapping[str, bytes],
 ) -> VivadoProject:
-    """Write script, Verilog, constraints and a device tree fragment into ``folder``, which may move.
+    """Write script, Verilog, constraints, a device tree fragment and PYNQ's folder; ``folder`` may move.
 
     Parameters
     ----------
     core
         The build's Verilog, with its AXI4-Lite wrapper.
+    driver_files
+        What the driver needs of the build, by name.
     """
     processor = board.processor
     values = {
@@ -71,7 +76,9 @@ def write_project(
         "part": board.part,
         "name": manifest.name,
         "core": wrapper_name(manifest),
-        "top": VIVADO_TOP,
+        "top": CORE_MODULE,
+        "core_cell": CORE_CELL,
+        "overlay": OVERLAY,
         "mhz": megahertz(clock.hz),
         # Linux takes the nearest rate that is not above this one.
         "hz": str(math.ceil(clock.hz)),
@@ -83,16 +90,17 @@ def write_project(
         "led0": board.leds[0],
         "led1": board.leds[1],
     }
-    texts = {
+    texts: dict[str, str | bytes] = {
         SCRIPT: _fill("zynq.tcl", values | {"processor": _read(f"zynq_{processor.cell}.tcl")}),
         "top.v": _fill("zynq_top.v", values),
         f"{manifest.name}.v": core,
         "top.xdc": _fill("zynq.xdc", values),
         "uio.dtsi": _fill(f"zynq_{processor.cell}.dtsi", values),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        write_file(folder / name, text)
+    contents = texts | {f"{OVERLAY}/{name}": content for name, content in driver_files.items()}
+    (folder / OVERLAY).mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        write_file(folder / name, content)
     project = VivadoProject(
         board=board.name,
         build_hash=manifest.build_hash,
@@ -101,15 +109,16 @@ def write_project(
         requested_mhz=requested_mhz,
         base_address=processor.base_address,
         interrupt_pin=processor.interrupt_pin,
-        files=tuple(texts),
+        files=tuple(contents),
         bitstream=f"{manifest.name}.bit",
+        overlay=OVERLAY,
     )
     write_file(folder / RECORD, project.model_dump_json(indent=1) + "\n")
     return project
 
 
 def _fill(template: str, values: dict[str, str]) -> str:
-    return _Template(_read(template)).substitute(values)
+    return Template(_read(template)).substitute(values)
 
 
 def _read(template: str) -> str:

@@ -204,6 +204,7 @@ _FOR_VIVADO = (
     Text(lambda found: f"written: {found['output_folder']}/ with {', '.join(found['vivado']['files'])}"),
     Text("Vivado makes the bitstream: {make}"),
     Text("then on the board, with its bitstream and uio.dtsi loaded (docs/boards.md): {run}"),
+    Text('or with PYNQ, where the folder {vivado[overlay]} is: Accelerator.open("overlay", "pynq")'),
 )
 
 _PROGRAMMED = (Text("{title} holds {file}"),)

@@ -20,7 +20,9 @@ def run(
     folder: BuildArgument,
     backend: Annotated[
         str,
-        typer.Option(help="golden, verilator, icarus, serial:PORT, tcp:HOST:PORT, mmio:PATH or another one."),
+        typer.Option(
+            help="golden, verilator, icarus, serial:PORT, tcp:HOST:PORT, mmio:PATH, pynq or another one."
+        ),
     ],
     input_file: Annotated[
         Path, typer.Option("--input", help="Inputs, (T, I), (T, N, I) or (N, T, I), .npy or .npz (array x).")

@@ -28,7 +28,7 @@ from rtlstm.host.raw_values import (
 from rtlstm.host.state import LayerArrays, State, StateLayout
 from rtlstm.host.steps import as_codes, check_values
 from rtlstm.host.stream import Stream
-from rtlstm.host.transport import Transport, open_transport
+from rtlstm.host.transport import Factory, Transport, open_transport
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.files import as_path
@@ -107,7 +107,7 @@ class Accelerator(Closing):
     def open(
         cls,
         folder: str | Path,
-        backend: str = "golden",
+        backend: str | Factory = "golden",
         verify: bool = True,
         progress: Progress | None = None,
     ) -> Self:
@@ -119,7 +119,8 @@ class Accelerator(Closing):
             What ``rtlstm generate`` wrote.
         backend
             ``golden``, ``verilator``, ``icarus``, ``amaranth``, ``serial:PORT``, ``tcp:HOST:PORT``,
-            ``mmio:PATH``, or another installed one.
+            ``mmio:PATH``, ``pynq``, or another installed one; or a function that makes a transport, as
+            :data:`~rtlstm.host.transport.BACKENDS` has them.
         verify
             Read the weights back and compare every word.
         progress

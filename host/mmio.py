@@ -26,7 +26,7 @@ from rtlstm.spec.options import option
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Register, field
 
-__all__ = ["MappedRegisters", "MmioTransport", "RegisterFile", "open_mmio"]
+__all__ = ["MappedRegisters", "MmioTransport", "RegisterFile", "check_fifos", "open_mmio"]
 
 _BYTES = 128
 """Size of the map: registers 0 to 31."""
@@ -238,6 +238,22 @@ def _signed(word: int) -> int:
     return word - (word >> 31 << 32)
 
 
+def check_fifos(manifest: Manifest) -> None:
+    """Check that a build takes steps through registers.
+
+    Raises
+    ------
+    ConfigurationError
+        If it has no data FIFOs behind registers.
+    """
+    if Register.X_DATA not in registers_of(manifest.parameters.bus):
+        raise ConfigurationError(
+            f"steps through registers need a build with data FIFOs, but this one's bus is "
+            f"{manifest.parameters.bus}; generate it with "
+            f"{option('bus', 'axilite')} or {option('bus', 'wishbone')}"
+        )
+
+
 def open_mmio(
     folder: Path, manifest: Manifest, argument: str, progress: Progress | None = None
 ) -> MmioTransport:
@@ -259,12 +275,7 @@ def open_mmio(
         raise ConfigurationError(
             f"mmio needs a path, and an offset if not 0, as in mmio:/dev/mem@0x43C00000, not {argument!r}"
         )
-    if Register.X_DATA not in registers_of(manifest.parameters.bus):
-        raise ConfigurationError(
-            f"steps through registers need a build with data FIFOs, but this one's bus is "
-            f"{manifest.parameters.bus}; generate it with "
-            f"{option('bus', 'axilite')} or {option('bus', 'wishbone')}"
-        )
+    check_fifos(manifest)
     registers = MappedRegisters(Path(path), begin)
     try:
         return MmioTransport(registers, manifest)

@@ -4,7 +4,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar, Final
+from types import FunctionType, MethodType
+from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +22,7 @@ from rtlstm.spec.registers import Register
 
 __all__ = [
     "BACKENDS",
+    "Factory",
     "Progress",
     "Transport",
     "backend_names",
@@ -39,9 +41,13 @@ _LINKS = {
     "serial": "rtlstm.host.link.link_transport:open_serial",
     "tcp": "rtlstm.host.link.link_transport:open_tcp",
     "mmio": "rtlstm.host.mmio:open_mmio",
+    "pynq": "rtlstm.host.pynq:open_pynq",
 }
 
-BACKENDS: Final = Registry[Callable[[Path, Manifest, str, Progress | None], "Transport"]](
+Factory: TypeAlias = Callable[[Path, Manifest, str, Progress | None], "Transport"]
+"""Makes a backend's transport."""
+
+BACKENDS: Final = Registry[Factory](
     "backend", "rtlstm.backends", lazy=_SIMULATIONS | _LINKS if find_spec("rtlstm.sim") else _LINKS
 )
 """The factory of each backend's transport, by the name given to ``open``.
@@ -206,27 +212,32 @@ def backend_names() -> list[str]:
 
 
 def open_transport(
-    backend: str, folder: Path, manifest: Manifest, progress: Progress | None = None
+    backend: str | Factory, folder: Path, manifest: Manifest, progress: Progress | None = None
 ) -> Transport:
-    """Open ``name`` or ``name:argument``.
+    """Open ``name`` or ``name:argument``, or what a function of your own makes, whose argument is empty.
 
     Raises
     ------
     ConfigurationError
         If no such backend is installed, or its factory does not return a transport.
     """
+    if isinstance(backend, FunctionType | MethodType):
+        return _made("of this program", backend(folder, manifest, "", progress))
     name, _, argument = backend.partition(":") if isinstance(backend, str) else ("", "", "")
     if name not in BACKENDS:
         if name in _SIMULATIONS:
             raise ConfigurationError(
                 f"backend {name!r} is in rtlstm, not in rtlstm-driver, which only drives boards; give the "
-                "board's, serial:PORT, tcp:HOST:PORT or mmio:PATH"
+                "board's, serial:PORT, tcp:HOST:PORT, mmio:PATH or pynq"
             )
         raise ConfigurationError(f"backend must be one of {', '.join(backend_names())}, not {backend!r}")
-    transport: object = BACKENDS[name](folder, manifest, argument, progress)
+    return _made(repr(name), BACKENDS[name](folder, manifest, argument, progress))
+
+
+def _made(backend: str, transport: object) -> Transport:
     if not isinstance(transport, Transport):
         raise ConfigurationError(
-            f"backend {name!r} must give an object of a class derived from rtlstm.host.Transport, "
+            f"backend {backend} must give an object of a class derived from rtlstm.host.Transport, "
             f"not {transport!r}"
         )
     return transport

@@ -56,6 +56,7 @@ def project() -> dict[str, object]:
         "authors",
         "classifiers",
         "keywords",
+        "entry-points",
     )
     return {
         "build-system": whole["build-system"],

@@ -156,7 +156,7 @@ def test_driver_alone_drives_a_board(python: Path, tmp_path: Path) -> None:
     device = DeviceEngine(GoldenDevice(build, manifest), manifest)
     with PortServer(SimulatedPort(device), tcp=0, terminal=False) as server:
         said = run(python, "-c", DRIVE, build, server.port, folder=tmp_path)
-    assert said.split() == [version("rtlstm"), "mmio", "serial", "tcp"]
+    assert said.split() == [version("rtlstm"), "mmio", "pynq", "serial", "tcp"]
     with np.load(tmp_path / "found.npz") as found:
         for name, wanted in {"y": y, "h": h, "c": c}.items():
             np.testing.assert_array_equal(found[name], wanted)
@@ -166,7 +166,7 @@ def test_what_is_missing_says_what_to_install(python: Path, tmp_path: Path) -> N
     generate_build(network(), tmp_path / "build", settings=NARROW, parameters=TINY)
     absent, backend, *packages = run(python, "-c", MISSING, "build", folder=tmp_path).splitlines()
     assert backend.startswith("backend 'golden' is in rtlstm, not in rtlstm-driver")
-    assert "give the board's, serial:PORT, tcp:HOST:PORT or mmio:PATH" in backend
+    assert "give the board's, serial:PORT, tcp:HOST:PORT, mmio:PATH or pynq" in backend
     assert len(packages) == 2
     assert all(said.endswith("pip install 'rtlstm-driver[link]'") for said in packages)
     assert set(absent.split()) == {

@@ -23,12 +23,13 @@ OUTSIDE = {
     "rtlstm.spec": {"numpy", "pydantic"},
     "rtlstm.host": {"numpy", "pydantic"},
     "rtlstm.host.link": {"numpy", "cobs", "fastcrc", "serialx"},
+    "rtlstm.host.pynq": {"pynq"},
     "rtlstm.hdl": {"numpy", "amaranth"},
     "rtlstm.sim": {"numpy", "amaranth", "cocotb", "cocotb_tools", "vcd"},
     "rtlstm.train": {"numpy", "pydantic", "torch"},
 }
 """Packages from outside that each part may import, at the top of a module or later."""
-EXTRAS = {"rtlstm.host.torch": {"torch"}}
+EXTRAS = {"rtlstm.host.torch": {"torch"}, "rtlstm.host.pynq_driver": {"pynq"}}
 """Modules that need an optional package, and that no other module imports."""
 
 

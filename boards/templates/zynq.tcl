@@ -3,8 +3,9 @@
 #
 #     vivado -mode batch -source build.tcl
 #
-# The result stands beside this script: @{name}.bit (JTAG, PYNQ), @{name}.bin (Linux' FPGA manager),
-# @{name}.xsa (boot loader, device tree), timing.rpt, utilization.rpt. Needs Vivado @{vivado} or newer.
+# The result stands beside this script: @{name}.bit (JTAG), @{name}.bin (Linux' FPGA manager), @{name}.xsa
+# (boot loader, device tree), timing.rpt, utilization.rpt; and for PYNQ, in the folder @{overlay}, the bitstream with
+# @{name}.hwh. Needs Vivado @{vivado} or newer.
 
 set name @{name}
 set part @{part}
@@ -37,23 +38,23 @@ create_bd_design system
 create_bd_cell -type ip -vlnv xilinx.com:ip:proc_sys_reset:5.0 reset
 create_bd_cell -type ip -vlnv xilinx.com:ip:smartconnect:1.0 bus
 set_property -dict [list CONFIG.NUM_SI 1 CONFIG.NUM_MI 1] [get_bd_cells bus]
-create_bd_cell -type module -reference $top core
+create_bd_cell -type module -reference $top @{core_cell}
 
 connect_bd_intf_net [get_bd_intf_pins $master] [get_bd_intf_pins bus/S00_AXI]
-connect_bd_intf_net [get_bd_intf_pins bus/M00_AXI] [get_bd_intf_pins core/s_axi]
-foreach pin [list $master_clock reset/slowest_sync_clk bus/aclk core/aclk] {
+connect_bd_intf_net [get_bd_intf_pins bus/M00_AXI] [get_bd_intf_pins @{core_cell}/s_axi]
+foreach pin [list $master_clock reset/slowest_sync_clk bus/aclk @{core_cell}/aclk] {
     connect_bd_net [get_bd_pins $clock] [get_bd_pins $pin]
 }
 connect_bd_net [get_bd_pins $reset] [get_bd_pins reset/ext_reset_in]
-foreach pin {bus/aresetn core/aresetn} {
+foreach pin {bus/aresetn @{core_cell}/aresetn} {
     connect_bd_net [get_bd_pins reset/peripheral_aresetn] [get_bd_pins $pin]
 }
-connect_bd_net [get_bd_pins core/irq] [get_bd_pins $interrupts]
+connect_bd_net [get_bd_pins @{core_cell}/irq] [get_bd_pins $interrupts]
 create_bd_port -dir O -from 1 -to 0 led
-connect_bd_net [get_bd_pins core/led] [get_bd_ports led]
+connect_bd_net [get_bd_pins @{core_cell}/led] [get_bd_ports led]
 
 assign_bd_address -offset $base_address -range 4K \
-    -target_address_space [get_bd_addr_spaces @{cell}/Data] [get_bd_addr_segs core/s_axi/*]
+    -target_address_space [get_bd_addr_spaces @{cell}/Data] [get_bd_addr_segs @{core_cell}/s_axi/*]
 validate_bd_design
 save_bd_design
 
@@ -85,4 +86,13 @@ if {$setup < 0 || $hold < 0} {
         folder again with a lower --clock"
     exit 1
 }
+
+# Not beside the .xsa: PYNQ would read that in the place of the .hwh. Releases before 2020.2 keep the latter with the
+# sources.
+set overlay [file join $here @{overlay}]
+set handoff [lindex [glob -directory [file join $here vivado] \
+    "$name.{gen,srcs}/sources_1/bd/system/hw_handoff/system.hwh"] 0]
+file copy -force $bitstream [file join $overlay $name.bit]
+file copy -force $handoff [file join $overlay $name.hwh]
+
 puts "$name meets $clock_mhz MHz with $setup ns to spare: $bitstream"

@@ -4,15 +4,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from rtlstm.boards.simulated_pynq import SimulatedPynq
 from rtlstm.boards.vivado import RESERVED, SCRIPT, VivadoProject, write_project
 from rtlstm.boards.zynq import FabricClock, ZynqBoard, find_fabric_clock
 from rtlstm.gen.builds.implement import check_family
-from rtlstm.spec.build_files import read_verilog
+from rtlstm.sim.simulated_registers import SimulatedRegisters
+from rtlstm.sim.sources import copy_sources, own_file, simulation_sources
+from rtlstm.spec.build_files import check_rtl, read_verilog
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.image import WeightImage
+from rtlstm.spec.manifest import INITIAL_STATE, Manifest
 from rtlstm.spec.options import option, options
 
 __all__ = ["OnZynq"]
+
+_BENCH = "axilite_port"
+"""Testbench, and the file with it."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,15 @@ class OnZynq:
         return f"vivado -mode batch -source {self.output_folder / SCRIPT}"
 
     def write(self) -> VivadoProject:
-        """Write the folder for Vivado."""
+        """Write the folder for Vivado, and in it the one for PYNQ.
+
+        Raises
+        ------
+        ImageError
+            If the build's weights cannot be used.
+        """
+        WeightImage.load(self.folder / "weights.bin", self.manifest)
+        paths = [self.folder / name for name in ("manifest.json", "weights.bin", INITIAL_STATE)]
         return write_project(
             self.board,
             self.manifest,
@@ -86,4 +101,33 @@ class OnZynq:
             self.clock,
             self.output_folder,
             requested_mhz=self.requested_mhz,
+            driver_files={path.name: path.read_bytes() for path in paths if path.exists()},
         )
+
+    def simulate(self) -> SimulatedRegisters:
+        """Simulate the registers of the board's top in Icarus; its program is in the folder ``simulation``.
+
+        Raises
+        ------
+        ToolError
+            If Icarus Verilog is missing or fails.
+        """
+        self.write()
+        top = self.output_folder / "top.v"
+        sources = simulation_sources(check_rtl(self.folder, self.manifest), self.manifest.parameters.family)
+        folder = self.output_folder.absolute() / "simulation"
+        folder.mkdir(exist_ok=True)
+        names = copy_sources([*sources, top, own_file(f"{_BENCH}.v")], folder)
+        return SimulatedRegisters(folder / "board.vvp", _BENCH, names)
+
+    def simulate_pynq(self) -> SimulatedPynq:
+        """Simulate the board with PYNQ on it, until it is closed: ``import pynq`` then gives a stand-in.
+
+        Raises
+        ------
+        ToolError
+            If Icarus Verilog is missing or fails, or ``pynq`` has been imported already.
+        """
+        project = self.write()
+        bitstream = self.output_folder / project.overlay / project.bitstream
+        return SimulatedPynq(bitstream, self.board.processor, self.clock, self.simulate)

@@ -100,6 +100,16 @@ def test_script_builds_the_system(place: Path, tmp_path: Path, boards: tuple[str
     assert vivado.done.index("validate_bd_design") < vivado.done.index("save_bd_design")
     assert "meets 58.823529 MHz with 0.123 ns" in vivado.said[-1]
     assert (place / "model.bit").read_bytes() == (place / "model.bin").read_bytes() == b"bits"
+    # A folder of their own, without the .xsa, which PYNQ would read in the place of the .hwh.
+    names = {"manifest.json", "weights.bin", "model.bit", "model.hwh"}
+    assert {path.name for path in (place / "overlay").iterdir()} == names
+    assert (place / "overlay" / "model.bit").read_bytes() == b"bits"
+    assert (place / "overlay" / "model.hwh").read_text() == "cells: ps7, reset, bus, core"
+
+
+def test_script_finds_the_handoff_of_older_releases(kria: Path, tmp_path: Path) -> None:
+    Vivado(tmp_path, generated="srcs").source(kria / "build.tcl")
+    assert (kria / "overlay" / "model.hwh").read_text() == "cells: ps8, reset, bus, core"
 
 
 def test_script_builds_the_ultrascale_system(kria: Path, tmp_path: Path) -> None:
@@ -138,9 +148,11 @@ def test_script_fails_where_vivado_does(
     place: Path, tmp_path: Path, outcome: dict[str, str], message: str
 ) -> None:
     vivado = Vivado(tmp_path, **outcome)
+    overlay = {path: path.stat().st_mtime_ns for path in (place / "overlay").iterdir()}
     with pytest.raises(SystemExit, match="1"):
         vivado.source(place / "build.tcl")
     assert message in vivado.said[-1]
+    assert overlay == {path: path.stat().st_mtime_ns for path in (place / "overlay").iterdir()}
 
 
 _SHARED_LINES = (

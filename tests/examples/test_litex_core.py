@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.bus_builds import SETTINGS, SIZES, quantised_network, small_network
-from support.simulated_registers import SimulatedRegisters
 
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.host import Accelerator
 from rtlstm.host.mmio import MmioTransport
 from rtlstm.sim.golden_device import GoldenDevice
+from rtlstm.sim.simulated_registers import SimulatedRegisters
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Interrupt, Register

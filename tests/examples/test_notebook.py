@@ -96,6 +96,10 @@ def test_from_float_to_four_bits_on_a_board(tmp_path: Path) -> None:
         ("market_data", ("cycles from an event to its estimate", "40 events, each as in the batch")),
         ("audio", ("samples a second; a sample comes out after", "480 samples, each as in the batch")),
         ("motion", ("both take", "200 samples of both legs, each as in the batch")),
+        (
+            "pynq",
+            ("2 sequences of 8 steps, each bit as predicted", "RtlstmCore at 0x43c00000", "goes on where"),
+        ),
         ("own_cell", ("14 words and the cycles of 6 steps", "cycles, array + pipeline of each layer")),
     ],
 )

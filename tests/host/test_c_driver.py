@@ -12,13 +12,13 @@ import pytest
 from support.bus_builds import SIZES, quantised_network, write_build, write_loadable
 from support.c_driver import STRICT, CDriver, write_sources
 from support.paths import ROOT, TESTS
-from support.simulated_registers import SimulatedRegisters
 
 from rtlstm.boards.zynq import ZYNQ_BOARDS
 from rtlstm.gen.builds.on_zynq import OnZynq
 from rtlstm.host import Accelerator
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden_device import GoldenDevice
+from rtlstm.sim.simulated_registers import SimulatedRegisters
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import pack
@@ -31,13 +31,11 @@ pytestmark = pytest.mark.rtl
 @contextmanager
 def simulated(folder: Path) -> Iterator[SimulatedRegisters]:
     """A Wishbone build, or the top of a Zynq board with an AXI4-Lite build."""
-    bus = Manifest.load(folder).parameters.bus
-    sources = [TESTS / "support" / f"{bus}_port.v", folder / "rtl" / "dut.v"]
-    if bus == "axilite":
-        target = OnZynq.create(folder, ZYNQ_BOARDS["zybo-z7-20"])
-        target.write()
-        sources.append(target.output_folder / "top.v")
-    registers = SimulatedRegisters(folder / "port.vvp", f"{bus}_port", sources)
+    if Manifest.load(folder).parameters.bus == "axilite":
+        registers = OnZynq.create(folder, ZYNQ_BOARDS["zybo-z7-20"]).simulate()
+    else:
+        sources = [TESTS / "support" / "wishbone_port.v", folder / "rtl" / "dut.v"]
+        registers = SimulatedRegisters(folder / "port.vvp", "wishbone_port", sources)
     yield registers
     registers.process.kill()
     registers.close()

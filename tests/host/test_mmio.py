@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from support.bus_builds import quantised_network, write_build, write_loadable
 from support.paths import TESTS
-from support.simulated_registers import SimulatedRegisters
 
 from rtlstm.boards.zynq import ZYNQ_BOARDS
 from rtlstm.gen.builds.on_zynq import OnZynq
 from rtlstm.host import Accelerator
 from rtlstm.host.mmio import MappedRegisters, MmioTransport
 from rtlstm.sim.golden_device import GoldenDevice
+from rtlstm.sim.simulated_registers import SimulatedRegisters
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.manifest import Manifest
@@ -25,13 +25,10 @@ pytestmark = pytest.mark.rtl
 
 def simulated(folder: Path) -> SimulatedRegisters:
     """A Wishbone build, or the top of a Zynq board with an AXI4-Lite build."""
-    bus = Manifest.load(folder).parameters.bus
-    sources = [TESTS / "support" / f"{bus}_port.v", folder / "rtl" / "dut.v"]
-    if bus == "axilite":
-        target = OnZynq.create(folder, ZYNQ_BOARDS["zybo-z7-20"])
-        target.write()
-        sources.append(target.output_folder / "top.v")
-    return SimulatedRegisters(folder / "port.vvp", f"{bus}_port", sources)
+    if Manifest.load(folder).parameters.bus == "axilite":
+        return OnZynq.create(folder, ZYNQ_BOARDS["zybo-z7-20"]).simulate()
+    sources = [TESTS / "support" / "wishbone_port.v", folder / "rtl" / "dut.v"]
+    return SimulatedRegisters(folder / "port.vvp", "wishbone_port", sources)
 
 
 @pytest.fixture(scope="module", params=["wishbone", "axilite"])

@@ -111,8 +111,11 @@ class Vivado:
         slack: str = "0.123",
         hold: str = "0.05",
         progress: str = "100%",
+        generated: str = "gen",
     ) -> None:
         self.run_folder, self.boards = run, boards
+        self.generated = generated
+        """What the folder with a block design's products ends in; ``srcs`` before Vivado 2020.2."""
         self.run_properties = {
             "PROGRESS": progress,
             "STATUS": "route_design ERROR",
@@ -164,7 +167,7 @@ class Vivado:
 
     def do_create_project(self, force, name, folder, _part, part) -> None:
         assert (force, _part) == ("-force", "-part")
-        self.part, self.project = part, Path(folder)
+        self.part, self.project, self.project_name = part, Path(folder), name
 
     def do_get_board_parts(self, suppress, pattern) -> str:
         assert suppress == "-quiet"
@@ -308,6 +311,10 @@ class Vivado:
         assert (run, _to, step, _jobs) == ("impl_1", "-to_step", "write_bitstream", "-jobs") and int(jobs) > 0
         if self.run_properties["PROGRESS"] == "100%":
             (self.run_folder / f"{self.properties['top']}.bit").write_bytes(b"bits")
+            sources = self.project / f"{self.project_name}.{self.generated}" / "sources_1"
+            handoff = sources / "bd" / self.design / "hw_handoff"
+            handoff.mkdir(parents=True, exist_ok=True)
+            (handoff / f"{self.design}.hwh").write_text(f"cells: {', '.join(self.cells)}")
 
     def do_wait_on_run(self, run) -> None:
         assert run == "impl_1"
