@@ -228,11 +228,11 @@ def weight_memory(lanes: int, width: int, rows: int, kind: WeightMemory) -> Memo
 def _operand_memories(manifest: Manifest) -> Iterator[MemorySpec]:
     """Yield the memories that the array reads: weights, vectors, the network's input, and related ones."""
     parameters, regions, plan = manifest.parameters, manifest.regions, manifest.sequence
-    macs, units = parameters.macs, parameters.gate_units
+    macs, stored = parameters.macs, parameters.values_stored
     weights, vectors = regions[Region.WEIGHTS], regions[Region.VECTORS]
     yield weight_memory(parameters.lanes, weights.width, weights.rows, parameters.weight_memory)
     stages = parameters.announced
-    yield _clocked("vectors", vectors.width, vectors.rows, stages, granules=macs // units)
+    yield _clocked("vectors", vectors.width, vectors.rows, stages, granules=macs // stored)
     width = macs * manifest.numerics.data_bits
     if plan is None:
         # Those of two steps.
@@ -241,7 +241,7 @@ def _operand_memories(manifest: Manifest) -> Iterator[MemorySpec]:
         yield _clocked("input times", 32, TIMED_STEPS, 1)
     else:
         # Input beats and results are written to it.
-        granule = gcd(parameters.beat_in, units)
+        granule = gcd(parameters.beat_in, stored)
         yield _clocked("sequence memory", width, plan.rows, stages, granules=macs // granule)
         yield MemorySpec("suppressed outputs", 1, 1, max(2, plan.steps))
 

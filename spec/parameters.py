@@ -88,7 +88,8 @@ class Parameters(CoreOptions):
     macs: Size = 32
     """Multipliers per lane."""
     gate_units: Annotated[int, Field(ge=1, le=256)] = 1
-    """Units that drain and enter the gate units in one cycle; must divide ``lanes / 4`` and ``macs``."""
+    """Units that drain and enter the gate units in one cycle; must divide ``lanes / 4``, and divide ``macs`` or
+    be a multiple of it."""
     beat_out: Size = 1
     """Output words per transfer; a multiple of ``gate_units``."""
     lut_macs: Annotated[int, Field(ge=0, le=1024)] = 0
@@ -122,11 +123,11 @@ class Parameters(CoreOptions):
                 f"{option('beat_in')} ({self.beat_in}) must divide {macs} ({self.macs}), so that a transfer "
                 "never straddles two words of the array; try 1"
             )
-        if self.units % self.gate_units or self.macs % self.gate_units:
+        if self.units % self.gate_units or (self.macs % self.gate_units and self.gate_units % self.macs):
             raise ValueError(
-                f"{gate_units} ({self.gate_units}) must divide {lanes} / 4 ({self.units}) and {macs} "
-                f"({self.macs}), so that units of one drain cycle are stored together; try "
-                f"{gcd(self.units, self.macs, self.gate_units)}"
+                f"{gate_units} ({self.gate_units}) must divide {lanes} / 4 ({self.units}), and divide {macs} "
+                f"({self.macs}) or be a multiple of it, so that units of one drain cycle are stored together; "
+                f"try {gcd(self.units, self.macs, self.gate_units)}"
             )
         if self.weight_memory == "large" and not FAMILIES.named(self.family).large_memory:
             having = [name for name, family in FAMILIES.items() if family.large_memory]
@@ -215,9 +216,24 @@ class Parameters(CoreOptions):
         """Return the words of ``macs`` values that hold ``values`` values."""
         return ceil(values / self.macs)
 
+    @property
+    def values_stored(self) -> int:
+        """Results that are stored in one cycle: a beat's, but no more than a word of the vector memory."""
+        return min(self.gate_units, self.macs)
+
+    @property
+    def words_per_beat(self) -> int:
+        """Words of the vector memory that a beat's results fill, one per cycle."""
+        return self.gate_units // self.values_stored
+
     def drain_beats(self, values: int) -> int:
-        """Return the drain cycles, and rows of the drain's memories, for ``values`` results."""
+        """Return the beats, and so the rows of the drain's memories, for ``values`` results."""
         return ceil(values / self.gate_units)
+
+    @property
+    def most_drain_cycles(self) -> int:
+        """Cycles in which a group of any operation drains at most."""
+        return self.drain_beats(self.lanes) * self.words_per_beat
 
     # Stages count cycles from the issue cycle, in which the address registers hold a word's
     # address, to the cycle in which the named register holds that word's result. Blocks work one
@@ -236,8 +252,9 @@ class Parameters(CoreOptions):
     @property
     def collect(self) -> int:
         """Register stages after the multiplexer that selects the block to drain."""
-        most = 2 if self.blocks > self.FEW_BLOCKS else 1
-        return max(min(self.pipeline.collect, most), 1 if self.blocks > 1 else 0)
+        if self.blocks == 1:
+            return 0
+        return max(1, min(self.pipeline.collect, 2 if self.blocks > self.FEW_BLOCKS else 1))
 
     @property
     def summed(self) -> int:

@@ -14,6 +14,7 @@ from rtlstm.hdl.core.memory_window import CoreBus, CoreBusPort, MemoryWindow
 from rtlstm.hdl.core.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_memory import StepFields
+from rtlstm.hdl.core.result_words import ResultWords
 from rtlstm.hdl.core.sequencer.sequencer import Sequencer
 from rtlstm.hdl.core.sequencer.step_sequencer import StepSequencer
 from rtlstm.hdl.core.units import make_unit
@@ -176,18 +177,23 @@ class Core(CorePorts):
             vectors.unit.eq(self._weight_reader.unit),
             self._input.row.eq(vectors.input_row),
             vectors.input_word.eq(self._input.word),
-            vectors.coming.eq(self._gate_units[0].coming),
-            # What has more bits is an output, and is not stored.
-            vectors.of_units.eq(Cat(unit.of_units[:bits] for unit in self._gate_units)),
-            vectors.of_rows.eq(
-                Cat(unit.of_rows[:bits] for unit in self._gate_units)
-                if self._manifest.stores_single_rows
-                else 0
-            ),
             vectors.write.eq(access.write[Region.VECTORS]),
             vectors.write_row.eq(access.row),
             vectors.write_data.eq(access.write_data),
         ]
+        # What has more bits is an output, and is not stored.
+        results: dict[str, Value] = {
+            "coming": self._gate_units[0].coming,
+            "of_units": Cat(unit.of_units[:bits] for unit in self._gate_units),
+            "of_rows": Cat(unit.of_rows[:bits] for unit in self._gate_units)
+            if self._manifest.stores_single_rows
+            else Const(0),
+        }
+        if self._manifest.parameters.words_per_beat > 1:
+            m.submodules.result_words = words = ResultWords(self._manifest)
+            m.d.comb += [getattr(words, name).eq(value) for name, value in results.items()]
+            results = {name: getattr(words, f"word_{name}") for name in results}
+        m.d.comb += [getattr(vectors, name).eq(value) for name, value in results.items()]
         return vectors.operand
 
     def _feed_array(self, m: Module, vector: Value, tokens: DelayLine) -> None:

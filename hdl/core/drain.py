@@ -3,7 +3,7 @@
 No sums pass through here: ``Preactivation`` holds the datapath, and this part its selects and addresses.
 A beat is what the units take in one cycle: ``gate_units`` units of an LSTM layer, or as many dense outputs.
 A group whose last word is issued in cycle ``n`` drains from ``S = n + parameters.summed`` on; its beat ``k``
-(0, 1, ...):
+(0, 1, ...), with one beat per cycle:
 
 =========================================  ============================================================
 cycle                                      what happens
@@ -16,10 +16,11 @@ S + k + 1                                  ``blocks`` or ``lanes`` select its to
 S + k + collect + narrow                   ``next_beat``, a cycle before its rounded pre-activations
 =========================================  ============================================================
 
-``cell_row`` comes three cycles before a unit uses the old state.
+``cell_row`` comes three cycles before a unit uses the old state. If the results of a beat fill several words
+of the vector memory, the next beat comes as many cycles later.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.data import View
 from amaranth.lib.wiring import In, Out
 
@@ -44,7 +45,8 @@ class Drain(ProgramPart):
 
     Latency: with a group's last word issued in cycle ``n`` and ``S = n + summed``, beat ``k`` has
     its memory rows in cycle ``S + k``, ``blocks`` and ``lanes`` in the cycle after that, and
-    ``next_beat`` a cycle before its pre-activations are ready. Throughput: one beat per cycle.
+    ``next_beat`` a cycle before its pre-activations are ready. Throughput: one beat per cycle, or one in
+    ``words_per_beat`` cycles if its results are stored.
 
     Members
     -------
@@ -138,8 +140,8 @@ class Drain(ProgramPart):
         cycle before.
         """
         timing, parameters = self._manifest.timing, self._parameters
-        last_slot = parameters.macs // parameters.gate_units - 1
-        lasts, words = [], []
+        last_slot = parameters.macs // parameters.values_stored - 1
+        lasts, words, masks = [], [], list[Value]()
         for cycles in {timing.of_units, timing.of_rows, timing.of_linear_rows}:
             stage = depth + cycles + parameters.pipeline.result - parameters.ahead - 3
             beat, later = beats.at(min(stage, depth)), max(0, stage - depth)
@@ -152,7 +154,24 @@ class Drain(ProgramPart):
             stores = beat.valid & beat.store & of_beat
             lasts.append(delay_event(m, stores & beat.last, later))
             words.append(delay_event(m, stores & (beat.slot == last_slot), later))
-        m.d.sync += [self.result_last.eq(any_of(lasts)), self.result_word.eq(any_of(words))]
+            masks.append(delay_event(m, beat.mask & stores.replicate(len(beat.mask)), later))
+        last, word = any_of(lasts), any_of(words)
+        if parameters.words_per_beat > 1:
+            last, word = self._words_of_beat(m, last, word, any_of(masks))
+        m.d.sync += [self.result_last.eq(last), self.result_word.eq(word)]
+
+    def _words_of_beat(self, m: Module, last: Value, begins: Value, mask: Value) -> tuple[Value, Value]:
+        """Return whether an operation's last word, or any word, is stored, for beats that fill several words."""
+        size = self._parameters.macs
+        filled = Cat(mask[first : first + size].any() for first in range(size, len(mask), size))
+        # The words that follow the one of this cycle, and whether they are the operation's last.
+        following, ending = Signal(len(filled)), Signal(reset_less=True)
+        after = Signal.like(following, name="after")
+        is_last = Mux(begins, last, ending)
+        m.d.comb += after.eq(Mux(begins, filled, following >> 1))
+        m.d.sync += [following.eq(after), ending.eq(is_last)]
+        word = begins | following[0]
+        return word & is_last & ~after[0], word
 
     def _sequence(self, m: Module, tokens: DelayLine, ends: Signal, opens: Signal, opening: Value) -> Struct:
         """Count beats and their rows; a group's first beat is there as soon as it is summed.
@@ -182,16 +201,19 @@ class Drain(ProgramPart):
         )
         m.d.sync += more.eq(Mux(tokens.at(1).group_last, last_count, beats))
         valid, last = Signal(name="has_beat"), Signal(reset_less=True, name="is_last_beat")
+        *firsts, first_row, first_mask, first_flags = self._bases(m, tokens)
+        store = BEAT_FLAGS.index("store")
+        follows = self._follows(m, ends, remaining != 0, Mux(opens, first_flags[store], flags[store]))
         m.d.sync += [
             last.eq(Mux(ends, tokens.at(2).group_last & (more == 0), in_last_group & (remaining == 1))),
-            remaining.eq(Mux(ends, more, remaining - (remaining != 0))),
+            remaining.eq(Mux(ends, more, remaining - follows)),
         ]
-        wraps = slot == self._parameters.macs // width - 1
+        stored = self._parameters.values_stored
+        wraps = slot == self._parameters.macs // stored - 1
         # The counters' enable (a beat is there, or a group opens) is a register, too: it goes far.
-        moves, has_next = Signal(reset_less=True), ends | (remaining != 0)
+        moves, has_next = Signal(reset_less=True), ends | follows
         m.d.sync += [valid.eq(has_next), moves.eq(has_next | opening)]
         counters = (shift_row, addend_row, partial_row, cell_row)
-        *firsts, first_row, first_mask, first_flags = self._bases(m, tokens)
         with m.If(moves):
             m.d.sync += [
                 *(
@@ -199,7 +221,7 @@ class Drain(ProgramPart):
                     for counter, base in zip(counters, firsts, strict=True)
                 ),
                 slot.eq(Mux(opens | wraps, 0, slot + 1)),
-                row.eq(Mux(opens, first_row, row + wraps)),
+                row.eq(Mux(opens, first_row, row + Mux(wraps, self._parameters.words_per_beat, 0))),
             ]
         with m.If(opens):
             m.d.sync += [last_mask.eq(first_mask), flags.eq(first_flags)]
@@ -232,6 +254,19 @@ class Drain(ProgramPart):
         with m.If(suppress):
             m.d.comb += beat.emit.eq(0)
         return beat
+
+    def _follows(self, m: Module, ends: Signal, remain: Value, stores: Value) -> Value:
+        """Return whether the next cycle has another beat of a group: when the words of the last are stored."""
+        cycles = self._parameters.words_per_beat
+        if cycles == 1:
+            return remain
+        left = Signal(range(cycles), name="words_left")
+        follows = remain & (left == 0)
+        with m.If(ends | follows):
+            m.d.sync += left.eq(Mux(stores, cycles - 1, 0))
+        with m.Elif(left != 0):
+            m.d.sync += left.eq(left - 1)
+        return follows
 
     def _fields(self, m: Module, tokens: DelayLine) -> dict[str, Value]:
         """What belongs to a token's operation, one cycle after the token."""
@@ -278,11 +313,13 @@ class Drain(ProgramPart):
         """Step through an LSTM layer's blocks, or a dense layer's lanes, behind a group's last word."""
         starts = Signal()
         blocks, lanes = Signal.like(self.blocks, reset_less=True), Signal.like(self.lanes, reset_less=True)
-        m.d.sync += [
-            starts.eq(ends),
-            blocks.eq(Mux(starts, ~beat.dense, blocks << 1)),
-            lanes.eq(Mux(starts, beat.dense, lanes << 1)),
-        ]
+        m.d.sync += starts.eq(ends)
+        # Beats that come one by one have no other cycle between them.
+        with m.If(starts | beat.valid if self._parameters.words_per_beat > 1 else Const(1)):
+            m.d.sync += [
+                blocks.eq(Mux(starts, ~beat.dense, blocks << 1)),
+                lanes.eq(Mux(starts, beat.dense, lanes << 1)),
+            ]
         with m.If(self.window):
             m.d.sync += [blocks.eq(self.window_block), lanes.eq(0)]
         m.d.comb += [self.blocks.eq(blocks), self.lanes.eq(lanes)]

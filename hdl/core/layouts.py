@@ -14,6 +14,7 @@ __all__ = [
     "input_beats",
     "output_beats",
     "result_layout",
+    "result_words",
     "row_bits",
     "token_layout",
 ]
@@ -89,7 +90,7 @@ def beat_layout(manifest: Manifest) -> StructLayout:
 
 def _slot_bits(manifest: Manifest) -> int:
     """Width of a beat's place in a word of the vector memory."""
-    return row_bits(manifest.parameters.macs // manifest.parameters.gate_units)
+    return row_bits(manifest.parameters.macs // manifest.parameters.values_stored)
 
 
 def result_layout(manifest: Manifest) -> StructLayout:
@@ -107,6 +108,12 @@ def result_layout(manifest: Manifest) -> StructLayout:
             "slot": _slot_bits(manifest),
         }
     )
+
+
+def result_words(manifest: Manifest) -> StructLayout:
+    """Where the values go that are stored in one cycle: a beat's, or a word of a beat that fills several."""
+    members = {name: field.shape for name, field in result_layout(manifest)}
+    return StructLayout(members | {"mask": manifest.parameters.values_stored})
 
 
 class DelayLine:

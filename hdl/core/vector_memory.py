@@ -25,7 +25,7 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.core.array import any_of
-from rtlstm.hdl.core.layouts import DelayLine, result_layout
+from rtlstm.hdl.core.layouts import DelayLine, result_words
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
@@ -64,7 +64,7 @@ class VectorMemory(Component):
         Clocked read of the input, whose memory is as fast as this one.
     coming : In
         Where the results go that are there in ``latency`` cycles.
-    of_units, of_rows : In(gate_units * data_bits)
+    of_units, of_rows : In(values_stored * data_bits)
         Results of units and of single rows.
     write : In(1), write_row, write_data : In
         Store the window's word; the core is idle.
@@ -94,8 +94,8 @@ class VectorMemory(Component):
 
     def __init__(self, manifest: Manifest, row_bits: int) -> None:
         self._spec = memories(manifest)["vectors"]
-        self._layout = result_layout(manifest)
-        self._bits, self._units = manifest.numerics.data_bits, manifest.parameters.gate_units
+        self._layout = result_words(manifest)
+        self._bits, self._values = manifest.numerics.data_bits, manifest.parameters.values_stored
         self._behind = manifest.parameters.pipeline.operand - 1 - self._spec.latency
         width = manifest.regions[Region.VECTORS].width
         super().__init__(
@@ -107,8 +107,8 @@ class VectorMemory(Component):
                 "input_row": Out(row_bits),
                 "input_word": In(width),
                 "coming": In(self._layout),
-                "of_units": In(self._units * self._bits),
-                "of_rows": In(self._units * self._bits),
+                "of_units": In(self._values * self._bits),
+                "of_rows": In(self._values * self._bits),
                 "write": In(1),
                 "write_row": In(32),
                 "write_data": In(width),
@@ -145,7 +145,7 @@ class VectorMemory(Component):
     def _decode(self, m: Module, target: Struct, stages: int) -> _Filled:
         """Return what a target's results fill, ``stages`` cycles after it.
 
-        A part of a word has ``gate_units`` values. Results fill a word part by part, from the first on.
+        A part of a word has ``values_stored`` values. Results fill a word part by part, from the first on.
         """
         slots = Cat(target.slot == slot for slot in range(self._spec.granules))
         # A word's first values clear the rest of it, so that no position stays undefined.
@@ -228,7 +228,7 @@ class VectorMemory(Component):
 
     def _masks(self, parts: Value) -> Value:
         """Bits of a word of which these parts are chosen."""
-        return _spread(parts, self._units * self._bits)
+        return _spread(parts, self._values * self._bits)
 
 
 def _registered(m: Module, flag: Value, of: Value) -> Value:

@@ -37,11 +37,11 @@ def issue_fields(program: Program) -> Fields:
         # Both less 1: the registers count down to 0.
         "columns": [op.columns - 1 for op in ops],
         "groups": [op.groups - 1 for op in ops],
-        "drain_beats": [op.drain_beats for op in ops],
-        "last_drain_beats": [op.last_drain_beats for op in ops],
+        "drain_cycles": [op.drain_cycles for op in ops],
+        "last_drain_cycles": [op.last_drain_cycles for op in ops],
         "single": [int(len(op.group_words[0]) == 1) for op in ops],
-        "one_beat": [int(op.drain_beats == 1) for op in ops],
-        "last_one_beat": [int(op.last_drain_beats == 1) for op in ops],
+        "one_cycle": [int(op.drain_cycles == 1) for op in ops],
+        "last_one_cycle": [int(op.last_drain_cycles == 1) for op in ops],
         "weights": [op.weights for op in ops],
         "idle_cycles": [op.idle_cycles for op in ops],
         "newer_results": [op.newer_results for op in ops],
@@ -91,12 +91,12 @@ def issue_widths(parameters: Parameters, timing: UnitTiming) -> dict[str, int]:
     """Bits of these fields in the program memory, for any program of a core with that unit."""
     capacity = _capacity(parameters)
     columns = max(parameters.words(capacity.inputs), capacity.vector_words)
-    drain_beats = parameters.drain_beats(parameters.lanes)
+    drain_cycles = parameters.most_drain_cycles
     most = {
         "columns": columns - 1,
         "groups": capacity.weight_rows - 1,
-        "drain_beats": drain_beats,
-        "last_drain_beats": drain_beats,
+        "drain_cycles": drain_cycles,
+        "last_drain_cycles": drain_cycles,
         "weights": capacity.weight_rows - 1,
         "idle_cycles": _most_idle_cycles(parameters, timing),
         "follows": capacity.operations - 1,
@@ -105,8 +105,8 @@ def issue_widths(parameters: Parameters, timing: UnitTiming) -> dict[str, int]:
     }
     flags = (
         "single",
-        "one_beat",
-        "last_one_beat",
+        "one_cycle",
+        "last_one_cycle",
         "newer_results",
         "from_input",
         "waits_for_input",
@@ -128,10 +128,10 @@ def _most_idle_cycles(parameters: Parameters, timing: UnitTiming) -> int:
     room in the output queue; :mod:`rtlstm.spec.program.step` adds them.
     """
     stages = timing.of_units, timing.of_rows, timing.of_linear_rows
-    beats = parameters.drain_beats(parameters.lanes)
-    in_order = max(stages) - min(stages) + beats
+    drain = parameters.most_drain_cycles
+    in_order = max(stages) - min(stages) + drain
     results = parameters.preactivation + max(stages) + parameters.pipeline.result
-    return max(parameters.partial_to_add, in_order, (beats + results + 5) // 2)
+    return max(parameters.partial_to_add, in_order, (drain + results + 5) // 2)
 
 
 def drain_fields(program: Program, layers: Sequence[LayerShape], unit: Unit) -> Fields:

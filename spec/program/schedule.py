@@ -106,9 +106,13 @@ class Issued:
         return runs
 
     def beats(self, stage: int) -> list[tuple[int, int]]:
-        """Return each group's cycles with a beat in a stage: the first one, and the one after the last."""
+        """Return runs of cycles with a beat in a stage: the first one, and the one after the last."""
         counts = [self.op.drain_beats] * (self.op.groups - 1) + [self.op.last_drain_beats]
-        return [(end + stage, end + stage + count) for end, count in zip(self.ends, counts, strict=True)]
+        each = self.op.beat_cycles
+        if each == 1:
+            return [(end + stage, end + stage + count) for end, count in zip(self.ends, counts, strict=True)]
+        beats = [end + stage + each * beat for end, count in zip(self.ends, counts, strict=True) for beat in range(count)]
+        return [(beat, beat + 1) for beat in beats]
 
 
 @dataclass
@@ -122,8 +126,10 @@ class Timeline:
     drain_free: int = 0
     """First cycle in which a group may end: before it, the drain is busy with the group before."""
     results: int = 0
-    """First cycle in which every result so far has been written: an absolute cycle; ``Op.results`` counts
-    cycles."""
+    """Cycle after the last beat of results so far is written or offered: an absolute cycle; ``Op.results``
+    counts cycles."""
+    stored_until: int = 0
+    """First cycle in which every result so far has been stored: a beat may fill several words."""
     stored: list[list[int]] = field(default_factory=lambda: [[], []])
     """First cycles in which the vector words can be issued that the last two operations which store results
     write; the older operation comes first."""
@@ -131,7 +137,7 @@ class Timeline:
     """Where each operation is kept as it was issued, for who wants to see it."""
 
     def run(self, op: Op, arrivals: Sequence[int] = ()) -> int:
-        """Issue one operation; return the first cycle in which all results so far can be read.
+        """Issue one operation; return the cycle after the last beat of results so far.
 
         These are its own results if it yields any; otherwise the cycle is that of an earlier operation.
         ``arrivals`` is the first cycle in which each word of the input can be read.
@@ -146,8 +152,9 @@ class Timeline:
         self.free = ends[-1] + 1 + op.idle_cycles
         if op.yields:
             stage = op.results
-            assert ends[0] + stage >= self.results, "results come in the order of their operations"
-            self.results = self.drain_free + stage
+            assert ends[0] + stage >= self.stored_until, "results come in the order of their operations"
+            self.stored_until = self.drain_free + stage
+            self.results = self.stored_until - (op.beat_cycles - 1)
             if op.destination is not None:
                 self.stored = [self.stored[-1], self._words(op, ends, stage)]
         return self.results
@@ -163,8 +170,9 @@ class Timeline:
         words = []
         for first in range(0, count, self.parameters.macs):
             last = min(first + self.parameters.macs, count) - 1
-            beat = last % per_group // self.parameters.gate_units
-            words.append(ends[last // per_group] + beat + stage - self.parameters.ahead)
+            beat, place = divmod(last % per_group, self.parameters.gate_units)
+            cycle = beat * op.beat_cycles + place // self.parameters.macs
+            words.append(ends[last // per_group] + cycle + stage - self.parameters.ahead)
         return words
 
     def prepare(self) -> None:

@@ -103,6 +103,12 @@ def compile_sequences(
             "a network with a reverse direction keeps whole sequences on the device: state the longest one, "
             f"with {option('max_steps')}"
         )
+    if parameters.words_per_beat > 1:
+        raise ConfigurationError(
+            f"{option('gate_units')} ({parameters.gate_units}) must divide {option('macs')} ({parameters.macs}) for a "
+            "network with a reverse direction, whose results go to a memory of whole sequences; try "
+            f"{option('gate_units', parameters.macs)}"
+        )
     merger = _Merger(shapes, passes, parameters, timing, kept)
     for number, parts in enumerate(part_layers(passes)):
         merger.add_pass(number, parts)

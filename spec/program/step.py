@@ -2,7 +2,8 @@
 
 Row order in the array: lane ``4 * unit + gate`` computes a gate (i, f, g, o) of a unit of an LSTM
 layer, ``lanes / 4`` units to a group; :func:`dense_lanes` says which lane computes an output of a
-dense layer. Groups drain ``gate_units`` units or outputs per cycle, a *beat*, in this order.
+dense layer. Groups drain ``gate_units`` units or outputs at a time, a *beat*, in this order: one beat per
+cycle, or one in ``beat_cycles`` if its results fill several words of the vector memory.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ class Op(Record):
     """One matrix-vector product on the array: ``groups`` row groups of ``columns`` words each.
 
     Of each group, only the words in ``kept`` are stored and issued, if any are given.
-    A group drains one beat per cycle: ``gate_units`` units or outputs. A recurrent layer has a
+    A group drains ``gate_units`` units or outputs at a time, a beat. A recurrent layer has a
     ``recurrent`` and an ``input`` product. The first one adds the biases and ``writes_partials``;
     the other ``adds_partials`` and ``yields``: its beats go to the gate unit. ``dense`` adds the biases, and
     its beats go to the activation. Of the two products of a layer with a skip, the first adds the biases and
@@ -85,6 +86,8 @@ class Op(Record):
     """Beats of the last group."""
     last_units: int
     """Units or outputs in the last beat of the last group."""
+    beat_cycles: int = 1
+    """Cycles that a beat takes: as many as its results fill words of the vector memory, if they are stored."""
     cell: int
     """First row of the memory of cell states (context; only if the beats go to the gate unit)."""
     destination: int | None
@@ -104,12 +107,24 @@ class Op(Record):
         """Words that are stored in a bank of weights, and issued."""
         return sum(map(len, self.group_words))
 
+    @property
+    def drain_cycles(self) -> int:
+        """Cycles in which a full group drains."""
+        return self.drain_beats * self.beat_cycles
+
+    @property
+    def last_drain_cycles(self) -> int:
+        """Cycles in which the last group drains."""
+        return self.last_drain_beats * self.beat_cycles
+
     @model_serializer(mode="wrap")
     def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``kept`` where it says nothing: builds without it keep their hash."""
+        """Leave out what says nothing: builds without it keep their hash."""
         fields: dict[str, Any] = handler(self)
         if self.kept is None:
             fields.pop("kept", None)
+        if self.beat_cycles == 1:
+            fields.pop("beat_cycles", None)
         return fields
 
 
@@ -264,6 +279,7 @@ class _Layout:
             last_drain_beats=parameters.drain_beats(last),
             last_units=(last - 1) % parameters.gate_units + 1,
             results=parameters.preactivation + unit_cycles(layer, self.timing) + parameters.pipeline.result,
+            beat_cycles=1 if special.get("destination") is None else parameters.words_per_beat,
             **(common | special),
         )
         self.ops.append(op)
@@ -365,7 +381,7 @@ def _keep_order(ops: list[Op], body: int) -> None:
     overtakes = ops[last].results - first.results
     if overtakes > 0:
         # From the last word: the last beat drains later; the next step's first group ends its words later.
-        idle_cycles = overtakes + ops[last].last_drain_beats - len(first.group_words[0])
+        idle_cycles = overtakes + ops[last].last_drain_cycles - len(first.group_words[0])
         ops[last] = ops[last].replace(idle_cycles=max(ops[last].idle_cycles, idle_cycles, 0))
 
 
@@ -454,7 +470,7 @@ def _compute(layout: _Layout, partials_at: dict[int, int], prefetches: bool) -> 
 def _prefetch(layout: _Layout, body: int, bias: int, partials: int) -> None:
     """Append the third part."""
     prefetch = len(layout.ops)
-    finished = ("addends", "cell", "destination", "emit", "yields", "adds_partials")
+    finished = ("addends", "cell", "destination", "emit", "yields", "adds_partials", "beat_cycles")
     first = {name: getattr(layout.ops[body], name) for name in finished}
     layout.again(
         body,
@@ -464,6 +480,7 @@ def _prefetch(layout: _Layout, body: int, bias: int, partials: int) -> None:
         addends=bias,
         partials_row=partials,
         destination=None,
+        beat_cycles=1,
         emit=False,
         writes_copy=None,
     )
@@ -480,8 +497,8 @@ def _prefetch(layout: _Layout, body: int, bias: int, partials: int) -> None:
 def group_ends(op: Op, start: int, drain_free: int, readable: Sequence[int] = ()) -> tuple[list[int], int]:
     """Return the issue cycles of each group's last word, if the first word may issue in cycle ``start``.
 
-    ``drain_free`` is the first cycle in which a group may end; the cycle after this operation's
-    last beat is returned with the list. ``readable`` is the first cycle in which each word of the
+    ``drain_free`` is the first cycle in which a group may end; the one after this operation is returned with
+    the list. ``readable`` is the first cycle in which each word of the
     vector can be read (at once, if none are given).
     """
     ends = []
@@ -492,7 +509,7 @@ def group_ends(op: Op, start: int, drain_free: int, readable: Sequence[int] = ()
                 start = max(start, readable[min(word, len(readable) - 1)]) + 1
             start -= len(words)
         end = max(start + len(words) - 1, drain_free)
-        drain_free = end + (op.last_drain_beats if group == op.groups - 1 else op.drain_beats)
+        drain_free = end + (op.last_drain_cycles if group == op.groups - 1 else op.drain_cycles)
         ends.append(end)
         start = end + 1
     return ends, drain_free

@@ -30,13 +30,11 @@ class Activity(Component):
 
     def __init__(self, manifest: Manifest, fields: OpFields) -> None:
         ops, parameters = manifest.program.ops, manifest.parameters
-        drain_beats = (
-            max(op.drain_beats for op in ops)
-            if parameters.capacity is None
-            else parameters.drain_beats(parameters.lanes)
+        drain_cycles = (
+            max(op.drain_cycles for op in ops) if parameters.capacity is None else parameters.most_drain_cycles
         )
-        # A word's last result can be read ``results`` + ``drain_beats`` cycles after it; two are spare.
-        self._depth = max(op.results for op in ops) + drain_beats + 2
+        # A word's last result can be read ``results`` + ``drain_cycles`` cycles after it; two are spare.
+        self._depth = max(op.results for op in ops) + drain_cycles + 2
         super().__init__(
             {
                 "fetched": In(Fetched(manifest, fields)),

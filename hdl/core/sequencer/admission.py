@@ -118,14 +118,14 @@ class Admission(Component):
         return Mux(
             loading,
             ready & ~(next_op.single & walk.drains),
-            ready & ~(next_op.single & ~op.last_one_beat) & (op.idle_cycles == 0),
+            ready & ~(next_op.single & ~op.last_one_cycle) & (op.idle_cycles == 0),
         )
 
     def _wraps(self) -> Value:
         """Whether the next group's first word may follow a group's last."""
         op = self.fetched.op
         single = self.walk.last_follows if self._skip else op.single
-        drained: Value = ~(single & ~op.one_beat)
+        drained: Value = ~(single & ~op.one_cycle)
         return ~self.walk.idles_on & drained
 
     def _goes_on(self) -> Value:

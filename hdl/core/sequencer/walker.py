@@ -175,15 +175,15 @@ class Walker(Component):
     def _wait(self, m: Module) -> None:
         """Count the cycles of the drain behind a group, and the idle cycles behind an operation."""
         op, walk = self.fetched.op, self.walk
-        drain_left = Signal(op.drain_beats.shape())
+        drain_left = Signal(op.drain_cycles.shape())
         idle_left = Signal(op.idle_cycles.shape())
         # Whether more than one cycle is left is known a cycle ahead: admission waits for it.
         drains, idles_on = Signal(), Signal()
-        beats = Mux(walk.last_group, op.last_drain_beats, op.drain_beats)
+        cycles = Mux(walk.last_group, op.last_drain_cycles, op.drain_cycles)
         with m.If(drain_left != 0):
             m.d.sync += [drain_left.eq(drain_left - 1), drains.eq(drain_left > 2)]
         with m.If(self.issued & walk.last_column):
-            m.d.sync += [drain_left.eq(beats - 1), drains.eq(beats > 2)]
+            m.d.sync += [drain_left.eq(cycles - 1), drains.eq(cycles > 2)]
         with m.If(walk.ends):
             m.d.sync += [idle_left.eq(op.idle_cycles), idles_on.eq(op.idle_cycles > 1)]
         with m.Elif(idle_left != 0):
