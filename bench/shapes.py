@@ -11,6 +11,7 @@ from pydantic import Field
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.family import DEFAULT_PIPELINE
 from rtlstm.spec.network import Activation, Dense, Gru, Lstm, Network
 from rtlstm.spec.parameters import Parameters, TableKind
 from rtlstm.spec.record import Record
@@ -78,6 +79,8 @@ class Shape(Record):
     tables: TableKind = "interpolated"
     family: str
     """Device family whose pipeline the build has; a real one, as cycles are compared with others'."""
+    pipeline: str = DEFAULT_PIPELINE
+    """Name of that pipeline."""
     bits: int = 16
     """Bits of data, and of weights unless ``weight_bits`` says otherwise."""
     weight_bits: int | None = None
@@ -121,6 +124,7 @@ class Shape(Record):
             lut_macs=self.lut_macs,
             tables=self.tables,
             factor_bits=min(self.bits, self.settings.weight_bits),
+            pipeline_name=self.pipeline,
         )
 
     @property

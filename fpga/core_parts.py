@@ -4,6 +4,8 @@ Each size is a number of bits, computed from the manifest's widths. The factors 
 :mod:`rtlstm.fpga.estimate`.
 """
 
+from collections.abc import Iterator
+
 from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.gate_sizes import gate_sizes
 from rtlstm.fpga.logic_multipliers import (
@@ -13,6 +15,7 @@ from rtlstm.fpga.logic_multipliers import (
 )
 from rtlstm.fpga.netlist.chains import chain_tiles
 from rtlstm.spec import inventory
+from rtlstm.spec.family import Pipeline
 from rtlstm.spec.inventory import MultiplierSpec
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
@@ -26,14 +29,35 @@ def _even(bits: int) -> int:
     return bits + bits % 2
 
 
-def _tree_bits(products: int, bits: int, family: Estimates) -> int:
+def _levels(products: int, bits: int, most: int) -> Iterator[tuple[list[int], int, int]]:
+    """Yield the levels of a tree that sums values of ``bits`` bits by adders of at most ``most`` terms.
+
+    For each: the terms of every adder, the bits of their sums, and the values that are left.
+    """
+    while products >= most:
+        adders = [most] * (products // most) + ([products % most] if products % most > 1 else [])
+        bits, products = bits + most - 1, -(-products // most)
+        yield adders, bits, products
+
+
+def _adder_luts(terms: int, bits: int, family: Estimates) -> int:
+    """Return the LUTs of an adder: a third term takes a sum and a carry for each bit before the chain."""
+    return (_even(bits) if family.pair_adders else bits) + 2 * bits * (terms - 2)
+
+
+def _tree_bits(products: int, bits: int, most: int, family: Estimates) -> int:
     """Return the LUTs of the adders that sum ``products`` values of ``bits`` bits."""
-    total = 0
-    while products > 1:
-        bits += 1
-        total += products // 2 * (_even(bits) if family.pair_adders else bits)
-        products = (products + 1) // 2
-    return total
+    return sum(
+        _adder_luts(terms, wide, family)
+        for adders, wide, _ in _levels(products, bits, most)
+        for terms in adders
+    )
+
+
+def _accumulated(products: int, most: int) -> int:
+    """Return the terms of a lane's accumulator: its total, and what the tree leaves."""
+    left = [products, *(rest for _, _, rest in _levels(products, 0, most))][-1]
+    return 1 + left
 
 
 def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -> dict[str, float]:
@@ -41,8 +65,9 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
     parameters, numerics = manifest.parameters, manifest.numerics
     units, lanes, blocks, macs = parameters.gate_units, parameters.lanes, parameters.blocks, parameters.macs
     accumulator, partial = numerics.accumulator.bits, numerics.accumulator.partial_bits
-    total = _even(accumulator) if family.pair_adders else accumulator
-    tree = _tree_bits(macs, numerics.weight_bits + numerics.data_bits, family)
+    most = parameters.pipeline.adder_terms
+    total = _adder_luts(_accumulated(macs, most), accumulator, family)
+    tree = _tree_bits(macs, numerics.weight_bits + numerics.data_bits, most, family)
     shared = manifest.has_single_rows + ("tanh" in manifest.single_functions)
     return {
         "lanes": lanes * (tree + total),
@@ -65,21 +90,21 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
         "slopes": units * sum(table.base_bits * count for _, table, count in numerics.unit.table_uses)
         if parameters.tables == "interpolated"
         else 0,
-        "vector": macs * numerics.data_bits,
+        # Also what keeps the words of a beat that fills several.
+        "vector": (macs + _kept_results(manifest)) * numerics.data_bits,
         "window": 32 * max(layout.words for layout in manifest.regions.values()),
         "rows": sum(_row_bits(manifest)),
         "core": 1,
     }
 
 
-def _tree_registers(products: int, bits: int, levels: int) -> int:
+def _tree_registers(products: int, bits: int, pipeline: Pipeline) -> int:
     """Return the bits of registers in the tree that sums ``products`` values; a value without a partner is
     registered, too."""
-    total, level = 0, 0
-    while products > 1:
-        bits, products, level = bits + 1, (products + 1) // 2, level + 1
-        if level % levels == 0 or products == 1:
-            total += products * bits
+    total, most = 0, pipeline.adder_terms
+    for level, (_, wide, left) in enumerate(_levels(products, bits, most), 1):
+        if level % pipeline.tree_levels == 0 or left < most:
+            total += left * wide
     return total
 
 
@@ -89,7 +114,7 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
     units, lanes, blocks, macs = parameters.gate_units, parameters.lanes, parameters.blocks, parameters.macs
     word, values = macs * numerics.weight_bits, macs * numerics.data_bits
     pipeline = parameters.pipeline
-    tree = _tree_registers(macs, numerics.weight_bits + numerics.data_bits, pipeline.tree_levels)
+    tree = _tree_registers(macs, numerics.weight_bits + numerics.data_bits, pipeline)
     collected = blocks if parameters.collect > 1 else 1
     mapped = [(each.count, family.map_memory(each)) for each in inventory.memories(manifest).values()]
     behind = max(0, pipeline.operand - 3)
@@ -105,7 +130,7 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
         "passed": blocks * (word + values),
         "read back": word + 2 * blocks + macs + units * (1 + numerics.weight_bits * min(pipeline.window, 1)),
         # With a register behind the memory, what results filled is kept for a cycle longer.
-        "vector": values * (pipeline.operand + 2 * behind),
+        "vector": values * (pipeline.operand + 2 * behind) + _kept_results(manifest) * numerics.data_bits,
         "collected": units * 4 * collected * numerics.accumulator.bits,
         # States pass a register before their memory.
         "memories": sum(count * (each.output_bits + each.flip_flop_bits) for count, each in mapped)
@@ -131,6 +156,11 @@ def _all_registers(some: MultiplierSpec, blocks: int) -> float:
     return some.count * exclusive + copies * some.each * shared
 
 
+def _kept_results(manifest: Manifest) -> int:
+    """Return the results that are kept until they are stored, a word per cycle."""
+    return manifest.parameters.gate_units - manifest.parameters.values_stored
+
+
 def _row_bits(manifest: Manifest) -> list[int]:
     """Return the address widths of the memories behind the window."""
     return [ceil_log2(max(2, layout.rows)) for layout in manifest.regions.values()]
@@ -152,19 +182,16 @@ def _adder_tiles(bits: int) -> int:
     return chain_tiles(-(-bits // 2) + 1)
 
 
-def _tree_tiles(products: int, bits: int) -> int:
-    tiles = 0
-    while products > 1:
-        bits += 1
-        tiles += products // 2 * _adder_tiles(bits)
-        products = (products + 1) // 2
-    return tiles
+def _tree_tiles(products: int, bits: int, most: int) -> int:
+    return sum(len(adders) * _adder_tiles(wide) for adders, wide, _ in _levels(products, bits, most))
 
 
 def chain_parts(manifest: Manifest, multipliers: bool = True) -> dict[str, int]:
     """Return the tiles of the carry chains of a core's parts; see :mod:`rtlstm.fpga.netlist.chains`."""
     parameters, numerics = manifest.parameters, manifest.numerics
-    tree = _tree_tiles(parameters.macs, numerics.weight_bits + numerics.data_bits)
+    tree = _tree_tiles(
+        parameters.macs, numerics.weight_bits + numerics.data_bits, parameters.pipeline.adder_terms
+    )
     found = 0
     for some in inventory.multipliers(manifest).values():
         if some.kind != "dsp" or not multipliers:

@@ -52,7 +52,8 @@ class HardwareRequest(CoreOptions):
     gate_units: Annotated[
         Annotated[int, Field(ge=1, le=256)] | None,
         Option(
-            "Hidden units finished per cycle; must divide lanes / 4 and macs; by default 1.",
+            "Hidden units finished per cycle; must divide lanes / 4, and divide macs or be a multiple of it; "
+            "by default 1.",
             group=HARDWARE,
         ),
     ] = None

@@ -46,6 +46,9 @@ class Pipeline(Record):
     """Registers of a multiplier: 1 at its output, 2 also at its inputs, 3 also inside."""
     tree_levels: Annotated[int, Field(ge=1, le=4)] = 2
     """Adder levels between two registers of the tree that sums a lane's products."""
+    adder_terms: Annotated[int, Field(ge=2, le=3)] = 2
+    """Terms that one adder of the tree takes; 3, with a row of LUTs in front of its carry chain. The
+    accumulator is such an adder, too: its other terms are what the tree leaves."""
     collect: Annotated[int, Field(ge=0, le=2)] = 0
     """Registers after the multiplexer that selects the block to drain: with 2, each of more than three blocks
     has one as well. Several blocks have at least one."""
@@ -102,7 +105,7 @@ class Family(ABC):
         """Pipeline of an array with hard multipliers and interpolated tables."""
 
     shorter: ClassVar[Mapping[str, Mapping[str, int]]] = {}
-    """Other pipelines, by name: the most registers of some stages. They save cycles, at a lower clock."""
+    """Other pipelines, by name: what they change. They save cycles, at a lower clock."""
     primitives: tuple[Path, ...] = ()
     """Verilog files of the family's primitives, specified in ``docs/primitives.md``; none if synthesis infers
     hard blocks from the portable ones."""
@@ -138,10 +141,7 @@ class Family(ABC):
     def pipelines(self, lut_bits: int = 0, direct_tables: bool = False) -> Mapping[str, Pipeline]:
         """Return all pipelines of an array by name, first that of :meth:`pipeline_for`."""
         usual = self.pipeline_for(lut_bits, direct_tables)
-        shorter = {
-            name: usual.replace(**{stage: min(most, getattr(usual, stage)) for stage, most in stages.items()})
-            for name, stages in self.shorter.items()
-        }
+        shorter = {name: usual.replace(**changes) for name, changes in self.shorter.items()}
         return {DEFAULT_PIPELINE: usual} | shorter
 
     def shares_multipliers(self, weight_bits: int, data_bits: int) -> bool:

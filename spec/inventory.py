@@ -53,6 +53,8 @@ _MOST_BYTES = 1 << 15
 """The largest power of two that a report can contain."""
 _QUEUED_STEPS = 2
 """Steps whose output the queue holds; twice as many after a sequence memory."""
+_SHALLOW = 256
+"""Words up to which a memory without an output register is no block RAM, which would be slow."""
 
 
 @dataclass(frozen=True)
@@ -247,15 +249,19 @@ def _operand_memories(manifest: Manifest) -> Iterator[MemorySpec]:
 
 
 def _drain_memories(manifest: Manifest) -> Iterator[MemorySpec]:
-    """Yield the memories of each gate unit, for rows and states."""
+    """Yield the memories of each gate unit, for rows and states.
+
+    Without its output register, a block RAM is slow: so a memory without one is none, unless it is deep.
+    """
     units, collected = manifest.parameters.gate_units, manifest.parameters.collect > 0
     for name, region, register in (
         ("row shifts", Region.SHIFTS, collected),
         ("partial sums", Region.PARTIALS, collected),
         ("cell states", Region.CELLS, True),
     ):
-        layout = manifest.regions[region]
-        yield MemorySpec(name, units, layout.width, max(2, layout.rows), output_register=register)
+        layout, depth = manifest.regions[region], max(2, manifest.regions[region].rows)
+        style: MemoryStyle = "auto" if register or depth > _SHALLOW else "distributed"
+        yield MemorySpec(name, units, layout.width, depth, output_register=register, style=style)
 
 
 def _program_memories(manifest: Manifest) -> Iterator[MemorySpec]:
@@ -289,7 +295,7 @@ def _clocked(
     it is deep, because a block RAM without the output register is slow.
     """
     style: MemoryStyle = "block" if stages == 2 and depth > 16 else "auto"
-    if stages == 1 and depth <= 256:
+    if stages == 1 and depth <= _SHALLOW:
         style = "distributed"
     return MemorySpec(name, count, width, max(2, depth), granules, stages == 2, style)
 

@@ -88,8 +88,8 @@ class Parameters(CoreOptions):
     macs: Size = 32
     """Multipliers per lane."""
     gate_units: Annotated[int, Field(ge=1, le=256)] = 1
-    """Units that drain and enter the gate units in one cycle; must divide ``lanes / 4``, and divide ``macs`` or
-    be a multiple of it."""
+    """Units that drain and enter the gate units in one cycle; must divide ``lanes / 4``, and divide ``macs``
+    or be a multiple of it."""
     beat_out: Size = 1
     """Output words per transfer; a multiple of ``gate_units``."""
     lut_macs: Annotated[int, Field(ge=0, le=1024)] = 0
@@ -126,7 +126,7 @@ class Parameters(CoreOptions):
         if self.units % self.gate_units or (self.macs % self.gate_units and self.gate_units % self.macs):
             raise ValueError(
                 f"{gate_units} ({self.gate_units}) must divide {lanes} / 4 ({self.units}), and divide {macs} "
-                f"({self.macs}) or be a multiple of it, so that units of one drain cycle are stored together; "
+                f"({self.macs}) or be a multiple of it, so that units of one cycle are stored together; "
                 f"try {gcd(self.units, self.macs, self.gate_units)}"
             )
         if self.weight_memory == "large" and not FAMILIES.named(self.family).large_memory:
@@ -247,14 +247,21 @@ class Parameters(CoreOptions):
     @property
     def tree(self) -> int:
         """Register stages of a lane's adder tree."""
-        return ceil(ceil_log2(self.macs) / self.pipeline.tree_levels)
+        levels, terms = 0, self.macs
+        while terms > self.summands:
+            levels, terms = levels + 1, ceil(terms / self.pipeline.adder_terms)
+        return ceil(levels / self.pipeline.tree_levels)
+
+    @property
+    def summands(self) -> int:
+        """Most terms of a word's products that the tree leaves to the accumulator."""
+        return self.pipeline.adder_terms - 1
 
     @property
     def collect(self) -> int:
         """Register stages after the multiplexer that selects the block to drain."""
-        if self.blocks == 1:
-            return 0
-        return max(1, min(self.pipeline.collect, 2 if self.blocks > self.FEW_BLOCKS else 1))
+        most = 2 if self.blocks > self.FEW_BLOCKS else 1
+        return max(min(self.pipeline.collect, most), 1 if self.blocks > 1 else 0)
 
     @property
     def summed(self) -> int:

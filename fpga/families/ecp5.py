@@ -366,7 +366,11 @@ class Ecp5(FpgaFamily):
         accept=1,
         result=1,
     )
-    shorter: ClassVar[Mapping[str, Mapping[str, int]]] = {"short": {"collect": 1, "cell": 3, "slope": 1}}
+    shorter: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "short": {"collect": 1, "cell": 3, "slope": 1},
+        # For small networks, whose steps wait for the loop. Totals go straight to a gate unit of their own.
+        "loop": {"collect": 0, "cell": 3, "adder_terms": 3},
+    }
     memory_pairs = True
     primitives = (_HERE.with_name("ecp5.v"), LOGIC_MULTIPLIERS)
     cell_models = (_HERE.with_name("ecp5_cells.v"),)

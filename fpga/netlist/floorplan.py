@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["DIES", "PLAN", "Die", "Site", "floorplan", "plan"]
 
-PLAN = "lanes along the rows of multipliers, 6"
+PLAN = "lanes along the rows of multipliers, 7"
 """The rule, as a text for the hash of a synthesis: increase the number when it changes."""
 
 _MULTIPLIER, _RAM = "MULT18X18D", "DP16KD"
@@ -126,30 +126,53 @@ def plan(kinds: dict[str, str], die: Die) -> dict[str, Site]:
     all_rams = sum(kind == _RAM for kind in kinds.values())
     if in_lanes < _LEAST or needed > len(multipliers) or all_rams > len(rams):
         return {}
-    sites: dict[str, Site] = {}
-    # Whole slices: a stretch of the line for the readers of the lanes' totals, unit after unit; for the lanes
-    # those that are left around the middle.
-    central = _central(multipliers, die)
-    stretch = 4 * -(-len(others[_MULTIPLIER]) // 4)
-    first = multipliers.index(central[0]) - stretch // 8 * 4
-    first = max(0, min(first, len(multipliers) - stretch))
-    middle = multipliers[first : first + stretch]
-    sites |= zip(others[_MULTIPLIER], middle, strict=False)
-    central = [site for site in central if site not in middle]
-    rest = set(central[: 4 * -(-in_lanes // 4)])
-    rest |= set(middle[len(others[_MULTIPLIER]) :]) if len(rest) < in_lanes else set()
-    line = iter([site for site in multipliers if site in rest])
+    blocks = {number: lane[_MULTIPLIER] for number, lane in sorted(lanes.items())}
+    sites = _along_the_line(blocks, others[_MULTIPLIER], multipliers, die)
     free = set(rams)
     sites |= _beside_units(others, sites, free, die)
     x, y = die.middle
     for _, lane in sorted(lanes.items()):
-        positions = [next(line) for _ in lane[_MULTIPLIER]]
-        sites |= zip(lane[_MULTIPLIER], positions, strict=True)
+        positions = [sites[name] for name in lane[_MULTIPLIER]]
         # The weights of a lane without multipliers are near those of the lane before it.
         x, y = _centre(positions) if positions else (x, y)
         for name in lane[_RAM]:
             sites[name] = _take_nearest(free, x, y)
     return sites
+
+
+def _along_the_line(
+    lanes: dict[int, list[str]], others: list[str], multipliers: list[Site], die: Die
+) -> dict[str, Site]:
+    """Return the sites of all multipliers: those of lanes, lane by lane, and the others.
+
+    Where a unit reads the totals of its own four lanes alone, its multipliers stand behind theirs. Else a
+    stretch in the middle is for the readers of the lanes' totals, unit after unit, and for the lanes what is
+    left around it; both are whole slices.
+    """
+    in_lanes = sum(map(len, lanes.values()))
+    central = _central(multipliers, die)
+    units: dict[int, list[str]] = {}
+    for name in others:
+        if found := _UNIT.search(name):
+            units.setdefault(int(found[1]), []).append(name)
+    if len(units) > 1 and max(lanes) // 4 == max(units):
+        order: list[str] = []
+        for unit in range(max(units) + 1):
+            order += [name for lane in range(4 * unit, 4 * unit + 4) for name in lanes.get(lane, ())]
+            order += units.get(unit, ())
+        order += [name for name in others if not _UNIT.search(name)]
+        chosen = set(central[: 4 * -(-len(order) // 4)])
+        return dict(zip(order, [site for site in multipliers if site in chosen], strict=False))
+    stretch = 4 * -(-len(others) // 4)
+    first = multipliers.index(central[0]) - stretch // 8 * 4
+    first = max(0, min(first, len(multipliers) - stretch))
+    middle = multipliers[first : first + stretch]
+    sites = dict(zip(others, middle, strict=False))
+    central = [site for site in central if site not in middle]
+    rest = set(central[: 4 * -(-in_lanes // 4)])
+    rest |= set(middle[len(others) :]) if len(rest) < in_lanes else set()
+    line = [site for site in multipliers if site in rest]
+    return sites | dict(zip([name for lane in lanes.values() for name in lane], line, strict=False))
 
 
 def _beside_units(

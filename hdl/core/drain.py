@@ -161,7 +161,7 @@ class Drain(ProgramPart):
         m.d.sync += [self.result_last.eq(last), self.result_word.eq(word)]
 
     def _words_of_beat(self, m: Module, last: Value, begins: Value, mask: Value) -> tuple[Value, Value]:
-        """Return whether an operation's last word, or any word, is stored, for beats that fill several words."""
+        """Return whether an operation's last word is stored, and whether any is; beats fill several words."""
         size = self._parameters.macs
         filled = Cat(mask[first : first + size].any() for first in range(size, len(mask), size))
         # The words that follow the one of this cycle, and whether they are the operation's last.
@@ -256,7 +256,7 @@ class Drain(ProgramPart):
         return beat
 
     def _follows(self, m: Module, ends: Signal, remain: Value, stores: Value) -> Value:
-        """Return whether the next cycle has another beat of a group: when the words of the last are stored."""
+        """Return whether the next cycle has another beat of a group: the words of the last are stored."""
         cycles = self._parameters.words_per_beat
         if cycles == 1:
             return remain

@@ -9,8 +9,9 @@ cycle                              what is in registers
 =================================  ====================================================================
 n + operand                        the weights, and ``vector`` beside them, at the multipliers
 n + operand + multiplier           ``macs`` products
-n + summed                         their sum, behind ``tree`` registers of the adder tree; ``add`` or
-                                   ``ends`` say what becomes of it
+n + summed                         their sum (or the two terms that are left of it, with adders of three
+                                   terms), behind ``tree`` registers of the adder tree; ``add`` or ``ends``
+                                   say what becomes of it
 n + summed + 1                     added to the accumulator; after a row's last word, the row's sum in
                                    ``held``, where it stays until the next row is complete
 =================================  ====================================================================
@@ -81,7 +82,7 @@ class Lane(_LanePorts, Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         words = [self._bank(m, lane) for lane in range(self._lanes)]
-        sums = [self._accumulate(m, *self._tree(m, terms)) for terms in self._products(m, words)]
+        sums = [self._accumulate(m, self._tree(m, terms)) for terms in self._products(m, words)]
         m.d.comb += self.held.eq(Cat(sums))
         return m
 
@@ -134,12 +135,12 @@ class Lane(_LanePorts, Component):
             mine.append((multiply(m, *factor_list[-1], hard, f"product{macs - 1}"), None))
         return products
 
-    def _accumulate(self, m: Module, word_sum: Value, carry: Value | None) -> Signal:
-        """Add a lane's words up; return its last row's sum."""
+    def _accumulate(self, m: Module, terms: list[_Term]) -> Signal:
+        """Add a lane's words up, each of one or two terms; return its last row's sum."""
         shape = signed(self._numerics.accumulator.bits)
         total, held = Signal(shape, reset_less=True), Signal(shape, reset_less=True)
         longer = Signal(shape)
-        m.d.comb += longer.eq(_add(total, word_sum, carry))
+        m.d.comb += longer.eq(_named(m, _join([(total, None), *terms])[0], "longer_sum"))
         # Cleared behind a row, not before the next: nothing stands between the total and its adder.
         with m.If(self.ends):
             m.d.sync += [total.eq(0), held.eq(longer)]
@@ -147,14 +148,16 @@ class Lane(_LanePorts, Component):
             m.d.sync += total.eq(longer)
         return held
 
-    def _tree(self, m: Module, terms: list[_Term]) -> _Term:
-        """Add products; of the carries of two terms their adder takes one, so at most one is left of all."""
-        levels = 0
-        while len(terms) > 1:
-            pairs = [terms[index : index + 2] for index in range(0, len(terms), 2)]
-            terms = [_join(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    def _tree(self, m: Module, terms: list[_Term]) -> list[_Term]:
+        """Add products until no more are left than the accumulator takes.
+
+        An adder takes a carry less than it has terms, so each of its sums has one at most.
+        """
+        levels, together = 0, self._parameters.pipeline.adder_terms
+        while len(terms) > self._parameters.summands:
+            terms = [_join(terms[index : index + together]) for index in range(0, len(terms), together)]
             levels += 1
-            if levels % self._parameters.pipeline.tree_levels == 0 or len(terms) == 1:
+            if levels % self._parameters.pipeline.tree_levels == 0 or len(terms) <= self._parameters.summands:
                 terms = [
                     (
                         delay(m, _named(m, value, f"sum{levels}_{i}"), 1),
@@ -162,13 +165,30 @@ class Lane(_LanePorts, Component):
                     )
                     for i, (value, carry) in enumerate(terms)
                 ]
+        return terms
+
+
+def _join(terms: list[_Term]) -> _Term:
+    """Add one, two or three terms, and all but one of their carries."""
+    values, carries = [value for value, _ in terms], [carry for _, carry in terms if carry is not None]
+    if len(terms) == 1:
         return terms[0]
+    *taken, left = [*carries, None, None, None][: len(terms)]
+    if len(terms) == 2:
+        return _add(*values, taken[0]), left
+    sums, majorities = _compress(values)
+    carry = Const(0, 1) if taken[1] is None else taken[1]
+    return _add(sums, Cat(carry, majorities).as_signed(), taken[0]), left
 
 
-def _join(first: _Term, second: _Term) -> _Term:
-    """Add two terms, with the carry of one of them."""
-    carry, left = (first[1], second[1]) if first[1] is not None else (second[1], None)
-    return _add(first[0], second[0], carry), left
+def _compress(values: list[Value]) -> tuple[Value, Value]:
+    """Turn three signed values into two: their sum is that of the first and twice the second.
+
+    One row of LUTs, whatever the width.
+    """
+    width = max(map(len, values)) + 1
+    a, b, c = (Cat(value, value[-1].replicate(width - len(value))) for value in values)
+    return (a ^ b ^ c).as_signed(), ((a & b) | (c & (a | b))).as_signed()
 
 
 def _add(first: Value, second: Value, carry: Value | None) -> Value:

@@ -12,7 +12,7 @@ t + 1, ...          the others, one per cycle, from registers
 The array reads one word per cycle in the same order, so it waits for none of them.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib.data import View
 from amaranth.lib.wiring import In, Out
 

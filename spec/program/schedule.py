@@ -108,10 +108,10 @@ class Issued:
     def beats(self, stage: int) -> list[tuple[int, int]]:
         """Return runs of cycles with a beat in a stage: the first one, and the one after the last."""
         counts = [self.op.drain_beats] * (self.op.groups - 1) + [self.op.last_drain_beats]
-        each = self.op.beat_cycles
-        if each == 1:
-            return [(end + stage, end + stage + count) for end, count in zip(self.ends, counts, strict=True)]
-        beats = [end + stage + each * beat for end, count in zip(self.ends, counts, strict=True) for beat in range(count)]
+        runs = list(zip([end + stage for end in self.ends], counts, strict=True))
+        if self.op.beat_cycles == 1:
+            return [(first, first + count) for first, count in runs]
+        beats = [first + self.op.beat_cycles * beat for first, count in runs for beat in range(count)]
         return [(beat, beat + 1) for beat in beats]
 
 

@@ -105,9 +105,9 @@ def compile_sequences(
         )
     if parameters.words_per_beat > 1:
         raise ConfigurationError(
-            f"{option('gate_units')} ({parameters.gate_units}) must divide {option('macs')} ({parameters.macs}) for a "
-            "network with a reverse direction, whose results go to a memory of whole sequences; try "
-            f"{option('gate_units', parameters.macs)}"
+            f"{option('gate_units')} ({parameters.gate_units}) must divide {option('macs')} "
+            f"({parameters.macs}) for a network with a reverse direction, whose results go to a memory of "
+            f"whole sequences; try {option('gate_units', parameters.macs)}"
         )
     merger = _Merger(shapes, passes, parameters, timing, kept)
     for number, parts in enumerate(part_layers(passes)):

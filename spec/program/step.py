@@ -87,7 +87,7 @@ class Op(Record):
     last_units: int
     """Units or outputs in the last beat of the last group."""
     beat_cycles: int = 1
-    """Cycles that a beat takes: as many as its results fill words of the vector memory, if they are stored."""
+    """Cycles that a beat takes: if its results are stored, as many as the words that they fill."""
     cell: int
     """First row of the memory of cell states (context; only if the beats go to the gate unit)."""
     destination: int | None

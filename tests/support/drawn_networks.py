@@ -1,7 +1,6 @@
 """What property tests draw: networks over every attribute of every layer, formats, arrays."""
 
 from dataclasses import dataclass
-from math import gcd
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from rtlstm.spec.cells.description import Cell, CellBuilder
 from rtlstm.spec.family import FAMILIES, Pipeline
 from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Layer, Lstm, Network, PseudoLayer, Rnn
 from rtlstm.spec.parameters import Parameters
+from support.random_builds import possible_gate_units
 
 __all__ = ["DrawnBuild", "drawn_builds", "drawn_networks"]
 
@@ -250,11 +250,13 @@ def _settings(draw: Draw, bits: int) -> QuantizationSettings:
 
 
 @st.composite
-def _parameters(draw: Draw, settings: QuantizationSettings) -> Parameters:
+def _parameters(draw: Draw, settings: QuantizationSettings, whole: bool) -> Parameters:
     macs = draw(st.integers(1, 6))
     lanes = 4 * draw(st.integers(1, 4))
-    common = gcd(lanes // 4, macs)
-    units = draw(st.sampled_from([unit for unit in range(1, common + 1) if common % unit == 0]))
+    # Of whole sequences, no results fill several words in one cycle.
+    units = draw(
+        st.sampled_from([each for each in possible_gate_units(lanes, macs) if not whole or macs % each == 0])
+    )
     family = draw(st.sampled_from(sorted(FAMILIES)))
     lut_macs = draw(st.integers(0, macs))
     # An even number: two lanes may share their multipliers.
@@ -267,6 +269,7 @@ def _parameters(draw: Draw, settings: QuantizationSettings) -> Parameters:
         most = {"operand": 4, "multiplier": 3, "tree_levels": 3, "collect": 2, "narrow": 4, "table": 2}
         least |= {"slope": 1, "product": 1, "window": 0, "cell": 3, "accept": 0, "result": 0}
         most |= {"slope": 2, "product": 2, "window": 2, "cell": 4, "accept": 1, "result": 2}
+        least, most = least | {"adder_terms": 2}, most | {"adder_terms": 3}
         pipeline = Pipeline(**{name: draw(st.integers(least[name], most[name])) for name in least})
     return Parameters(
         lanes=lanes,
@@ -291,6 +294,6 @@ def drawn_builds(draw: Draw, whole: bool, bits: int = 8, sizes: int = 5) -> Draw
         network=draw(drawn_networks(whole, sizes)),
         settings=settings,
         calibrated=draw(st.booleans()),
-        parameters=draw(_parameters(settings)),
+        parameters=draw(_parameters(settings, whole)),
         seed=draw(st.integers(0, 2**32 - 1)),
     )

@@ -1,7 +1,6 @@
 """Seeded random networks, hardware parameters and data: what the bit-exactness tests draw from."""
 
 from dataclasses import dataclass
-from math import gcd
 from pathlib import Path
 
 import numpy as np
@@ -129,8 +128,7 @@ def random_parameters(rng: Generator, tables: TableKind = "interpolated") -> Par
     """Draw an array and its pipeline."""
     macs = int(rng.choice([1, 2, 3, 4, 5, 7, 8, 12, 16]))
     lanes = int(rng.choice([4, 8, 12, 16, 20, 32]))
-    common = gcd(lanes // 4, macs)
-    units = int(rng.choice([unit for unit in range(1, common + 1) if common % unit == 0]))
+    units = int(rng.choice(possible_gate_units(lanes, macs)))
     return Parameters(
         lanes=lanes,
         macs=macs,
@@ -154,8 +152,17 @@ def random_parameters(rng: Generator, tables: TableKind = "interpolated") -> Par
             result=int(rng.integers(0, 3)),
             slope=int(rng.integers(1, 3)),
             product=int(rng.integers(1, 3)),
+            adder_terms=int(rng.integers(2, 4)),
         ),
     )
+
+
+def possible_gate_units(lanes: int, macs: int) -> list[int]:
+    """Return the numbers of gate units that an array of time steps can have."""
+    units = lanes // 4
+    return [
+        each for each in range(1, units + 1) if units % each == 0 and (macs % each == 0 or each % macs == 0)
+    ]
 
 
 def random_integers(rng: Generator, network: Network) -> tuple[QuantizationSettings, QuantizedNetwork]:

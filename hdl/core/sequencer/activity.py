@@ -30,9 +30,8 @@ class Activity(Component):
 
     def __init__(self, manifest: Manifest, fields: OpFields) -> None:
         ops, parameters = manifest.program.ops, manifest.parameters
-        drain_cycles = (
-            max(op.drain_cycles for op in ops) if parameters.capacity is None else parameters.most_drain_cycles
-        )
+        fixed = parameters.capacity is None
+        drain_cycles = max(op.drain_cycles for op in ops) if fixed else parameters.most_drain_cycles
         # A word's last result can be read ``results`` + ``drain_cycles`` cycles after it; two are spare.
         self._depth = max(op.results for op in ops) + drain_cycles + 2
         super().__init__(

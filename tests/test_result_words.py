@@ -1,0 +1,128 @@
+"""More gate units than a word has values: a beat's results fill several words. Bits, cycles, and refusals."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.cell_networks import CELL_NETWORKS
+from support.conversions import core_verilog
+from support.loadable_builds import NARROW, build_for, check, make_device, stacked
+from support.random_builds import Case, make_case
+from support.step_checks import check_device
+
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.host import Accelerator
+from rtlstm.sim.netlist import netlist_build
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program.schedule import offer_cycles
+
+pytestmark = pytest.mark.rtl
+
+DIRECT = QuantizationSettings(weight_bits=6, data_bits=6, gate_bits=7, cell_bits=10, tables="direct")
+# The last beat of 7 and 10 units fills fewer words than others; the 9 results take several beats.
+STACK = stacked(5, 7, 10, dense=((9, "relu"), (3, "tanh"), (2, "identity")))
+
+
+def loop(**sizes: int) -> Parameters:
+    """An array with ECP5's pipeline for small networks."""
+    return Parameters.for_family("ecp5", 6, "loop", tables="direct", streams=2, **sizes)
+
+
+CASES: dict[str, Parameters] = {
+    # All units of a row group end together: nothing is collected.
+    "one block": loop(lanes=16, macs=2, gate_units=4, beat_in=2, beat_out=4, lut_macs=1),
+    "two blocks": loop(lanes=32, macs=2, gate_units=4, beat_out=4),
+    "words of one value": loop(lanes=12, macs=1, gate_units=3, beat_out=6),
+    "a word of all units": loop(lanes=24, macs=6, gate_units=6, beat_in=3, beat_out=6),
+}
+
+
+def case_of(name: str, steps: int = 8) -> Case:
+    return make_case(3, quantise(STACK, DIRECT), CASES[name], steps)
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        ("one block", "icarus"),
+        ("two blocks", "verilator"),
+        ("words of one value", "verilator"),
+        ("a word of all units", "verilator"),
+    ],
+)
+def test_bits_and_cycles(name: str, backend: str, tmp_path: Path) -> None:
+    check_device(case_of(name), tmp_path, backend)
+
+
+@pytest.mark.parametrize("name", ["two_reset_before", "custom_c", "dense_first_and_mixed"])
+def test_other_cells(name: str, tmp_path: Path) -> None:
+    network = quantise(CELL_NETWORKS[name], NARROW)
+    parameters = Parameters.for_family("xilinx", lanes=16, macs=2, gate_units=4, beat_out=4, streams=2)
+    check_device(make_case(2, network, parameters, steps=6), tmp_path, "icarus")
+
+
+def test_loadable_program(tmp_path: Path) -> None:
+    parameters = Parameters(lanes=16, macs=2, gate_units=4, beat_out=4, streams=2)
+    device = make_device(stacked(3, 5, dense=((9, "sigmoid"), (2, "relu"))), parameters)
+    other = build_for(stacked(7, 6, 3, dense=((5, "tanh"),), seed=1), device)
+    verilog = core_verilog(device.manifest)
+    folders = [build.save(tmp_path / str(index), verilog) for index, build in enumerate((device, other))]
+    with Accelerator.open(folders[0], "icarus") as accelerator:
+        check(accelerator, device, 0)
+        accelerator.load(folders[1])
+        check(accelerator, other, 1)
+
+
+@pytest.mark.tools
+def test_netlist_equals_golden(tmp_path: Path) -> None:
+    case = case_of("one block", steps=3)
+    netlist = netlist_build(case.write(tmp_path / "rtl"), case.manifest, tmp_path / "netlist")
+    y, _ = case.golden()
+    with Accelerator.open(netlist, backend="icarus", verify=False) as accelerator:
+        for stream in range(2):
+            h, c = ([part[stream] for part in parts] for parts in case.state)
+            accelerator.device.write_state(stream, h, c)
+        assert accelerator.device.exchange(case.streams, case.x).tolist() == y.tolist()
+
+
+def test_words_of_a_beat_are_stored_one_per_cycle_and_cost_none() -> None:
+    """The array reads one word per cycle, so the loop of one group is as long as with a word per beat."""
+    network = quantise(stacked(2, 8), DIRECT)
+    intervals = []
+    for gate_units in (2, 8):
+        parameters = loop(lanes=32, macs=2, gate_units=gate_units, beat_out=gate_units)
+        made = Manifest.create("made", network.shapes, parameters, network.numerics)
+        offered = offer_cycles(made.program, parameters, 8)
+        intervals.append(offered[-1] - offered[-2])
+        assert made.program.body_op(0).beat_cycles == gate_units // 2
+    # With four blocks one register more is between the totals and the units.
+    assert intervals[0] - intervals[1] == 1
+
+
+def test_gate_units_that_fill_no_whole_words_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"gate_units \(6\) must .* or be a multiple of it.* try 2"):
+        Parameters(lanes=24, macs=4, gate_units=6, beat_out=6)
+
+
+def test_results_of_whole_sequences_fill_a_word_at_most() -> None:
+    network = quantise(CELL_NETWORKS["bidirectional"], NARROW)
+    parameters = Parameters(lanes=16, macs=2, gate_units=4, beat_out=4, max_steps=3)
+    with pytest.raises(ConfigurationError, match=r"gate_units \(4\) must divide macs \(2\) for a network with"):
+        Manifest.create("whole", network.shapes, parameters, network.numerics, network.passes)
+
+
+def test_a_state_of_many_words(tmp_path: Path) -> None:
+    """A state is read and written as with any array."""
+    case = case_of("words of one value", steps=4)
+    case.write(tmp_path)
+    x = case.network.numerics.input.to_floats(case.x[:4, None])
+    with (
+        Accelerator.open(tmp_path, backend="icarus", verify=False) as core,
+        Accelerator.open(tmp_path, backend="golden") as golden,
+    ):
+        (y, state), (expected, expected_state) = core.run(x), golden.run(x)
+        np.testing.assert_array_equal(y, expected)
+        for found, wanted in zip(state, expected_state, strict=True):
+            assert [part.tolist() for part in found] == [part.tolist() for part in wanted]
