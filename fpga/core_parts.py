@@ -15,10 +15,9 @@ from rtlstm.fpga.logic_multipliers import (
 )
 from rtlstm.fpga.netlist.chains import chain_tiles
 from rtlstm.spec import inventory
-from rtlstm.spec.family import Pipeline
 from rtlstm.spec.inventory import MultiplierSpec
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import ceil_log2
+from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.registers import Region
 
 __all__ = ["chain_parts", "ff_parts", "lut_parts"]
@@ -29,35 +28,24 @@ def _even(bits: int) -> int:
     return bits + bits % 2
 
 
-def _levels(products: int, bits: int, most: int) -> Iterator[tuple[list[int], int, int]]:
-    """Yield the levels of a tree that sums values of ``bits`` bits by adders of at most ``most`` terms.
+def _levels(parameters: Parameters, bits: int) -> Iterator[tuple[list[int], int]]:
+    """Yield, for each level of a lane's tree, the terms of its adders, and the bits of their sums.
 
-    For each: the terms of every adder, the bits of their sums, and the values that are left.
+    The products have ``bits`` bits.
     """
-    while products >= most:
-        adders = [most] * (products // most) + ([products % most] if products % most > 1 else [])
-        bits, products = bits + most - 1, -(-products // most)
-        yield adders, bits, products
+    for adders in parameters.adders:
+        bits += ceil_log2(max(adders))
+        yield adders, bits
 
 
 def _adder_luts(terms: int, bits: int, family: Estimates) -> int:
-    """Return the LUTs of an adder: a third term takes a sum and a carry for each bit before the chain."""
-    return (_even(bits) if family.pair_adders else bits) + 2 * bits * (terms - 2)
+    """Return the LUTs of an adder: a term more than two takes a sum and a carry for each bit."""
+    return ((_even(bits) if family.pair_adders else bits) + 2 * bits * (terms - 2)) if terms > 1 else 0
 
 
-def _tree_bits(products: int, bits: int, most: int, family: Estimates) -> int:
-    """Return the LUTs of the adders that sum ``products`` values of ``bits`` bits."""
-    return sum(
-        _adder_luts(terms, wide, family)
-        for adders, wide, _ in _levels(products, bits, most)
-        for terms in adders
-    )
-
-
-def _accumulated(products: int, most: int) -> int:
+def _accumulated(parameters: Parameters) -> int:
     """Return the terms of a lane's accumulator: its total, and what the tree leaves."""
-    left = [products, *(rest for _, _, rest in _levels(products, 0, most))][-1]
-    return 1 + left
+    return 1 + (len(parameters.adders[-1]) if parameters.adders else parameters.macs)
 
 
 def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -> dict[str, float]:
@@ -65,9 +53,9 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
     parameters, numerics = manifest.parameters, manifest.numerics
     units, lanes, blocks, macs = parameters.gate_units, parameters.lanes, parameters.blocks, parameters.macs
     accumulator, partial = numerics.accumulator.bits, numerics.accumulator.partial_bits
-    most = parameters.pipeline.adder_terms
-    total = _adder_luts(_accumulated(macs, most), accumulator, family)
-    tree = _tree_bits(macs, numerics.weight_bits + numerics.data_bits, most, family)
+    total = _adder_luts(_accumulated(parameters), accumulator, family)
+    levels = _levels(parameters, numerics.weight_bits + numerics.data_bits)
+    tree = sum(_adder_luts(terms, bits, family) for adders, bits in levels for terms in adders)
     shared = manifest.has_single_rows + ("tanh" in manifest.single_functions)
     return {
         "lanes": lanes * (tree + total),
@@ -98,14 +86,15 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
     }
 
 
-def _tree_registers(products: int, bits: int, pipeline: Pipeline) -> int:
-    """Return the bits of registers in the tree that sums ``products`` values; a value without a partner is
-    registered, too."""
-    total, most = 0, pipeline.adder_terms
-    for level, (_, wide, left) in enumerate(_levels(products, bits, most), 1):
-        if level % pipeline.tree_levels == 0 or left < most:
-            total += left * wide
-    return total
+def _tree_registers(parameters: Parameters, bits: int) -> int:
+    """Return the bits of registers in the tree that sums products of ``bits`` bits; a value without a partner
+    is registered, too."""
+    levels = list(_levels(parameters, bits))
+    return sum(
+        len(adders) * wide
+        for level, (adders, wide) in enumerate(levels, 1)
+        if level % parameters.pipeline.tree_levels == 0 or level == len(levels)
+    )
 
 
 def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -> dict[str, float]:
@@ -114,7 +103,7 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
     units, lanes, blocks, macs = parameters.gate_units, parameters.lanes, parameters.blocks, parameters.macs
     word, values = macs * numerics.weight_bits, macs * numerics.data_bits
     pipeline = parameters.pipeline
-    tree = _tree_registers(macs, numerics.weight_bits + numerics.data_bits, pipeline)
+    tree = _tree_registers(parameters, numerics.weight_bits + numerics.data_bits)
     collected = blocks if parameters.collect > 1 else 1
     mapped = [(each.count, family.map_memory(each)) for each in inventory.memories(manifest).values()]
     behind = max(0, pipeline.operand - 3)
@@ -182,16 +171,11 @@ def _adder_tiles(bits: int) -> int:
     return chain_tiles(-(-bits // 2) + 1)
 
 
-def _tree_tiles(products: int, bits: int, most: int) -> int:
-    return sum(len(adders) * _adder_tiles(wide) for adders, wide, _ in _levels(products, bits, most))
-
-
 def chain_parts(manifest: Manifest, multipliers: bool = True) -> dict[str, int]:
     """Return the tiles of the carry chains of a core's parts; see :mod:`rtlstm.fpga.netlist.chains`."""
     parameters, numerics = manifest.parameters, manifest.numerics
-    tree = _tree_tiles(
-        parameters.macs, numerics.weight_bits + numerics.data_bits, parameters.pipeline.adder_terms
-    )
+    levels = _levels(parameters, numerics.weight_bits + numerics.data_bits)
+    tree = sum(_adder_tiles(bits) for adders, bits in levels for terms in adders if terms > 1)
     found = 0
     for some in inventory.multipliers(manifest).values():
         if some.kind != "dsp" or not multipliers:

@@ -379,9 +379,8 @@ class _Search:
             if shape.kind != "skip":
                 # Partial sums of a skip are added without idle cycles.
                 # A layer's words are issued before the results that they contain are there.
-                cycles += stages.preactivation - (stages.ahead + 1 if index else 0)
-                cycles += stages.pipeline.result
-                cycles += unit_cycles(shape, timing)
+                results = stages.preactivation + stages.pipeline.result + unit_cycles(shape, timing)
+                cycles += results - (stages.pipeline.operand if index else 0)
         return cycles
 
     def _least(self, candidate: _Candidate) -> _Excess:

@@ -46,9 +46,9 @@ class Pipeline(Record):
     """Registers of a multiplier: 1 at its output, 2 also at its inputs, 3 also inside."""
     tree_levels: Annotated[int, Field(ge=1, le=4)] = 2
     """Adder levels between two registers of the tree that sums a lane's products."""
-    adder_terms: Annotated[int, Field(ge=2, le=3)] = 2
-    """Terms that one adder of the tree takes; 3, with a row of LUTs in front of its carry chain. The
-    accumulator is such an adder, too: its other terms are what the tree leaves."""
+    adder_terms: Annotated[int, Field(ge=2, le=8)] = 2
+    """Terms that one adder of the tree takes; with more than two, there are rows of LUTs before its carry
+    chain. The accumulator is such an adder, too: its other terms are what the tree leaves."""
     collect: Annotated[int, Field(ge=0, le=2)] = 0
     """Registers after the multiplexer that selects the block to drain: with 2, each of more than three blocks
     has one as well. Several blocks have at least one."""

@@ -245,23 +245,36 @@ class Parameters(CoreOptions):
     """Register stages of a group's totals."""
 
     @property
-    def tree(self) -> int:
-        """Register stages of a lane's adder tree."""
-        levels, terms = 0, self.macs
-        while terms > self.summands:
-            levels, terms = levels + 1, ceil(terms / self.pipeline.adder_terms)
-        return ceil(levels / self.pipeline.tree_levels)
+    def adders(self) -> list[list[int]]:
+        """Terms of every adder of a lane's tree, level by level; the accumulator takes what is left.
+
+        Of the numbers of adders of the last level, the one is taken with which it and the accumulator have
+        the fewest terms.
+        """
+        levels, terms, most = list[list[int]](), self.macs, self.pipeline.adder_terms
+        while terms >= most:
+            count = ceil(terms / most)
+            if count < most:
+                count = min(range(count, most), key=lambda adders: max(ceil(terms / adders), adders + 1))
+            levels.append([terms // count + (index < terms % count) for index in range(count)])
+            terms = count
+        return levels
 
     @property
-    def summands(self) -> int:
-        """Most terms of a word's products that the tree leaves to the accumulator."""
-        return self.pipeline.adder_terms - 1
+    def tree(self) -> int:
+        """Register stages of a lane's adder tree."""
+        return ceil(len(self.adders) / self.pipeline.tree_levels)
 
     @property
     def collect(self) -> int:
         """Register stages after the multiplexer that selects the block to drain."""
         most = 2 if self.blocks > self.FEW_BLOCKS else 1
         return max(min(self.pipeline.collect, most), 1 if self.blocks > 1 else 0)
+
+    @property
+    def shifts_collected(self) -> bool:
+        """Whether the first part of a total's shift is in the cycle that collects it, before its register."""
+        return self.collect > 0 and self.pipeline.narrow == 2
 
     @property
     def summed(self) -> int:
@@ -282,15 +295,14 @@ class Parameters(CoreOptions):
         """Stage of the first drain beat's rounded pre-activations."""
         return self.summed + self.HELD + self.collect + self.pipeline.narrow
 
-    @property
-    def ahead(self) -> int:
-        """Cycles by which a word is issued before the last result that it contains is there.
+    def ahead(self, results: int) -> int:
+        """Return the cycles by which a word is issued before the last result that it contains is there.
 
         The result reaches the multipliers in the cycle after it is there; a word does ``operand`` cycles
-        after its issue. It is announced early enough, even if it needs no activation function.
+        after its issue. Results that are there ``results`` cycles after a group's last word are announced
+        three cycles after its sum at the earliest.
         """
-        drained = self.preactivation - self.summed
-        return min(self.pipeline.operand - 1, drained + self.pipeline.result - 2)
+        return min(self.pipeline.operand - 1, results - self.summed - 3)
 
     @property
     def announced(self) -> int:

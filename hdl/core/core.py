@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Interface
+from rtlstm.hdl.component import Component, Interface, Struct
 from rtlstm.hdl.core.array import MacArray, any_of
 from rtlstm.hdl.core.drain import Drain
 from rtlstm.hdl.core.layouts import DelayLine, input_beats, output_beats, token_layout
@@ -182,7 +182,7 @@ class Core(CorePorts):
             vectors.write_data.eq(access.write_data),
         ]
         # What has more bits is an output, and is not stored.
-        results: dict[str, Value] = {
+        results: dict[str, Value | Struct] = {
             "coming": self._gate_units[0].coming,
             "of_units": Cat(unit.of_units[:bits] for unit in self._gate_units),
             "of_rows": Cat(unit.of_rows[:bits] for unit in self._gate_units)

@@ -62,8 +62,8 @@ class Drain(ProgramPart):
     cell_row, cell_zero_state : Out
         Row of the cell memory, in time for the beat's gates; whether the stream's state is zero.
     result_last, result_word : Out(1)
-        An operation's last result, or one that completes a word of the vector memory, will be there in
-        ``ahead + 2`` cycles; of operations whose results are stored.
+        An operation's last result, or one that completes a word of the vector memory, will be there two
+        cycles more than ``parameters.ahead()`` later; of operations whose results are stored.
     window, window_row, window_block : In
         While the memory window is open, the row that all read ports look at, and what ``blocks`` is.
     program_write, program_data, program_word
@@ -136,14 +136,15 @@ class Drain(ProgramPart):
     def _announce_results(self, m: Module, beats: DelayLine, depth: int) -> None:
         """Tell the sequencer of results to come, from registers: it is far.
 
-        A word that reads them is issued ``parameters.ahead`` cycles before they are there, which is decided a
-        cycle before.
+        A word that reads them is issued ``parameters.ahead()`` cycles before they are there, which is decided
+        a cycle before.
         """
         timing, parameters = self._manifest.timing, self._parameters
         last_slot = parameters.macs // parameters.values_stored - 1
         lasts, words, masks = [], [], list[Value]()
         for cycles in {timing.of_units, timing.of_rows, timing.of_linear_rows}:
-            stage = depth + cycles + parameters.pipeline.result - parameters.ahead - 3
+            results = parameters.preactivation + cycles + parameters.pipeline.result
+            stage = results - parameters.summed - parameters.ahead(results) - 3
             beat, later = beats.at(min(stage, depth)), max(0, stage - depth)
             function = beat.sigmoid | beat.tanh
             of_beat = Mux(

@@ -17,6 +17,8 @@ n + summed + 1                     added to the accumulator; after a row's last 
 =================================  ====================================================================
 """
 
+from itertools import islice
+
 from amaranth.hdl import Cat, Const, Instance, Module, ResetSignal, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -140,7 +142,7 @@ class Lane(_LanePorts, Component):
         shape = signed(self._numerics.accumulator.bits)
         total, held = Signal(shape, reset_less=True), Signal(shape, reset_less=True)
         longer = Signal(shape)
-        m.d.comb += longer.eq(_named(m, _join([(total, None), *terms])[0], "longer_sum"))
+        m.d.comb += longer.eq(_join([(total, None), *terms])[0])
         # Cleared behind a row, not before the next: nothing stands between the total and its adder.
         with m.If(self.ends):
             m.d.sync += [total.eq(0), held.eq(longer)]
@@ -153,14 +155,14 @@ class Lane(_LanePorts, Component):
 
         An adder takes a carry less than it has terms, so each of its sums has one at most.
         """
-        levels, together = 0, self._parameters.pipeline.adder_terms
-        while len(terms) > self._parameters.summands:
-            terms = [_join(terms[index : index + together]) for index in range(0, len(terms), together)]
-            levels += 1
-            if levels % self._parameters.pipeline.tree_levels == 0 or len(terms) <= self._parameters.summands:
+        levels = self._parameters.adders
+        for level, adders in enumerate(levels, 1):
+            rest = iter(terms)
+            terms = [_join(list(islice(rest, count))) for count in adders]
+            if level % self._parameters.pipeline.tree_levels == 0 or level == len(levels):
                 terms = [
                     (
-                        delay(m, _named(m, value, f"sum{levels}_{i}"), 1),
+                        delay(m, _named(m, value, f"sum{level}_{i}"), 1),
                         None if carry is None else delay(m, carry, 1),
                     )
                     for i, (value, carry) in enumerate(terms)
@@ -169,26 +171,29 @@ class Lane(_LanePorts, Component):
 
 
 def _join(terms: list[_Term]) -> _Term:
-    """Add one, two or three terms, and all but one of their carries."""
-    values, carries = [value for value, _ in terms], [carry for _, carry in terms if carry is not None]
-    if len(terms) == 1:
-        return terms[0]
-    *taken, left = [*carries, None, None, None][: len(terms)]
-    if len(terms) == 2:
-        return _add(*values, taken[0]), left
-    sums, majorities = _compress(values)
-    carry = Const(0, 1) if taken[1] is None else taken[1]
-    return _add(sums, Cat(carry, majorities).as_signed(), taken[0]), left
+    """Add terms, and all but one of their carries, by one adder.
 
-
-def _compress(values: list[Value]) -> tuple[Value, Value]:
-    """Turn three signed values into two: their sum is that of the first and twice the second.
-
-    One row of LUTs, whatever the width.
+    Rows of LUTs before it make two values of three, until two are left.
     """
-    width = max(map(len, values)) + 1
-    a, b, c = (Cat(value, value[-1].replicate(width - len(value))) for value in values)
-    return (a ^ b ^ c).as_signed(), ((a & b) | (c & (a | b))).as_signed()
+    values, carries = [value for value, _ in terms], [carry for _, carry in terms if carry is not None]
+    left = carries.pop() if len(carries) == len(terms) else None
+    while len(values) > 2:
+        row, values = values, []
+        while len(row) > 2:
+            values += _compress(row[0], row[1], row[2], carries.pop() if carries else None)
+            row = row[3:]
+        values += row
+    if len(values) == 1:
+        return values[0], left
+    return _add(values[0], values[1], carries.pop() if carries else None), left
+
+
+def _compress(a: Value, b: Value, c: Value, carry: Value | None) -> tuple[Value, Value]:
+    """Return two signed values whose sum is that of three and a carry; one LUT deep."""
+    width = max(len(a), len(b), len(c)) + 1
+    a, b, c = (Cat(value, value[-1].replicate(width - len(value))) for value in (a, b, c))
+    majority = (a & b) | (c & (a | b))
+    return (a ^ b ^ c).as_signed(), Cat(Const(0, 1) if carry is None else carry, majority).as_signed()
 
 
 def _add(first: Value, second: Value, carry: Value | None) -> Value:

@@ -10,6 +10,8 @@ cycle                   what happens
                         later if ``collect`` is 2)
 0                       a multiplexer picks the totals of the selected block (a register per block if
                         ``collect`` is 2, and one behind the choice if it is not 0)
+collect - 1             if ``narrow`` is 2, the row's shift is read, and its first part is made before that
+                        register
 collect                 the picked totals; the row's shift and addend are read
 collect + narrow - 1    shifted right and added to the bias or the stored partial sum: in one cycle, or
                         partly shifted in one before if ``narrow`` is 3; if it is 4, shifted in two cycles and
@@ -129,16 +131,18 @@ class Preactivation(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        totals = self._collect(m)
-        m.d.comb += self.totals.eq(Cat(total[: self._manifest.numerics.weight_bits] for total in totals))
-        sums = self._add(m, totals)
+        numerics, self._align = self._manifest.numerics, self._manifest.numerics.accumulator.align
+        shifts, addends = self._memories(m)
+        totals = self._collect(m, shifts)
+        m.d.comb += self.totals.eq(Cat(total[self._align :][: numerics.weight_bits] for total in totals))
+        sums = self._add(m, totals, shifts, addends)
         for gate, total in enumerate(sums):
             self._limit(m, gate, total)
         self._write_partial(m, sums)
         return m
 
-    def _collect(self, m: Module) -> list[Value]:
-        """Pick the draining block's totals."""
+    def _collect(self, m: Module, shifts: Value) -> list[Value]:
+        """Pick the draining block's totals, and make the first part of their shift where it is made here."""
         manifest, blocks = self._manifest, self._manifest.parameters.blocks
         bits, stages = manifest.numerics.accumulator.bits, manifest.parameters.collect
         # Where beats of one row are finished: dense tanh is the candidate's, all else gate 0's.
@@ -159,30 +163,41 @@ class Preactivation(Component):
                     alone = blocks == 1 and gate not in shared
                     terms.append(total if alone else Mux(chosen, total, 0))
                 picked.append(delay(m, any_of(terms), max(0, stages - 1)))
-            collected = Signal(signed(bits), name=f"total{gate}")
-            m.d.comb += collected.eq(any_of(picked))
+            collected = Signal(signed(bits + self._align), name=f"total{gate}")
+            m.d.comb += collected.eq(any_of(picked) << self._align)
+            if manifest.parameters.shifts_collected:
+                # While the window is open, totals are weights that are read back.
+                _, upper = self._amount(shifts, gate)
+                moved = collected >> (upper & (~self.window).replicate(len(upper)))
+                collected = Signal.like(collected, name=f"part_shifted{gate}")
+                m.d.comb += collected.eq(moved)
             totals.append(delay(m, collected, min(stages, 1)))
         return totals
 
-    def _add(self, m: Module, totals: list[Value]) -> list[Signal]:
+    def _amount(self, shifts: Value, gate: int) -> tuple[Value, Value]:
+        """Return the two parts of a gate's shift, which add up to it."""
+        amount = shifts.word_select(gate, self._manifest.numerics.shift_bits)
+        half = (len(amount) + 1) // 2
+        return amount[:half], Cat(Const(0, half), amount[half:])
+
+    def _add(self, m: Module, totals: list[Value], shifts: Value, addends: Value) -> list[Signal]:
         """Shift, then add what the row brings."""
-        numerics = self._manifest.numerics
-        width, narrow = numerics.accumulator.partial_bits, self._manifest.parameters.pipeline.narrow
-        shifts, addends = self._memories(m)
+        numerics, parameters = self._manifest.numerics, self._manifest.parameters
+        width, narrow = numerics.accumulator.partial_bits, parameters.pipeline.narrow
         sums = []
-        for gate, total in enumerate(totals):
-            amount = shifts.word_select(gate, numerics.shift_bits)
-            addend = addends.word_select(gate, width).as_signed()
-            aligned = Signal(signed(len(total) + numerics.accumulator.align), name=f"moved{gate}")
-            m.d.comb += aligned.eq(total << numerics.accumulator.align)
-            moved: Value = aligned
+        for gate, moved in enumerate(totals):
+            lower, upper = self._amount(shifts, gate)
+            addend: Value = addends.word_select(gate, width).as_signed()
             if narrow > 2:
                 # The amount's upper bits first, its lower ones a cycle later.
-                half = (len(amount) + 1) // 2
-                moved = delay(m, moved >> Cat(Const(0, half), amount[half:]), 1)
-                amount, addend = delay(m, amount[:half], 1), delay(m, addend, 1)
+                moved = delay(m, moved >> upper, 1)
+                lower, addend = delay(m, lower, 1), delay(m, addend, 1)
+            elif parameters.shifts_collected:
+                lower = delay(m, lower, 1)
+            else:
+                moved = moved >> upper
             shifted = Signal(signed(width), name=f"shifted{gate}")
-            m.d.comb += shifted.eq(moved >> amount)
+            m.d.comb += shifted.eq(moved >> lower)
             apart = max(0, narrow - 3)
             row_sum = Signal(signed(width), reset_less=True, name=f"sum{gate}")
             m.d.sync += row_sum.eq(delay(m, shifted, apart) + delay(m, addend, apart))
@@ -193,11 +208,12 @@ class Preactivation(Component):
 
     def _memories(self, m: Module) -> tuple[Signal, Signal]:
         specs = memories(self._manifest)
-        early = max(0, self._manifest.parameters.collect - 1)
+        parameters = self._manifest.parameters
+        early = max(0, parameters.collect - 1)
         shift_read, shift_write = storage(m, specs["row shifts"], "shift_memory")
         read, write = storage(m, specs["partial sums"], "partial_memory")
         m.d.comb += [
-            shift_read.addr.eq(delay(m, self.shift_row, early)),
+            shift_read.addr.eq(delay(m, self.shift_row, 0 if parameters.shifts_collected else early)),
             shift_write.addr.eq(self.window_row),
             shift_write.data.eq(self.write_data),
             shift_write.en.eq(self.write_shifts),
@@ -208,9 +224,8 @@ class Preactivation(Component):
         self._partial_write = write
         unit_constants = shift_read.data[GATES * self._manifest.numerics.shift_bits :]
         if len(unit_constants):
-            m.d.comb += self.unit_constants.eq(
-                delay(m, unit_constants, self._manifest.parameters.pipeline.narrow)
-            )
+            cycles = parameters.pipeline.narrow + parameters.shifts_collected
+            m.d.comb += self.unit_constants.eq(delay(m, unit_constants, cycles))
         return shift_read.data, read.data
 
     def _limit(self, m: Module, gate: int, total: Signal) -> None:

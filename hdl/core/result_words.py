@@ -91,7 +91,7 @@ class ResultWords(Component):
             mask.eq(Mux(begins, self.coming.mask[self._values :], mask >> self._values)),
         ]
 
-    def _give(self, m: Module, arrive: Signal) -> None:
+    def _give(self, m: Module, arrive: Value) -> None:
         """Give a beat's first word as it comes, and keep the others for the cycles after it."""
         size, layout = len(self.word_of_units), result_layout(self._manifest)
         single = View(layout, self.coming).single

@@ -172,7 +172,7 @@ class Timeline:
             last = min(first + self.parameters.macs, count) - 1
             beat, place = divmod(last % per_group, self.parameters.gate_units)
             cycle = beat * op.beat_cycles + place // self.parameters.macs
-            words.append(ends[last // per_group] + cycle + stage - self.parameters.ahead)
+            words.append(ends[last // per_group] + cycle + stage - self.parameters.ahead(stage))
         return words
 
     def prepare(self) -> None:

@@ -335,7 +335,7 @@ def compile_program(
     _keep_order(layout.ops, body)
     # Where whole sequences are kept, the parts of a step give nothing to the output queue.
     if not body and parameters.max_steps is None:
-        _leave_room(layout.ops, parameters.ahead)
+        _leave_room(layout.ops, parameters)
     # Without a recurrent layer, a step with a suppressed output is computed as any other.
     last = max(
         (index + layer.feedback for index, layer in enumerate(shapes) if layer.recurrent),
@@ -385,7 +385,7 @@ def _keep_order(ops: list[Op], body: int) -> None:
         ops[last] = ops[last].replace(idle_cycles=max(ops[last].idle_cycles, idle_cycles, 0))
 
 
-def _leave_room(ops: list[Op], ahead: int) -> None:
+def _leave_room(ops: list[Op], parameters: Parameters) -> None:
     """Add idle cycles after a step of dense layers alone, if its outputs may take longer to leave.
 
     The output queue holds two steps: an output has left it before the next but one is begun. The input buffer
@@ -400,7 +400,8 @@ def _leave_room(ops: list[Op], ahead: int) -> None:
     ends = [group_ends(op, 0, 0)[0] for op in ops]
     shortest = sum(mine[-1] + 1 for mine in ends)
     for mine, (before, op) in zip(ends, pairwise(ops), strict=False):
-        shortest += max(0, before.results - ahead - (mine[-1] - mine[0])) if op.waits_for_results else 0
+        waits = before.results - parameters.ahead(before.results) - (mine[-1] - mine[0])
+        shortest += max(0, waits) if op.waits_for_results else 0
     idle_cycles = max(-(-leaves // 2) - shortest, int(len(ops) == 1), last.idle_cycles)
     ops[-1] = last.replace(idle_cycles=idle_cycles)
 

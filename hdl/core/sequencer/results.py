@@ -27,8 +27,8 @@ class Results(Component):
     fetched, walk : In
         The operation that is loaded, the next one, and how far it is.
     result_last, result_word : In(1)
-        An operation's last result will be there in ``ahead + 2`` cycles, or one that completes a word of the
-        vector memory; of operations whose results are stored.
+        An operation's last result, or one that completes a word of the vector memory, will be there two
+        cycles more than ``parameters.ahead()`` later; of operations whose results are stored.
     results_ready : Out
         The word that may be issued in the next cycle is there then.
     """

@@ -72,8 +72,8 @@ class Sequencer(ProgramPart):
     abandons : Out(1)
         What was issued of an operation will be issued again: it waited in the middle of a row.
     result_last, result_word : In(1)
-        An operation's last result will be there in ``ahead + 2`` cycles, or one that completes a word of
-        the vector memory; of operations whose results are stored.
+        An operation's last result, or one that completes a word of the vector memory, will be there two
+        cycles more than ``parameters.ahead()`` later; of operations whose results are stored.
     window_wanted, window : In(1), window_row : In
         The memory window waits for the core to be idle: from the next cycle on no step begins. It is
         open: addresses follow its row.
