@@ -74,6 +74,8 @@ class Shape(Record):
     gate_units: int = 1
     lut_macs: int = 0
     """Multipliers per lane made of LUTs."""
+    lut_lanes: int = 0
+    """Lanes with one more of them."""
     beat: int = 1
     """Input words per transfer."""
     tables: TableKind = "interpolated"
@@ -122,6 +124,7 @@ class Shape(Record):
             beat_in=self.beat,
             beat_out=self.gate_units,
             lut_macs=self.lut_macs,
+            lut_lanes=self.lut_lanes,
             tables=self.tables,
             factor_bits=min(self.bits, self.settings.weight_bits),
             pipeline_name=self.pipeline,
@@ -218,12 +221,15 @@ SHAPES: dict[str, Shape] = {
             units=(20,),
             dense=(64, 1),
             steps=20,
-            lanes=48,
-            macs=3,
-            gate_units=3,
-            beat=3,
+            lanes=40,
+            macs=10,
+            gate_units=10,
+            lut_macs=6,
+            lut_lanes=34,
+            beat=2,
             tables="direct",
             family="ecp5",
+            pipeline="loop",
             bits=8,
             gate_bits=9,
         ),

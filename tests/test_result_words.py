@@ -8,6 +8,7 @@ from support.cell_networks import CELL_NETWORKS
 from support.conversions import core_verilog
 from support.loadable_builds import NARROW, build_for, check, make_device, stacked
 from support.random_builds import Case, make_case
+from support.random_sequences import random_lstm
 from support.step_checks import check_device
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -15,6 +16,7 @@ from rtlstm.host import Accelerator
 from rtlstm.sim.netlist import netlist_build
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Bidirectional, Network
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import offer_cycles
 
@@ -97,7 +99,7 @@ def test_words_of_a_beat_are_stored_one_per_cycle_and_cost_none() -> None:
         offered = offer_cycles(made.program, parameters, 8)
         intervals.append(offered[-1] - offered[-2])
         assert made.program.body_op(0).beat_cycles == gate_units // 2
-    # With four blocks one register more is between the totals and the units.
+    # With four blocks, there is one register more between totals and units.
     assert intervals[0] - intervals[1] == 1
 
 
@@ -107,9 +109,11 @@ def test_gate_units_that_fill_no_whole_words_are_refused() -> None:
 
 
 def test_results_of_whole_sequences_fill_a_word_at_most() -> None:
-    network = quantise(CELL_NETWORKS["bidirectional"], NARROW)
+    rng = np.random.default_rng(1)
+    both = Bidirectional(forward=random_lstm(rng, 3, 4), backward=random_lstm(rng, 3, 4, reverse=True))
+    network = quantise(Network(layers=(both,)), NARROW)
     parameters = Parameters(lanes=16, macs=2, gate_units=4, beat_out=4, max_steps=3)
-    with pytest.raises(ConfigurationError, match=r"gate_units \(4\) must divide macs \(2\) for a network with"):
+    with pytest.raises(ConfigurationError, match=r"gate_units \(4\) must divide macs \(2\) for a network"):
         Manifest.create("whole", network.shapes, parameters, network.numerics, network.passes)
 
 

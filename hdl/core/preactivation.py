@@ -21,6 +21,8 @@ collect + narrow        rounded down and saturated, as sign and magnitude; also 
 ======================  ================================================================================
 """
 
+from functools import cached_property
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
@@ -143,29 +145,20 @@ class Preactivation(Component):
 
     def _collect(self, m: Module, shifts: Value) -> list[Value]:
         """Pick the draining block's totals, and make the first part of their shift where it is made here."""
-        manifest, blocks = self._manifest, self._manifest.parameters.blocks
-        bits, stages = manifest.numerics.accumulator.bits, manifest.parameters.collect
-        # Where beats of one row are finished: dense tanh is the candidate's, all else gate 0's.
-        shared = ({0} if manifest.has_single_rows else set()) | (
-            {CANDIDATE} if "tanh" in manifest.single_functions else set()
-        )
+        parameters = self._manifest.parameters
+        bits, stages = self._manifest.numerics.accumulator.bits, parameters.collect
+        straight = parameters.blocks == 1 and stages == 0
+        later = self._later_row(m) if straight and self._shared else Const(0)
         totals = []
         for gate in range(GATES):
-            picked: list[Value] = []
-            for block in range(blocks):
-                terms: list[Value] = []
-                for lane in range(GATES) if gate in shared else (gate,):
-                    total = self.held.word_select(GATES * block + lane, bits)
-                    chosen = self.blocks[block] if lane == gate else Const(0)
-                    if gate in shared:
-                        chosen = chosen | self.lanes[GATES * block + lane]
-                    # A block of its own has no other.
-                    alone = blocks == 1 and gate not in shared
-                    terms.append(total if alone else Mux(chosen, total, 0))
-                picked.append(delay(m, any_of(terms), max(0, stages - 1)))
+            if straight:
+                picked = [self._own_total(gate, later)]
+            else:
+                chosen = (self._total_of_block(gate, block) for block in range(parameters.blocks))
+                picked = [delay(m, total, max(0, stages - 1)) for total in chosen]
             collected = Signal(signed(bits + self._align), name=f"total{gate}")
             m.d.comb += collected.eq(any_of(picked) << self._align)
-            if manifest.parameters.shifts_collected:
+            if parameters.shifts_collected:
                 # While the window is open, totals are weights that are read back.
                 _, upper = self._amount(shifts, gate)
                 moved = collected >> (upper & (~self.window).replicate(len(upper)))
@@ -173,6 +166,43 @@ class Preactivation(Component):
                 m.d.comb += collected.eq(moved)
             totals.append(delay(m, collected, min(stages, 1)))
         return totals
+
+    @cached_property
+    def _shared(self) -> set[int]:
+        """The gates where beats of one row are finished: dense tanh is the candidate's, all else gate 0's."""
+        rows = {0} if self._manifest.has_single_rows else set[int]()
+        return rows | ({CANDIDATE} if "tanh" in self._manifest.single_functions else set())
+
+    def _held_total(self, block: int, lane: int) -> Value:
+        return self.held.word_select(GATES * block + lane, self._manifest.numerics.accumulator.bits)
+
+    def _total_of_block(self, gate: int, block: int) -> Value:
+        """Return a block's total for a gate if that block drains, or else 0."""
+        terms: list[Value] = []
+        for lane in range(GATES) if gate in self._shared else (gate,):
+            chosen = self.blocks[block] if lane == gate else Const(0)
+            if gate in self._shared:
+                chosen = chosen | self.lanes[GATES * block + lane]
+            # A block of its own has no other.
+            alone = self._manifest.parameters.blocks == 1 and gate not in self._shared
+            terms.append(
+                self._held_total(block, lane) if alone else Mux(chosen, self._held_total(block, lane), 0)
+            )
+        return any_of(terms)
+
+    def _own_total(self, gate: int, later: Value) -> Value:
+        """Return the total for a gate of a unit that reads no other lanes than its four."""
+        own, first = self._held_total(0, gate), self._held_total(0, 0)
+        if gate not in self._shared:
+            return own
+        return Mux(self.lanes[1:].any(), later, first if gate == 0 else Mux(self.lanes[0], first, own))
+
+    def _later_row(self, m: Module) -> Value:
+        """Return the total of a dense layer's next row, a cycle later; its first row is used at once."""
+        following = any_of(
+            [Mux(self.lanes[lane], self._held_total(0, lane + 1), 0) for lane in range(GATES - 1)]
+        )
+        return delay(m, following, 1)
 
     def _amount(self, shifts: Value, gate: int) -> tuple[Value, Value]:
         """Return the two parts of a gate's shift, which add up to it."""

@@ -153,8 +153,9 @@ class Timeline:
         if op.yields:
             stage = op.results
             assert ends[0] + stage >= self.stored_until, "results come in the order of their operations"
-            self.stored_until = self.drain_free + stage
-            self.results = self.stored_until - (op.beat_cycles - 1)
+            last_beat = self.drain_free + stage - op.beat_cycles
+            words = -(-op.last_units // self.parameters.macs) if op.beat_cycles > 1 else 1
+            self.results, self.stored_until = last_beat + 1, last_beat + words
             if op.destination is not None:
                 self.stored = [self.stored[-1], self._words(op, ends, stage)]
         return self.results

@@ -54,6 +54,28 @@ def test_next_lane_is_near() -> None:
     assert sorted(steps)[len(steps) // 2] <= 9 and max(steps) <= 60
 
 
+def test_units_with_lanes_of_their_own_stand_beside_them() -> None:
+    """Where every unit reads the totals of its own four lanes alone."""
+    units = 10
+    kinds = blocks(4 * units, 3, 1, others=0)
+    kinds |= {
+        f"core.core.gate_unit{unit}.m{k}_multiplier.b": "MULT18X18D"
+        for unit in range(units)
+        for k in range(3)
+    }
+    sites = plan(kinds, DIES["lfe5u-85f"])
+    assert len({site.bel for site in sites.values()}) == sum(kind != "LUT4" for kind in kinds.values())
+    for unit in range(units):
+        mine = [site for name, site in sites.items() if f"gate_unit{unit}." in name]
+        lanes = [
+            sites[f"core.core.array.lane{4 * unit + lane}.product{k}.block"]
+            for lane in range(4)
+            for k in range(3)
+        ]
+        # In the slice of the last lane, or the next one, perhaps where the line turns to the next row.
+        assert min(abs(a.x - b.x) + abs(a.y - b.y) for a in mine for b in lanes) in {*range(10), 24}
+
+
 @pytest.mark.parametrize(("lanes", "macs", "rams"), [(3, 4, 3), (40, 4, 1), (36, 4, 6)])
 def test_few_multipliers_or_too_many_blocks_are_left_to_the_placer(lanes: int, macs: int, rams: int) -> None:
     assert plan(blocks(lanes, macs, rams), DIES["lfe5u-85f"]) == {}
