@@ -105,7 +105,8 @@ class Family(ABC):
         """Pipeline of an array with hard multipliers and interpolated tables."""
 
     shorter: ClassVar[Mapping[str, Mapping[str, int]]] = {}
-    """Other pipelines, by name: what they change. They save cycles, at a lower clock."""
+    """Other pipelines, by name: the most registers of some stages, and the least terms of an adder. They save
+    cycles, at a lower clock."""
     primitives: tuple[Path, ...] = ()
     """Verilog files of the family's primitives, specified in ``docs/primitives.md``; none if synthesis infers
     hard blocks from the portable ones."""
@@ -141,8 +142,14 @@ class Family(ABC):
     def pipelines(self, lut_bits: int = 0, direct_tables: bool = False) -> Mapping[str, Pipeline]:
         """Return all pipelines of an array by name, first that of :meth:`pipeline_for`."""
         usual = self.pipeline_for(lut_bits, direct_tables)
-        shorter = {name: usual.replace(**changes) for name, changes in self.shorter.items()}
-        return {DEFAULT_PIPELINE: usual} | shorter
+        found = {DEFAULT_PIPELINE: usual}
+        for name, changes in self.shorter.items():
+            chosen = {
+                stage: (max if stage == "adder_terms" else min)(value, getattr(usual, stage))
+                for stage, value in changes.items()
+            }
+            found[name] = usual.replace(**chosen)
+        return found
 
     def shares_multipliers(self, weight_bits: int, data_bits: int) -> bool:
         """Whether one hard multiplier computes products of two lanes, which read the same vector value."""

@@ -168,12 +168,12 @@ class Timeline:
             + (op.last_drain_beats - 1) * self.parameters.gate_units
             + op.last_units
         )
-        words = []
+        words, ahead = [], self.parameters.ahead(stage)
         for first in range(0, count, self.parameters.macs):
             last = min(first + self.parameters.macs, count) - 1
             beat, place = divmod(last % per_group, self.parameters.gate_units)
             cycle = beat * op.beat_cycles + place // self.parameters.macs
-            words.append(ends[last // per_group] + cycle + stage - self.parameters.ahead(stage))
+            words.append(ends[last // per_group] + cycle + stage - ahead)
         return words
 
     def prepare(self) -> None:
