@@ -363,7 +363,7 @@ class Accelerator(Closing):
             raise InputError("x must have at least one step, but T is 0; leave empty sequences out")
         if limit is not None and steps > limit:
             frames = self.manifest.frames
-            each = f", of {frames} frames each," if frames > 1 else ""
+            each = f", of {frames} frames each," if frames > 1 else ","
             raise InputError(
                 f"this build takes sequences of at most {limit} steps{each} not {steps}; split them "
                 f"and pass the state on, or generate with a larger {option('max_steps')}"

@@ -151,7 +151,8 @@ def test_frames_in_the_driver(tmp_path: Path) -> None:
     frames = np.random.default_rng(0).uniform(-1, 1, (12, 2, 3))
     steps = join_frames("x", frames, 0, 3)
     np.testing.assert_array_equal(steps[1, 0], frames[3:6, 0].reshape(-1))
-    build = compile(network, folder=tmp_path / "build", calibration=frames.swapaxes(0, 1), batch_first=True)
+    given = {"calibration": frames.swapaxes(0, 1), "batch_first": True}
+    build = compile(network, folder=tmp_path / "build", **given, max_steps=4)
     assert "#define RTLSTM_FRAMES 3 " in (build.folder / "rtlstm_registers.h").read_text()
     with build.open("golden") as accelerator:
         y, state = accelerator.run(frames)
@@ -169,6 +170,8 @@ def test_frames_in_the_driver(tmp_path: Path) -> None:
             np.testing.assert_array_equal(stream.state[0][1], state[0][1][0])
         with pytest.raises(InputError, match="steps of 3 frames each, .* but has 11 frames; leave out 2, or"):
             accelerator.run(frames[:11])
+        with pytest.raises(InputError, match="at most 4 steps, of 3 frames each, not 5; split them and"):
+            accelerator.run(np.concatenate([frames, frames[:3]]))
         for lengths in ([12, 7], [12, 15], [0, 12], [12], [12.0, 6.0]):
             fit = r"2 integers, .*, multiples of the 3 frames of a step from 3 to 12, the frames of x, not \["
             with pytest.raises(InputError, match=fit):
