@@ -28,7 +28,7 @@ class SimulateOptions(Record):
     simulator: Annotated[Simulator, Option("What runs the Verilog.")] = "verilator"
     steps: Annotated[
         Annotated[int, Field(ge=1)] | None,
-        Option("Steps of random input; by default 64, or the longest sequence."),
+        Option("Steps of random input, by default 64, or the longest sequence; or the first of an input."),
     ] = None
     seed: Annotated[Annotated[int, Field(ge=0)] | None, Option("Of the random input; by default 0.")] = None
     wave: Annotated[
@@ -52,10 +52,9 @@ class SimulateOptions(Record):
         ConfigurationError
             If there is any of it.
         """
-        if self.steps is not None or self.seed is not None:
+        if self.seed is not None:
             raise ConfigurationError(
-                f"{option('steps')} and {option('seed')} are for random input: leave them out if an input is "
-                "given"
+                f"{option('seed')} is for random input: leave it out if an input is given"
             )
 
 

@@ -128,6 +128,8 @@ def compare_build(
     ------
     ConfigurationError
         If there is an input, and options for a random one.
+    InputError
+        If the input has fewer steps than are asked for.
     """
     with warnings.catch_warnings():
         if x is None:
@@ -137,6 +139,8 @@ def compare_build(
             warnings.simplefilter("ignore", CodesWarning)
         else:
             asked.check_input()
+            if asked.steps is not None:
+                x, lengths = _first_steps(Manifest.load(folder), x, lengths, asked.steps, batch_first)
         return compare(folder, x, lengths, asked.simulator, progress, asked.verify, batch_first, asked.wave)
 
 
@@ -213,6 +217,23 @@ def compare(
         seconds=round(seconds, 6),
     )
     return result, y
+
+
+def _first_steps(
+    manifest: Manifest, x: NDArray[Any], lengths: NDArray[Any] | None, steps: int, batch_first: bool
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Return the first steps of an input, and lengths within them, in frames if the input is."""
+    axis = 1 if batch_first and x.ndim > 2 else 0
+    if x.ndim < 2:
+        return x, lengths  # The driver says what an input is.
+    # An input may have the model's frames, or whole steps.
+    count = steps * (1 if x.shape[-1] == manifest.program.inputs else manifest.frames)
+    if count > x.shape[axis]:
+        raise InputError(
+            f"{option('steps')} must be at most the steps of the input, "
+            f"{x.shape[axis] * steps // count}, not {steps}"
+        )
+    return x[:, :count] if axis else x[:count], None if lengths is None else np.minimum(lengths, count)
 
 
 def _wave_file(wave: Path, simulator: Simulator) -> Path:

@@ -126,8 +126,8 @@ class Build:
         Parameters
         ----------
         x
-            ``(T, N, I)``, ``(N, T, I)`` if ``batch_first``, or ``(T, I)``; if None, ``steps`` random steps
-            from ``seed``.
+            ``(T, N, I)``, ``(N, T, I)`` if ``batch_first``, or ``(T, I)``; with ``steps``, that many of its
+            first steps; if None, ``steps`` random steps from ``seed``.
         lengths
             Valid steps of each sequence.
         batch_first

@@ -409,6 +409,9 @@ def test_simulate_with_the_batch_first(cli, pristine, x_file, tmp_path):
     with Accelerator.open(pristine, "golden") as accelerator:
         y, _ = accelerator.run(np.load(x_file), [6, 3])
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy").swapaxes(0, 1), y)
+    first = cli(*arguments, "--input", tmp_path / "n.npy", "--lengths", "6,3", "--steps", 4, "--json")
+    assert first.code == 0 and first.json["steps"] == 4 + 3, first.err
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy").swapaxes(0, 1), y[:4])
     drawn = cli(*arguments, "--steps", "3", "--json")
     assert drawn.code == 0, drawn.err
     assert (drawn.json["sequences"], drawn.json["steps"]) == (2, 6)

@@ -16,7 +16,7 @@ from rtlstm.cli.options_page import options_page
 from rtlstm.cli.wording import CommandWording
 from rtlstm.gen.builds.command_options import BitstreamOptions, ImplementOptions, SimulateOptions
 from rtlstm.gen.builds.compiled import OPTIONS, Build, compile
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.network import Network, Rnn
 from rtlstm.spec.options import Kept, Option, declared_options, named, option, options, worded
 from rtlstm.spec.record import Record
@@ -148,7 +148,9 @@ def test_one_check_for_both_interfaces(
 def test_methods_refuse_options_that_they_do_not_have(built: Build) -> None:
     with pytest.raises(ConfigurationError, match="implement has no option 'seed'; did you mean seeds"):
         built.implement("up5k", seed=3)
-    with pytest.raises(ConfigurationError, match="steps and seed are for random input"):
+    with pytest.raises(ConfigurationError, match="seed is for random input"):
+        built.simulate(np.zeros((2, built.inputs)), seed=3)
+    with pytest.raises(InputError, match="steps must be at most the steps of the input, 2, not 3"):
         built.simulate(np.zeros((2, built.inputs)), steps=3)
     with pytest.raises(ConfigurationError, match="device must be a valid string, not 5"):
         built.implement(5)
