@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
+from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.host.state import StateLayout
 from rtlstm.spec.buses import registers_of
@@ -15,9 +16,10 @@ __all__ = ["c_header"]
 _LOADABLE = "; INPUTS, OUTPUTS and the fractions are of its own network: SHAPE tells which is loaded"
 
 
-def c_header(manifest: Manifest) -> str:
+def c_header(manifest: Manifest, initial_state: InitialState | None = None) -> str:
     """Return the header, in C99: byte offsets of the registers that the build answers, masks and shifts of
-    their fields, and the build's constants. Same manifest, same text."""
+    their fields, and the build's constants, with the state in which its model begins, if that is not zeros.
+    Same manifest and state, same text."""
     lines = [
         f"/* {SPDX} */",
         f"/* Registers of {manifest.name}, build {manifest.build_hash[:8]}. "
@@ -62,6 +64,8 @@ def c_header(manifest: Manifest) -> str:
         sizes = {"BANKS": layout.banks, "ROWS": layout.rows, "WORDS": layout.words}
         lines += _defines((f"{region.name}_{what}", f"{size}u") for what, size in sizes.items())
     lines += ["", *_state(manifest)]
+    if initial_state is not None:
+        lines += ["", *_initial_state(manifest, initial_state)]
     return "\n".join([*lines, "", "#endif", ""])
 
 
@@ -121,6 +125,16 @@ def _state(manifest: Manifest) -> Iterator[str]:
                 (f"{name}_LAYOUT", f"{{ {', '.join(layers) or '{ 0u, 0u, 1u, 0u }'} }}"),
             ]
         )
+
+
+def _initial_state(manifest: Manifest, state: InitialState) -> Iterator[str]:
+    """The integers of a state; values beyond their format saturate, as in the driver."""
+    h, c, _ = StateLayout(manifest).parse(state, None)
+    yield "/* The state in which the model begins, for rtlstm_mmio_write_state: a reset makes it zero. */"
+    for name, layers in (("H", h), ("C", c)):
+        values = ", ".join(str(value) for layer in layers for value in layer.ravel().tolist())
+        # C99 has no empty arrays.
+        yield from _defines([(f"INITIAL_{name}", f"{{ {values or '0'} }}")])
 
 
 def _input_shifts(manifest: Manifest) -> list[str]:

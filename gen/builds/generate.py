@@ -368,7 +368,7 @@ def _write(
     clock_mhz: float | None,
 ) -> Manifest:
     """Write all files; return the manifest, which lists those that are compiled, and the initial state."""
-    compiled = {manifest.rtl: verilog, C_HEADER: c_header(manifest)}
+    compiled = {manifest.rtl: verilog, C_HEADER: c_header(manifest, initial_state)}
     state = {} if initial_state is None else {INITIAL_STATE: _state_file(initial_state)}
     manifest = manifest.with_files({**compiled, **state})
     texts = {

@@ -1,5 +1,6 @@
 """Initial states that modules learn: read, and begun in by the driver, on every backend."""
 
+import re
 import shutil
 import warnings
 from collections.abc import Callable
@@ -15,13 +16,16 @@ from torch import nn
 from typer.testing import CliRunner
 
 from rtlstm.cli.main import app
+from rtlstm.gen.builds.c_header import c_header
 from rtlstm.gen.builds.compiled import Build, compile
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.host.accelerator import Accelerator
+from rtlstm.host.initial_state import load_initial_state
+from rtlstm.host.state import StateLayout
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import BuildError, ModelError
-from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.manifest import C_HEADER, Manifest
 
 I, H, STEPS, BATCH = 3, 4, 6, 2  # noqa: E741
 FORMS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
@@ -148,6 +152,17 @@ def test_driver_begins_in_it_and_reset_returns_to_it(build: Build) -> None:
             accelerator.load_weights(build.folder / "weights.bin")
             for part, again in zip(begun, stream.state_integers, strict=True):
                 np.testing.assert_array_equal(part, again)
+
+
+def test_c_header_has_it(build: Build) -> None:
+    """In the order of rtlstm_mmio_write_state: h of each layer, then the cells."""
+    text = (build.folder / C_HEADER).read_text()
+    state = load_initial_state(build.folder, build.manifest, StateLayout(build.manifest))
+    assert state is not None
+    for name, layers in zip("HC", state, strict=True):
+        (values,) = re.findall(rf"#define RTLSTM_INITIAL_{name} {{ (.*) }}", text)
+        np.testing.assert_array_equal([int(value) for value in values.split(",")], np.concatenate(layers))
+    assert "INITIAL_H" not in c_header(build.manifest)
 
 
 @pytest.mark.rtl
