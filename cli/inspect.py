@@ -15,6 +15,7 @@ from rtlstm.gen.frontends.reading import ReadOptions
 
 if TYPE_CHECKING:
     from rtlstm.fpga.implementation import Implementation, ResourceUse
+    from rtlstm.gen.builds.pictures import Pictures
     from rtlstm.spec.manifest import Manifest
 
 __all__ = ["inspect"]
@@ -23,6 +24,13 @@ __all__ = ["inspect"]
 @takes_options(ReadOptions)
 def inspect(
     path: Annotated[Path, typer.Argument(metavar="MODEL|DIR", help="A model file or a build folder.")],
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="PAGE", help="Where to write a page of the model's or build's pictures."
+        ),
+    ] = None,
+    *,
     options: Mapping[str, Any],
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -30,19 +38,22 @@ def inspect(
     """Show a model's layers and what is supported, or a build's formats, program and cycles."""
     with Console(as_json, debug) as console:
         from rtlstm.spec.errors import ConfigurationError
+        from rtlstm.spec.files import check_writable
         from rtlstm.spec.options import option
 
+        if page is not None:
+            check_writable(page)
         if path.is_dir():
             if options:
                 raise ConfigurationError(
                     f"{', '.join(map(option, options))} must be left out: a folder is given, not a model"
                 )
-            _inspect_build(console, path)
+            _inspect_build(console, path, page)
             return
-        _inspect_model(console, path, ReadOptions(**options))
+        _inspect_model(console, path, ReadOptions(**options), page)
 
 
-def _inspect_model(console: Console, path: Path, options: ReadOptions) -> None:
+def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Path | None) -> None:
     from rtlstm.gen.frontends import ReadResult, try_model
     from rtlstm.gen.frontends.describe import layer_options
     from rtlstm.spec.errors import ModelError
@@ -65,6 +76,10 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions) -> None:
         for layer in found.network.layers
     ]
     console.show(_NETWORK, layers=layers)
+    if page is not None:
+        from rtlstm.gen.builds.pictures import Pictures
+
+        _write_page(console, page, Pictures.of_model(found), report.name or path.stem)
     for text in report.notes:
         console.note(text)
     following = next_command("generate", path, output=Path("build") / (report.name or path.stem))
@@ -72,7 +87,14 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions) -> None:
     console.next = f"{following} {chosen}".rstrip()
 
 
-def _inspect_build(console: Console, folder: Path) -> None:
+def _write_page(console: Console, page: Path, pictures: "Pictures", title: str) -> None:
+    from rtlstm.spec.files import write_file
+
+    write_file(page, pictures.page(title))
+    console.show(_PAGE, page=str(page))
+
+
+def _inspect_build(console: Console, folder: Path, page: Path | None) -> None:
     from rtlstm.gen.builds.headroom import measure_headroom
     from rtlstm.spec.build_files import read_listed
     from rtlstm.spec.errors import BuildError, ImageError
@@ -101,6 +123,11 @@ def _inspect_build(console: Console, folder: Path) -> None:
     if damage is not None:
         raise damage
     console.show(_CONTENT)
+    if page is not None:
+        from rtlstm.gen.builds.pictures import Pictures
+        from rtlstm.gen.builds.report import BuildReport
+
+        _write_page(console, page, Pictures.of_build(BuildReport.load(folder), manifest), manifest.name)
 
 
 def _measured(console: Console, folder: Path, manifest: "Manifest") -> list[dict[str, Any]]:
@@ -248,6 +275,8 @@ def _files(found: Found) -> str:
 
 _NAME, _VALUE = Field("", lambda pair: pair[0]), Field("", lambda pair: pair[1])
 _COUNT = Field("", lambda pair: pair[1], right=True)
+
+_PAGE = (Text("written: {page}"),)
 
 _NODES = (
     Table(

@@ -1,14 +1,26 @@
 """Describes the worst path of a placed and routed design."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rtlstm.fpga.families.base import Cells
 from rtlstm.fpga.netlist.harness import CORE, PREFIX
 from rtlstm.spec.record import Record
 
-__all__ = ["WorstPath", "signal_name", "worst_path"]
+__all__ = ["Hop", "WorstPath", "signal_name", "worst_path"]
+
+
+class Hop(Record):
+    """A cell of a path, and the wire behind it."""
+
+    cell: str
+    """What it is: the kind and name of the path's start or end, else the cell's type in the netlist."""
+    net: str
+    """The named signal that the wire is, or empty."""
+    cell_ns: float
+    wire_ns: float
+    """0 of the path's end."""
 
 
 class WorstPath(Record):
@@ -30,6 +42,8 @@ class WorstPath(Record):
     through: tuple[str, ...]
     """Named signals on the path."""
     text: str
+    hops: tuple[Hop, ...] = ()
+    """From start to end; empty in a report of an earlier version."""
 
 
 class _Names:
@@ -134,7 +148,26 @@ def worst_path(path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str], cell
         multipliers=multipliers,
         through=tuple(through),
         text=text,
+        hops=tuple(_hops(path, kinds, names, f"{start_kind} {start}", f"{end_kind} {end}")),
     )
+
+
+def _hops(
+    path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str], names: _Names, start: str, end: str
+) -> Iterator[Hop]:
+    """Yield the cells of a path, each with the wire behind it."""
+    cells = [index for index, step in enumerate(path) if step["type"] != "routing"]
+    for index, following in zip(cells, [*cells[1:], len(path)], strict=True):
+        step, wires = path[index], path[index + 1 : following]
+        net = names.signal(str(wires[0]["net"])) if wires else ""
+        kind = names.kind(str(step["from"]["cell"]), kinds)
+        inside = start if index == cells[0] else end if index == cells[-1] else kind
+        yield Hop(
+            cell=inside,
+            net="" if "$abc" in net else net,
+            cell_ns=round(step["delay"], 3),
+            wire_ns=round(sum(wire["delay"] for wire in wires), 3),
+        )
 
 
 def _multipliers(

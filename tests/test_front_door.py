@@ -105,6 +105,10 @@ def test_build_shows_itself(build: rtlstm.Build):
     page = build._repr_html_()
     cycles = build.report().cycles.step_latency_cycles
     assert "4 lanes x 4 multipliers" in page and f"{cycles} cycles" in page
+    drawn, report = build.pictures()._repr_html_(), (build.folder / "report.html").read_text()
+    assert drawn.startswith('<div class="rtlstm-pictures">') and drawn.endswith("</div>")
+    # The report also has bars of each layer's cycles.
+    assert "Outputs over time" in drawn and drawn.count("<svg") == report.count("<svg") - 1
 
 
 def test_accelerator_shows_itself(build: rtlstm.Build):

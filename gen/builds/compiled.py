@@ -27,6 +27,7 @@ from rtlstm.gen.builds.generate import default_name, generate_build, generate_fo
 from rtlstm.gen.builds.implement import implement
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.gen.builds.on_zynq import OnZynq
+from rtlstm.gen.builds.pictures import Pictures
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
@@ -236,6 +237,10 @@ class Build:
     def report(self) -> BuildReport:
         """Return the report: sizes, formats, cycles, accuracy; ``report.html`` shows it as a page."""
         return BuildReport.load(self.folder)
+
+    def pictures(self) -> Pictures:
+        """Return the pictures of ``report.html``: a notebook shows them where they end a cell."""
+        return Pictures.of_build(self.report(), self.manifest)
 
     def _facts(self) -> dict[str, str]:
         report, parameters = self.report(), self.manifest.parameters

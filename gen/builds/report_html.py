@@ -1,14 +1,10 @@
 """The report as one self-contained page."""
 
-from importlib.resources import files
 from pathlib import Path
 
 from rtlstm.gen.builds.error_charts import error_charts
+from rtlstm.gen.builds.pictures import Pictures, templates
 from rtlstm.gen.builds.report import BuildReport
-from rtlstm.gen.pictures.histograms import draw_histogram
-from rtlstm.gen.pictures.network import draw_network
-from rtlstm.gen.pictures.resources import draw_use, measured_uses
-from rtlstm.gen.pictures.timeline import activities, draw_activity
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
@@ -71,30 +67,13 @@ def next_commands(report: BuildReport) -> tuple[tuple[str, str], ...]:
 
 def render_report(report: BuildReport, manifest: Manifest) -> str:
     """Return the text of ``report.html``; the manifest has the schedule that is drawn."""
-    # Imported here: nothing else of the generator needs it.
-    from jinja2 import Environment, StrictUndefined
-
-    text = (files("rtlstm.gen.builds") / "templates" / "report.html").read_text(encoding="utf-8")
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["thousands"] = lambda value: f"{value:,}".replace(",", "\u202f")
-    environment.filters["count"] = lambda value: f"{value:,.6g}".replace(",", "\u202f")
-    environment.filters["short"] = lambda value: f"{value:.5g}"
-    charts = None if report.errors is None else error_charts(report.errors)
-    # A report of an earlier version has no blocks.
-    network = draw_network(report.inputs, report.blocks, report.host) if report.blocks else None
-    expected = () if report.expected is None else (report.expected,)
     shown = {
         "bars": cycle_bars(report),
-        "charts": charts,
-        "network": network,
-        "uses": [(use, draw_use(use)) for use in measured_uses(report.implementations) or expected],
+        "charts": None if report.errors is None else error_charts(report.errors),
         "commands": next_commands(report),
-        "histograms": [draw_histogram(each) for each in report.accuracy.histograms],
-        "timelines": [(each.title, draw_activity(each)) for each in activities(manifest)],
+        "p": Pictures.of_build(report, manifest),
     }
-    return environment.from_string(text).render(r=report, **shown) + "\n"
+    return templates().get_template("report.html").render(r=report, **shown) + "\n"
 
 
 def write_report(folder: Path, report: BuildReport, manifest: Manifest) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.histograms import Histogram, count_histograms
 from rtlstm.gen.quantise.losses import Loss, find_losses
+from rtlstm.gen.quantise.traces import Trace, find_traces
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.network import Network
@@ -43,6 +44,8 @@ class Accuracy(Record):
     """Largest magnitude of an LSTM's c after a sequence's last step; 0 of a network without one."""
     histograms: tuple[Histogram, ...] = ()
     """How the float values lie within their formats."""
+    traces: tuple[Trace, ...] = ()
+    """Outputs over time, float and fixed, around the largest error."""
 
 
 def _data(
@@ -69,7 +72,9 @@ def measure_accuracy(
     reference = run_float(network, x, data.state, lengths)
     state = data.integer_state(quantised)
     golden = Golden(quantised).run(numerics.quantise_input(x), state, lengths)
-    error = quantised.shapes[-1].output.to_floats(golden.y) - reference.y
+    form = quantised.shapes[-1].output
+    fixed = form.to_floats(golden.y)
+    error = fixed - reference.y
     units = sum(layer.outputs for layer in network.pseudo_layers)
     return Accuracy(
         data="random" if calibration is None else "calibration",
@@ -87,6 +92,7 @@ def measure_accuracy(
         max_abs_cell=_rounded(reference.cell),
         max_abs_final_cell=_rounded(max((float(np.abs(c).max()) for c in reference.c), default=0.0)),
         histograms=count_histograms(quantised, data, reference),
+        traces=find_traces(reference.y, fixed, lengths, form.step),
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -228,6 +229,23 @@ def test_inspect_build(cli, pristine):
     assert sum(op["cycles"] for op in result.json["program"] if op["when"] == "with the input") == array
     for op in result.json["program"]:
         assert f"{op['multiplies']}  " in people.out and f"{op['then']}  " in people.out
+
+
+def test_inspect_draws(cli, model, pristine, tmp_path):
+    """A model's network; of a build all that its report has, in one file each."""
+    written = tmp_path / "page.html"
+    result = cli("inspect", model, *DENSE, "-o", written)
+    assert f"written: {written}" in result.out
+    page = written.read_text()
+    assert page.count("<svg") == 1 and "LSTM 3" in page and "dense" in page
+    assert cli("inspect", pristine, "--json", "-o", written).json["page"] == str(written)
+    page = written.read_text()
+    report = (pristine / "report.html").read_text()
+    drawn = re.findall("<svg.*?</svg>", page, re.DOTALL)
+    assert len(drawn) > 4 and all(each in report for each in drawn)
+    for each in (page, report):
+        assert not re.search(r"https?://|\bsrc=|@import|url\(|<script", each)
+    cli("inspect", model, "-o", tmp_path / "none" / "page.html").refused("none")
 
 
 def test_inspect_another_folder(cli, tmp_path):

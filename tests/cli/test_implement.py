@@ -15,6 +15,7 @@ from rtlstm.fpga import tools as fpga_tools
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.implementation import error_percent
 from rtlstm.fpga.place_route import seed_name
+from rtlstm.fpga.worst_path import Hop
 from rtlstm.gen.builds import implement as module
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.report import BuildReport
@@ -110,7 +111,14 @@ def test_report_keeps_one_per_device(build):
     assert [item.fmax_best_mhz for item in twice.implementations] == [120]
     assert BuildReport.model_validate(json.loads(twice.to_json())) == twice
     page = render_report(twice, Manifest.load(build))
+    assert "<h3>Slowest path" not in page
     assert "On lfe5u-25f, CABGA381, speed grade 6" in page and "&lt;...&gt;" in page and "missed" in page
+    wire = Hop(cell="register a", net="n", cell_ns=0.5, wire_ns=3)
+    hops = (wire, Hop(cell="block RAM b", net="", cell_ns=0.5, wire_ns=0))
+    run = implementation(build, 100)
+    run = run.replace(worst_path=run.worst_path.replace(hops=hops))
+    page = render_report(report.with_implementation(run), Manifest.load(build))
+    assert "<h3>Slowest path, median seed" in page and "<title>wire n: 3 ns</title>" in page
     unplaced = report.with_implementation(implementation(build))
     assert "After place and route" not in render_report(unplaced, Manifest.load(build))
 

@@ -58,6 +58,7 @@ def test_cells_show_what_they_should(run: list[nbformat.NotebookNode]) -> None:
         "words and 2 steps' cycles as predicted",
         "device: GoldenDevice",
         "cycles per time step",
+        "rtlstm-pictures",
         "build.tcl",
     ):
         assert part in text

@@ -198,6 +198,11 @@ def test_report_is_put_into_words():
     )
     assert (worst.delay_ns, worst.logic_ns, worst.routing_ns, worst.cells) == (8.0, 4.5, 3.5, 1)
     assert worst.through == ("lane0.next",)
+    assert [(hop.cell, hop.net, hop.cell_ns, hop.wire_ns) for hop in worst.hops] == [
+        ("block RAM table.cells", "table.cells", 4.25, 2.0),
+        ("LUT4", "lane0.next", 0.25, 1.5),
+        ("register lane0.sum", "", 0.0, 0.0),
+    ]
     assert worst.text == (
         "from block RAM table.cells through 1 logic cell to register lane0.sum: 8.00 ns, of which "
         "4.50 in cells and 3.50 (44 %) in wires"

@@ -92,6 +92,7 @@ def test_page_is_self_contained():
     assert "at an assumed clock, not placed and routed" in page.lower()
     # Three parts of each layer's cycles, the diagram's two layers, and the bins that have values.
     bins = sum(count > 0 for each in report.accuracy.histograms for count in each.counts)
+    assert page.count("<title>fixed</title>") == page.count("<title>float</title>") == 2
     assert page.count("<rect") == 3 * len(report.layers) + 2 + bins
     for tag in ("table", "tr", "td", "ul", "svg", "div", "p"):
         assert len(re.findall(rf"<{tag}[ >]", page)) == page.count(f"</{tag}>"), tag
@@ -192,5 +193,6 @@ def test_page_shows_where_accuracy_goes():
     pictures = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
     bins = [sum(count > 0 for count in each.counts) for each in report.accuracy.histograms]
     found = [len(list(ElementTree.fromstring(picture).iter("rect"))) for picture in pictures]
-    assert found == [2, 6, 0, 0, 6, 0, *bins]
+    # Network, cycles, two timelines, two outputs over time, error bars, errors over time.
+    assert found == [2, 6, 0, 0, 0, 0, 6, 0, *bins]
     assert "prefers-color-scheme: dark" in page
