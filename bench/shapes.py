@@ -11,7 +11,6 @@ from pydantic import Field
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.family import DEFAULT_PIPELINE
 from rtlstm.spec.network import Activation, Dense, Gru, Lstm, Network
 from rtlstm.spec.parameters import Parameters, TableKind
 from rtlstm.spec.record import Record
@@ -74,15 +73,11 @@ class Shape(Record):
     gate_units: int = 1
     lut_macs: int = 0
     """Multipliers per lane made of LUTs."""
-    lut_lanes: int = 0
-    """Lanes with one more of them."""
     beat: int = 1
     """Input words per transfer."""
     tables: TableKind = "interpolated"
     family: str
     """Device family whose pipeline the build has; a real one, as cycles are compared with others'."""
-    pipeline: str = DEFAULT_PIPELINE
-    """Name of that pipeline."""
     bits: int = 16
     """Bits of data, and of weights unless ``weight_bits`` says otherwise."""
     weight_bits: int | None = None
@@ -124,10 +119,8 @@ class Shape(Record):
             beat_in=self.beat,
             beat_out=self.gate_units,
             lut_macs=self.lut_macs,
-            lut_lanes=self.lut_lanes,
             tables=self.tables,
             factor_bits=min(self.bits, self.settings.weight_bits),
-            pipeline_name=self.pipeline,
         )
 
     @property
@@ -221,15 +214,12 @@ SHAPES: dict[str, Shape] = {
             units=(20,),
             dense=(64, 1),
             steps=20,
-            lanes=40,
-            macs=10,
-            gate_units=10,
-            lut_macs=6,
-            lut_lanes=34,
-            beat=2,
+            lanes=48,
+            macs=3,
+            gate_units=3,
+            beat=3,
             tables="direct",
             family="ecp5",
-            pipeline="loop",
             bits=8,
             gate_bits=9,
         ),

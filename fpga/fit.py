@@ -290,7 +290,7 @@ class _Search:
             for gate_units in (given,) if given else range(1, min(units, _MOST_UNITS) + 1):
                 if units % gate_units or (request.beat_out or gate_units) % gate_units:
                     continue
-                for macs in self._macs(gate_units):
+                for macs in self._macs(lcm(gate_units, request.beat_in)):
                     if (macs % gate_units and gate_units % macs) or macs % request.beat_in:
                         continue
                     arrays = [
@@ -310,16 +310,13 @@ class _Search:
         found = {_up(needed, 4) for shape in self._shapes for needed in _shares(shape.rows)}
         return sorted(lanes for lanes in found if self._request.least_lanes <= lanes <= _MOST)
 
-    def _macs(self, gate_units: int) -> list[int]:
-        """Return the fewest multipliers for each number of words that a vector can have, and those of which
-        the gate units are a multiple."""
+    def _macs(self, multiple: int) -> list[int]:
+        """Return the fewest multipliers for each number of words that a vector can have."""
         if self._request.macs:
             return [self._request.macs]
-        multiple = lcm(gate_units, self._request.beat_in)
         lengths = {shape.inputs for shape in self._shapes}
         lengths |= {shape.outputs for shape in self._shapes if shape.recurrent}
         found = {_up(needed, multiple) for length in lengths for needed in _shares(length)}
-        found |= {macs for macs in range(1, gate_units) if gate_units % macs == 0}
         return sorted(macs for macs in found if self._request.least_macs <= macs <= _MOST)
 
     def _multipliers(

@@ -214,7 +214,7 @@ class _Estimates(Estimates):
     dies: ClassVar[Mapping[str, float]] = {"lfe5u-12f": 1.24, "lfe5u-25f": 1.24}
     # On a 25F, one seed each. LSTM 16 -> 16, 8 x 2: 203.1 instead of 224.6. LSTM 64 -> 64, 16 x 8: 197.2
     # instead of 211.5. The mean of 0.904 and 0.932.
-    pipelines: ClassVar[Mapping[str, float]] = {"short": 0.918, "loop": 0.92}
+    pipelines: ClassVar[Mapping[str, float]] = {"short": 0.918}
     # All but 48 x 4 and 40 x 4 had one register more between sums and tables when they were routed.
     routed = (
         RoutedDesign("lfe5u-25f-8", "16 -> 16, 8 bits, 8 x 2", 14.8, None, 224.6, 19),
