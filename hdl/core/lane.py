@@ -157,8 +157,8 @@ class Lane(_LanePorts, Component):
         """
         levels = self._parameters.adders
         for level, adders in enumerate(levels, 1):
-            rest = iter(terms)
-            terms = [_join(list(islice(rest, count))) for count in adders]
+            remaining = iter(terms)
+            terms = [_join(list(islice(remaining, count))) for count in adders]
             if level % self._parameters.pipeline.tree_levels == 0 or level == len(levels):
                 terms = [
                     (

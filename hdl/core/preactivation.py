@@ -152,7 +152,7 @@ class Preactivation(Component):
         totals = []
         for gate in range(GATES):
             if straight:
-                picked = [self._own_total(gate, later)]
+                picked = [self._straight_total(gate, later)]
             else:
                 chosen = (self._total_of_block(gate, block) for block in range(parameters.blocks))
                 picked = [delay(m, total, max(0, stages - 1)) for total in chosen]
@@ -190,12 +190,12 @@ class Preactivation(Component):
             )
         return any_of(terms)
 
-    def _own_total(self, gate: int, later: Value) -> Value:
+    def _straight_total(self, gate: int, later: Value) -> Value:
         """Return the total for a gate of a unit that reads no other lanes than its four."""
-        own, first = self._held_total(0, gate), self._held_total(0, 0)
+        its_total, first = self._held_total(0, gate), self._held_total(0, 0)
         if gate not in self._shared:
-            return own
-        return Mux(self.lanes[1:].any(), later, first if gate == 0 else Mux(self.lanes[0], first, own))
+            return its_total
+        return Mux(self.lanes[1:].any(), later, first if gate == 0 else Mux(self.lanes[0], first, its_total))
 
     def _later_row(self, m: Module) -> Value:
         """Return the total of a dense layer's next row, a cycle later; its first row is used at once."""

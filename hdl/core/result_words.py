@@ -68,11 +68,11 @@ class ResultWords(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         begins = self.coming.valid & self.coming.store
-        self._place(m, begins)
+        self._address(m, begins)
         self._give(m, delay_event(m, begins, self._manifest.parameters.announced))
         return m
 
-    def _place(self, m: Module, begins: Value) -> None:
+    def _address(self, m: Module, begins: Value) -> None:
         """Say where words go: a beat's first as announced, the others to the rows behind it."""
         row = Signal.like(self.coming.row, reset_less=True, name="next_row")
         # Of the words that follow, the values that count; a word of which none does is not stored.

@@ -171,8 +171,8 @@ class Timeline:
         words, ahead = [], self.parameters.ahead(stage)
         for first in range(0, count, self.parameters.macs):
             last = min(first + self.parameters.macs, count) - 1
-            beat, place = divmod(last % per_group, self.parameters.gate_units)
-            cycle = beat * op.beat_cycles + place // self.parameters.macs
+            beat, position = divmod(last % per_group, self.parameters.gate_units)
+            cycle = beat * op.beat_cycles + position // self.parameters.macs
             words.append(ends[last // per_group] + cycle + stage - ahead)
         return words
 
