@@ -291,7 +291,10 @@ class _Search:
                 if units % gate_units or (request.beat_out or gate_units) % gate_units:
                     continue
                 for macs in self._macs(lcm(gate_units, request.beat_in)):
-                    if (macs % gate_units and gate_units % macs) or macs % request.beat_in:
+                    # Beats that fill several words are taken only where they are asked for.
+                    if (
+                        macs % gate_units and not (given and gate_units % macs == 0)
+                    ) or macs % request.beat_in:
                         continue
                     arrays = [
                         (lanes, macs, gate_units, *kinds, memory)

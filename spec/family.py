@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from rtlstm.spec.plugins import Registry
 from rtlstm.spec.record import Record
@@ -70,6 +70,14 @@ class Pipeline(Record):
     """Registers from an input transfer to the decision that its word may be read."""
     result: Annotated[int, Field(ge=0, le=2)] = 0
     """Registers after the rounding of h and of dense results: the first is before saturation."""
+
+    @model_serializer(mode="wrap")
+    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out ``adder_terms`` of adders of two terms: builds with them keep their hash."""
+        fields: dict[str, Any] = handler(self)
+        if self.adder_terms == 2:
+            fields.pop("adder_terms", None)
+        return fields
 
 
 class NetlistScript(Record):
