@@ -16,7 +16,7 @@ from rtlstm.host import Accelerator
 from rtlstm.sim.netlist import netlist_build
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Network
+from rtlstm.spec.network import Bidirectional, Dense, Network
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import offer_cycles
 
@@ -63,6 +63,15 @@ def test_other_cells(name: str, tmp_path: Path) -> None:
     network = quantise(CELL_NETWORKS[name], NARROW)
     parameters = Parameters.for_family("xilinx", lanes=16, macs=2, gate_units=4, beat_out=4, streams=2)
     check_device(make_case(2, network, parameters, steps=6), tmp_path, "icarus")
+
+
+def test_a_network_that_stores_no_results(tmp_path: Path) -> None:
+    """One dense layer: no beat waits for words, and no operation has the flag that says so."""
+    rng = np.random.default_rng(1)
+    layer = Dense(weight=rng.normal(size=(9, 5)), bias=rng.normal(size=9), activation="identity")
+    network = quantise(Network(layers=(layer,)), NARROW)
+    parameters = Parameters(lanes=16, macs=2, gate_units=4, beat_out=4)
+    check_device(make_case(1, network, parameters, steps=4), tmp_path, "icarus")
 
 
 def test_loadable_program(tmp_path: Path) -> None:

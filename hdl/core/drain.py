@@ -204,7 +204,8 @@ class Drain(ProgramPart):
         valid, last = Signal(name="has_beat"), Signal(reset_less=True, name="is_last_beat")
         *firsts, first_row, first_mask, first_flags = self._bases(m, tokens)
         store = BEAT_FLAGS.index("store")
-        follows = self._follows(m, ends, remaining != 0, Mux(opens, first_flags[store], flags[store]))
+        # Constants have no bits for flags that no operation has.
+        follows = self._follows(m, ends, remaining != 0, Mux(opens, first_flags, flags)[store])
         m.d.sync += [
             last.eq(Mux(ends, tokens.at(2).group_last & (more == 0), in_last_group & (remaining == 1))),
             remaining.eq(Mux(ends, more, remaining - follows)),
