@@ -169,7 +169,7 @@ class Core(CorePorts):
             self._manifest, len(sequencer.vector_row)
         )
         m.d.comb += [
-            vectors.row.eq(sequencer.vector_row + sequencer.vector_base),
+            vectors.row.eq(sequencer.vector_row),
             vectors.from_input.eq(sequencer.from_input),
             vectors.relu.eq(sequencer.relu),
             # While the window is open, the array multiplies what reads weights back.

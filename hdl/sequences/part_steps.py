@@ -64,16 +64,13 @@ class PartSteps(PartPorts, Steps):
         m = Module()
         m.submodules.current_stream = current = CurrentStream(self._manifest)
         fetched, walk = self.fetched, self.walk
-        op, next_op = fetched.op, fetched.next_op
+        op = fetched.op
         waits = walk.begins & ~walk.issued & op.waits_for_input & ~fetched.loading
         firsts = [part.first for part in self._plan.parts]
         m.d.comb += [
             self.begun.eq(walk.issued & walk.begins & op.waits_for_input),
             self.redirect.eq(waits & (self.step_part != op.part)),
             self.target.eq(lookup(m, self.step_part, firsts, "first_of_part")),
-            self.after_op.eq(op.follows),
-            self.after_next.eq(next_op.follows),
-            self.vector_start.eq(next_op.source),
         ]
         self._follow_step(m, current, waits)
         self._await_step(m)
@@ -84,23 +81,22 @@ class PartSteps(PartPorts, Steps):
         """Take the stream and the input of the next step as long as an operation waits for it."""
         fetched = self.fetched
         op, next_op = fetched.op, fetched.next_op
-        input_base = Signal.like(self.vector_base, reset_less=True)
-        base = Signal.like(self.vector_base, reset_less=True)
+        input_base = Signal.like(self.vector_start, reset_less=True)
+        source = Signal(next_op.source.shape(), reset_less=True)
         m.d.comb += [
             current.listens.eq(waits | (fetched.load & next_op.waits_for_input)),
             current.input_stream.eq(self.input_stream),
             self.stream.eq(current.stream),
-            self.vector_base.eq(base),
+            self.restarts.eq(waits),
         ]
         with m.If(current.listens):
             m.d.sync += input_base.eq(self.step_base)
         with m.If(fetched.load):
-            input_row = Mux(next_op.waits_for_input, self.step_base, input_base)
-            m.d.sync += base.eq(Mux(next_op.from_input, input_row, current.context))
-        with m.If(self.window):
-            m.d.sync += base.eq(0)
-        with m.If(waits):
-            m.d.sync += base.eq(Mux(op.from_input, self.step_base, current.next_context))
+            m.d.sync += source.eq(next_op.source)
+        input_row = Mux(next_op.waits_for_input, self.step_base, input_base)
+        next_start = Mux(next_op.from_input, input_row, next_op.source + current.context)
+        start = Mux(op.from_input, self.step_base, source + current.next_context)
+        m.d.comb += self.vector_start.eq(Mux(waits, start, next_start))
 
     def _await_step(self, m: Module) -> None:
         """Let a step's first word wait until it may begin; what has begun finds all of its input."""

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Struct
+from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.sequencer.signatures import (
     READY,
     Fetched,
@@ -21,8 +22,8 @@ __all__ = ["Admission"]
 class Admission(Component):
     """Decides in each cycle whether a word is issued in the next one.
 
-    This cycle is one of four cases. What each case asks for is computed side by side, and the case selects
-    among them last: its signals arrive latest.
+    This cycle is one of four cases. What each case asks for is computed side by side. That a word is there is
+    known latest, so it is joined last.
 
     ===========  ===============================================  ===========================================
     case         this cycle                                       the next cycle's word waits for
@@ -97,29 +98,31 @@ class Admission(Component):
         ]
         m.d.sync += reserved.eq((reserved | self.emits) & ~self.output & ~fetched.halted)
 
-        loaded = self._loaded(reserved)
-        goes_on = Mux(walk.last_column, Mux(walk.last_group, loaded, self._wraps()), self._goes_on())
-        m.d.sync += self.issued.eq(
-            Mux(
-                fetched.loading,
-                loaded & ~fetched.halted,
-                Mux(walk.issued, goes_on, self._waits(reserved)),
-            )
-        )
+        loads = fetched.loading | (walk.issued & walk.last_column & walk.last_group)
+        walks = walk.issued & ~fetched.loading
+        cases = [
+            loads & self._loaded(reserved) & ~(fetched.loading & fetched.halted),
+            walks & walk.last_column & ~walk.last_group & self._wraps(),
+            walks & ~walk.last_column & self._goes_on(),
+            ~walk.issued & ~fetched.loading & self._waits(reserved),
+        ]
+        m.d.sync += self.issued.eq(any_of(cases))
         return m
 
     def _loaded(self, reserved: Signal) -> Value:
         """Whether the first word may follow, if this cycle loads its operation."""
         op, next_op, walk, loading = self.fetched.op, self.fetched.next_op, self.walk, self.fetched.loading
-        there = self.results_ready.loaded & self.input_ready.loaded
         kept = reserved & (loading | ~op.emit)
-        ready = there & (~next_op.emit | self.room | kept)
+        room = ~next_op.emit | self.room | kept
         # Before an operation that is loaded, the last group of another has ended, or none at all.
-        return Mux(
+        free = Mux(
             loading,
-            ready & ~(next_op.single & walk.drains),
-            ready & ~(next_op.single & ~op.last_one_cycle) & (op.idle_cycles == 0),
+            ~(next_op.single & walk.drains),
+            ~(next_op.single & ~op.last_one_cycle) & (op.idle_cycles == 0),
         )
+        there = self.results_ready.loaded & self.input_ready.loaded
+        admitted: Value = room & free & there
+        return admitted
 
     def _wraps(self) -> Value:
         """Whether the next group's first word may follow a group's last."""
@@ -131,12 +134,17 @@ class Admission(Component):
     def _goes_on(self) -> Value:
         """Whether the next word may follow within a group."""
         walk = self.walk
-        there: Value = ~walk.first_group | (self.results_ready.goes_on & self.input_ready.goes_on)
-        return there & ~walk.idles_on & ~(walk.last_follows & walk.drains)
+        free = ~walk.idles_on & ~(walk.last_follows & walk.drains)
+        return self._there(self.results_ready.goes_on, self.input_ready.goes_on, free)
 
     def _waits(self, reserved: Signal) -> Value:
         """Whether the word that waits may be issued."""
         walk = self.walk
-        there: Value = ~walk.first_group | (self.results_ready.waits & self.input_ready.waits)
         has_room: Value = ~walk.begins | ~self.fetched.op.emit | self.room | reserved
-        return there & has_room & ~walk.idles_on & ~(walk.last_column & walk.drains)
+        free = has_room & ~walk.idles_on & ~(walk.last_column & walk.drains)
+        return self._there(self.results_ready.waits, self.input_ready.waits, free)
+
+    def _there(self, results: Value, inputs: Value, free: Value) -> Value:
+        """Whether a word may be issued that is there or has been read before, if all else is ``free``."""
+        there: Value = (free & ~self.walk.first_group) | (free & results & inputs)
+        return there

@@ -8,6 +8,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Struct
+from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.program_memory import (
     ProgramPart,
     field_lookup,
@@ -18,6 +19,7 @@ from rtlstm.hdl.core.program_memory import (
 )
 from rtlstm.hdl.core.sequencer.signatures import (
     ADMITTING,
+    AFTER,
     Fetched,
     FetchedPort,
     OpFields,
@@ -51,7 +53,7 @@ class Fetch(ProgramPart):
     walk : In
         How far the operation is; its last word loads the next one.
     after_op, after_next : In
-        Number of the operation that follows the one that is loaded, and the next one.
+        What comes after the operation that is loaded, and after the next one.
     redirect : In(1), target : In
         Load another operation instead.
     window : In(1), window_row : In
@@ -63,8 +65,8 @@ class Fetch(ProgramPart):
     """
 
     walk: WalkPort
-    after_op: Signal
-    after_next: Signal
+    after_op: Struct
+    after_next: Struct
     redirect: Signal
     target: Signal
     window: Signal
@@ -88,8 +90,8 @@ class Fetch(ProgramPart):
             loaded
             | {
                 "walk": In(Walk(most_words(manifest, fields))),
-                "after_op": In(index),
-                "after_next": In(index),
+                "after_op": In(AFTER),
+                "after_next": In(AFTER),
                 "redirect": In(1),
                 "target": In(index),
                 "window": In(1),
@@ -122,12 +124,25 @@ class Fetch(ProgramPart):
     def _upcoming(self, of: Callable[[Value], Value]) -> Value:
         """Return ``of`` the number of the operation that is the next one in the next cycle.
 
-        That an operation ends is known last, so ``of`` stands in front of that choice.
+        That an operation ends, and its step, is known last, so ``of`` stands in front of all choices.
         """
-        body = step_values(self._manifest, self.step if self._loadable else None)["body"]
-        follows = Mux(self.fetched.load, of(self.after_next), of(self.after_op))
-        redirected = Mux(self.redirect, of(self.target), follows)
-        return Mux(self.window | self.fetched.halted, of(body), redirected)
+        step = step_values(self._manifest, self.step if self._loadable else None)
+        body = step["body"]
+
+        def after(chosen: Value, op: Struct, comes: Struct) -> Value:
+            first = Mux(comes.prefetches, of(step["prefetch"]), of(Const(0)))
+            return Mux(comes.ends_step, Mux(chosen, first, 0), Mux(chosen, of(op.follows), 0))
+
+        fetched, begins = self.fetched, self.window | self.fetched.halted
+        goes_on = ~begins & ~self.redirect
+        return any_of(
+            [
+                Mux(begins, of(body), 0),
+                Mux(~begins & self.redirect, of(self.target), 0),
+                after(goes_on & fetched.load, fetched.next_op, self.after_next),
+                after(goes_on & ~fetched.load, fetched.op, self.after_op),
+            ]
+        )
 
     def _table(self, m: Module, next_index: Signal, upcoming: Signal) -> Mapping[str, Value]:
         """Return the fields of operation ``next_index``, which was ``upcoming`` a cycle ago."""

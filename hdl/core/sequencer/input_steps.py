@@ -151,39 +151,32 @@ class InputSteps(InputPorts, Steps):
         ]
 
     def _succeed(self, m: Module, op_ends_step: Value, next_ends_step: Value) -> None:
-        """Find the operations that follow; a step's last is followed by the next step's first."""
+        """Say what comes after a step's last operation: the next step's first."""
         op, next_op, step = self.fetched.op, self.fetched.next_op, self._step_values()
 
-        def first(reads: Value) -> Value:
+        def prefetches(reads: Value) -> Value:
             # While an operation reads the input, or one is loaded that does, the next step's is the other.
             bank = self.input_bank ^ reads
             same = self._same(self.halves_streams.word_select(bank, len(self.stream)))
             there = self.halves_full.bit_select(bank, 1) & same & ~self.window_wanted
-            return Mux(there & step["prefetches"], step["prefetch"], 0)
+            return there & step["prefetches"]
 
         m.d.comb += [
-            self.after_op.eq(Mux(op_ends_step, first(op.from_input), op.follows)),
-            self.after_next.eq(
-                Mux(next_ends_step, first(op.from_input | next_op.from_input), next_op.follows)
-            ),
+            self.after_op.ends_step.eq(op_ends_step),
+            self.after_op.prefetches.eq(prefetches(op.from_input)),
+            self.after_next.ends_step.eq(next_ends_step),
+            self.after_next.prefetches.eq(prefetches(op.from_input | next_op.from_input)),
         ]
 
     def _address(self, m: Module, context: Value, flags: StreamFlags) -> None:
-        """Find the vectors of the next operation."""
+        """Find the vector of the next operation; the input's begins where the input does."""
         fetched = self.fetched
         next_op = fetched.next_op
         # What follows an operation that reads the input reads the next input, if any.
         taken = fetched.op.from_input & ~fetched.loading
         input_row = Mux(self.input_bank ^ taken, self._manifest.program.input_words, 0)
-        base = Signal.like(self.vector_base, reset_less=True)
-        with m.If(fetched.load):
-            m.d.sync += base.eq(Mux(next_op.from_input, input_row, context))
-        with m.If(self.window):
-            m.d.sync += base.eq(0)
-        m.d.comb += [
-            self.vector_start.eq(Mux(flags.copy ^ flags.flips, next_op.source_copied, next_op.source)),
-            self.vector_base.eq(base),
-        ]
+        source = Mux(flags.copy ^ flags.flips, next_op.source_copied, next_op.source)
+        m.d.comb += self.vector_start.eq(Mux(next_op.from_input, input_row, source + context))
 
     def _await_input(self, m: Module, valid: Value) -> None:
         """Compare the input's words with those that may be issued in the next cycle."""

@@ -1,6 +1,6 @@
 """Results: which words of the vector memory may be issued."""
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Struct
@@ -56,27 +56,30 @@ class Results(Component):
         m = Module()
         op, next_op, walk = self.fetched.op, self.fetched.next_op, self.walk
         # Operations whose results are not all written: two at most, with prefetch the last layer's and the
-        # next step's first. The third bit is spare.
-        outstanding = Signal(3)
+        # next step's first.
+        outstanding = Signal(2)
         # Words of the vector memory written so far by the oldest of them.
-        written = Signal(range(self._most_words + 1))
+        written, some = Signal(range(self._most_words + 1)), Signal(name="some_written")
         m.d.sync += outstanding.eq(outstanding + (walk.ends & op.stores) - self.result_last)
         with m.If(self.result_last):
-            m.d.sync += written.eq(0)
+            m.d.sync += [written.eq(0), some.eq(0)]
         with m.Elif(self.result_word):
-            m.d.sync += written.eq(written + 1)
+            m.d.sync += [written.eq(written + 1), some.eq(1)]
 
-        def ready(of: Struct, newer: Value, counted: Value) -> Value:
+        def ready(of: Struct, counted: Value, more: int = 0) -> Value:
+            newer = outstanding + more
             last = (newer == of.newer_results + 1) & counted
             there: Value = ~of.waits_for_results | (newer <= of.newer_results) | last
             return there
 
-        first_there = exceeds(written, next_op.first_word) if self._skip else written != 0
-        # An operation is loaded when the one before ends, but for the first.
-        newer = outstanding + (op.stores & ~self.fetched.loading)
+        first_there = exceeds(written, next_op.first_word) if self._skip else some
+        # An operation is loaded when the one before ends, but for the first; then that one's results count.
+        one_more = op.stores & ~self.fetched.loading
         m.d.comb += [
-            self.results_ready.loaded.eq(ready(next_op, newer, first_there)),
-            self.results_ready.goes_on.eq(ready(op, outstanding, exceeds(written, walk.next_word))),
-            self.results_ready.waits.eq(ready(op, outstanding, exceeds(written, walk.word))),
+            self.results_ready.loaded.eq(
+                Mux(one_more, ready(next_op, first_there, 1), ready(next_op, first_there))
+            ),
+            self.results_ready.goes_on.eq(ready(op, exceeds(written, walk.next_word))),
+            self.results_ready.waits.eq(ready(op, exceeds(written, walk.word))),
         ]
         return m

@@ -8,7 +8,7 @@ cycle    what happens
 =======  ==========================================================================================
 k - 1    ``Admission`` decides whether a word may be issued in cycle k. What it depends on (results in
          memory, words of the input, room for the output, the drain) is announced one cycle ahead.
-k        The word is issued: ``token`` is valid, beside ``weight_row``, ``vector_row`` and ``vector_base``.
+k        The word is issued: ``token`` is valid, beside ``weight_row`` and ``vector_row``.
 k        If it is the operation's last word, ``Fetch`` loads the fields of the next operation ...
 k + 1    ... and its first word may be issued.
 =======  ==========================================================================================
@@ -40,7 +40,7 @@ __all__ = ["Sequencer"]
 
 # Members of the sequencer that are those of one of its parts.
 _COMMANDS = ("reset_stream", "state_written", "weights_written", "command_stream", "flags")
-_OF_STEPS = ("window", "window_wanted", "vector_base", "blank")
+_OF_STEPS = ("window_wanted", "blank")
 _OF_PROGRAM = ("step", "stopped", "program_window", "program_write", "program_data", "program_word")
 
 
@@ -61,8 +61,8 @@ class Sequencer(ProgramPart):
     -------
     token : Out
         The word being issued, beside its addresses.
-    weight_row, vector_row, vector_base : Out
-        Addresses of the word; that of the vector's is the sum of two.
+    weight_row, vector_row : Out
+        Addresses of the word: of its weights, and of what they multiply.
     from_input, relu, blank : Out(1)
         Of the word: read the input buffer; apply ReLU; read zeros.
     input_taken : Out(1)
@@ -101,7 +101,6 @@ class Sequencer(ProgramPart):
     token: Struct
     weight_row: Signal
     vector_row: Signal
-    vector_base: Signal
     from_input: Signal
     relu: Signal
     blank: Signal
@@ -135,7 +134,6 @@ class Sequencer(ProgramPart):
                 "token": Out(token_layout(manifest)),
                 "weight_row": Out(row_bits(manifest.regions[Region.WEIGHTS].rows)),
                 "vector_row": Out(vector_bits(manifest)),
-                "vector_base": Out(vector_bits(manifest)),
                 "from_input": Out(1),
                 "relu": Out(1),
                 "blank": Out(1),
@@ -172,7 +170,7 @@ class Sequencer(ProgramPart):
 
         # Steps choose what is fetched, and where its vectors begin.
         connect_some(m, steps, fetch, ("after_op", "after_next", "redirect", "target"))
-        connect_some(m, steps, walker, ("vector_start",))
+        connect_some(m, steps, walker, ("vector_start", "restarts"))
         # A word is issued when what it reads is there, and its results have room.
         connect_some(m, results, admission, ("results_ready",))
         connect_some(m, steps, admission, ("input_ready", "suppress"))

@@ -14,6 +14,7 @@ from rtlstm.spec.program.fields import issue_fields, issue_widths
 
 __all__ = [
     "ADMITTING",
+    "AFTER",
     "READY",
     "Fetched",
     "FetchedPort",
@@ -27,6 +28,9 @@ __all__ = [
 READY = StructLayout({"loaded": 1, "goes_on": 1, "waits": 1})
 """Whether a word of the vector may be read in the next cycle, for three of the four cases of this cycle; see
 :class:`rtlstm.hdl.core.sequencer.admission.Admission`."""
+
+AFTER = StructLayout({"ends_step": 1, "prefetches": 1})
+"""What comes after an operation: it ends its step; the next step, if it does, begins with the prefetch."""
 
 _READ_TO_LOAD = (
     "groups",

@@ -1,6 +1,6 @@
 """Walker of a program whose row groups skip words."""
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 
 from rtlstm.hdl.core.sequencer.signatures import OpFields
 from rtlstm.hdl.core.sequencer.walker import Walker
@@ -73,5 +73,5 @@ class SkippingWalker(Walker):
             m.d.sync += [weight_row.eq(weight_row + 1), vector_row.eq(start + self.walk.next_word)]
 
     def _first_row(self) -> Value:
-        first: Value = self.vector_start + self.fetched.next_op.first_word
+        first: Value = self.vector_start + Mux(self.restarts, self.walk.word, self.fetched.next_op.first_word)
         return first

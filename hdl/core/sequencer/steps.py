@@ -7,6 +7,7 @@ from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.core.program_memory import step_layout
 from rtlstm.hdl.core.sequencer.signatures import (
+    AFTER,
     READY,
     Fetched,
     FetchedPort,
@@ -37,22 +38,22 @@ class Steps(Component):
     -------
     fetched, walk : In
         The operation that is loaded, the next one, and how far it is.
-    window, window_wanted : In(1)
-        The memory window is open, or waits to be: from the next cycle on no step begins.
+    window_wanted : In(1)
+        The memory window waits to be open: from the next cycle on no step begins.
     reset_stream, state_written : In(1), command_stream : In
         A stream starts from zero, or from what was written.
     weights_written : In(1)
         The partial sums of all streams are invalid.
     after_op, after_next : Out
-        Number of the operation that follows the one that is loaded, and the next one.
+        What comes after the operation that is loaded, and after the next one.
     redirect : Out(1), target : Out
         The step that is there begins with another operation than the one that is loaded.
     input_ready : Out
         The word that may be issued in the next cycle is in the input, and its step may begin.
     vector_start : Out
-        First word of the vector of the next operation, within what ``vector_base`` points at.
-    vector_base : Out
-        First word of the input, or of the stream's vectors, which the loaded operation reads.
+        First word of the vector of the next operation: in the input, or in the vector memory.
+    restarts : Out(1)
+        It is that of the loaded operation, which waits, and may be another than when that was loaded.
     stream : Out
         The stream of the step under way.
     zero_state, copy, suppress : Out(1)
@@ -67,19 +68,18 @@ class Steps(Component):
 
     fetched: FetchedPort
     walk: WalkPort
-    window: Signal
     window_wanted: Signal
     reset_stream: Signal
     state_written: Signal
     weights_written: Signal
     command_stream: Signal
-    after_op: Signal
-    after_next: Signal
+    after_op: Struct
+    after_next: Struct
     redirect: Signal
     target: Signal
     input_ready: Struct
     vector_start: Signal
-    vector_base: Signal
+    restarts: Signal
     stream: Signal
     zero_state: Signal
     copy: Signal
@@ -99,19 +99,18 @@ class Steps(Component):
             | {
                 "fetched": In(Fetched(manifest, fields)),
                 "walk": In(Walk(most_words(manifest, fields))),
-                "window": In(1),
                 "window_wanted": In(1),
                 "reset_stream": In(1),
                 "state_written": In(1),
                 "weights_written": In(1),
                 "command_stream": In(streams),
-                "after_op": Out(index),
-                "after_next": Out(index),
+                "after_op": Out(AFTER),
+                "after_next": Out(AFTER),
                 "redirect": Out(1),
                 "target": Out(index),
                 "input_ready": Out(READY),
                 "vector_start": Out(vector_bits(manifest)),
-                "vector_base": Out(vector_bits(manifest)),
+                "restarts": Out(1),
                 "stream": Out(streams),
                 "zero_state": Out(1),
                 "copy": Out(1),

@@ -46,7 +46,9 @@ class Walker(Component):
     issued : In(1)
         A word is issued in this cycle.
     vector_start : In
-        First word of the next operation's vector.
+        First word of the next operation's vector, or if ``restarts``, of the loaded one's.
+    restarts : In(1)
+        The operation that is loaded waits for its first word, which begins anew.
     window : In(1), window_row : In
         The memory window is open: addresses follow its row.
     walk : Out
@@ -58,6 +60,7 @@ class Walker(Component):
     fetched: FetchedPort
     issued: Signal
     vector_start: Signal
+    restarts: Signal
     window: Signal
     window_row: Signal
     walk: WalkPort
@@ -70,6 +73,7 @@ class Walker(Component):
                 "fetched": In(Fetched(manifest, fields)),
                 "issued": In(1),
                 "vector_start": In(vector_bits(manifest)),
+                "restarts": In(1),
                 "window": In(1),
                 "window_row": In(32),
                 "walk": Out(Walk(most_words(manifest, fields))),
@@ -126,13 +130,17 @@ class Walker(Component):
         """Count a group's words; return whether the word after this one ends its group."""
         op = self.fetched.op
         # Words that follow this one.
-        column = Signal(op.columns.shape(), reset_less=True)
+        column, one_left = Signal(op.columns.shape(), reset_less=True), Signal(reset_less=True)
         with m.If(self.issued):
-            m.d.sync += column.eq(Mux(last_column, op.columns, column - 1))
+            m.d.sync += [
+                column.eq(Mux(last_column, op.columns, column - 1)),
+                one_left.eq(Mux(last_column, op.columns == 1, column == 2)),
+            ]
         with m.If(self.fetched.load):
-            m.d.sync += column.eq(self.fetched.next_op.columns)
-        m.d.comb += self.walk.last_follows.eq(column == 1)
-        return Mux(last_column, op.single, column == 1)
+            columns = self.fetched.next_op.columns
+            m.d.sync += [column.eq(columns), one_left.eq(columns == 1)]
+        m.d.comb += self.walk.last_follows.eq(one_left)
+        return Mux(last_column, op.single, one_left)
 
     def _count_words(self, m: Module) -> None:
         """Number the words; the next number is a register of its own, for comparisons without an adder."""
@@ -151,11 +159,9 @@ class Walker(Component):
         start = Signal.like(self.vector_row, reset_less=True)
         self._step(m, weight_row, vector_row, start)
         with m.If(self.fetched.load):
-            m.d.sync += [
-                weight_row.eq(self.fetched.next_op.weights),
-                vector_row.eq(self._first_row()),
-                start.eq(self.vector_start),
-            ]
+            m.d.sync += weight_row.eq(self.fetched.next_op.weights)
+        with m.If(self.fetched.load | self.restarts):
+            m.d.sync += [vector_row.eq(self._first_row()), start.eq(self.vector_start)]
         with m.If(self.window):
             m.d.sync += [weight_row.eq(self.window_row), vector_row.eq(self.window_row)]
         m.d.comb += [self.weight_row.eq(weight_row), self.vector_row.eq(vector_row)]
@@ -169,7 +175,7 @@ class Walker(Component):
         ]
 
     def _first_row(self) -> Value:
-        """Return the vector's row for the next operation's first word."""
+        """Return the vector's row for an operation's first word."""
         return self.vector_start
 
     def _wait(self, m: Module) -> None:
