@@ -135,7 +135,9 @@ class Family(ABC):
     address that is read.
     """
 
-    def pipeline_for(self, lut_bits: int = 0, direct_tables: bool = False) -> Pipeline:
+    def pipeline_for(
+        self, lut_bits: int = 0, direct_tables: bool = False, logic_slopes: bool = False
+    ) -> Pipeline:
         """Return the pipeline of an array.
 
         Parameters
@@ -144,12 +146,16 @@ class Family(ABC):
             Bits of the narrower factor of a lane's multipliers that are made of LUTs; 0 if there are none.
         direct_tables
             Whether sigmoid and tanh come from tables with an entry for each input.
+        logic_slopes
+            Whether the multipliers of interpolated tables' slopes are made of LUTs.
         """
         return self.pipeline
 
-    def pipelines(self, lut_bits: int = 0, direct_tables: bool = False) -> Mapping[str, Pipeline]:
+    def pipelines(
+        self, lut_bits: int = 0, direct_tables: bool = False, logic_slopes: bool = False
+    ) -> Mapping[str, Pipeline]:
         """Return all pipelines of an array by name, first that of :meth:`pipeline_for`."""
-        usual = self.pipeline_for(lut_bits, direct_tables)
+        usual = self.pipeline_for(lut_bits, direct_tables, logic_slopes)
         found = {DEFAULT_PIPELINE: usual}
         for name, changes in self.shorter.items():
             chosen = {

@@ -179,15 +179,17 @@ class Parameters(CoreOptions):
         """
         direct = fields.get("tables") == "direct"
         lut_bits = factor_bits if fields.get("lut_macs") or fields.get("lut_lanes") else 0
-        pipeline = FAMILIES.named(family).pipelines(lut_bits, direct)[pipeline_name]
+        logic_slopes = fields.get("slope_multipliers") == "lut"
+        pipeline = FAMILIES.named(family).pipelines(lut_bits, direct, logic_slopes)[pipeline_name]
         return cls(family=family, pipeline=pipeline, **fields)
 
     @property
     def pipeline_name(self) -> str:
         """Name of the pipeline in its family; "own" if it is none of the family's."""
         family, direct = FAMILIES.named(self.family), self.tables == "direct"
+        logic_slopes = self.slope_multipliers == "lut"
         for lut_bits in range(_MOST_FACTOR_BITS + 1) if self.lut_macs or self.lut_lanes else (0,):
-            for name, pipeline in family.pipelines(lut_bits, direct).items():
+            for name, pipeline in family.pipelines(lut_bits, direct, logic_slopes).items():
                 if pipeline == self.pipeline:
                     return name
         return "own"

@@ -420,7 +420,9 @@ class Ecp5(FpgaFamily):
     )
     estimates = _Estimates()
 
-    def pipeline_for(self, lut_bits: int = 0, direct_tables: bool = False) -> Pipeline:
+    def pipeline_for(
+        self, lut_bits: int = 0, direct_tables: bool = False, logic_slopes: bool = False
+    ) -> Pipeline:
         """Return the pipeline of an array.
 
         With two registers in multipliers made of LUTs, the worst path is from the vector's register through

@@ -138,13 +138,18 @@ class _Estimates(Estimates):
     top_luts = (1390, 0.9)
     top_ffs = (760, 1.35)
     top_lone_ffs = 0.4
-    # up5k: traffic20 and toptag, 4 x 1, 8 bits, 40.6 and 40.0 with 91 % of the cells taken. hx8k: an earlier
-    # state, traffic20, 4 x 1, 6 bits, 73.2 with 65 %. The losses are assumptions.
+    # up5k: the cores below; slopes of LUTs, with their register, are no slower. hx8k: an earlier state,
+    # traffic20, 4 x 1, 6 bits, 73.2 with 65 %. The losses are assumptions.
     clocks: ClassVar[Mapping[str, ClockModel]] = {
-        "up5k": ClockModel(base_mhz={"": 52}, filled=0.25, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2),
+        "up5k": ClockModel(base_mhz={"": 60}, filled=0.25, narrow_bits=24, wide_bit=0.01, logic_slopes=0),
         "hx8k": ClockModel(base_mhz={"": 86}, filled=0.25, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2),
     }
-    routed = (RoutedDesign("up5k", "toptag with the iCEBreaker's top, 8 bits, 4 x 1", 95.5, None, 22.5),)
+    routed = (
+        RoutedDesign("up5k", "LSTM 1 -> 20, 8 bits, 4 x 1 in LUTs, median of 5", 75.9, None, 47.8, 19),
+        RoutedDesign("up5k", "toptag, 8 bits, 4 x 1 in LUTs, median of 5", 78.8, None, 48.0, 19),
+        RoutedDesign("up5k", "toptag, 8 bits, 4 x 2, slopes in LUTs, median of 5", 84.1, None, 48.1, 19),
+        RoutedDesign("up5k", "toptag with the iCEBreaker's top, 8 bits, 4 x 1", 95.5, None, 22.5),
+    )
 
     def map_memory(self, memory: MemorySpec) -> Mapped:
         """Return the cells of one of these memories, by the rules of ``ice40.v``."""
@@ -188,7 +193,7 @@ class Ice40(FpgaFamily):
 
     name = "ice40"
     open_synthesis = OpenSynthesis("icestorm", {"pnr": "none"})
-    pipeline = Pipeline(multiplier=2, tree_levels=2, collect=1, narrow=3, table=1, result=1)
+    pipeline = Pipeline(multiplier=2, tree_levels=2, narrow=3, table=1, result=1)
     large_memory = True
     primitives = (_HERE.with_name("ice40.v"), LOGIC_MULTIPLIERS)
     cell_models = (_HERE.with_name("ice40_cells.v"),)
@@ -258,13 +263,24 @@ class Ice40(FpgaFamily):
     )
     estimates = _Estimates()
 
+    def pipeline_for(
+        self, lut_bits: int = 0, direct_tables: bool = False, logic_slopes: bool = False
+    ) -> Pipeline:
+        """Return the pipeline of an array.
+
+        A slope's multiplier that is made of LUTs has a register behind its first adders, which follow the
+        table's block RAM.
+        """
+        return self.pipeline.replace(slope=2 if logic_slopes and not direct_tables else 1)
+
     def least_multiplier(self, a_bits: int, b_bits: int, device: FpgaDevice) -> float:
         """Return the blocks that Yosys 0.70 takes at least for a product of portable Verilog."""
         return largest_blocks(a_bits, b_bits, ((16, 16, 1),)) if a_bits + b_bits >= 12 else 0
 
     def yosys(self, device: FpgaDevice) -> Yosys:
-        """Return how Yosys synthesises for a device."""
-        return Yosys(command="synth_ice40", infer_multipliers="-dsp")
+        """Return how Yosys synthesises for a device: with its delays; those of an HX are the default."""
+        command = "synth_ice40 -device u" if device.name == "up5k" else "synth_ice40"
+        return Yosys(command=command, infer_multipliers="-dsp")
 
 
 ICE40 = Ice40()

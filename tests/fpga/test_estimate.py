@@ -242,11 +242,13 @@ def core_clocks(family: str) -> list[RoutedDesign]:
 
 
 @pytest.mark.parametrize(
-    "design", core_clocks("ecp5"), ids=lambda each: f"{each.device}, {each.cell_share} %"
+    "design",
+    [*core_clocks("ecp5"), *core_clocks("ice40")],
+    ids=lambda each: f"{each.device}, {each.cell_share} %",
 )
 def test_clock_of_a_routed_design_is_estimated(design: RoutedDesign):
     chosen = find_device(design.device)
-    model = fpga_family("ecp5").need_estimates().clock(chosen.device.name)
+    model = fpga_family(chosen.device.family).need_estimates().clock(chosen.device.name)
     assert model.mhz(chosen.grade, design.cell_share / 100, design.sum_bits) == pytest.approx(
         design.mhz, rel=0.10
     )

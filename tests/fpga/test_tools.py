@@ -122,7 +122,7 @@ def test_scripts():
     assert "synth_ice40 -top" in script(devices()["hx8k"], "top").replace("  ", " ")
     # It would take the registers out of multiplier blocks that are instances.
     assert "-dsp" not in script(devices()["up5k"], "top")
-    assert "synth_ice40 -dsp" in script(devices()["up5k"], "top", instances=False)
+    assert "synth_ice40 -device u -dsp" in script(devices()["up5k"], "top", instances=False)
     assert "-dsp" not in script(devices()["hx8k"], "top", instances=False)
     for name, multipliers in (("up5k", False), ("hx8k", True), ("lfe5u-85f", False)):
         assert "-D RTLSTM_NO_MULTIPLIERS" in script(devices()[name], "top", multipliers=multipliers)

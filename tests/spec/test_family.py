@@ -89,6 +89,15 @@ def test_direct_tables_need_one_stage_to_shift():
     assert [FAMILIES.named("ecp5").pipeline_for(0, direct).narrow for direct in (False, True)] == [3, 2]
 
 
+def test_slopes_of_luts_have_a_register_inside():
+    hard, soft = (Parameters.for_family("ice40", slope_multipliers=kind) for kind in ("dsp", "lut"))
+    assert (hard.pipeline.slope, soft.pipeline.slope) == (1, 2)
+    assert soft.pipeline_name == "default"
+    assert soft.activation == hard.activation + 1
+    direct = Parameters.for_family("ice40", slope_multipliers="lut", tables="direct")
+    assert direct.pipeline == hard.pipeline
+
+
 def test_a_family_without_a_pipeline_is_none():
     class Nameless(Family):
         name = "nameless"
