@@ -253,12 +253,12 @@ def _drain_memories(manifest: Manifest) -> Iterator[MemorySpec]:
 
     Without its output register, a block RAM is slow: so a memory without one is none, unless it is deep.
     """
-    units, collected = manifest.parameters.gate_units, manifest.parameters.collect > 0
+    parameters = manifest.parameters
+    units, collect = parameters.gate_units, parameters.collect
     # Shifts are read a cycle before what is added, if the first part of a shift is in the collecting cycle.
-    early = collected and manifest.parameters.shifts_collected
     for name, region, register in (
-        ("row shifts", Region.SHIFTS, collected and (not early or manifest.parameters.collect > 1)),
-        ("partial sums", Region.PARTIALS, collected),
+        ("row shifts", Region.SHIFTS, collect > parameters.shifts_collected),
+        ("partial sums", Region.PARTIALS, collect > 0),
         ("cell states", Region.CELLS, True),
     ):
         layout, depth = manifest.regions[region], max(2, manifest.regions[region].rows)

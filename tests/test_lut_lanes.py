@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.random_builds import Case, make_case
 from support.small_builds import network
-from support.step_checks import check_device
+from support.step_checks import check_device, check_netlist
 
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import MARGIN, estimate
@@ -14,8 +14,6 @@ from rtlstm.fpga.synthesis import synthesise
 from rtlstm.fpga.tools import find_yosys
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host import Accelerator
-from rtlstm.sim.netlist import netlist_build
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 
@@ -58,14 +56,7 @@ def test_bits_and_cycles(name: str, backend: str, tmp_path: Path) -> None:
 @pytest.mark.tools
 @pytest.mark.parametrize("name", ["alone", "pairs"])
 def test_netlist_equals_golden(name: str, tmp_path: Path) -> None:
-    case = make(name, steps=4)
-    netlist = netlist_build(case.write(tmp_path / "rtl"), case.manifest, tmp_path / "netlist")
-    y, _ = case.golden()
-    with Accelerator.open(netlist, backend="icarus", verify=False) as accelerator:
-        for stream in range(2):
-            h, c = ([part[stream] for part in parts] for parts in case.state)
-            accelerator.device.write_state(stream, h, c)
-        assert accelerator.device.exchange(case.streams, case.x).tolist() == y.tolist()
+    check_netlist(make(name, steps=4), tmp_path)
 
 
 @pytest.mark.tools

@@ -9,11 +9,10 @@ from support.conversions import core_verilog
 from support.loadable_builds import NARROW, build_for, check, make_device, stacked
 from support.random_builds import Case, make_case
 from support.random_sequences import random_lstm
-from support.step_checks import check_device
+from support.step_checks import check_device, check_netlist
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
-from rtlstm.sim.netlist import netlist_build
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Network
@@ -88,14 +87,7 @@ def test_loadable_program(tmp_path: Path) -> None:
 
 @pytest.mark.tools
 def test_netlist_equals_golden(tmp_path: Path) -> None:
-    case = case_of("one block", steps=3)
-    netlist = netlist_build(case.write(tmp_path / "rtl"), case.manifest, tmp_path / "netlist")
-    y, _ = case.golden()
-    with Accelerator.open(netlist, backend="icarus", verify=False) as accelerator:
-        for stream in range(2):
-            h, c = ([part[stream] for part in parts] for parts in case.state)
-            accelerator.device.write_state(stream, h, c)
-        assert accelerator.device.exchange(case.streams, case.x).tolist() == y.tolist()
+    check_netlist(case_of("one block", steps=3), tmp_path)
 
 
 def test_words_of_a_beat_are_stored_one_per_cycle_and_cost_none() -> None:

@@ -141,6 +141,7 @@ class Drain(ProgramPart):
         """
         timing, parameters = self._manifest.timing, self._parameters
         last_slot = parameters.macs // parameters.values_stored - 1
+        several = parameters.words_per_beat > 1
         lasts, words, masks = [], [], list[Value]()
         for cycles in {timing.of_units, timing.of_rows, timing.of_linear_rows}:
             results = parameters.preactivation + cycles + parameters.pipeline.result
@@ -155,9 +156,10 @@ class Drain(ProgramPart):
             stores = beat.valid & beat.store & of_beat
             lasts.append(delay_event(m, stores & beat.last, later))
             words.append(delay_event(m, stores & (beat.slot == last_slot), later))
-            masks.append(delay_event(m, beat.mask & stores.replicate(len(beat.mask)), later))
+            if several:
+                masks.append(delay_event(m, beat.mask & stores.replicate(len(beat.mask)), later))
         last, word = any_of(lasts), any_of(words)
-        if parameters.words_per_beat > 1:
+        if several:
             last, word = self._words_of_beat(m, last, word, any_of(masks))
         m.d.sync += [self.result_last.eq(last), self.result_word.eq(word)]
 

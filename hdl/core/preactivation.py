@@ -178,16 +178,16 @@ class Preactivation(Component):
 
     def _total_of_block(self, gate: int, block: int) -> Value:
         """Return a block's total for a gate if that block drains, or else 0."""
-        terms: list[Value] = []
-        for lane in range(GATES) if gate in self._shared else (gate,):
-            chosen = self.blocks[block] if lane == gate else Const(0)
-            if gate in self._shared:
-                chosen = chosen | self.lanes[GATES * block + lane]
+        if gate not in self._shared:
+            total = self._held_total(block, gate)
             # A block of its own has no other.
-            alone = self._manifest.parameters.blocks == 1 and gate not in self._shared
-            terms.append(
-                self._held_total(block, lane) if alone else Mux(chosen, self._held_total(block, lane), 0)
-            )
+            return total if self._manifest.parameters.blocks == 1 else Mux(self.blocks[block], total, 0)
+        terms: list[Value] = []
+        for lane in range(GATES):
+            chosen: Value = self.lanes[GATES * block + lane]
+            if lane == gate:
+                chosen = self.blocks[block] | chosen
+            terms.append(Mux(chosen, self._held_total(block, lane), 0))
         return any_of(terms)
 
     def _straight_total(self, gate: int, later: Value) -> Value:
@@ -239,15 +239,15 @@ class Preactivation(Component):
     def _memories(self, m: Module) -> tuple[Signal, Signal]:
         specs = memories(self._manifest)
         parameters = self._manifest.parameters
-        early = max(0, parameters.collect - 1)
+        later = max(0, parameters.collect - 1)
         shift_read, shift_write = storage(m, specs["row shifts"], "shift_memory")
         read, write = storage(m, specs["partial sums"], "partial_memory")
         m.d.comb += [
-            shift_read.addr.eq(delay(m, self.shift_row, 0 if parameters.shifts_collected else early)),
+            shift_read.addr.eq(delay(m, self.shift_row, max(0, later - parameters.shifts_collected))),
             shift_write.addr.eq(self.window_row),
             shift_write.data.eq(self.write_data),
             shift_write.en.eq(self.write_shifts),
-            read.addr.eq(delay(m, self.addend_row, early)),
+            read.addr.eq(delay(m, self.addend_row, later)),
             self.shifts.eq(shift_read.data),
             self.partials.eq(read.data),
         ]

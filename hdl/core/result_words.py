@@ -13,7 +13,6 @@ The array reads one word per cycle in the same order, so it waits for none of th
 """
 
 from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib.data import View
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Struct
@@ -93,16 +92,13 @@ class ResultWords(Component):
 
     def _give(self, m: Module, arrive: Value) -> None:
         """Give a beat's first word as it comes, and keep the others for the cycles after it."""
-        size, layout = len(self.word_of_units), result_layout(self._manifest)
-        single = View(layout, self.coming).single
-        of_rows: Value = self.of_rows
-        kept: Value = self.of_units
+        size, kept = len(self.word_of_units), Value.cast(self.of_units)
         if self._manifest.stores_single_rows:
-            rows = delay_event(m, single, self._manifest.parameters.announced)
-            kept = Mux(rows, self.of_rows, self.of_units)
+            single = delay_event(m, self.coming.single, self._manifest.parameters.announced)
+            kept = Mux(single, self.of_rows, self.of_units)
         held = Signal(len(self.of_units) - size, reset_less=True)
         m.d.sync += held.eq(Mux(arrive, kept[size:], held >> size))
         m.d.comb += [
             self.word_of_units.eq(self.of_units[:size]),
-            self.word_of_rows.eq(Mux(arrive, of_rows[:size], held[:size])),
+            self.word_of_rows.eq(Mux(arrive, self.of_rows[:size], held[:size])),
         ]
