@@ -246,6 +246,8 @@ def _prove(
     }
     keys = {index: _proof_key(each) for index, each in wanted.items()}
     open_ones = [index for index in wanted if keys[index] not in known]
+    # The longest first: else one worker begins it when the others have no work left.
+    open_ones.sort(key=lambda index: (-wanted[index].route, -front[index].luts))
     if progress and open_ones:
         progress("build and prove", 0, len(open_ones))
     for done, (index, proof) in enumerate(

@@ -14,7 +14,15 @@ from amaranth.lib import memory, wiring
 from amaranth.sim import Simulator
 
 from rtlstm.hdl.core.lane import LaneModule
-from rtlstm.hdl.primitives.pipeline import Memory, MemoryPair, Multiplier, MultiplierPair, ReadPort, delay
+from rtlstm.hdl.primitives.pipeline import (
+    Copy,
+    Memory,
+    MemoryPair,
+    Multiplier,
+    MultiplierPair,
+    ReadPort,
+    delay,
+)
 from rtlstm.hdl.primitives.primitive import Platform, Primitive
 from rtlstm.spec.inventory import MemorySpec
 
@@ -33,6 +41,8 @@ class AmaranthPlatform(Platform):
             If there is none.
         """
         match primitive:
+            case Copy():
+                return _copy(primitive)
             case Memory():
                 return _memory(primitive)
             case MemoryPair():
@@ -74,6 +84,12 @@ def _instances(fragment: Any) -> Iterator[Any]:
         if isinstance(part, Instance):
             yield part
         yield from _instances(part)
+
+
+def _copy(model: Copy) -> Module:
+    m = Module()
+    m.d.comb += model.copied.eq(delay(m, model.value, 1))
+    return m
 
 
 def _memory(model: Memory) -> Module:

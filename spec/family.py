@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from rtlstm.spec.plugins import Registry
 from rtlstm.spec.record import Record
@@ -35,6 +35,10 @@ DEFAULT_PIPELINE = "default"
 """Name of the pipeline of builds for no particular device."""
 
 
+_MORE = ("adder_terms", "copies")
+"""What a shorter pipeline has more of; in builds of before it is not said."""
+
+
 class Pipeline(Record):
     """Register stages that a device family needs between two clock edges."""
 
@@ -49,6 +53,9 @@ class Pipeline(Record):
     adder_terms: Annotated[int, Field(ge=2, le=8)] = 2
     """Terms that one adder of the tree takes; with more than two, there are rows of LUTs before its carry
     chain. The accumulator is such an adder, too: its other terms are what the tree leaves."""
+    copies: Annotated[int, Field(ge=0, le=2)] = 0
+    """Who has a copy of the registers that all share: 1, each gate unit of what the drain gives, in the same
+    cycle; 2, also each four lanes of vector and address, a cycle later."""
     collect: Annotated[int, Field(ge=0, le=2)] = 0
     """Registers after the multiplexer that selects the block to drain: with 2, each of more than three blocks
     has one as well. Several blocks have at least one."""
@@ -71,12 +78,23 @@ class Pipeline(Record):
     result: Annotated[int, Field(ge=0, le=2)] = 0
     """Registers after the rounding of h and of dense results: the first is before saturation."""
 
+    @model_validator(mode="after")
+    def _check_copies(self) -> Self:
+        """With copies the drain begins a cycle earlier, and must know of a word by then."""
+        if self.copies and self.operand + self.multiplier < 4:
+            raise ValueError(
+                f"copies ({self.copies}) need operand ({self.operand}) and multiplier ({self.multiplier}) "
+                "of at least 4 registers together"
+            )
+        return self
+
     @model_serializer(mode="wrap")
     def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``adder_terms`` of adders of two terms: builds with them keep their hash."""
+        """Leave out what a pipeline of before had not: builds without it keep their hash."""
         fields: dict[str, Any] = handler(self)
-        if self.adder_terms == 2:
-            fields.pop("adder_terms", None)
+        for name in _MORE:
+            if getattr(self, name) == type(self).model_fields[name].default:
+                fields.pop(name, None)
         return fields
 
 
@@ -135,6 +153,9 @@ class Family(ABC):
     address that is read.
     """
 
+    register_copies: bool = False
+    """Whether ``primitives`` have ``rtlstm_copy``, registers that synthesis does not merge."""
+
     def pipeline_for(
         self, lut_bits: int = 0, direct_tables: bool = False, logic_slopes: bool = False
     ) -> Pipeline:
@@ -159,7 +180,7 @@ class Family(ABC):
         found = {DEFAULT_PIPELINE: usual}
         for name, changes in self.shorter.items():
             chosen = {
-                stage: (max if stage == "adder_terms" else min)(value, getattr(usual, stage))
+                stage: (max if stage in _MORE else min)(value, getattr(usual, stage))
                 for stage, value in changes.items()
             }
             found[name] = usual.replace(**chosen)

@@ -279,9 +279,24 @@ class Parameters(CoreOptions):
         return self.collect > 0 and self.pipeline.narrow == 2
 
     @property
+    def register_copies(self) -> bool:
+        """Whether the family has registers that synthesis does not merge."""
+        return FAMILIES.named(self.family).register_copies
+
+    @property
+    def unit_copies(self) -> int:
+        """Register stages of which each gate unit has a copy: they hold what the drain gives."""
+        return min(self.pipeline.copies, 1)
+
+    @property
+    def lane_copies(self) -> int:
+        """Register stages of which each four lanes have a copy: they hold vector and address."""
+        return max(0, self.pipeline.copies - 1)
+
+    @property
     def summed(self) -> int:
         """Stage of the sum of one word's products."""
-        return self.pipeline.operand + self.pipeline.multiplier + self.tree
+        return self.pipeline.operand + self.lane_copies + self.pipeline.multiplier + self.tree
 
     @property
     def activation(self) -> int:

@@ -26,17 +26,17 @@ DIRECT = QuantizationSettings(weight_bits=6, data_bits=6, gate_bits=7, cell_bits
 STACK = stacked(5, 7, 10, dense=((9, "relu"), (3, "tanh"), (2, "identity")))
 
 
-def loop(**sizes: int) -> Parameters:
-    """An array with ECP5's pipeline for small networks."""
-    return Parameters.for_family("ecp5", 6, "loop", tables="direct", streams=2, **sizes)
+def loop(name: str = "loop", **sizes: int) -> Parameters:
+    """An array with one of ECP5's pipelines for small networks."""
+    return Parameters.for_family("ecp5", 6, name, tables="direct", streams=2, **sizes)
 
 
 CASES: dict[str, Parameters] = {
     # All units of a row group end together: nothing is collected.
-    "one block": loop(lanes=16, macs=2, gate_units=4, beat_in=2, beat_out=4, lut_macs=1),
+    "one block": loop("wide_loop", lanes=16, macs=2, gate_units=4, beat_in=2, beat_out=4, lut_macs=1),
     "two blocks": loop(lanes=32, macs=2, gate_units=4, beat_out=4),
     "words of one value": loop(lanes=12, macs=1, gate_units=3, beat_out=6),
-    "a word of all units": loop(lanes=24, macs=6, gate_units=6, beat_in=3, beat_out=6),
+    "a word of all units": loop("wide_loop", lanes=24, macs=6, gate_units=6, beat_in=3, beat_out=6),
 }
 
 

@@ -369,9 +369,12 @@ class Ecp5(FpgaFamily):
     shorter: ClassVar[Mapping[str, Mapping[str, int]]] = {
         "short": {"collect": 1, "cell": 3, "slope": 1},
         # For small networks, whose steps wait for the loop. Totals go straight to a gate unit of their own.
-        "loop": {"collect": 0, "cell": 3, "adder_terms": 7},
+        "loop": {"collect": 0, "cell": 3, "adder_terms": 7, "copies": 1},
+        # The same for one block of so many lanes that they lie all over the die: no wire goes to all of them.
+        "wide_loop": {"collect": 0, "cell": 3, "adder_terms": 7, "copies": 2},
     }
     memory_pairs = True
+    register_copies = True
     primitives = (_HERE.with_name("ecp5.v"), LOGIC_MULTIPLIERS)
     cell_models = (_HERE.with_name("ecp5_cells.v"),)
     pll_models = (_HERE.with_name("ecp5_pll.v"),)

@@ -81,6 +81,23 @@ module rtlstm_ecp5_ram #(
   );
 endmodule
 
+// Registers that stay beside what reads them: each of these has copies elsewhere.
+module rtlstm_copy #(
+  parameter BITS = 1
+) (
+  input clk,
+  input [BITS-1:0] value,
+  output [BITS-1:0] copied
+);
+`ifdef RTLSTM_SIMULATION
+  reg [BITS-1:0] bits;
+  always @(posedge clk) bits <= value;
+  assign copied = bits;
+`else
+  rtlstm_ecp5_copy #(.BITS(BITS)) registers (.clk(clk), .i(value), .o(copied));
+`endif
+endmodule
+
 // A register of its own beside each block RAM: synthesis would make one of all that hold the same, with
 // thousands of loads all over the die.
 module rtlstm_ecp5_copy #(

@@ -11,6 +11,8 @@ n + b + summed        the sums of its products are in registers (:mod:`rtlstm.hd
 n + b + summed + 1    after a row group's last word: its lanes' sums are in ``held``
 ====================  =================================================================================
 
+With ``pipeline.copies = 2``, each four lanes have registers of their own of all this, one cycle later.
+
 The drain takes one block per cycle, the first first, so that the skew of ``b`` cycles costs nothing.
 """
 
@@ -22,11 +24,14 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.core.lane import lane_instance, lanes_per_module
 from rtlstm.hdl.core.layouts import row_bits
-from rtlstm.hdl.primitives.pipeline import delay
+from rtlstm.hdl.primitives.pipeline import copies, delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
 __all__ = ["MacArray", "any_of"]
+
+LANE_INPUTS = ("address", "vector", "add", "ends")
+"""What all lanes see; a write goes to one of them."""
 
 
 class MacArray(Component):
@@ -105,14 +110,18 @@ class MacArray(Component):
         size = 4 * self._manifest.parameters.gate_units
         row, write_data = (delay(m, given[name], 1) for name in ("row", "write_data"))
         held: list[Value] = []
-        together = lanes_per_module(self._manifest)
+        together, parameters = lanes_per_module(self._manifest), self._manifest.parameters
+        seen: Mapping[str, Value] = {}
         for first in range(block * size, block * size + size, together):
             lane = lane_instance(m, self._manifest, first)
+            if first % 4 == 0:
+                inputs = {name: given[name] for name in LANE_INPUTS}
+                seen = copies(m, inputs, f"lanes{first}", parameters, parameters.lane_copies)
             write = Signal(together, name=f"write{first}")
             # The bank stands long before the row comes.
             here = delay(m, Cat(given["bank"] == first + index for index in range(together)), 1)
             m.d.sync += write.eq(Mux(given["write"], here, 0))
-            m.d.comb += [getattr(lane, name).eq(given[name]) for name in ("address", "vector", "add", "ends")]
+            m.d.comb += [getattr(lane, name).eq(value) for name, value in seen.items()]
             m.d.comb += [lane.write_row.eq(row), lane.write_data.eq(write_data), lane.write.eq(write)]
             held.append(lane.held)
         return held

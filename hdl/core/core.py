@@ -1,5 +1,6 @@
 """The core: all parts of the datapath, wired together."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
@@ -21,7 +22,7 @@ from rtlstm.hdl.core.units import make_unit
 from rtlstm.hdl.core.vector_memory import VectorMemory
 from rtlstm.hdl.core.weight_reader import WeightReader
 from rtlstm.hdl.flat_ports import instance_of
-from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
+from rtlstm.hdl.primitives.pipeline import copies, delay, delay_event, storage
 from rtlstm.hdl.sequences.controller import SequenceMemory
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
@@ -29,6 +30,8 @@ from rtlstm.spec.registers import Region
 
 __all__ = ["Core", "CoreInstance", "CorePorts", "core_instance", "core_ports"]
 
+DRAINED = ("blocks", "lanes", "shift_row", "addend_row", "next_beat", "cell_row", "cell_zero_state")
+"""What gate units see of the drain."""
 INPUT_NEWS = ("full", "coming", "words", "grows", "fills", "stream", "suppress", "bank")
 
 
@@ -128,7 +131,10 @@ class Core(CorePorts):
             m, token_layout(manifest), self._sequencer.token, "token", manifest.parameters.summed
         )
         self._feed_array(m, self._vectors(m), tokens)
-        m.d.comb += self._drain.token.eq(tokens.at(manifest.parameters.summed - 3))
+        # Copies of what the drain gives are a cycle behind it.
+        m.d.comb += self._drain.token.eq(
+            tokens.at(manifest.parameters.summed - 3 - manifest.parameters.unit_copies)
+        )
         self._drain_array(m)
         self._ports(m)
         self._control(m)
@@ -200,7 +206,9 @@ class Core(CorePorts):
         """Give the array what it multiplies, and the window's writes."""
         # Weights come two cycles after their address (three, with a register behind), the vector later.
         array_delay = min(self._manifest.parameters.pipeline.operand - 2, 1)
-        array, access, summed = self._array, self._access, self._manifest.parameters.summed
+        # Lanes see all of this a cycle later if they have copies.
+        array, access, parameters = self._array, self._access, self._manifest.parameters
+        summed = parameters.summed - parameters.lane_copies
         # Reset ends what was being added, and so does the sequencer before it begins anew.
         ends, before = Signal(init=1), tokens.at(summed - 1)
         abandoned = delay(m, self._sequencer.abandons, 1)
@@ -218,25 +226,27 @@ class Core(CorePorts):
 
     def _drain_array(self, m: Module) -> None:
         """Deal the lanes' totals to the gate units: unit ``j`` of each block goes to the ``j``-th."""
-        drain, four_sums = self._drain, 4 * self._manifest.numerics.accumulator.bits
-        units = self._manifest.parameters.gate_units
+        four_sums = 4 * self._manifest.numerics.accumulator.bits
+        parameters, units = self._manifest.parameters, self._manifest.parameters.gate_units
+        drained: Mapping[str, Value] = {name: Value.cast(getattr(self._drain, name)) for name in DRAINED}
         for index, (unit, gates) in enumerate(zip(self._preactivations, self._gate_units, strict=True)):
             mine = range(index, self._manifest.parameters.units, units)
+            seen = copies(m, drained, f"drain{index}", parameters, parameters.unit_copies)
             m.d.comb += [
                 unit.held.eq(Cat(self._array.held.word_select(number, four_sums) for number in mine)),
-                unit.blocks.eq(drain.blocks),
-                unit.lanes.eq(drain.lanes),
-                unit.shift_row.eq(drain.shift_row),
-                unit.addend_row.eq(drain.addend_row),
-                unit.next_beat.eq(drain.next_beat),
-                gates.next_beat.eq(drain.next_beat),
-                gates.cell_row.eq(drain.cell_row),
+                unit.blocks.eq(seen["blocks"]),
+                unit.lanes.eq(seen["lanes"]),
+                unit.shift_row.eq(seen["shift_row"]),
+                unit.addend_row.eq(seen["addend_row"]),
+                unit.next_beat.eq(seen["next_beat"]),
+                gates.next_beat.eq(seen["next_beat"]),
+                gates.cell_row.eq(seen["cell_row"]),
                 gates.negative.eq(unit.negative),
                 gates.magnitudes.eq(unit.magnitudes),
                 gates.next_negative.eq(unit.next_negative),
                 gates.next_magnitudes.eq(unit.next_magnitudes),
             ]
-            gates.connect_beat(m, unit.unit_constants, drain.cell_zero_state)
+            gates.connect_beat(m, unit.unit_constants, seen["cell_zero_state"])
 
     def _ports(self, m: Module) -> None:
         wiring.connect(m, wiring.flipped(self.x), self._input.x)

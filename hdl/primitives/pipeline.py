@@ -6,22 +6,25 @@ contract; nothing else in ``hdl`` knows of them. Here they are called ``rtlstm_m
 output they bear the build's name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from amaranth.hdl import ClockSignal, Instance, Module, Signal, Value, signed
+from amaranth.hdl import Cat, ClockSignal, Instance, Module, Signal, Value, signed
 
 from rtlstm.hdl.primitives.primitive import Primitive
 from rtlstm.spec.inventory import MemorySpec, MultiplierSpec
-from rtlstm.spec.parameters import ceil_log2
+from rtlstm.spec.parameters import Parameters, ceil_log2
 
 __all__ = [
+    "Copy",
     "Memory",
     "MemoryPair",
     "Multiplier",
     "MultiplierPair",
     "ReadPort",
     "WritePort",
+    "copies",
     "delay",
     "delay_event",
     "lookup",
@@ -48,6 +51,40 @@ def delay_event(m: Module, event: Value, cycles: int) -> Value:
         m.d.sync += delayed.eq(event)
         event = delayed
     return event
+
+
+class Copy(Primitive):
+    """Registers that synthesis does not merge with others of the same contents; see :func:`copies`."""
+
+    def __init__(self, value: Value, name: str) -> None:
+        self.value, self.copied = value, Signal(len(value), name=name)
+
+    def instance(self) -> Instance:
+        return Instance(
+            "rtlstm_copy",
+            p_BITS=len(self.value),
+            i_clk=ClockSignal(),
+            i_value=self.value,
+            o_copied=self.copied,
+        )
+
+
+def copies(
+    m: Module, values: Mapping[str, Value], name: str, parameters: Parameters, stages: int
+) -> Mapping[str, Value]:
+    """Return datapath values as they were ``stages`` (0 or 1) clock cycles ago, from registers of one's own.
+
+    Synthesis keeps them, whoever else has the same, so that they can be placed beside what reads them; in a
+    family without ``register_copies`` it need not. They carry no reset.
+    """
+    if not stages or not parameters.register_copies:
+        return {key: delay(m, value, stages) for key, value in values.items()}
+    m.submodules[f"{name}_copy"] = copy = Copy(Cat(values.values()), f"{name}_copied")
+    firsts = accumulate((len(value) for value in values.values()), initial=0)
+    return {
+        key: copy.copied[first : first + len(value)]
+        for first, (key, value) in zip(firsts, values.items(), strict=False)
+    }
 
 
 def _name(value: Value) -> str:

