@@ -18,7 +18,9 @@ from support.paths import ROOT
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses import wrappers
 from rtlstm.hdl.core.core import Core
+from rtlstm.host.link.framing import Frame
 from rtlstm.sim.amaranth_platform import simulator
+from rtlstm.spec.link import HEADER
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Lstm, Network
 from rtlstm.spec.parameters import Parameters
@@ -122,6 +124,15 @@ def test_block_diagrams_are_drawn_from_their_source():
     for name in drawn["DIAGRAMS"]:
         found = (IMAGES / f"{name}.svg").read_text()
         assert found == drawn["draw"](name), f"draw {name} again: python docs/images/draw.py"
+
+
+def test_bytes_of_the_links_frame_are_its_protocols():
+    shown = bytes.fromhex("".join(re.findall(r">([0-9a-f]{2})</", (IMAGES / "link-frame.svg").read_text())))
+    request = Frame(type=0x11, session=0x1234, seq=0, ack=0, payload=bytes([Register.ID, 1]))
+    body, line = shown[:13], shown[13:]
+    assert line == request.to_wire()
+    assert body[:-4] == HEADER.pack(*request[:-1]) + request.payload
+    assert line.hex(" ") in (ROOT / "docs" / "link.md").read_text()
 
 
 def test_every_picture_has_a_source_and_a_place():

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from cobs import cobs
 from schemdraw import Drawing
 from schemdraw.elements import Element, Label, Rect
 from schemdraw.segments import Segment
@@ -339,9 +340,44 @@ def linked_core() -> Picture:
     return p
 
 
+def link_frame() -> Picture:
+    """The first example of docs/link.md: its fields, their bytes, and the bytes on the line."""
+    p = Picture(33, 15)
+    line = bytes.fromhex("04 11 34 12 01 01 01 01 06 01 41 e3 8d 2c 00")
+    body = cobs.decode(line[:-1])
+    left, byte = 1.5, 2.0
+    x = left + byte
+    p.text(x, 1.25, "a request: READ of register ID, one word")
+    fields = (
+        (1, "type", ""),
+        (2, "session", "0x1234"),
+        (2, "seq", "0"),
+        (2, "ack", "0"),
+        (2, "payload", "ID, 1"),
+        (4, "CRC-32C", "of what precedes"),
+    )
+    for count, name, value in fields:
+        p.box(x, 2.25, count * byte, name, value, kept=True)
+        x += count * byte
+    # A code takes the place of each zero, and one stands before all: it says where the next zero is.
+    for y, values, first in ((5.5, body, 1), (11, line, 0)):
+        for number, value in enumerate(values):
+            code = values is line and (number == 0 or (number < len(line) - 1 and not body[number - 1]))
+            p.box(left + (first + number) * byte, y, byte, f"{value:02x}", kept=not code)
+    for number, value in enumerate(body):
+        middle = left + (number + 1.5) * byte
+        if not value:
+            p.wire((middle, 7.5), (middle, 11))
+    p.text(left + 2 * byte, 8.4, "COBS", align="center")
+    p.text(left + 9.4 * byte, 8.4, "the other bytes", "stay as they are")
+    p.text(31.5, 13.9, "the end of the frame: 0", align="right")
+    return p
+
+
 DIAGRAMS: dict[str, Callable[[], Picture]] = {
     "board": board,
     "datapath": datapath,
+    "link-frame": link_frame,
     "linked-core": linked_core,
     "model-to-answer": model_to_answer,
     "sequence": sequence,
