@@ -42,7 +42,7 @@ help:
 	@echo 'make formal    the proofs about streams, queues, buffers, buses and the link'
 	@echo 'make train-examples  networks trained in the arithmetic of the hardware; takes an hour'
 	@echo 'make test-oldest  some tests with the oldest packages that pyproject.toml admits'
-	@echo 'make docs      the pages of docs/ as a site, in build/site'
+	@echo 'make docs      the pages of docs/ and the notebooks, which run, as a site in build/site'
 	@echo 'make wheels    wheels of the whole and of the driver alone, installed and tried'
 	@echo 'make setup     .venv with the tools for development; the others call it'
 	@echo 'make clean     remove what was built; built simulators stay in the cache'
@@ -128,8 +128,9 @@ layers: build/setup-dev
 	  { cat layers.log; exit 1; }
 	@echo 'layers: ok'
 
+# The notebooks run, too. Their simulators run for a moment only.
 docs: build/setup-dev
-	@$(BIN)/sphinx-build -q -W --keep-going -c docs -d build/site-cache . build/site
+	@RTLSTM_OPTIMISATION=-O1 $(BIN)/sphinx-build -q -W --keep-going -c docs -d build/site-cache . build/site
 	@echo 'docs: build/site/index.html'
 
 # pytest goes last, and so does its summary. Most simulators run for a moment only, and the other test

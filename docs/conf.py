@@ -1,9 +1,13 @@
-"""The site: Sphinx over the pages that tests/test_docs.py runs. ``make docs`` builds it in build/site.
+"""The site: Sphinx over the pages that tests/test_docs.py runs, and the notebooks, which run here.
+
+``make docs`` builds it in build/site.
 
 The source folder is the repository's root, so that the links between docs/, README.md and the examples' pages
 are the same on a repository host and here. Nothing is fetched, by the build or by a reader's browser.
 """
 
+import logging
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +30,16 @@ exclude_patterns = [".*", "build"]
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
-nb_execution_mode = "off"  # tests/examples/test_notebook.py runs them
+
+# A notebook is kept without outputs: the site shows those of its own run, in a folder that is removed.
+# An error in a cell is a warning with its traceback, and so an error of `make docs`, behind the other pages.
+# Warnings of the cells are errors where tests/examples/test_notebook.py runs them.
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_execution_show_tb = True
+nb_execution_timeout = 300
+nb_output_stderr = "remove"  # progress, and what libraries say at their first use
+nb_merge_streams = True
 
 autodoc_mock_imports = ["torch"]
 autodoc_typehints = "description"
@@ -39,6 +52,7 @@ html_theme = "furo"
 html_title = "rtlstm"
 html_math_renderer = "mathml"
 html_show_sphinx = False
+html_show_copyright = False
 html_copy_source = False
 html_extra_path = ["site/extra"]
 html_static_path = ["site/static"]
@@ -86,5 +100,8 @@ def setup(app: Sphinx) -> None:
     """Connect the above to Sphinx."""
     app.connect("source-read", add_navigation)
     app.add_html_math_renderer("mathml", (write_math(False), None), (write_math(True), None))
+    # Neither a notebook's kernel nor its client tells of every start.
+    os.environ["JUPYTER_PATH"] = str(ROOT / "docs" / "site" / "jupyter")
+    logging.getLogger("traitlets").setLevel(logging.WARNING)
     # rtlstm is not imported yet: its signatures show this name instead of the long union behind it.
     numpy.typing.ArrayLike = TypeVar("ArrayLike")
