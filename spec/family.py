@@ -36,7 +36,7 @@ DEFAULT_PIPELINE = "default"
 
 
 _MORE = ("adder_terms", "copies")
-"""What a shorter pipeline has more of; in builds of before it is not said."""
+"""What a shorter pipeline has more of. Manifests leave it out where it is the default."""
 
 
 class Pipeline(Record):
@@ -90,7 +90,7 @@ class Pipeline(Record):
 
     @model_serializer(mode="wrap")
     def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what a pipeline of before had not: builds without it keep their hash."""
+        """Leave out defaults that were added later, so that builds without them keep their hash."""
         fields: dict[str, Any] = handler(self)
         for name in _MORE:
             if getattr(self, name) == type(self).model_fields[name].default:

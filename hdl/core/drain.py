@@ -16,6 +16,8 @@ S + k + 1                                  ``blocks`` or ``lanes`` select its to
 S + k + collect + narrow                   ``next_beat``, a cycle before its rounded pre-activations
 =========================================  ============================================================
 
+With ``unit_copies``, all of this is a cycle earlier, and units see copies of it in these cycles.
+
 ``cell_row`` comes three cycles before a unit uses the old state. If the results of a beat fill several words
 of the vector memory, the next beat comes as many cycles later.
 """
@@ -51,7 +53,8 @@ class Drain(ProgramPart):
     Members
     -------
     token : In
-        The array's word three cycles before its products' sum stands in a register.
+        The array's word three cycles before its products' sum stands in a register, or four with
+        ``unit_copies``.
     blocks : Out(blocks), lanes : Out(4 * blocks)
         One-hot: the block whose held totals are an LSTM layer's beat; the block, and the lane in
         each four, whose total is a dense layer's.
