@@ -410,9 +410,17 @@ class Prepared(torch.nn.Module):
         InputError
             If shapes or values do not fit the network.
         ConfigurationError
-            If training has diverged: a parameter is not finite.
+            If training has diverged: a parameter is not finite; or if torch may round the factors of float32
+            products, as TF32 does on a GPU.
         """
         self.check_finite()
+        precision = torch.get_float32_matmul_precision()
+        if precision != "highest":
+            raise ConfigurationError(
+                "products of float32 must be exact, as the hardware's are, but torch may round their factors "
+                f"(torch.get_float32_matmul_precision() is {precision!r}); call "
+                "torch.set_float32_matmul_precision('highest')"
+            )
         packed = isinstance(input, rnn.PackedSequence)
         if packed:
             given = input

@@ -15,13 +15,13 @@ from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.arrays import first_line
 from rtlstm.gen.frontends.reading import Embedding
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats
+from rtlstm.gen.quantise.quantiser import FormatChoices, QuantizationSettings, choose_formats
 from rtlstm.host.raw_values import as_array
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ConfigurationError, ModelError
+from rtlstm.spec.errors import ConfigurationError, InputError, ModelError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
-from rtlstm.spec.options import declared_options, option_values
+from rtlstm.spec.options import declared_options, option, option_values
 from rtlstm.train.existing import ExistingDevice
 from rtlstm.train.module import CallForm, Prepared, Steps
 
@@ -88,7 +88,7 @@ def prepare(
     BuildError
         If the device is no build.
     InputError
-        If the calibration data do not fit the model.
+        If the calibration data do not fit the model, or all of them are beyond the input's range.
     """
     known = [each.name for each in declared_options(ReadOptions, QuantizationSettings)]
     unknown = [key for key in options if key not in known]
@@ -131,6 +131,8 @@ def prepare(
         calibration_state = read.calibration_state(x, swapped)
     data = Calibration.given(network, x, calibration_lengths, calibration_state, swapped)
     choices = choose_formats(network, settings, data, None if existing is None else existing.hardware)
+    if data is not None:
+        _check_range(data, choices)
     embedding = None if table is None else table.table
     return Prepared(
         network,
@@ -153,6 +155,18 @@ def _as_floats(values: Any, table: Embedding | None) -> Any:
         values = values.detach().cpu().numpy()
     array = as_array("calibration", values)
     return array if table is None else table(array)
+
+
+def _check_range(data: Calibration, choices: FormatChoices) -> None:
+    """Refuse data of which nothing is left: their gradients would be zero as well."""
+    valid = data.x[np.arange(len(data.x))[:, None] < data.lengths]
+    read = np.abs(np.ldexp(valid, choices.input_shifts) if choices.input_shifts else valid)
+    if (read > choices.input_range).all():
+        raise InputError(
+            f"calibration data must be within the input's range, +-{choices.input_range:g}, but all "
+            f"{read.size} values are beyond it and would saturate; give a larger {option('input_range')}, or "
+            "scale the data"
+        )
 
 
 def _check_layers(network: Network, by_layer: Mapping[str, int]) -> None:

@@ -80,6 +80,28 @@ def test_a_network_is_called_as_a_build_is():
     assert h.shape == (1, 2, H)
 
 
+def test_data_that_all_saturate_are_refused():
+    """Nothing would be left of them, and no gradient."""
+    data = 40.0 + np.random.default_rng(1).normal(size=(6, 2, I))
+    with pytest.raises(InputError, match=r"within the input's range, .*, but all .* beyond it"):
+        train.prepare(nn.LSTM(I, H), calibration=data, calibration_lengths=[6, 3], input_range=1.0)
+    data[0, 0, 0] = 0.5
+    train.prepare(nn.LSTM(I, H), calibration=data, calibration_lengths=[6, 3], input_range=1.0)
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_products_that_torch_may_round_are_refused(precision):
+    """TF32 on a GPU, bfloat16 on some processors: the integers would not be the hardware's."""
+    q = train.prepare(nn.LSTM(I, H))
+    torch.set_float32_matmul_precision(precision)
+    try:
+        with pytest.raises(ConfigurationError, match=f"{precision}.*set_float32_matmul_precision.'highest'"):
+            q(torch.zeros(3, 1, I))
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    q(torch.zeros(3, 1, I))
+
+
 def test_calibration_data_set_the_formats():
     data = np.random.default_rng(0).normal(size=(20, 3, I)) * [1.0, 1.0, 1.0, 0.001]
     q = train.prepare(nn.LSTM(I, H), calibration=data, weight_bits=8, data_bits=8)
