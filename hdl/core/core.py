@@ -3,14 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import stream, wiring
+from amaranth.lib.data import View
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Interface, Struct
 from rtlstm.hdl.core.array import MacArray, any_of
 from rtlstm.hdl.core.drain import Drain
-from rtlstm.hdl.core.layouts import DelayLine, input_beats, output_beats, token_layout
+from rtlstm.hdl.core.layouts import DelayLine, beat_layout, input_beats, output_beats, token_layout
 from rtlstm.hdl.core.memory_window import CoreBus, CoreBusPort, MemoryWindow
 from rtlstm.hdl.core.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.core.preactivation import Preactivation
@@ -229,6 +230,12 @@ class Core(CorePorts):
         four_sums = 4 * self._manifest.numerics.accumulator.bits
         parameters, units = self._manifest.parameters, self._manifest.parameters.gate_units
         drained: Mapping[str, Value] = {name: Value.cast(getattr(self._drain, name)) for name in DRAINED}
+        if parameters.unit_copies:
+            # Copies carry no reset: the beat of the cycle before must not pass one.
+            beat = View(beat_layout(self._manifest), Signal(beat_layout(self._manifest), name="copied_beat"))
+            valid = self._drain.next_beat.valid & ~ResetSignal()
+            m.d.comb += [beat.eq(self._drain.next_beat), beat.valid.eq(valid)]
+            drained = {**drained, "next_beat": Value.cast(beat)}
         for index, (unit, gates) in enumerate(zip(self._preactivations, self._gate_units, strict=True)):
             mine = range(index, self._manifest.parameters.units, units)
             seen = copies(m, drained, f"drain{index}", parameters, parameters.unit_copies)

@@ -10,6 +10,7 @@ from support.random_builds import make_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
+from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.packing import pack
@@ -89,8 +90,10 @@ def networks() -> dict[str, tuple[Network, Parameters]]:
         return Lstm(**dict(zip(("w_ih", "w_hh", "bias"), (rng.normal(size=s) for s in shapes), strict=True)))
 
     dense = Dense(weight=rng.normal(size=(5, 3)), bias=rng.normal(size=5), activation="tanh")
+    copied = Parameters(lanes=32, macs=1, pipeline=Pipeline(copies=2))
     return {
         "long drain": (Network(layers=(lstm(1, 8),)), Parameters(lanes=32, macs=1)),
+        "copies of registers": (Network(layers=(lstm(1, 8),)), copied),
         "layers": (Network(layers=(lstm(2, 4), lstm(4, 3), dense)), Parameters(lanes=8, macs=2)),
     }
 
