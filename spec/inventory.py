@@ -154,6 +154,11 @@ class ActivationSpec:
     slope_stages: int
     """Cycles of this product; there is a register for each even where there is none."""
 
+    @property
+    def latency(self) -> int:
+        """Cycles from the argument at the memory to the value: of memory, product and sum."""
+        return self.memory.latency + (0 if self.direct else self.slope_stages + 1)
+
 
 def activation_spec(
     name: str,

@@ -1,10 +1,11 @@
 """Interpolated sigmoid or tanh in hardware."""
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.primitives.pipeline import delay, delay_event, multiply, storage, storage_pair
+from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage, storage_pair
+from rtlstm.hdl.primitives.staged import Staged
 from rtlstm.spec.inventory import ActivationSpec
 
 __all__ = ["ActivationUnit"]
@@ -13,8 +14,7 @@ __all__ = ["ActivationUnit"]
 class ActivationUnit(Component):
     """Piecewise linear function by table; :meth:`ActivationTable.magnitude` in hardware.
 
-    Latency: that of the table's memory, and those of product and sum unless it is a direct one, whose entries
-    are the results. The product takes ``slope_stages`` cycles, the sum one. Throughput: one result per cycle.
+    Latency: ``ActivationSpec.latency``. Entries of direct tables are the results. Throughput: one per cycle.
     Within 1 unit in the last place of the correctly rounded function. It gives the magnitude:
     :attr:`ActivationTable.negates` says which sign belongs to it.
 
@@ -100,14 +100,12 @@ class ActivationUnit(Component):
         return Cat(segment, negative) if table.halves == 2 else segment
 
     def _interpolated_value(self, m: Module, word: Value) -> Value:
-        spec, table = self._spec, self._spec.table
-        base, slope = word[: table.base_bits], word[table.base_bits :].as_signed()
-        rise: Value = Const(0, 1)
+        spec, table, read = self._spec, self._spec.table, self._spec.memory.latency
+        base = Staged(m, word[: table.base_bits], read)
+        rise: Staged | Value = Const(0, 1)
         if spec.slope is not None:
-            low = delay(m, self.magnitude[: table.low_bits], spec.memory.latency)
-            rise = multiply(m, slope, Cat(low, Const(0, 1)).as_signed(), spec.slope, "rise")
-        total = Signal(signed(max(table.base_bits, len(rise)) + 2))
-        m.d.comb += total.eq(delay(m, base, spec.slope_stages) + rise)
-        value = Signal(len(self.value), reset_less=True)
-        m.d.sync += value.eq(total >> table.extra)
-        return value
+            low = Staged(m, self.magnitude[: table.low_bits], 0)
+            slope = Staged(m, word[table.base_bits :].as_signed(), read)
+            rise = slope.times(low, spec.slope, "rise")
+        value = (base + rise).map(lambda total: total >> table.extra).registered("value", len(self.value))
+        return value.at(spec.latency)

@@ -1,13 +1,14 @@
 """The cell unit: a network's cells, each a pipeline made from its graph."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib.wiring import In
 
 from rtlstm.hdl.component import Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.core.unit import ResultKind, Unit, round_down
-from rtlstm.hdl.primitives.pipeline import delay, multiply
+from rtlstm.hdl.primitives.pipeline import delay
+from rtlstm.hdl.primitives.staged import Staged, combine, mux
 from rtlstm.spec.activations.piecewise import PiecewiseLinear
 from rtlstm.spec.cells.graph import CellGraph, Node
 from rtlstm.spec.inventory import MultiplierSpec
@@ -70,7 +71,7 @@ class CellUnit(Unit):
         cells = [
             _Cell(self, m, number, graph, old) for number, graph in enumerate(self._manifest.numerics.cells)
         ]
-        self._keep(m, cells, self._beat_at(timing.keep))
+        self._keep(m, cells)
         self._give(m, cells)
         # A table's rows past its own read as zero, as the image has them.
         tables = self._manifest.numerics.tables
@@ -82,7 +83,7 @@ class CellUnit(Unit):
             m.d.comb += self.entries.tables.eq(any_of(entries))
         return m
 
-    def add_table(self, m: Module, name: str, index: int, negative: Value, magnitude: Value) -> Value:
+    def add_table(self, m: Module, name: str, index: int, negative: Staged, magnitude: Staged) -> Staged:
         """Add one of the network's tables; equal ones are written at once, and the first is read back."""
         table = self._manifest.numerics.tables[index]
         mine = self.write[Region.TABLES] & (self.window_bank == index) & (self.window_row < table.rows)
@@ -90,9 +91,9 @@ class CellUnit(Unit):
         self._entries.setdefault(index, entry)
         return value
 
-    def add_gate_table(self, m: Module, name: str, index: int, gate: int) -> Value:
+    def add_gate_table(self, m: Module, name: str, index: int, gate: int) -> Staged:
         """Add one of the network's tables, of a gate."""
-        return self.add_table(m, name, index, *self._table_argument(gate))
+        return self.add_table(m, name, index, *self._table_argument(m, gate))
 
     def multiplier(self, name: str) -> MultiplierSpec:
         """Return the multiplier of a cell's node, which the inventory has by the node's name in Verilog."""
@@ -102,29 +103,30 @@ class CellUnit(Unit):
         """Whether a cell is the beat's."""
         return beat.cell == number if len(self._manifest.numerics.cells) > 1 else Const(1)
 
-    def _keep(self, m: Module, cells: list["_Cell"], beat: Struct) -> None:
+    def _keep(self, m: Module, cells: list["_Cell"]) -> None:
         """Write new states."""
         stage = self._timing.keep
-        keeping = [cell for cell in cells if cell.graph.state is not None]
+        beat = self._beat_at(stage)
         kept = Signal(self._widths["cells"], name="kept")
         writes, clipped = Signal(name="keeps"), Signal(name="kept_clipped")
-        for cell in keeping:
-            assert cell.graph.state is not None
-            new, beyond = cell.at(cell.graph.state, stage), cell.clipped_at(stage)
+        for cell in cells:
+            if cell.graph.state is None:
+                continue
+            new, beyond = cell.values[cell.graph.state].at(stage), cell.clipped.at(stage)
             with m.If(self._chosen(beat, cell.number)):
                 m.d.comb += [
                     kept.eq(new),
                     writes.eq(beat.valid & _yields(beat)),
                     clipped.eq(beyond),
                 ]
-        self._write_state(m, beat, writes, kept, clipped)
+        self._write_state(m, writes, Staged(m, kept, stage), Staged(m, clipped, stage))
 
     def _give(self, m: Module, cells: list["_Cell"]) -> None:
         """Give results and where they go."""
         last, result = self._timing.of_units, self._manifest.parameters.pipeline.result
         value = Signal(self.value.shape(), name="chosen")
         for cell in cells:
-            found = cell.at(cell.graph.result, last)
+            found = cell.values[cell.graph.result].at(last)
             with m.If(self._chosen(self._beat_at(last), cell.number)):
                 m.d.comb += value.eq(found)
         self._announce(m, [ResultKind(last + result, single=False, wanted=_yields)])
@@ -137,149 +139,148 @@ def _yields(beat: Struct) -> Value:
 
 
 class _Cell:
-    """One graph as a pipeline; ``at(node_number, stage)`` is a node's value at a pipeline stage."""
+    """One graph as a pipeline; ``values`` are its nodes'."""
 
-    def __init__(self, unit: CellUnit, m: Module, number: int, graph: CellGraph, old: Signal) -> None:
+    def __init__(self, unit: CellUnit, m: Module, number: int, graph: CellGraph, old: Staged) -> None:
         self._unit = unit
         self._m = m
         self.number = number
         self.graph = graph
         self._manifest = unit._manifest
-        self._stages = graph.stages(self._manifest.parameters)
-        self._deep = self._manifest.parameters.pipeline.cell > 3
-        self._delayed: dict[tuple[int, int], Value] = {}
-        self._clipped: tuple[Value, int] = (Const(0, 1), 0)
-        for node_number, node in enumerate(graph.nodes):
-            stage = unit._timing.state if node.kind == "state" else self._stages[node_number]
-            value = old if node.kind == "state" else self._node(node_number, node)
-            self._delayed[node_number, stage] = value
-
-    def at(self, node_number: int, stage: int) -> Value:
-        """A node's value at a stage: its own or a later one."""
-        if (node_number, stage) not in self._delayed:
-            before = self.at(node_number, stage - 1)
-            fixed = self.graph.nodes[node_number].kind == "constant"
-            self._delayed[node_number, stage] = before if fixed else delay(self._m, before, 1)
-        return self._delayed[node_number, stage]
-
-    def clipped_at(self, stage: int) -> Value:
+        self.values: list[Staged] = []
+        self.clipped = Staged(m, Const(0, 1), 0)
         """Whether what is kept saturated."""
-        flag, since = self._clipped
-        return delay(self._m, flag, stage - since)
+        stages = graph.stages(self._manifest.parameters)
+        for node_number, node in enumerate(graph.nodes):
+            if node.kind == "state":
+                self.values.append(old)
+                continue
+            value = self._node(node_number, node)
+            assert value.stage == stages[node_number], f"{node} has another stage than the schedule says"
+            self.values.append(value)
 
-    def _node(self, node_number: int, node: Node) -> Value:
-        begins = max((self._stages[arg] for arg in node.args), default=0)
-        args = [self.at(arg, begins) for arg in node.args]
+    def _node(self, node_number: int, node: Node) -> Staged:
+        m, args = self._m, [self.values[arg] for arg in node.args]
         name = f"cell{self.number}_{node.kind}{node_number}"
+        shape = signed(node.format.bits)
         match node.kind:
             case "gate":
-                return self._gate(node.index)
+                return combine(_with_sign, *self._signed_gate(node.index))
             case "parameter":
                 # Its field has the bits of the widest weights.
                 field = self._unit.unit_constants.word_select(node.index, self._manifest.numerics.weight_bits)
-                return field[: node.format.bits].as_signed()
+                return Staged(m, field, 0).as_signed(node.format.bits)
             case "constant":
-                return Const(node.value, signed(node.format.bits))
+                return Staged(m, Const(node.value, shape), 0)
             case "multiply":
-                product = multiply(self._m, args[0], args[1], self._unit.multiplier(name), name)
-                return product[: node.format.bits].as_signed()
+                product = args[0].times(args[1], self._unit.multiplier(name), name)
+                return product.as_signed(node.format.bits)
             case "add" | "subtract":
-                a, b = (
-                    arg << (node.format.fraction - self.graph.nodes[index].format.fraction)
-                    for arg, index in zip(args, node.args, strict=True)
-                )
-                return self._register(node, name, a + b if node.kind == "add" else a - b)
+                left = [node.format.fraction - self.graph.nodes[index].format.fraction for index in node.args]
+
+                def exact(a: Value, b: Value) -> Value:
+                    a, b = a << left[0], b << left[1]
+                    return a + b if node.kind == "add" else a - b
+
+                return combine(exact, *args).registered(name, shape)
             case "clamp":
-                over, under = args[0] > node.value, args[0] < -node.value
-                return self._register(node, name, Mux(over, node.value, Mux(under, -node.value, args[0])))
+                return _limited(args[0], -node.value, node.value).registered(name, shape)
             case "floor":
-                drop = self.graph.nodes[node.args[0]].format.fraction - node.format.fraction
-                negative, magnitude = round_down(args[0], drop, node.format.bits)
-                return self._register(
-                    node, name, Cat(magnitude ^ negative.replicate(len(magnitude)), negative)
-                )
+                negative, magnitude = round_down(args[0].value, self._drop(node), node.format.bits)
+                rounded = Staged(m, _with_sign(negative, magnitude), args[0].stage)
+                return rounded.registered(name, shape)
             case "narrow":
                 return self._narrow(node_number, node, name, args[0])
             case "table":
                 return self._table(node, name, args[0])
             case "pieces":
-                return self._pieces(node, name, args[0], self._manifest.numerics.pieces[node.index])
+                function = self._manifest.numerics.pieces[node.index]
+                return self._pieces(name, args[0], function).registered(name, shape)
             case _:
                 raise AssertionError(node.kind)
 
-    def _register(self, node: Node, name: str, value: Value) -> Signal:
-        register = Signal(signed(node.format.bits), reset_less=True, name=name)
-        self._m.d.sync += register.eq(value)
-        return register
+    def _drop(self, node: Node) -> int:
+        """Return the bits behind a node's last one that its argument has more."""
+        return self.graph.nodes[node.args[0]].format.fraction - node.format.fraction
 
-    def _gate(self, index: int) -> Value:
-        negative, magnitude = self._signed_gate(index)
-        value = Signal(signed(len(magnitude) + 1), name=f"cell{self.number}_gate{index}")
-        self._m.d.comb += value.eq(Cat(magnitude ^ negative.replicate(len(magnitude)), negative))
-        return value
-
-    def _signed_gate(self, index: int) -> tuple[Value, Value]:
+    def _signed_gate(self, index: int) -> tuple[Staged, Staged]:
         bits = self._manifest.numerics.preactivation.bits - 1
-        return self._unit.negative[index], self._unit.magnitudes.word_select(index, bits)
+        negative, magnitude = self._unit.negative[index], self._unit.magnitudes.word_select(index, bits)
+        return Staged(self._m, negative, 0), Staged(self._m, magnitude, 0)
 
-    def _narrow(self, node_number: int, node: Node, name: str, value: Value) -> Value:
+    def _narrow(self, node_number: int, node: Node, name: str, exact: Staged) -> Staged:
         """Round half up and limit, beside each other."""
-        m, most = self._m, node.format.maximum
-        drop = self.graph.nodes[node.args[0]].format.fraction - node.format.fraction
+        most, drop = node.format.maximum, self._drop(node)
         half = (1 << drop) >> 1 if drop > 0 else 0
-        rounded = (value + half) >> drop if drop > 0 else value << -drop
-        over = value >= ((most + 1) << drop) - half if drop >= 0 else rounded > most
-        under = value < (-most << drop) - half if drop >= 0 else rounded < -most
-        extra = 1 if self._deep else 0
-        over, under, rounded = (delay(m, flag, extra) for flag in (over, under, rounded))
-        result = self._register(node, name, Mux(over, most, Mux(under, -most, rounded)))
+
+        def rounded(value: Value) -> Value:
+            return (value + half) >> drop if drop > 0 else value << -drop
+
+        def over(value: Value) -> Value:
+            return value >= ((most + 1) << drop) - half if drop >= 0 else rounded(value) > most
+
+        def under(value: Value) -> Value:
+            return value < (-most << drop) - half if drop >= 0 else rounded(value) < -most
+
+        deep = 1 if self._manifest.parameters.pipeline.cell > 3 else 0
+        above, below, kept = (exact.map(function).later(deep) for function in (over, under, rounded))
         if node_number == self.graph.state:
-            self._clipped = delay(m, over | under, 1), self._stages[node_number]
-        return result
+            self.clipped = (above | below).registered(f"{name}_clipped")
+        return mux(above, most, mux(below, -most, kept)).registered(name, signed(node.format.bits))
 
-    def _table(self, node: Node, name: str, value: Value) -> Value:
+    def _table(self, node: Node, name: str, x: Staged) -> Staged:
         """Look up a function; of what is not a gate, find sign and magnitude first."""
-        m, source = self._m, self.graph.nodes[node.args[0]]
-        table, parameters = self._manifest.numerics.tables[node.index], self._manifest.parameters
-        cycles = parameters.activation
+        source, table = self.graph.nodes[node.args[0]], self._manifest.numerics.tables[node.index]
         if source.kind == "gate":
-            negative, magnitude = self._signed_gate(source.index)
-            found = self._unit.add_gate_table(m, name, node.index, source.index)
+            negative, _ = self._signed_gate(source.index)
+            found = self._unit.add_gate_table(self._m, name, node.index, source.index)
         else:
-            negative, magnitude = Signal(reset_less=True), Signal(len(value) - 1, reset_less=True)
-            minus = ~value if table.middle else -value
-            m.d.sync += [negative.eq(value < 0), magnitude.eq(Mux(value < 0, minus, value))]
-            with m.If(self._unit.window):
-                m.d.sync += [negative.eq(0), magnitude.eq(0)]
-            found = self._unit.add_table(m, name, node.index, negative, magnitude)
-            cycles += parameters.pipeline.table - 1
-        result = Signal(signed(node.format.bits), name=f"{name}_value")
+            minus = x.map(lambda value: ~value if table.middle else -value)
+            negative, magnitude = (
+                each.registered(f"{name}_{part}", bits, zero=self._unit.window)
+                for part, each, bits in (
+                    ("negative", x[-1], 1),
+                    ("magnitude", mux(x[-1], minus, x), len(x) - 1),
+                )
+            )
+            found = self._unit.add_table(self._m, name, node.index, negative, magnitude)
         above, below = table.negates
-        inverts: Value = Const(below, 1)
-        if above != below:
-            inverts = delay(m, negative, cycles) ^ above
-        m.d.comb += result.eq(Mux(inverts, -found, found))
-        return result
+        inverts: Staged | Value = Const(below, 1) if above == below else negative ^ above
+        value = mux(inverts, found.map(lambda value: -value), found)
+        return value.as_signed(node.format.bits)
 
-    def _pieces(self, node: Node, name: str, x: Value, function: PiecewiseLinear) -> Value:
-        """Pick a line; multiply; add, round and limit."""
-        m = self._m
-        slope = Signal(signed(function.slope_bits), reset_less=True, name=f"{name}_slope")
-        offset = Signal(_range(function.offsets), reset_less=True, name=f"{name}_offset")
-        slopes, offsets = list(function.slopes), list(function.offsets)
-        m.d.sync += [slope.eq(slopes[0]), offset.eq(offsets[0])]
-        for threshold, a, b in zip(function.thresholds, slopes[1:], offsets[1:], strict=True):
-            with m.If(x >= threshold):
-                m.d.sync += [slope.eq(a), offset.eq(b)]
-        moved = delay(m, x, 1)
-        product = multiply(m, moved, slope, self._unit.multiplier(name), f"{name}_product")
+    def _pieces(self, name: str, x: Staged, function: PiecewiseLinear) -> Staged:
+        """Pick a line; multiply, add, round and limit."""
+        slope, offset = (
+            self._of_line(x, function.thresholds, values, f"{name}_{part}")
+            for part, values in (("slope", function.slopes), ("offset", function.offsets))
+        )
+        product = x.times(
+            slope.as_signed(function.slope_bits), self._unit.multiplier(name), f"{name}_product"
+        )
         half = (1 << function.extra) >> 1
-        registers = self._manifest.parameters.pipeline.product
-        total = (product + delay(m, offset, registers) + half) >> function.extra
-        low, high = function.lowest, function.highest
-        return self._register(node, name, Mux(total > high, high, Mux(total < low, low, total)))
+        total = (product + offset + half).map(lambda value: value >> function.extra)
+        return _limited(total, function.lowest, function.highest)
+
+    def _of_line(self, x: Staged, thresholds: tuple[int, ...], values: tuple[int, ...], name: str) -> Staged:
+        """Return the value of the last line whose threshold x has reached, from a register."""
+        found = Signal(_range(values), name=f"{name}_of_line")
+        self._m.d.comb += found.eq(values[0])
+        for threshold, value in zip(thresholds, values[1:], strict=True):
+            with self._m.If(x.value >= threshold):
+                self._m.d.comb += found.eq(value)
+        return Staged(self._m, found, x.stage).registered(name)
 
 
-def _range(values: tuple[int, ...]) -> object:
+def _limited(x: Staged, lowest: int, highest: int) -> Staged:
+    return x.map(lambda value: Mux(value > highest, highest, Mux(value < lowest, lowest, value)))
+
+
+def _with_sign(negative: Value, magnitude: Value) -> Value:
+    """Return the value of a sign and a magnitude as a ``middle`` table counts it."""
+    return Cat(magnitude ^ negative.replicate(len(magnitude)), negative).as_signed()
+
+
+def _range(values: tuple[int, ...]) -> Shape:
     """A signed shape that holds all values."""
     return signed(max(2, *(value.bit_length() + 1 for value in values)))

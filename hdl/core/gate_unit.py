@@ -27,11 +27,12 @@ sum itself, perhaps with ReLU, skips the tables, too: the result is there in 1 +
 
 from collections.abc import Callable
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Value, signed
 
 from rtlstm.hdl.component import Struct
 from rtlstm.hdl.core.unit import ResultKind, Unit, round_down
-from rtlstm.hdl.primitives.pipeline import delay, multiply
+from rtlstm.hdl.primitives.pipeline import delay
+from rtlstm.hdl.primitives.staged import Staged, combine, mux
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import LINEAR
@@ -52,7 +53,6 @@ class GateUnit(Unit):
     """
 
     def __init__(self, manifest: Manifest, index: int) -> None:
-        self._stages = manifest.parameters.activation
         self._tables = tuple(manifest.numerics.unit.memories)
         regions = (Region.CELLS, *self._tables)
         super().__init__(
@@ -61,24 +61,21 @@ class GateUnit(Unit):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        timing, pipeline = self._manifest.timing, self._manifest.parameters.pipeline
-        result, self._cell_stages, self._product_stages = pipeline.result, pipeline.cell, pipeline.product
+        timing, result = self._manifest.timing, self._manifest.parameters.pipeline.result
         self._follow_beats(m, timing.of_units + result)
-        gates = self._gates(m)
-        old = self._read_state(m, self._beat_at(timing.state - 1).zero_state)
-        total = self._cell_sum(m, gates, old, self.negative[2])
-        self._round_cell(m, total, self._beat_at(timing.keep))
         # A register before the limits, if there is one.
         self._compared = min(1, result)
-        hidden = delay(m, self._hidden(m, gates[3], total), result - self._compared)
-        m.d.comb += self.of_units.eq(hidden)
+        gates = self._gates(m)
+        total = self._cell_sum(m, gates)
+        self._round_cell(m, total)
+        m.d.comb += self.of_units.eq(self._hidden(m, gates[3], total).at(timing.of_units + result))
         kinds = [ResultKind(timing.of_units + result, single=False, wanted=lambda beat: beat.lstm)]
         kinds += self._single_rows(m, gates)
         self._announce(m, kinds)
         m.d.comb += self.value.eq(Mux(self.result.single, self.of_rows, self.of_units))
         return m
 
-    def _single_rows(self, m: Module, gates: list[Value]) -> list[ResultKind]:
+    def _single_rows(self, m: Module, gates: list[Staged]) -> list[ResultKind]:
         """Give the results of single rows.
 
         They take fewer cycles than an LSTM layer's, but never end in the same cycle as one before or earlier:
@@ -87,8 +84,8 @@ class GateUnit(Unit):
         (``waits_for_results`` in :mod:`rtlstm.spec.program.step`), and a pass over a sequence begins when the
         results of the pass before have been written.
         """
-        timing, result = self._manifest.timing, self._manifest.parameters.pipeline.result
-        functions, found = self._manifest.single_functions, list[tuple[ResultKind, Value]]()
+        timing = self._manifest.timing
+        functions, found = self._manifest.single_functions, list[tuple[ResultKind, Staged]]()
         if functions & LINEAR:
             found.append((self._rows(timing.of_linear_rows, _is_linear), self._linear(m)))
         if functions - LINEAR:
@@ -97,7 +94,7 @@ class GateUnit(Unit):
         for kind, given in found:
             beat = self._beat_at(kind.stage - 1)
             here = delay(m, beat.valid & kind.wanted(beat), 1) if len(found) > 1 else Const(1)
-            value = Mux(here, delay(m, given, result - self._compared), value)
+            value = Mux(here, given.at(kind.stage), value)
         m.d.comb += self.of_rows.eq(value)
         return [kind for kind, _ in found]
 
@@ -105,114 +102,113 @@ class GateUnit(Unit):
         """Results of single rows, ``cycles`` and ``pipeline.result`` after their pre-activations."""
         return ResultKind(cycles + self._manifest.parameters.pipeline.result, single=True, wanted=wanted)
 
-    def _table(self, m: Module, region: Region, name: str, negative: Value, magnitude: Value) -> Value:
+    def _table(self, m: Module, region: Region, name: str, negative: Staged, magnitude: Staged) -> Staged:
         index = self._tables.index(region)
         write = self.write.bit_select(int(region), 1)
         value, entry = self._add_table(m, name, index, negative, magnitude, write)
         m.d.comb += getattr(self.entries, region.name.lower()).eq(entry)
         return value
 
-    def _gates(self, m: Module) -> list[Value]:
+    def _gates(self, m: Module) -> list[Staged]:
         values = []
         for gate, name in enumerate(GATES):
             region = Region.TANH if name == "candidate" else Region.SIGMOID
-            values.append(self._table(m, region, f"{name}_gate", *self._table_argument(gate)))
+            values.append(self._table(m, region, f"{name}_gate", *self._table_argument(m, gate)))
         return values
 
-    def _cell_sum(self, m: Module, gates: list[Value], old: Signal, g_negative: Value) -> Signal:
+    def _cell_sum(self, m: Module, gates: list[Staged]) -> Staged:
         """Return the exact ``f * c + i * g``, in a cycle after the products."""
-        numerics = self._manifest.numerics
+        numerics, bits = self._manifest.numerics, _sum_bits(self._manifest)
         fraction = numerics.cell_sum_fraction
-        kept = multiply(m, _positive(gates[1]), old, self._multipliers["f c"], "kept")
-        added = multiply(m, _positive(gates[0]), _positive(gates[2]), self._multipliers["i g"], "added")
-        total = Signal(signed(_sum_bits(self._manifest)), reset_less=True)
-        minus = delay(m, g_negative, self._stages + self._product_stages)
-        kept_wide = kept << (fraction - numerics.gate.fraction - numerics.cell.fraction)
-        added_wide = (added << (fraction - 2 * numerics.gate.fraction)) ^ minus.replicate(
-            len(total)
-        ).as_signed()
-        # -a is ~a + 1, and the 1 comes in as the carry below the lowest bit.
-        with_carry = Cat(Const(1, 1), kept_wide).as_signed() + Cat(minus, added_wide).as_signed()
-        m.d.sync += total.eq(with_carry >> 1)
-        with m.If(self.window):
-            m.d.sync += total.eq(0)
-        return total
+        old = self._read_state(m, self._beat_at(self._manifest.timing.state - 1).zero_state)
+        kept = gates[1].times(old, self._multipliers["f c"], "kept")
+        added = gates[0].times(gates[2], self._multipliers["i g"], "added")
 
-    def _round_cell(self, m: Module, total: Signal, beat: Struct) -> None:
+        def exact_sum(kept: Value, added: Value, minus: Value) -> Value:
+            kept = kept << (fraction - numerics.gate.fraction - numerics.cell.fraction)
+            added = (added << (fraction - 2 * numerics.gate.fraction)) ^ minus.replicate(bits).as_signed()
+            # -a is ~a + 1, and the 1 comes in as the carry below the lowest bit.
+            with_carry = Cat(Const(1, 1), kept).as_signed() + Cat(minus, added).as_signed()
+            return with_carry >> 1
+
+        total = combine(exact_sum, kept, added, Staged(m, self.negative[2], 0))
+        return total.registered("total", signed(bits), zero=self.window)
+
+    def _round_cell(self, m: Module, total: Staged) -> None:
         """Round the sum to the cell that is kept.
 
         Limits are compared with the sum as it is, beside the rounding and not behind it.
         """
-        numerics = self._manifest.numerics
+        numerics, timing = self._manifest.numerics, self._manifest.timing
         drop = numerics.cell_sum_fraction - numerics.cell.fraction
         limit, half = numerics.cell.maximum, (1 << drop) >> 1
-        cell = Signal(signed(numerics.cell.bits), reset_less=True)
-        clipped = Signal(reset_less=True)
-        extra = self._cell_stages - 3
-        over = delay(m, total >= ((limit + 1) << drop) - half, extra)
-        under = delay(m, total < (-limit << drop) - half, extra)
-        m.d.sync += [
-            cell.eq(Mux(over, limit, Mux(under, -limit, delay(m, _round(total, drop), extra)))),
-            clipped.eq(over | under),
-        ]
-        self._write_state(m, beat, beat.valid & beat.lstm, cell, clipped)
+        registers = self._manifest.parameters.pipeline.cell - 3
+        over = total.map(lambda value: value >= ((limit + 1) << drop) - half).later(registers)
+        under = total.map(lambda value: value < (-limit << drop) - half).later(registers)
+        rounded = total.map(lambda value: _round(value, drop)).later(registers)
+        cell = mux(over, limit, mux(under, -limit, rounded)).registered("cell", signed(numerics.cell.bits))
+        beat = self._beat_at(timing.keep)
+        self._write_state(m, beat.valid & beat.lstm, cell, (over | under).registered("clipped"))
 
-    def _hidden(self, m: Module, output_gate: Value, total: Signal) -> Signal:
+    def _hidden(self, m: Module, output_gate: Staged, total: Staged) -> Staged:
         """Multiply tanh of the sum, rounded down, with the output gate."""
         numerics, pipeline = self._manifest.numerics, self._manifest.parameters.pipeline
         drop = numerics.cell_sum_fraction - numerics.cell_argument.fraction
-        argument = round_down(total, drop, numerics.cell_argument.bits)
-        negative, magnitude = (delay(m, value, 1) for value in argument)
-        address = argument if pipeline.table > 1 else (negative, magnitude)
-        activated = self._table(m, Region.CELL_TANH, "cell_tanh", *address)
-        gate = delay(m, output_gate, self._product_stages + 2 + self._stages)
-        product = multiply(m, _positive(gate), _positive(activated), self._multipliers["o tanh(c)"], "hidden")
+        # A table that takes two cycles has the argument's register inside.
+        registers = 0 if pipeline.table > 1 else 1
+        negative, magnitude = (
+            Staged(m, value, total.stage).later(registers)
+            for value in round_down(total.value, drop, numerics.cell_argument.bits)
+        )
+        activated = self._table(m, Region.CELL_TANH, "cell_tanh", negative, magnitude)
+        product = output_gate.times(activated, self._multipliers["o tanh(c)"], "hidden")
         drop = 2 * numerics.gate.fraction - numerics.hidden.fraction
-        sign = delay(m, negative, self._stages + self._product_stages)
-        return _signed(m, product[:-1], sign, drop, numerics.hidden, "h", self._compared)
+        return _signed(product[:-1], negative, drop, numerics.hidden, self._compared)
 
-    def _linear(self, m: Module) -> Signal:
+    def _linear(self, m: Module) -> Staged:
         """Return the sum itself, perhaps with ReLU, ``1 + result`` cycles after the pre-activations."""
         bits = self._manifest.numerics.preactivation.bits - 1
-        negative, magnitude = self.negative[0], self.magnitudes[:bits]
-        value = Cat(magnitude ^ negative.replicate(bits), negative).as_signed()
-        zero = self._beat_at(0).relu & negative
+        negative, magnitude = Staged(m, self.negative[0], 0), Staged(m, self.magnitudes[:bits], 0)
+        value = combine(
+            lambda negative, magnitude: Cat(magnitude ^ negative.replicate(bits), negative).as_signed(),
+            negative,
+            magnitude,
+        )
+        zero = negative & self._beat_at(0).relu
 
-        def fit(width: int) -> Signal:
+        def fit(width: int) -> Staged:
             limit = Format(bits=width, fraction=0).maximum
             # The lowest code of this width, whose magnitude counts as the limit, is beyond it, too.
-            beyond = (magnitude > limit) | (negative & (magnitude == limit))
-            over, below, none, kept = (
-                delay(m, each, self._compared) for each in (beyond, negative, zero, value)
-            )
-            result = Signal(signed(width), name=f"linear{width}")
-            m.d.comb += result.eq(Mux(none, 0, Mux(over, Mux(below, -limit, limit), kept)))
-            return result
+            beyond = magnitude.map(lambda value: value > limit)
+            beyond |= negative & magnitude.map(lambda value: value == limit)
+            over = beyond.later(self._compared)
+            return mux(zero, 0, mux(over, mux(negative, -limit, limit), value)).as_signed(width)
 
-        return self._dense(m, fit, self._beat_at(self._compared))
+        return self._dense(fit)
 
-    def _activated(self, m: Module, gates: list[Value]) -> Signal:
+    def _activated(self, m: Module, gates: list[Staged]) -> Staged:
         """Return sigmoid of gate 0 or tanh of gate 2, ``1 + result`` cycles after the gates."""
-        gate, sigmoid = self._manifest.numerics.gate, self._beat_at(self._stages).sigmoid
-        value = Mux(sigmoid, gates[0], gates[2])
-        sign = delay(m, self.negative[0], self._stages) & ~sigmoid
+        gate, stage = self._manifest.numerics.gate, gates[0].stage
+        sigmoid = Staged(m, self._beat_at(stage).sigmoid, stage)
         # What comes straight from a block RAM is chosen in one cycle and rounded in the next.
         chosen = self._compared if self._manifest.parameters.tables == "direct" else 0
-        value, sign = delay(m, value, chosen), delay(m, sign, chosen)
+        value = mux(sigmoid, gates[0], gates[2]).later(chosen)
+        sign = (Staged(m, self.negative[0], 0) & ~sigmoid).later(chosen)
 
-        def fit(width: int) -> Signal:
+        def fit(width: int) -> Staged:
             form, drop = Format(bits=width, fraction=0), gate.fraction - (width - 1)
-            return _signed(m, value, sign, drop, form, f"activated{width}", self._compared - chosen)
+            return _signed(value, sign, drop, form, self._compared - chosen)
 
-        return self._dense(m, fit, self._beat_at(self._stages + self._compared))
+        return self._dense(fit)
 
-    def _dense(self, m: Module, fit: Callable[[int], Signal], beat: Struct) -> Signal:
+    def _dense(self, fit: Callable[[int], Staged]) -> Staged:
         """Register results as wide as the beat's layer needs them."""
         widths = self._dense_bits()
-        result = Signal(signed(max(widths)), reset_less=True)
         fitted = [fit(width) for width in widths]
-        m.d.sync += result.eq(fitted[0] if len(fitted) == 1 else Mux(beat.emit, fitted[1], fitted[0]))
-        return result
+        result = fitted[0]
+        if len(fitted) > 1:
+            result = mux(self._beat_at(result.stage).emit, fitted[1], fitted[0])
+        return result.registered("dense", signed(max(widths)))
 
     def _dense_bits(self) -> tuple[int, ...]:
         """Bits of dense layers' results: those that other layers read, and those of outputs."""
@@ -249,26 +245,22 @@ def _round(value: Value, drop: int) -> Value:
     return value if drop == 0 else (value + Const(1 << (drop - 1))) >> drop
 
 
-def _positive(value: Value) -> Value:
-    """An unsigned value as a signed one."""
-    return Cat(value, Const(0, 1)).as_signed()
-
-
-def _signed(
-    m: Module, magnitude: Value, negative: Value, drop: int, form: Format, name: str, stages: int
-) -> Signal:
+def _signed(magnitude: Staged, negative: Staged, drop: int, form: Format, registers: int) -> Staged:
     """Give a magnitude its sign, drop low bits rounding half up, and limit; one carry chain deep.
 
-    Takes ``stages`` (0 or 1) cycles: the register, if any, stands before the limiting.
+    Takes ``registers`` (0 or 1) cycles: the register, if any, stands before the limiting.
     """
     limit = form.maximum
-    result = Signal(signed(form.bits), name=name)
-    # In halves of its last place: 2 * m + 1 for m, 2 * ~m + 2 for -m.
     half = (1 << drop) >> 1
-    wide = Cat(Const(1, 1), magnitude ^ negative.replicate(len(magnitude)), negative).as_signed()
-    rounded = (wide + Cat(negative, Const(half, max(1, drop)), Const(0, 1)).as_signed()) >> (1 + drop)
-    # Half a unit below the next value counts for a positive one and not for a negative one.
-    over = Cat(~negative, magnitude) > 2 * (((limit + 1) << drop) - half) if drop else magnitude > limit
-    over, below, rounded = (delay(m, value, stages) for value in (over, negative, rounded))
-    m.d.comb += result.eq(Mux(over, Mux(below, -limit, limit), rounded))
-    return result
+
+    def half_up(magnitude: Value, negative: Value) -> Value:
+        # In halves of its last bit: 2 * m + 1 for m, 2 * ~m + 2 for -m.
+        wide = Cat(Const(1, 1), magnitude ^ negative.replicate(len(magnitude)), negative).as_signed()
+        return (wide + Cat(negative, Const(half, max(1, drop)), Const(0, 1)).as_signed()) >> (1 + drop)
+
+    def beyond(magnitude: Value, negative: Value) -> Value:
+        # Half a unit below the next value counts for a positive one and not for a negative one.
+        return Cat(~negative, magnitude) > 2 * (((limit + 1) << drop) - half) if drop else magnitude > limit
+
+    over, rounded = (combine(each, magnitude, negative).later(registers) for each in (beyond, half_up))
+    return mux(over, mux(negative, -limit, limit), rounded).as_signed(form.bits)

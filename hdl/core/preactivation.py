@@ -31,6 +31,7 @@ from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import beat_layout
 from rtlstm.hdl.core.unit import round_down
 from rtlstm.hdl.primitives.pipeline import delay, storage
+from rtlstm.hdl.primitives.staged import Staged, combine
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import GUARD_BITS
@@ -136,17 +137,17 @@ class Preactivation(Component):
         numerics, self._align = self._manifest.numerics, self._manifest.numerics.accumulator.align
         shifts, addends = self._memories(m)
         totals = self._collect(m, shifts)
-        m.d.comb += self.totals.eq(Cat(total[self._align :][: numerics.weight_bits] for total in totals))
-        sums = self._add(m, totals, shifts, addends)
-        for gate, total in enumerate(sums):
-            self._limit(m, gate, total)
+        read = (total.value[self._align :][: numerics.weight_bits] for total in totals)
+        m.d.comb += self.totals.eq(Cat(read))
+        sums = [self._add(gate, total, shifts, addends) for gate, total in enumerate(totals)]
+        for gate, row_sum in enumerate(sums):
+            self._limit(m, gate, row_sum)
         self._write_partial(m, sums)
         return m
 
-    def _collect(self, m: Module, shifts: Value) -> list[Value]:
+    def _collect(self, m: Module, shifts: Staged) -> list[Staged]:
         """Pick the draining block's totals, and make the first part of their shift where it is made here."""
-        parameters = self._manifest.parameters
-        bits, stages = self._manifest.numerics.accumulator.bits, parameters.collect
+        parameters, stages = self._manifest.parameters, self._manifest.parameters.collect
         straight = parameters.blocks == 1 and stages == 0
         later = self._later_row(m) if straight and self._shared else Const(0)
         totals = []
@@ -154,17 +155,15 @@ class Preactivation(Component):
             if straight:
                 picked = [self._straight_total(gate, later)]
             else:
-                chosen = (self._total_of_block(gate, block) for block in range(parameters.blocks))
-                picked = [delay(m, total, max(0, stages - 1)) for total in chosen]
-            collected = Signal(signed(bits + self._align), name=f"total{gate}")
-            m.d.comb += collected.eq(any_of(picked) << self._align)
+                picked = [self._total_of_block(gate, block) for block in range(parameters.blocks)]
+            terms = [Staged(m, total, 0).later(max(0, stages - 1)) for total in picked]
+            total = combine(lambda *terms: any_of(list(terms)) << self._align, *terms)
+            total = total.as_signed(self._manifest.numerics.accumulator.bits + self._align)
             if parameters.shifts_collected:
                 # While the window is open, totals are weights that are read back.
                 _, upper = self._amount(shifts, gate)
-                moved = collected >> (upper & (~self.window).replicate(len(upper)))
-                collected = Signal.like(collected, name=f"part_shifted{gate}")
-                m.d.comb += collected.eq(moved)
-            totals.append(delay(m, collected, min(stages, 1)))
+                total >>= upper.map(lambda amount: Mux(self.window, 0, amount))
+            totals.append(total.later(min(stages, 1)))
         return totals
 
     @cached_property
@@ -204,64 +203,52 @@ class Preactivation(Component):
         )
         return delay(m, following, 1)
 
-    def _amount(self, shifts: Value, gate: int) -> tuple[Value, Value]:
+    def _amount(self, shifts: Staged, gate: int) -> tuple[Staged, Staged]:
         """Return the two parts of a gate's shift, which add up to it."""
-        amount = shifts.word_select(gate, self._manifest.numerics.shift_bits)
+        amount = shifts.map(lambda word: word.word_select(gate, self._manifest.numerics.shift_bits))
         half = (len(amount) + 1) // 2
-        return amount[:half], Cat(Const(0, half), amount[half:])
+        return amount[:half], amount.map(lambda bits: Cat(Const(0, half), bits[half:]))
 
-    def _add(self, m: Module, totals: list[Value], shifts: Value, addends: Value) -> list[Signal]:
-        """Shift, then add what the row brings."""
-        numerics, parameters = self._manifest.numerics, self._manifest.parameters
-        width, narrow = numerics.accumulator.partial_bits, parameters.pipeline.narrow
-        sums = []
-        for gate, moved in enumerate(totals):
-            lower, upper = self._amount(shifts, gate)
-            addend: Value = addends.word_select(gate, width).as_signed()
-            if narrow > 2:
-                # The amount's upper bits first, its lower ones a cycle later.
-                moved = delay(m, moved >> upper, 1)
-                lower, addend = delay(m, lower, 1), delay(m, addend, 1)
-            elif parameters.shifts_collected:
-                lower = delay(m, lower, 1)
-            else:
-                moved = moved >> upper
-            shifted = Signal(signed(width), name=f"shifted{gate}")
-            m.d.comb += shifted.eq(moved >> lower)
-            apart = max(0, narrow - 3)
-            row_sum = Signal(signed(width), reset_less=True, name=f"sum{gate}")
-            m.d.sync += row_sum.eq(delay(m, shifted, apart) + delay(m, addend, apart))
-            with m.If(self.window):
-                m.d.sync += row_sum.eq(0)
-            sums.append(row_sum)
-        return sums
+    def _add(self, gate: int, total: Staged, shifts: Staged, addends: Staged) -> Staged:
+        """Shift a total, then add what the row brings."""
+        parameters, width = self._manifest.parameters, self._manifest.numerics.accumulator.partial_bits
+        narrow = parameters.pipeline.narrow
+        lower, upper = self._amount(shifts, gate)
+        addend = addends.map(lambda word: word.word_select(gate, width).as_signed())
+        if not parameters.shifts_collected:
+            # The amount's upper bits first; if there is a register between, its lower ones a cycle later.
+            total = (total >> upper).later(1 if narrow > 2 else 0)
+        shifted = (total >> lower).as_signed(width).later(max(0, narrow - 3))
+        return (shifted + addend).registered(f"sum{gate}", signed(width), zero=self.window)
 
-    def _memories(self, m: Module) -> tuple[Signal, Signal]:
-        specs = memories(self._manifest)
-        parameters = self._manifest.parameters
-        later = max(0, parameters.collect - 1)
+    def _memories(self, m: Module) -> tuple[Staged, Staged]:
+        """Add the two memories; return the row's shifts with its per-unit constants, and what it adds."""
+        specs, parameters = memories(self._manifest), self._manifest.parameters
         shift_read, shift_write = storage(m, specs["row shifts"], "shift_memory")
         read, write = storage(m, specs["partial sums"], "partial_memory")
+        shifts = Staged(m, shift_read.data, parameters.collect - parameters.shifts_collected)
+        addends = Staged(m, read.data, parameters.collect)
+        shift_row, addend_row = Staged(m, self.shift_row, -1), Staged(m, self.addend_row, -1)
         m.d.comb += [
-            shift_read.addr.eq(delay(m, self.shift_row, max(0, later - parameters.shifts_collected))),
+            shift_read.addr.eq(shift_row.at(shifts.stage - specs["row shifts"].latency)),
             shift_write.addr.eq(self.window_row),
             shift_write.data.eq(self.write_data),
             shift_write.en.eq(self.write_shifts),
-            read.addr.eq(delay(m, self.addend_row, later)),
-            self.shifts.eq(shift_read.data),
-            self.partials.eq(read.data),
+            read.addr.eq(addend_row.at(addends.stage - specs["partial sums"].latency)),
+            self.shifts.eq(shifts.value),
+            self.partials.eq(addends.value),
         ]
         self._partial_write = write
-        unit_constants = shift_read.data[GATES * self._manifest.numerics.shift_bits :]
+        unit_constants = shifts[GATES * self._manifest.numerics.shift_bits :]
         if len(unit_constants):
-            cycles = parameters.pipeline.narrow + parameters.shifts_collected
-            m.d.comb += self.unit_constants.eq(delay(m, unit_constants, cycles))
-        return shift_read.data, read.data
+            given = unit_constants.at(parameters.collect + parameters.pipeline.narrow)
+            m.d.comb += self.unit_constants.eq(given)
+        return shifts, addends
 
-    def _limit(self, m: Module, gate: int, total: Signal) -> None:
+    def _limit(self, m: Module, gate: int, row_sum: Staged) -> None:
         """Drop the guard bits and limit; no carry chain."""
         bits = self._manifest.numerics.preactivation.bits - 1
-        negative, magnitude = round_down(total, GUARD_BITS, bits + 1)
+        negative, magnitude = round_down(row_sum.value, GUARD_BITS, bits + 1)
         next_negative, next_magnitude = Signal(name=f"next_negative{gate}"), Signal(bits, name=f"next{gate}")
         m.d.comb += [next_negative.eq(negative), next_magnitude.eq(magnitude)]
         sign = Signal(reset_less=True, name=f"negative{gate}")
@@ -274,14 +261,14 @@ class Preactivation(Component):
             self.next_magnitudes.word_select(gate, bits).eq(next_magnitude),
         ]
 
-    def _write_partial(self, m: Module, sums: list[Signal]) -> None:
+    def _write_partial(self, m: Module, sums: list[Staged]) -> None:
         write = self._partial_write
         sums_word = Signal(len(self.partials), reset_less=True)
         stores, row = Signal(), Signal.like(write.addr, reset_less=True)
         will_write = self.next_beat.valid & self.next_beat.writes_partial
         # The window's row stands longer than the cycle by which this is late.
         m.d.sync += [
-            sums_word.eq(Cat(sums)),
+            sums_word.eq(Cat(row_sum.value for row_sum in sums)),
             stores.eq(will_write),
             row.eq(Mux(will_write, self.next_beat.partial_row, self.window_row)),
         ]

@@ -13,6 +13,7 @@ from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.core.activation import ActivationUnit
 from rtlstm.hdl.core.layouts import DelayLine, beat_layout, result_layout
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
+from rtlstm.hdl.primitives.staged import Staged
 from rtlstm.spec.inventory import activations, memories, multipliers
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
@@ -167,16 +168,18 @@ class Unit(Component):
         targets = DelayLine(m, layout, target, "target", ahead)
         m.d.comb += [self.coming.eq(targets.at(ahead - announced)), self.result.eq(targets.at(ahead))]
 
-    def _table_argument(self, gate: int) -> tuple[Value, Value]:
+    def _table_argument(self, m: Module, gate: int) -> tuple[Staged, Staged]:
         """Return sign and magnitude of a gate's pre-activation when its table reads them."""
         bits = self._manifest.numerics.preactivation.bits - 1
         if self._manifest.parameters.pipeline.table > 1:
-            return self.next_negative[gate], self.next_magnitudes.word_select(gate, bits)
-        return self.negative[gate], self.magnitudes.word_select(gate, bits)
+            negative, magnitudes, stage = self.next_negative, self.next_magnitudes, -1
+        else:
+            negative, magnitudes, stage = self.negative, self.magnitudes, 0
+        return Staged(m, negative[gate], stage), Staged(m, magnitudes.word_select(gate, bits), stage)
 
     def _add_table(
-        self, m: Module, name: str, index: int, negative: Value, magnitude: Value, write: Value
-    ) -> tuple[Value, Value]:
+        self, m: Module, name: str, index: int, negative: Staged, magnitude: Staged, write: Value
+    ) -> tuple[Staged, Value]:
         """Add one of the numerics' tables; while the window is open it looks at the window's row.
 
         The argument is 0 then: so the row passes the address's last LUT. Every other use of a table takes the
@@ -185,11 +188,11 @@ class Unit(Component):
         Returns the value, and the memory's entry at the window's row.
         """
         spec = self._activations[index]
-        table = spec.table
+        table, stage = spec.table, negative.stage + spec.latency
         if index in self._second_ports:
             unit = self._second_ports.pop(index)
-            m.d.comb += [unit.second_negative.eq(negative), unit.second_magnitude.eq(magnitude)]
-            return unit.second_value, unit.entry
+            m.d.comb += [unit.second_negative.eq(negative.value), unit.second_magnitude.eq(magnitude.value)]
+            return Staged(m, unit.second_value, stage), unit.entry
         paired = self._pairs[index] > 0
         m.submodules[name] = unit = ActivationUnit(spec, paired)
         if paired:
@@ -197,34 +200,36 @@ class Unit(Component):
             self._second_ports[index] = unit
         row = self.table_row[: table.segment_bits + table.halves - 1]
         m.d.comb += [
-            unit.negative.eq(negative | row[table.segment_bits :]),
-            unit.magnitude.eq(magnitude | (row[: table.segment_bits] << table.low_bits)),
+            unit.negative.eq(negative.value | row[table.segment_bits :]),
+            unit.magnitude.eq(magnitude.value | (row[: table.segment_bits] << table.low_bits)),
             unit.write.eq(write),
             unit.write_row.eq(self.window_row),
             unit.write_data.eq(self.write_data),
         ]
-        return unit.value, unit.entry
+        return Staged(m, unit.value, stage), unit.entry
 
-    def _read_state(self, m: Module, zero_state: Value) -> Signal:
+    def _read_state(self, m: Module, zero_state: Value) -> Staged:
         """Return the old state, three cycles after its row; zero if ``zero_state``, two cycles after it."""
         read, self._state_write = storage(m, memories(self._manifest)["cell states"], "cells")
         old = Signal(signed(self._manifest.numerics.cell.bits), reset_less=True)
         m.d.comb += [read.addr.eq(self.cell_row), self.entries.cells.eq(read.data)]
         m.d.sync += old.eq(Mux(zero_state, 0, read.data.as_signed()))
-        return old
+        return Staged(m, old, self._manifest.timing.state)
 
-    def _write_state(self, m: Module, beat: Struct, writes: Value, state: Value, clipped: Value) -> None:
+    def _write_state(self, m: Module, writes: Value, state: Staged, clipped: Staged) -> None:
         """Keep a beat's new state, or the window's; ``clipped`` says that it saturated.
 
         It is written a cycle later: the memory is far, and read much later.
         """
-        write, counts = self._state_write, beat.mask[self._index]
+        stage = self._manifest.timing.keep
+        beat, write = self._beat_at(stage), self._state_write
+        counts = beat.mask[self._index]
         m.d.comb += [
             write.en.eq(delay_event(m, writes | self.write[Region.CELLS], 1)),
             write.addr.eq(delay(m, Mux(writes, beat.cell_row, self.window_row), 1)),
             # Also where a beat has no unit of its own: the host reads whole rows.
-            write.data.eq(delay(m, Mux(writes, Mux(counts, state, 0), self.write_data), 1)),
-            self.saturated.eq(writes & counts & clipped),
+            write.data.eq(delay(m, Mux(writes, Mux(counts, state.at(stage), 0), self.write_data), 1)),
+            self.saturated.eq(writes & counts & clipped.at(stage)),
         ]
 
 
