@@ -385,14 +385,17 @@ class Core(CorePorts):
         """Connect the window to every memory."""
         window, access, drain = self._window, self._array_access, self._drain
         opened = self._opened
-        table_row = Signal.like(access.row)
-        # A table with two read ports is written at the first one's address, a cycle later than the others. So
-        # the argument is 0 then, too: what the window stores arrives here in the second of these cycles.
+        distance = self._manifest.parameters.pipeline.window
+        # Units that are far away hear of the open window from a register, a cycle later.
+        later = min(distance, 1)
         zeroes: Value = opened
         if any(memory.pairs for memory in memories(self._manifest).values()):
-            stores = delay_event(m, window.stores, min(self._manifest.parameters.pipeline.window, 2))
-            zeroes = opened | stores
-        m.d.sync += table_row.eq(Mux(zeroes, access.row, 0))
+            # A table with two read ports is written at the first one's address, a cycle later than the others.
+            # So the argument is 0 then, too: what the window stores arrives here in the second of these cycles.
+            zeroes = opened | delay_event(m, window.stores, min(distance, 2) - later)
+        zeroes = delay_event(m, zeroes, later)
+        table_row = Signal.like(access.row)
+        m.d.sync += table_row.eq(Mux(opened | zeroes, access.row, 0))
         reader = self._weight_reader
         m.d.comb += [
             drain.window.eq(opened),
@@ -404,7 +407,7 @@ class Core(CorePorts):
         ]
         banked = (Region.PARTIALS, Region.SHIFTS, Region.CELLS)
         # Which bank is looked at stands in a register, too: it chooses write enables and whole words.
-        units, distance = len(self._gate_units), self._manifest.parameters.pipeline.window
+        units = len(self._gate_units)
         chosen_bank = Cat(self._access.bank == index for index in range(units))
         here = delay(m, chosen_bank, min(distance, 1)) if units > 1 else Const(1)
         words: dict[Region, list[Value]] = {region: [] for region in banked}
