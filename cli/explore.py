@@ -92,6 +92,8 @@ def explore(
         given = Given(model, calibration, calibration_lengths, batch_first, reading)
         searched = SpaceOptions(**option_values(SpaceOptions, options))
         space, context = given.read(measure, evaluation, searched)
+        for text in given.notes:
+            console.note(text)
         study = Path("build", "explore", context.name) if folder is None else folder
         plan = Plan.asked(asked, space, study, limits)
         with open_workers(workers, scheduler) as running, console.progress() as progress:

@@ -30,6 +30,8 @@ class Given:
         self._model, self._name = model, ""
         self._calibration, self._lengths = calibration, lengths
         self._batch_first, self._options = batch_first, options
+        self.notes: tuple[str, ...] = ()
+        """What the reader of the model says; known after :meth:`read`."""
 
     def read(
         self, metric: "Metric", evaluation: Path | None, asked: "SpaceOptions"
@@ -47,6 +49,7 @@ class Given:
         x, labels = load_array(self._calibration, "the calibration data"), None
         valid = load_lengths(self._lengths)
         read = read_model(self._model, ReadOptions(**self._options))
+        self.notes = tuple(read.report.notes)
         space = Space.asked(find_shapes(read.network), asked)
         self._name = default_name(read.network, read.report)
         state = read.calibration_state(x, self._batch_first)

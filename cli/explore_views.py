@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rtlstm.explore.metrics import Metric
     from rtlstm.explore.records import Exploration, Point
 
-__all__ = ["COMMAND", "FRONT", "find_build", "front_fields"]
+__all__ = ["COMMAND", "FRONT", "find_build", "front_fields", "summary"]
 
 _ROWS = 16
 """Points that the table shows, shared among the devices."""
@@ -82,12 +82,18 @@ def _proof_text(proof: Mapping[str, Any] | None) -> str:
     return f"{proof['step_latency_us']:.4g} us routed"
 
 
-def _summary(found: Found) -> str:
-    parts = f"{found['too_large']} do not fit their device, {found['impossible']} have no such formats"
+def summary(found: Found) -> str:
+    """Say how many choices were tried, and what became of them."""
+    tried, asked = found["tried"], found["asked"]
+    parts = f"{found['too_large']} do not fit their device, the bits of {found['impossible']} cannot be built"
     rate = found["points_per_hour"]
-    speed = f" {found['new']} of them now, {rate:,} in an hour with {found['workers']}." if rate else ""
+    speed = f" {found['new']} were new; that is {rate:,} an hour with {found['workers']}." if rate else ""
     within = f" {found['within']} meet the limits." if found["limits"] else ""
-    return f"{found['tried']:,} of {found['size']:,} choices tried: {parts}.{within}{speed}"
+    again = ""
+    if asked > tried:
+        more = option("choices", 2 * asked)
+        again = f" {asked:,} were asked for, some more than once; {more} asks for more."
+    return f"{tried:,} of {found['size']:,} choices tried: {parts}.{again}{within}{speed}"
 
 
 def _rows(found: Found) -> list[Found]:
@@ -103,10 +109,10 @@ def _rows(found: Found) -> list[Found]:
 
 def _title(found: Found) -> str:
     front, rows = found["front"], _rows(found)
-    some = f"{len(rows)} of {len(front)}" if len(rows) < len(front) else f"All {len(front)}"
-    return (
-        f"{some} builds that no other on their device beats, by {found['goal']} (estimated before synthesis)"
-    )
+    some = f"{len(rows)} of {len(front)} builds" if len(rows) < len(front) else f"All {len(front)} builds"
+    if len(front) == 1:
+        some = "The build"
+    return f"{some} that no other on their device beats, by {found['goal']} (estimated before synthesis)"
 
 
 def _energy(point: Found) -> str | None:
@@ -135,7 +141,7 @@ FRONT = (
             Field("proof", "{proof}"),
         ),
     ),
-    Text(_summary),
+    Text(summary),
     Text(lambda found: "\n".join(f"no build meets {text}" for text in found["ruled_out"]) or None),
     Text(lambda found: _HINT if len(found["front"]) > 1 else None),
     Text("written: {page}"),

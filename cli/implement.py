@@ -9,6 +9,7 @@ from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption
 from rtlstm.cli.results import Field, Found, Table, Text
 from rtlstm.cli.wording import next_command
 from rtlstm.gen.builds.command_options import ImplementOptions
+from rtlstm.spec.options import option
 
 if TYPE_CHECKING:
     from rtlstm.fpga.implementation import Implementation, ResourceUse
@@ -107,7 +108,12 @@ def _slowest_path(found: "Implementation") -> str | None:
 def _verdict(found: "Implementation") -> str | None:
     if found.met is None:
         return None
-    return f"{found.requested_mhz:g} MHz: {'reached' if found.met else 'MISSED'}"
+    if found.met:
+        return f"{found.requested_mhz:g} MHz: reached"
+    return (
+        f"{found.requested_mhz:g} MHz: MISSED, the best seed reaches {found.fmax_best_mhz:g} MHz; try more "
+        f"{option('seeds', command='implement')}, a faster speed grade or fewer gate units, lanes or macs"
+    )
 
 
 def _stored(found: "Implementation") -> str | None:

@@ -57,6 +57,7 @@ def run(
             console.progress() as progress,
             Accelerator.open(folder, backend, progress=progress) as accelerator,
         ):
+            before = accelerator.cell_saturations
             started = time.perf_counter()
             y, final = accelerator.run(x, valid, begin, batch_first)
             seconds = time.perf_counter() - started
@@ -73,7 +74,8 @@ def run(
                 measured_latency_cycles=measured,
                 input_saturations=accelerator.saturated_inputs,
                 output_saturations=accelerator.saturated_outputs,
-                cell_saturations=accelerator.cell_saturations,
+                # The device counts from its reset on, and this may not be its first run.
+                cell_saturations=(accelerator.cell_saturations - before) % (1 << 32),
                 **_figures(x, valid, y, batch_first, seconds, frames),
             )
         if output is not None:

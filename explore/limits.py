@@ -12,6 +12,7 @@ __all__ = ["Figure", "Limit", "figures", "parse_limit", "ruled_out"]
 
 _TIME: Mapping[str, float] = {"ns": 1e-3, "us": 1.0, "ms": 1e3}
 _ENERGY: Mapping[str, float] = {"pJ": 1e-3, "nJ": 1.0, "uJ": 1e3}
+_SHARE: Mapping[str, float] = {"": 1.0, "%": 0.01}
 _FORM = re.compile(r"\s*([\w-]+)\s*(<=|>=)\s*(-?[0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z%]*)\s*", re.IGNORECASE)
 _FORM_SAID = (
     "NAME<=NUMBER or NAME>=NUMBER with the figure's unit, such as latency<=2us, luts<=5000 or error<=0.01"
@@ -25,7 +26,8 @@ class Figure:
     name: str
     value: Callable[[Point], float]
     units: Mapping[str, float]
-    """What each unit is in the figure's own, which is the first that is 1; empty for a plain number."""
+    """What each unit is in the figure's own, which is the first that is 1; empty for a plain number. The unit
+    "" may be left out."""
     larger_is_better: bool = False
 
     @property
@@ -59,7 +61,10 @@ def figures(metric: Metric) -> dict[str, Figure]:
     named = {each.name: each for each in found}
     if metric.short_name not in named:
         named[metric.short_name] = Figure(
-            metric.short_name, metric.value_of, {}, larger_is_better=metric.larger_is_better
+            metric.short_name,
+            metric.value_of,
+            _SHARE if metric.is_share else {},
+            larger_is_better=metric.larger_is_better,
         )
     elif metric.function is not None:
         raise ConfigurationError(
@@ -120,6 +125,10 @@ def parse_limit(text: str, known: Mapping[str, Figure]) -> Limit:
         bound = float(number) * factors[unit.lower()]
     except ValueError:
         raise ConfigurationError(f"a limit must be {_FORM_SAID}, not {text!r}") from None
+    if figure.units is _SHARE and not 0 <= bound <= 1:
+        raise ConfigurationError(
+            f"{figure.name} is a share, so its limit must be from 0 to 1, or from 0% to 100%, not {text!r}"
+        )
     return Limit(text.strip(), figure, bound)
 
 
@@ -145,5 +154,11 @@ def ruled_out(points: Sequence[Point], limits: Sequence[Limit]) -> tuple[str, ..
 def _misses(limit: Limit, points: Sequence[Point], why: str) -> str:
     nearest = min(points, key=limit.excess)
     value = limit.figure.text(limit.figure.value(nearest))
-    off = f", off by {100 * limit.excess(nearest):.3g} %" if limit.bound else ""
+    excess = limit.excess(nearest)
+    off = f", {_times(1 + excess)} the limit" if excess > 1 else f", off by {100 * excess:.3g} %"
+    off = off if limit.bound else ""
     return f"{limit.text}: {why}; the best is {value}{off}"
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.2g} times" if factor < 100 else f"{factor:,.0f} times"

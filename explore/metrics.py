@@ -65,9 +65,14 @@ class Metric:
         return self.name.rpartition(":")[2]
 
     @property
+    def is_share(self) -> bool:
+        """Whether it is a share, of steps or decisions."""
+        return self.name in ("agreement", "accuracy")
+
+    @property
     def larger_is_better(self) -> bool:
         """Whether a larger value is better."""
-        return self.name in ("agreement", "accuracy")
+        return self.is_share
 
     def value_of(self, point: Point) -> float:
         """Return its value for a point."""

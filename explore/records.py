@@ -85,6 +85,8 @@ class Exploration(Record):
     """How many choices there are."""
     tried: int
     """How many were tried, each once, earlier calls included."""
+    asked: int
+    """How many were asked for: more than were tried if the search came to the same ones again."""
     too_large: int
     """How many of these do not fit their device."""
     impossible: int

@@ -169,6 +169,7 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
     return Exploration(
         size=plan.space.size,
         tried=len(outcomes),
+        asked=max(total, len(outcomes)),
         too_large=sum(not each.fits for each in refused),
         impossible=sum(each.fits for each in refused),
         front=tuple(front),

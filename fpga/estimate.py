@@ -94,9 +94,13 @@ def estimate(
         lone += family.top_lone_ffs * top.ffs
         tiles = None if tiles is None else tiles + family.top_chain_tiles
     cells = luts + round(lone) if family.lone_ffs is not None else max(luts, ffs)
-    logic_slopes = hard and manifest.parameters.slope_multipliers == "lut"
-    clock = family.clock(device.name, manifest.parameters.pipeline_name).mhz(
-        chosen.grade, cells / device.luts, manifest.numerics.accumulator.bits, logic_slopes
+    parameters = manifest.parameters
+    clock = family.clock(device.name, parameters.pipeline_name).mhz(
+        chosen.grade,
+        cells / device.luts,
+        manifest.numerics.accumulator.bits,
+        logic_slopes=hard and parameters.slope_multipliers == "lut",
+        direct_tables=parameters.tables == "direct",
     )
     clock = chosen.usable_mhz(clock, blocks.block_rams)
     found = Estimate(

@@ -98,16 +98,28 @@ class ClockModel(Record):
     logic_slopes: float
     """Share of the clock that is lost with slope multipliers made of LUTs, which have one stage, if the
     device has DSP blocks."""
+    direct_tables: float = 0
+    """Share of the clock that is lost with direct tables: from their block RAM, values go straight to
+    multipliers."""
 
     def scaled(self, factor: float) -> "ClockModel":
         """Return the model with all clocks multiplied by a factor."""
         return self.replace(base_mhz={grade: factor * mhz for grade, mhz in self.base_mhz.items()})
 
-    def mhz(self, grade: str, fill: float, sum_bits: int, logic_slopes: bool = False) -> float:
+    def mhz(
+        self,
+        grade: str,
+        fill: float,
+        sum_bits: int,
+        *,
+        logic_slopes: bool = False,
+        direct_tables: bool = False,
+    ) -> float:
         """Return the Fmax of a core at a speed grade; ``fill`` is the share of used logic cells."""
         base = self.base_mhz.get(grade, min(self.base_mhz.values()))
         wide = max(0, sum_bits - self.narrow_bits) * self.wide_bit
         lost = self.filled * min(1.0, fill) + self.logic_slopes * logic_slopes
+        lost += self.direct_tables * direct_tables
         return base * (1 - lost) / (1 + wide)
 
 
@@ -129,6 +141,8 @@ class RoutedDesign(NamedTuple):
     sum_bits: int | None = None
     """Bits of a lane's sum, if the clock is that of a core alone, of the hardware as it is now and with its
     default pipeline: the family's clocks are fitted to such designs. Else None."""
+    direct: bool = False
+    """Whether its tables are direct."""
 
 
 class Estimates(ABC):

@@ -9,6 +9,7 @@ from rtlstm.gen.quantise.quantiser import DEFAULT_CELL_RANGE, DEFAULT_INPUT_RANG
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import LINEAR, Dense, Network
+from rtlstm.spec.options import option
 
 __all__ = ["list_assumptions"]
 
@@ -30,7 +31,7 @@ def list_assumptions(
     if calibration is None:
         return tuple(_uncalibrated(network, settings, manifest))
     searched = settings.cell_range is None
-    asked = "generate with final states covered" if searched else "choose a larger cell range"
+    asked = f"generate with {option('final_states', True)}" if searched else "choose a larger cell range"
     found = [
         "the calibration data are typical: pre-activations and linear outputs have the largest values met "
         "and a quarter more"
@@ -65,10 +66,13 @@ def _searched(
     """Say how the calibration data decided the range of c."""
     share = search_sample(network, calibration).share_of(calibration)
     finals = ", and holds final states" if states_leave(network, settings.final_states) else ""
+    best = "most accurate with room for cell states half as large again"
+    if accuracy.max_abs_cell > manifest.numerics.cell.limit:
+        best = "most accurate, finer steps being worth more than the states that saturate"
     return (
         f"cell states reach {accuracy.max_abs_cell:.4g} and saturate at "
-        f"{_limit(manifest.numerics.cell)}: of the ranges tried on {share}, that is "
-        f"where outputs are most accurate with room for cell states half as large again{finals}"
+        f"{_limit(manifest.numerics.cell)}: of the ranges tried on {share}, that is where outputs are "
+        f"{best}{finals}"
     )
 
 

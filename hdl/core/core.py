@@ -357,11 +357,13 @@ class Core(CorePorts):
             with m.If(self.stopped):
                 m.d.sync += number.eq(source.coming_number)
         read, write = storage(m, memories(self._manifest)["input times"], "begun")
+        # As late as the input is stored: it is read much later.
+        later = self._manifest.parameters.pipeline.accept
         m.d.comb += [
             read.addr.eq(number),
-            write.addr.eq(source.coming_number),
-            write.data.eq(self._window.now),
-            write.en.eq(source.filled),
+            write.addr.eq(delay(m, source.coming_number, later)),
+            write.data.eq(delay(m, self._window.now, later)),
+            write.en.eq(delay_event(m, source.filled, later)),
         ]
         return read.data
 
@@ -390,8 +392,8 @@ class Core(CorePorts):
         later = min(distance, 1)
         zeroes: Value = opened
         if any(memory.pairs for memory in memories(self._manifest).values()):
-            # A table with two read ports is written at the first one's address, a cycle later than the others.
-            # So the argument is 0 then, too: what the window stores arrives here in the second of these cycles.
+            # A table with two read ports is written at the first one's address, a cycle later than others. So
+            # the argument is 0 then, too: what the window stores arrives here in the second of these cycles.
             zeroes = opened | delay_event(m, window.stores, min(distance, 2) - later)
         zeroes = delay_event(m, zeroes, later)
         table_row = Signal.like(access.row)

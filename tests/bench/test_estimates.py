@@ -72,18 +72,21 @@ def test_fit_keeps_what_agrees_and_follows_what_does_not():
 def test_clocks_are_fitted_to_routed_designs():
     now = fpga_family("ecp5").need_estimates()
 
-    def routed(device: str, share: float, factor: float, filled: float) -> RoutedDesign:
-        model = now.clock(device.rpartition("-")[0]).replace(filled=filled)
-        return RoutedDesign(device, "drawn", share, None, factor * model.mhz("8", share / 100, 20), 20)
+    def routed(device: str, share: float, factor: float, direct: bool) -> RoutedDesign:
+        model = now.clock(device.rpartition("-")[0]).replace(filled=0.3, direct_tables=0.2)
+        mhz = factor * model.mhz("8", share / 100, 20, direct_tables=direct)
+        return RoutedDesign(device, "drawn", share, None, mhz, 20, direct)
 
     drawn = [
-        routed(device, share, factor, 0.3)
+        routed(device, share, factor, share in (30, 90))
         for device, factor in (("lfe5u-25f-8", 0.9), ("lfe5u-85f-8", 1.1))
         for share in (10, 30, 50, 70, 90)
     ]
-    assert fit_clocks(now, drawn) == pytest.approx(
-        {"lfe5u-25f": 0.9, "lfe5u-85f": 1.1, "filled": 0.3}, abs=0.02
-    )
+    wanted = {"lfe5u-25f": 0.9, "lfe5u-85f": 1.1, "filled": 0.3, "direct_tables": 0.2}
+    assert fit_clocks(now, drawn) == pytest.approx(wanted, abs=0.02)
+    # Designs of one kind do not tell what the other loses.
+    alike = [each for each in drawn if not each.direct]
+    assert fit_clocks(now, alike)["direct_tables"] == now.clocks[""].direct_tables
     unknown = [each._replace(sum_bits=None) for each in drawn] + [drawn[0]._replace(mhz=None)]
     assert fit_clocks(now, unknown) == {}
     # iCE40's clocks are those of its devices.
@@ -93,7 +96,8 @@ def test_clocks_are_fitted_to_routed_designs():
 def test_clocks_in_use_are_those_that_fit():
     now = fpga_family("ecp5").need_estimates()
     found = fit_clocks(now, now.routed)
-    assert found.pop("filled") == pytest.approx(now.clocks[""].filled, abs=0.03)
+    for loss in ("filled", "direct_tables"):
+        assert found.pop(loss) == pytest.approx(getattr(now.clocks[""], loss), abs=0.03)
     assert set(found) == {"lfe5u-25f", "lfe5u-85f"}
     assert all(factor == pytest.approx(1, abs=0.02) for factor in found.values())
 

@@ -323,6 +323,14 @@ def test_run_goes_on_from_a_state(cli, pristine, tmp_path):
         np.testing.assert_array_equal(final["c"], c)
 
 
+def test_run_counts_its_own_saturations(cli, pristine, x_file, monkeypatch):
+    """A device counts from its reset on; a board may have run before, and its counter may begin anew."""
+    counts = iter([(1 << 32) - 2, 5])
+    monkeypatch.setattr(Accelerator, "cell_saturations", property(lambda _: next(counts)))
+    done = cli("run", pristine, "--backend", "golden", "--input", x_file, "--json")
+    assert done.json["cell_saturations"] == 7
+
+
 def test_run_batch_first_with_lengths(cli, pristine, x_file, tmp_path):
     x = np.load(x_file)
     np.save(tmp_path / "first.npy", x.swapaxes(0, 1))

@@ -21,6 +21,7 @@ from support.small_builds import INPUTS, tensors
 from rtlstm.boards.board import find_uart_timing
 from rtlstm.boards.catalogue import find_board
 from rtlstm.cli.explore_input import Given
+from rtlstm.cli.explore_views import summary
 from rtlstm.explore.metrics import find_metric
 from rtlstm.explore.request import SpaceOptions
 from rtlstm.explore.search import Plan
@@ -30,6 +31,7 @@ from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.frontends import read_model
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.options import option
 from rtlstm.tools.work import Workers, open_workers
 
 DENSE = ("--dense", "fc:sigmoid")
@@ -330,3 +332,31 @@ def test_nothing_is_lost(files, tmp_path, monkeypatch):
         assert found("killed", killed) == whole
         assert killed.killed and not psutil.pid_exists(killed.killed)
     shutil.rmtree(tmp_path / "killed")
+
+
+def test_notes_of_the_reader_are_shown(run, monkeypatch):
+    """As generate shows them: data in the wrong order give errors that nothing else explains."""
+
+    def read(*given: object):
+        found = read_model(*given)
+        return found.replace(report=found.report.replace(notes=("mind the order",)))
+
+    monkeypatch.setattr("rtlstm.gen.frontends.read_model", read)
+    assert "note: mind the order" in run(*SMALL).err
+
+
+def test_choices_that_come_again_are_told():
+    found = {
+        "tried": 244,
+        "asked": 512,
+        "size": 6840,
+        "too_large": 37,
+        "impossible": 0,
+        "points_per_hour": None,
+        "limits": [],
+    }
+    assert summary(found) == (
+        "244 of 6,840 choices tried: 37 do not fit their device, the bits of 0 cannot be built. "
+        f"512 were asked for, some more than once; {option('choices', 1024)} asks for more."
+    )
+    assert "asked" not in summary(found | {"asked": 244})

@@ -29,6 +29,7 @@ KNOWN = figures(ERROR) | figures(find_metric("accuracy")) | figures(Metric("mine
         ("energy<=0.05uJ", 50.0),
         ("luts<=5000", 5000.0),
         ("accuracy>=0.9", 0.9),
+        ("accuracy >= 85 %", 0.85),
         ("F1_score <= -0.5", -0.5),
     ],
 )
@@ -48,6 +49,10 @@ def test_limits_are_read(text: str, value: float):
         ("luts<=5k", "must have no unit, not 'luts<=5k'; try luts<=5"),
         ("power<=2W", "must be on one of latency, interval, clock"),
         ("latency>=2us", "better if it is smaller, so its limit is <="),
+        (
+            "accuracy>=85",
+            "is a share, so its limit must be from 0 to 1, or from 0% to 100%",
+        ),
         ("accuracy<=0.9", "better if it is larger, so its limit is >="),
     ],
 )
@@ -70,7 +75,7 @@ def test_what_rules_all_out_and_by_how_much():
     assert "latency<=0.5us: no build that was tried has it; the best is 1 us, off by 100 %" in alone
     both = ruled_out(POINTS, limits("latency<=1us", "luts<=50"))
     assert both == (
-        "latency<=1us: builds that meet the other limits miss it; the best is 4 us, off by 300 %",
+        "latency<=1us: builds that meet the other limits miss it; the best is 4 us, 4 times the limit",
         "luts<=50: builds that meet the other limits miss it; the best is 100, off by 100 %",
     )
     assert ruled_out(POINTS, limits("latency<=1us", "luts<=50", "error<=0.01"))
