@@ -414,13 +414,6 @@ class Prepared(torch.nn.Module):
             products, as TF32 does on a GPU.
         """
         self.check_finite()
-        precision = torch.get_float32_matmul_precision()
-        if precision != "highest":
-            raise ConfigurationError(
-                "products of float32 must be exact, as the hardware's are, but torch may round their factors "
-                f"(torch.get_float32_matmul_precision() is {precision!r}); call "
-                "torch.set_float32_matmul_precision('highest')"
-            )
         packed = isinstance(input, rnn.PackedSequence)
         if packed:
             given = input
@@ -460,6 +453,7 @@ class Prepared(torch.nn.Module):
     ) -> tuple[Any, LayerStates]:
         """Run ``(T, N, inputs)`` from the layers' states; see :meth:`rtlstm.train.layers.TorchLayers.run`."""
         if self.rounding:
+            _check_exact_products()
             self._follow_ranges()
         ranges = None if self.ranges is None or not self.rounding else self.ranges()
         read = self.layers.read(x, ranges) if self.rounding else x * self.layers.shifted(x)
@@ -636,3 +630,18 @@ def _joined(parts: list[Any], single: bool) -> Any:
     """One tensor ``(layers, N, H)``; a tuple of ``(N, H_l)`` where the layers differ in size."""
     mine = [values[0] for values in parts] if single else parts
     return torch.stack(mine) if len({values.shape for values in mine}) == 1 else tuple(mine)
+
+
+def _check_exact_products() -> None:
+    """Refuse to round: with factors that torch has rounded, integers are not the hardware's."""
+    try:
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        # Torch's newer settings may say what the older one has no word for.
+        precision = "set for each backend"
+    if precision != "highest":
+        raise ConfigurationError(
+            "products of float32 must be exact, as the hardware's are, but torch may round their factors "
+            f"(torch.get_float32_matmul_precision() is {precision!r}); call "
+            "torch.set_float32_matmul_precision('highest')"
+        )

@@ -15,12 +15,13 @@ from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.arrays import first_line
 from rtlstm.gen.frontends.reading import Embedding
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.quantiser import FormatChoices, QuantizationSettings, choose_formats
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats
 from rtlstm.host.raw_values import as_array
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError, ModelError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
+from rtlstm.spec.numerics import Numerics
 from rtlstm.spec.options import declared_options, option, option_values
 from rtlstm.train.existing import ExistingDevice
 from rtlstm.train.module import CallForm, Prepared, Steps
@@ -131,10 +132,8 @@ def prepare(
         calibration_state = read.calibration_state(x, swapped)
     data = Calibration.given(network, x, calibration_lengths, calibration_state, swapped)
     choices = choose_formats(network, settings, data, None if existing is None else existing.hardware)
-    if data is not None:
-        _check_range(data, choices)
     embedding = None if table is None else table.table
-    return Prepared(
+    prepared = Prepared(
         network,
         settings,
         choices,
@@ -148,6 +147,9 @@ def prepare(
         weight_normalisation,
         train_ranges,
     )
+    if data is not None:
+        _check_range(data, prepared.layers.numerics)
+    return prepared
 
 
 def _as_floats(values: Any, table: Embedding | None) -> Any:
@@ -157,15 +159,14 @@ def _as_floats(values: Any, table: Embedding | None) -> Any:
     return array if table is None else table(array)
 
 
-def _check_range(data: Calibration, choices: FormatChoices) -> None:
+def _check_range(data: Calibration, numerics: Numerics) -> None:
     """Refuse data of which nothing is left: their gradients would be zero as well."""
     valid = data.x[np.arange(len(data.x))[:, None] < data.lengths]
-    read = np.abs(np.ldexp(valid, choices.input_shifts) if choices.input_shifts else valid)
-    if (read > choices.input_range).all():
+    if (np.abs(np.ldexp(valid, numerics.input_shift)) > numerics.input.limit).all():
         raise InputError(
-            f"calibration data must be within the input's range, +-{choices.input_range:g}, but all "
-            f"{read.size} values are beyond it and would saturate; give a larger {option('input_range')}, or "
-            "scale the data"
+            f"calibration data must be within the input's range, +-{numerics.input.limit:g}, but all "
+            f"{valid.size} values are beyond it and would saturate; give a larger {option('input_range')}, "
+            "or scale the data"
         )
 
 

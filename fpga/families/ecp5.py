@@ -197,55 +197,72 @@ class _Estimates(Estimates):
     top_ffs = (756, 1.2)
     # Some 35 chains, nearly the same ones in each top.
     top_chain_tiles = 81
-    # Grade 8 of the 85F, the factors of dies and the loss of a full device are fitted to ``routed``, where no
-    # design of an 85F with its ``sum_bits`` is fuller than 62 %. The other grades are in proportion to what
-    # an earlier state of the hardware reached in grades 6 and 8. The losses of wide sums and of slopes in
-    # LUTs are assumptions.
+    # Grade 8 of the 85F, the factors of dies, the loss of a full device and that of direct tables are fitted
+    # to ``routed``, where no design of an 85F with its ``sum_bits`` is fuller than 60 %. The other grades are
+    # in proportion to what an earlier state of the hardware reached in grades 6 and 8. Sums of up to 28 bits
+    # were no slower; the losses of wider ones and of slopes in LUTs are assumptions.
     clocks: ClassVar[Mapping[str, ClockModel]] = {
         "": ClockModel(
-            base_mhz={"6": 154, "7": 172, "8": 190},
-            filled=0.17,
-            narrow_bits=24,
+            base_mhz={"6": 169, "7": 189, "8": 208},
+            filled=0.2,
+            narrow_bits=28,
             wide_bit=0.01,
             logic_slopes=0.2,
+            direct_tables=0.1,
         )
     }
     # The 45F's die was not measured: its clock is the 85F's. The 12F's die is the 25F's.
-    dies: ClassVar[Mapping[str, float]] = {"lfe5u-12f": 1.24, "lfe5u-25f": 1.24}
+    dies: ClassVar[Mapping[str, float]] = {"lfe5u-12f": 1.14, "lfe5u-25f": 1.14}
     # On a 25F, one seed each. LSTM 16 -> 16, 8 x 2: 203.1 instead of 224.6. LSTM 64 -> 64, 16 x 8: 197.2
     # instead of 211.5. The mean of 0.904 and 0.932.
     pipelines: ClassVar[Mapping[str, float]] = {"short": 0.918}
-    # All but 48 x 4 and 40 x 4 had one register more between sums and tables when they were routed.
+    # Those of the 25F had one register more between sums and tables when they were routed.
     routed = (
         RoutedDesign("lfe5u-25f-8", "16 -> 16, 8 bits, 8 x 2", 14.8, None, 224.6, 19),
         RoutedDesign("lfe5u-25f-8", "64 -> 64, 8 bits, 16 x 8, 7 of LUTs", 65.6, 67.6, 211.5, 21),
         # An earlier state of the hardware.
         RoutedDesign("lfe5u-25f-8", "64 -> 64, 8 bits, 16 x 8, 7 of LUTs", 74.9, 68.2, 203.7),
-        # Drawn builds: 4 to 8 bits, 1 to 5 gate units, with 64 to 156 DSP blocks. The clock of the first is
-        # 17 % above the model's: it would raise that of all others.
-        RoutedDesign("lfe5u-85f-8", "14 -> 48 twice, 6-bit weights, 24 x 3", 7.6, None, 219.5),
-        RoutedDesign("lfe5u-85f-8", "4 -> 100 twice, 8 bits, 12 x 8", 8.5, None, 205.9, 21),
-        RoutedDesign("lfe5u-85f-8", "14 -> 20, 4-bit weights, 16 x 10", 11.3, None, 184.2, 15),
+        # Drawn builds: 4 to 12 bits, 1 to 5 gate units, with 80 to 156 DSP blocks.
+        RoutedDesign("lfe5u-85f-8", "14 -> 48 twice, 6-bit weights, 24 x 3", 7.1, None, 216.6, 18),
+        RoutedDesign("lfe5u-85f-8", "4 -> 100 twice, 8 bits, 12 x 8", 8.1, None, 193.9, 21),
+        RoutedDesign("lfe5u-85f-8", "20 -> 40, 12 bits, 20 x 4", 9.3, None, 212.8, 28),
+        RoutedDesign("lfe5u-85f-8", "10 -> 32, 12 bits, 16 x 6", 10.6, None, 206.6, 27),
+        RoutedDesign("lfe5u-85f-8", "14 -> 20, 4-bit weights, 16 x 10", 10.8, None, 223.1, 15),
         RoutedDesign(
-            "lfe5u-85f-8", "4 -> 48, 4-bit weights, direct, 32 x 8, 4 gate units", 14.6, None, 178.2, 16
+            "lfe5u-85f-8", "4 -> 48, 4-bit weights, direct, 32 x 8, 4 gate units", 11.6, None, 178.1, 16, True
         ),
         RoutedDesign(
-            "lfe5u-85f-8", "40 -> 32, 6-bit weights, 24 x 8, 4 of LUTs, 2 gate units", 16.9, None, 192.4, 18
+            "lfe5u-85f-8", "40 -> 32, 6-bit weights, 24 x 8, 4 of LUTs, 2 gate units", 16.0, None, 203.4, 18
         ),
         RoutedDesign(
-            "lfe5u-85f-8", "14 -> 64, 4-bit weights, 40 x 5, 2 of LUTs, 5 gate units", 19.4, None, 179.1, 17
+            "lfe5u-85f-8", "14 -> 64, 4-bit weights, 40 x 5, 2 of LUTs, 5 gate units", 17.4, None, 192.5, 17
         ),
         RoutedDesign(
-            "lfe5u-85f-8", "4 -> 20, 6 bits, direct, 40 x 5, 2 of LUTs, 5 gate units", 21.8, None, 179.4, 17
+            "lfe5u-85f-8",
+            "6 -> 20, 8 bits, direct, 48 x 4, 1 of LUTs, 4 gate units",
+            18.8,
+            None,
+            181.8,
+            19,
+            True,
         ),
         RoutedDesign(
-            "lfe5u-85f-8", "8 -> 48 twice, 8 bits, 60 x 3, 2 of LUTs, 3 gate units", 24.9, None, 173.3, 20
+            "lfe5u-85f-8",
+            "4 -> 20, 6-bit weights, direct, 40 x 5, 2 of LUTs, 5 gate units",
+            19.9,
+            None,
+            182.3,
+            17,
+            True,
         ),
         RoutedDesign(
-            "lfe5u-85f-8", "6 -> 20, 8 bits, direct, 48 x 4, 1 of LUTs, 4 gate units", 15.8, None, 171.5, 19
+            "lfe5u-85f-8", "8 -> 48 twice, 8 bits, 60 x 3, 2 of LUTs, 3 gate units", 23.8, None, 194.4, 20
         ),
         RoutedDesign(
             "lfe5u-85f-8", "100 -> 100 twice, 8 bits, 40 x 4, 1 of LUTs, 2 gate units", 16.2, None, 193.1, 21
+        ),
+        RoutedDesign(
+            "lfe5u-85f-8", "100 -> 100 twice, 8 bits, 40 x 10, 7 of LUTs, 2 gate units", 41.5, None, 196.2, 21
         ),
         RoutedDesign(
             "lfe5u-85f-8",
@@ -258,14 +275,10 @@ class _Estimates(Estimates):
         RoutedDesign(
             "lfe5u-85f-8",
             "100 -> 100 twice, 4-bit weights, 48 x 20, 14 of LUTs, 4 gate units",
-            61.6,
+            59.9,
             None,
-            171.7,
+            182.5,
             17,
-        ),
-        # An earlier state of the hardware.
-        RoutedDesign(
-            "lfe5u-85f-8", "100 -> 100 twice, 8 bits, 40 x 10, 7 of LUTs, 2 gate units", 42.6, None, 186.7
         ),
         RoutedDesign(
             "lfe5u-85f-8", "100 -> 100 twice, 8 bits, 80 x 8, 7 of LUTs, 4 gate units", 88.8, 96.5, None

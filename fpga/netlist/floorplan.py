@@ -2,9 +2,9 @@
 
 The placer alone scatters the blocks of each lane over the die. This module knows the lanes and their order:
 consecutive lanes get neighbouring sites along a line that winds through the rows of multipliers. The blocks
-that read the lanes' totals get sites in the middle, unit by unit along the same line, and their tables get
-sites near the multipliers that read them. The placer then places the logic by itself. (36 lanes of 4 on an
-LFE5U-85F: half the wire length, 147 MHz instead of 99, a quarter of the time.)
+that read the lanes' totals get sites in the middle, unit by unit along the same line. The placer then places
+the logic by itself. (36 lanes of 4 on an LFE5U-85F: half the wire length, 147 MHz instead of 99, a quarter of
+the time.)
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["DIES", "PLAN", "Die", "Site", "floorplan", "plan"]
 
-PLAN = "lanes along the rows of multipliers, 8"
+PLAN = "lanes along the rows of multipliers, 7"
 """The rule, as a text for the hash of a synthesis: increase the number when it changes."""
 
 _MULTIPLIER, _RAM = "MULT18X18D", "DP16KD"
@@ -30,13 +30,11 @@ _FEEDS = {
     "cell_tanh": "hidden",
 }
 """The product that reads a memory of the gate unit as a factor, unless the memory has slopes of its own."""
-_PAIRED = ("input_gate", "forget_gate")
-"""Gates that may read one memory, by two ports; it has the first one's name."""
 _LEAST = 16
 """With fewer multipliers in lanes, the placer alone does well."""
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Site:
     """A site of a hard block."""
 
@@ -71,10 +69,8 @@ class Die:
         """Return the sites of multipliers, slice by slice along a line that winds through the rows."""
         sites = []
         for index, y in enumerate(self.multiplier_rows):
-            row = [
-                Site(column + step, y, f"MULT18_{step}") for column in self.columns for step in (0, 1, 4, 5)
-            ]
-            sites += row if index % 2 == 0 else row[::-1]
+            for column in self.columns if index % 2 == 0 else self.columns[::-1]:
+                sites += [Site(column + step, y, f"MULT18_{step}") for step in (0, 1, 4, 5)]
         return sites
 
     def rams(self) -> list[Site]:
@@ -168,7 +164,7 @@ def _along_the_line(
         chosen = set(central[: 4 * -(-len(order) // 4)])
         return dict(zip(order, [site for site in multipliers if site in chosen], strict=False))
     stretch = 4 * -(-len(others) // 4)
-    first = multipliers.index(central[0]) // 4 * 4 - stretch // 8 * 4
+    first = multipliers.index(central[0]) - stretch // 8 * 4
     first = max(0, min(first, len(multipliers) - stretch))
     middle = multipliers[first : first + stretch]
     sites = dict(zip(others, middle, strict=False))
@@ -182,65 +178,32 @@ def _along_the_line(
 def _beside_units(
     others: dict[str, list[str]], sites: dict[str, Site], free: set[Site], die: Die
 ) -> dict[str, Site]:
-    """Return the sites of block RAMs outside the lanes, which are no longer free.
-
-    Memories that multipliers without an input register read are near these. The others are near the unit's
-    multipliers, or in the middle.
-    """
+    """Return the sites of block RAMs outside the lanes: near the blocks that read them, with priority for
+    multipliers without an input register; else in the middle."""
     units: dict[str, list[Site]] = {}
-    products: dict[tuple[str, str], Site] = {}
+    fed: dict[tuple[str, str], Site] = {}
     for name in others[_MULTIPLIER]:
         if found := _UNIT.search(name):
             units.setdefault(found[1], []).append(sites[name])
-            products[found[1], found[2]] = sites[name]
-    parts = {name: (found[1], found[2]) for name in others[_RAM] if (found := _UNIT.search(name))}
-    read_by: dict[str, list[Site]] = {}
-    for name, (unit, part) in parts.items():
-        fed = [part] if (unit, part) in products else [_FEEDS.get(part, "")]
-        if part == _PAIRED[0] and fed != [part] and (unit, _PAIRED[1]) not in parts.values():
-            fed.append(_FEEDS[_PAIRED[1]])
-        if readers := [products[unit, product] for product in fed if (unit, product) in products]:
-            read_by[name] = readers
-    placed = _near_readers(read_by, free)
-    free -= set(placed.values())
+            fed[found[1], found[2]] = sites[name]
+    placed: dict[str, Site] = {}
+
+    def take(name: str, x: float, y: float) -> None:
+        placed[name] = _take_nearest(free, x, y)
+
+    for name in others[_RAM]:
+        found = _UNIT.search(name)
+        parts = (found[2], _FEEDS.get(found[2], "")) if found else ()
+        if found and (
+            neighbour := next((fed[found[1], part] for part in parts if (found[1], part) in fed), None)
+        ):
+            take(name, neighbour.x, neighbour.y)
     for name in others[_RAM]:
         if name not in placed:
-            mine = units.get(parts[name][0], []) if name in parts else []
-            placed[name] = _take_nearest(free, *(_centre(mine) if mine else die.middle))
+            found = _UNIT.search(name)
+            mine = units.get(found[1], []) if found else []
+            take(name, *(_centre(mine) if mine else die.middle))
     return placed
-
-
-def _near_readers(read_by: dict[str, list[Site]], free: set[Site]) -> dict[str, Site]:
-    """Give every block a site such that the longest way to a reader is as short as it can be.
-
-    The limit grows until augmenting paths give all blocks sites within it (bottleneck assignment).
-    """
-    ways = {
-        name: sorted(
-            (max(abs(site.x - reader.x) + abs(site.y - reader.y) for reader in readers), site.y, site.x, site)
-            for site in free
-        )
-        for name, readers in read_by.items()
-    }
-    taken: dict[Site, str] = {}
-
-    def augment(name: str, limit: int, seen: set[Site]) -> bool:
-        for way, _, _, site in ways[name]:
-            if way > limit:
-                return False
-            if site not in seen:
-                seen.add(site)
-                if site not in taken or augment(taken[site], limit, seen):
-                    taken[site] = name
-                    return True
-        return False
-
-    waiting = sorted(read_by)
-    for limit in sorted({way for found in ways.values() for way, *_ in found}):
-        waiting = [name for name in waiting if not augment(name, limit, set())]
-        if not waiting:
-            break
-    return {name: site for site, name in taken.items()}
 
 
 def _central(sites: list[Site], die: Die) -> list[Site]:

@@ -11,7 +11,8 @@ n + b + summed        the sums of its products are in registers (:mod:`rtlstm.hd
 n + b + summed + 1    after a row group's last word: its lanes' sums are in ``held``
 ====================  =================================================================================
 
-With ``pipeline.copies = 2``, each four lanes have registers of their own of all this, one cycle later.
+With ``pipeline.copies = 2``, each four lanes have registers of their own for address, vector, ``add`` and
+``ends``: the address is at the banks a cycle later, which ``summed`` contains.
 
 The drain takes one block per cycle, the first first, so that the skew of ``b`` cycles costs nothing.
 """

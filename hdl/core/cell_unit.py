@@ -247,7 +247,7 @@ class _Cell:
         above, below = table.negates
         inverts: Staged | Value = Const(below, 1) if above == below else negative ^ above
         value = mux(inverts, found.map(lambda value: -value), found)
-        return value.as_signed(node.format.bits)
+        return value.as_signed(node.format.bits).named(f"{name}_value")
 
     def _pieces(self, name: str, x: Staged, function: PiecewiseLinear) -> Staged:
         """Pick a line; multiply, add, round and limit."""

@@ -143,8 +143,8 @@ class GateUnit(Unit):
         drop = numerics.cell_sum_fraction - numerics.cell.fraction
         limit, half = numerics.cell.maximum, (1 << drop) >> 1
         registers = self._manifest.parameters.pipeline.cell - 3
-        over = total.map(lambda value: value >= ((limit + 1) << drop) - half).later(registers)
-        under = total.map(lambda value: value < (-limit << drop) - half).later(registers)
+        over = (total >= ((limit + 1) << drop) - half).later(registers)
+        under = (total < (-limit << drop) - half).later(registers)
         rounded = total.map(lambda value: _round(value, drop)).later(registers)
         cell = mux(over, limit, mux(under, -limit, rounded)).registered("cell", signed(numerics.cell.bits))
         beat = self._beat_at(timing.keep)
@@ -163,7 +163,7 @@ class GateUnit(Unit):
         activated = self._table(m, Region.CELL_TANH, "cell_tanh", negative, magnitude)
         product = output_gate.times(activated, self._multipliers["o tanh(c)"], "hidden")
         drop = 2 * numerics.gate.fraction - numerics.hidden.fraction
-        return _signed(product[:-1], negative, drop, numerics.hidden, self._compared)
+        return _signed(product[:-1], negative, drop, numerics.hidden, "h", self._compared)
 
     def _linear(self, m: Module) -> Staged:
         """Return the sum itself, perhaps with ReLU, ``1 + result`` cycles after the pre-activations."""
@@ -179,10 +179,9 @@ class GateUnit(Unit):
         def fit(width: int) -> Staged:
             limit = Format(bits=width, fraction=0).maximum
             # The lowest code of this width, whose magnitude counts as the limit, is beyond it, too.
-            beyond = magnitude.map(lambda value: value > limit)
-            beyond |= negative & magnitude.map(lambda value: value == limit)
-            over = beyond.later(self._compared)
-            return mux(zero, 0, mux(over, mux(negative, -limit, limit), value)).as_signed(width)
+            over = ((magnitude > limit) | (negative & (magnitude == limit))).later(self._compared)
+            result = mux(zero, 0, _limited(over, negative, limit, value))
+            return result.as_signed(width).named(f"linear{width}")
 
         return self._dense(fit)
 
@@ -197,7 +196,7 @@ class GateUnit(Unit):
 
         def fit(width: int) -> Staged:
             form, drop = Format(bits=width, fraction=0), gate.fraction - (width - 1)
-            return _signed(value, sign, drop, form, self._compared - chosen)
+            return _signed(value, sign, drop, form, f"activated{width}", self._compared - chosen)
 
         return self._dense(fit)
 
@@ -245,7 +244,9 @@ def _round(value: Value, drop: int) -> Value:
     return value if drop == 0 else (value + Const(1 << (drop - 1))) >> drop
 
 
-def _signed(magnitude: Staged, negative: Staged, drop: int, form: Format, registers: int) -> Staged:
+def _signed(
+    magnitude: Staged, negative: Staged, drop: int, form: Format, name: str, registers: int
+) -> Staged:
     """Give a magnitude its sign, drop low bits rounding half up, and limit; one carry chain deep.
 
     Takes ``registers`` (0 or 1) cycles: the register, if any, stands before the limiting.
@@ -262,5 +263,13 @@ def _signed(magnitude: Staged, negative: Staged, drop: int, form: Format, regist
         # Half a unit below the next value counts for a positive one and not for a negative one.
         return Cat(~negative, magnitude) > 2 * (((limit + 1) << drop) - half) if drop else magnitude > limit
 
-    over, rounded = (combine(each, magnitude, negative).later(registers) for each in (beyond, half_up))
-    return mux(over, mux(negative, -limit, limit), rounded).as_signed(form.bits)
+    over = combine(beyond, magnitude, negative).named(f"{name}_over").later(registers)
+    rounded = combine(half_up, magnitude, negative).named(f"{name}_rounded").later(registers)
+    return _limited(over, negative, limit, rounded).as_signed(form.bits).named(name)
+
+
+def _limited(over: Staged, negative: Staged, limit: int, value: Staged) -> Staged:
+    """Return the value, or beyond the limit, that with its sign; chosen where ``over`` is known."""
+    return combine(
+        lambda over, negative, value: Mux(over, Mux(negative, -limit, limit), value), over, negative, value
+    )

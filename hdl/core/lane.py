@@ -2,7 +2,8 @@
 
 Two lanes are one module where they share their multipliers. Lanes are of two kinds at most, which differ in
 how many multipliers are made of LUTs; the latency is the same. With a word's address in cycle ``n``,
-``operand`` and ``multiplier`` of ``Pipeline``, and ``tree = parameters.tree``:
+``operand`` and ``multiplier`` of ``Pipeline``, and ``tree = parameters.tree`` (``summed`` less its
+``lane_copies``, which stand before the lane):
 
 =================================  ====================================================================
 cycle                              what is in registers

@@ -158,11 +158,13 @@ class Preactivation(Component):
                 picked = [self._total_of_block(gate, block) for block in range(parameters.blocks)]
             terms = [Staged(m, total, 0).later(max(0, stages - 1)) for total in picked]
             total = combine(lambda *terms: any_of(list(terms)) << self._align, *terms)
-            total = total.as_signed(self._manifest.numerics.accumulator.bits + self._align)
+            bits = self._manifest.numerics.accumulator.bits + self._align
+            total = total.as_signed(bits).named(f"total{gate}")
             if parameters.shifts_collected:
                 # While the window is open, totals are weights that are read back.
                 _, upper = self._amount(shifts, gate)
                 total >>= upper.map(lambda amount: Mux(self.window, 0, amount))
+                total = total.named(f"part_shifted{gate}")
             totals.append(total.later(min(stages, 1)))
         return totals
 
@@ -218,7 +220,7 @@ class Preactivation(Component):
         if not parameters.shifts_collected:
             # The amount's upper bits first; if there is a register between, its lower ones a cycle later.
             total = (total >> upper).later(1 if narrow > 2 else 0)
-        shifted = (total >> lower).as_signed(width).later(max(0, narrow - 3))
+        shifted = (total >> lower).as_signed(width).named(f"shifted{gate}").later(max(0, narrow - 3))
         return (shifted + addend).registered(f"sum{gate}", signed(width), zero=self.window)
 
     def _memories(self, m: Module) -> tuple[Staged, Staged]:

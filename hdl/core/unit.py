@@ -188,7 +188,8 @@ class Unit(Component):
         Returns the value, and the memory's entry at the window's row.
         """
         spec = self._activations[index]
-        table, stage = spec.table, negative.stage + spec.latency
+        assert negative.stage == magnitude.stage, "sign and magnitude of a table's argument come together"
+        table, stage = spec.table, magnitude.stage + spec.latency
         if index in self._second_ports:
             unit = self._second_ports.pop(index)
             m.d.comb += [unit.second_negative.eq(negative.value), unit.second_magnitude.eq(magnitude.value)]

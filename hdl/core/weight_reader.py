@@ -10,7 +10,7 @@ cycle                              what happens
 0                                  ``start``; row and bank have stood long enough
 1 + blocks - b + k                 ``unit`` has the 1 of multiplier ``k``, for a row in block ``b``: an
                                    earlier block waits for what a later one takes longer
-3 + blocks + k                     the unit vector is at the multipliers of block ``b``
+3 + blocks + k                     the unit vector is at the inputs of block ``b``, or in their copies
 4 + blocks + k + sum + collect     weight ``k`` is at ``totals``; ``sum = summed - operand``
 =================================  ====================================================================
 """

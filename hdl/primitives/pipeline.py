@@ -77,14 +77,20 @@ def copies(
     Synthesis keeps them, whoever else has the same, so that they can be placed beside what reads them; in a
     family without ``register_copies`` it need not. They carry no reset.
     """
+    assert stages <= 1, "a copy is one register"
     if not stages or not parameters.register_copies:
         return {key: delay(m, value, stages) for key, value in values.items()}
     m.submodules[f"{name}_copy"] = copy = Copy(Cat(values.values()), f"{name}_copied")
     firsts = accumulate((len(value) for value in values.values()), initial=0)
     return {
-        key: copy.copied[first : first + len(value)]
+        key: _like(value, copy.copied[first : first + len(value)])
         for first, (key, value) in zip(firsts, values.items(), strict=False)
     }
+
+
+def _like(value: Value, copied: Value) -> Value:
+    """Return copied bits with the sign that the value has."""
+    return copied.as_signed() if value.shape().signed else copied
 
 
 def _name(value: Value) -> str:

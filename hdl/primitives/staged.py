@@ -5,6 +5,8 @@ counts no registers, and a longer table or multiplier before it moves all that f
 """
 
 from collections.abc import Callable
+from copy import copy
+from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, ValueLike
 
@@ -20,7 +22,12 @@ class Staged:
     Operators give their result in the stage of the latest operand, without a register behind it. Earlier
     operands are delayed to that stage; all uses of a value share these registers, which carry no reset. An
     operand that is not ``Staged``, such as a constant, counts as the same in every stage.
+
+    What an operator gives is a value of its own, which is delayed as a whole: of ``(few ^ bits) + late`` that
+    is what few bits became. Where a choice of many bits hangs on few, :func:`combine` does all in one stage.
     """
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, m: Module, value: ValueLike, stage: int) -> None:
         self._m = m
@@ -49,13 +56,19 @@ class Staged:
     def later(self, cycles: int) -> "Staged":
         """Return it ``cycles`` stages later."""
         self.at(self.stage + cycles)
-        moved = Staged(self._m, self.value, self.stage + cycles)
-        moved._values = self._values
+        moved = copy(self)
+        moved.stage += cycles
         return moved
 
     def map(self, function: Callable[[Value], ValueLike]) -> "Staged":
         """Return a function of it, in the same stage."""
         return Staged(self._m, function(self.value), self.stage)
+
+    def named(self, name: str) -> "Staged":
+        """Return it as a signal of this name; its delays are named after it."""
+        signal = Signal(self.value.shape(), name=name)
+        self._m.d.comb += signal.eq(self.value)
+        return Staged(self._m, signal, self.stage)
 
     def as_signed(self, bits: int) -> "Staged":
         """Return its low bits as a signed value."""
@@ -80,8 +93,9 @@ class Staged:
 
         These are signed: an unsigned factor gets a sign bit of 0.
         """
-        product = combine(lambda a, b: multiply(self._m, _signed(a), _signed(b), spec, name), self, other)
-        return Staged(self._m, product.value, product.stage + spec.stages)
+        stage = max(self.stage, other.stage)
+        a, b = (_extended(factor.at(stage)) for factor in (self, other))
+        return Staged(self._m, multiply(self._m, a, b, spec, name), stage + spec.stages)
 
     def __add__(self, other: "Staged | ValueLike") -> "Staged":
         return combine(lambda a, b: a + b, self, other)
@@ -101,6 +115,27 @@ class Staged:
     def __rshift__(self, other: "Staged | ValueLike") -> "Staged":
         return combine(lambda a, b: a >> b, self, other)
 
+    def __eq__(self, other: object) -> "Staged":  # type: ignore[override]
+        return combine(lambda a, b: a == b, self, other)
+
+    def __ne__(self, other: object) -> "Staged":  # type: ignore[override]
+        return combine(lambda a, b: a != b, self, other)
+
+    def __lt__(self, other: "Staged | ValueLike") -> "Staged":
+        return combine(lambda a, b: a < b, self, other)
+
+    def __le__(self, other: "Staged | ValueLike") -> "Staged":
+        return combine(lambda a, b: a <= b, self, other)
+
+    def __gt__(self, other: "Staged | ValueLike") -> "Staged":
+        return combine(lambda a, b: a > b, self, other)
+
+    def __ge__(self, other: "Staged | ValueLike") -> "Staged":
+        return combine(lambda a, b: a >= b, self, other)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a value in hardware is not known here: choose with mux, not with if")
+
     def __invert__(self) -> "Staged":
         return self.map(lambda value: ~value)
 
@@ -108,7 +143,7 @@ class Staged:
         return self.map(lambda value: value[key])
 
 
-def combine(function: Callable[..., ValueLike], *operands: "Staged | ValueLike") -> Staged:
+def combine(function: Callable[..., ValueLike], *operands: Any) -> Staged:
     """Return a function of values, at least one of them ``Staged``, in the latest one's stage."""
     staged = [operand for operand in operands if isinstance(operand, Staged)]
     stage = max(operand.stage for operand in staged)
@@ -121,6 +156,6 @@ def mux(choice: Staged | ValueLike, first: "Staged | ValueLike", other: "Staged 
     return combine(Mux, choice, first, other)
 
 
-def _signed(factor: Value) -> Value:
+def _extended(factor: Value) -> Value:
     """Return an unsigned value as a signed one."""
     return factor if factor.shape().signed else Cat(factor, Const(0, 1)).as_signed()

@@ -134,35 +134,6 @@ def test_memories_of_a_gate_unit_are_near_the_multipliers_they_feed(memory: str,
         assert abs(ram.x - fed.x) <= 18 and abs(ram.y - fed.y) == 12
 
 
-def test_table_of_two_gates_is_near_both_products() -> None:
-    """Forget gates read the input gates' memories, and no table is far away because others came first."""
-    kinds = blocks(32, 4, 1, others=0)
-    tables = {"input_gate": 3, "candidate_gate": 2, "output_gate": 3, "cell_tanh": 2}
-    reads = {
-        "input_gate": ("added", "kept"),
-        "candidate_gate": ("added",),
-        "output_gate": ("hidden",),
-        "cell_tanh": ("hidden",),
-    }
-    for unit in range(4):
-        kinds |= {
-            f"core.gate_unit{unit}.{name}_multiplier.m": "MULT18X18D" for name in ("added", "hidden", "kept")
-        }
-        kinds |= {
-            f"core.gate_unit{unit}.{gate}.table.ram{k}": "DP16KD"
-            for gate, count in tables.items()
-            for k in range(count)
-        }
-    sites = plan(kinds, DIES["lfe5u-85f"])
-    for unit in range(4):
-        for gate, products in reads.items():
-            for product, k in itertools.product(products, range(tables[gate])):
-                ram = sites[f"core.gate_unit{unit}.{gate}.table.ram{k}"]
-                reader = sites[f"core.gate_unit{unit}.{product}_multiplier.m"]
-                # Forty tables share eight sites a slice; the rows of both kinds are 12 apart.
-                assert abs(ram.x - reader.x) + abs(ram.y - reader.y) <= 12 + 12
-
-
 def test_table_with_slopes_is_near_their_multiplier() -> None:
     kinds = blocks(36, 4, 3, others=0)
     for gate in ("input_gate", "forget_gate", "candidate_gate", "output_gate", "cell_tanh"):

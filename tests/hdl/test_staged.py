@@ -62,8 +62,15 @@ FORMULAS: dict[str, tuple[Callable[[Bench], Staged], int, Callable[[int, int], i
         2,
         lambda a, b: b if a < 0 else a,
     ),
+    "named": (lambda bench: (bench.a + bench.b).named("both").later(1), 2, lambda a, b: a + b),
     "fewer bits": (lambda bench: (bench.a + bench.b).as_signed(2), 1, lambda a, b: (a + b + 2) % 4 - 2),
     "three": (lambda bench: combine(lambda *all: sum(all), bench.a, bench.b, 5), 1, lambda a, b: a + b + 5),
+    "equal": (lambda bench: bench.a == bench.b, 1, lambda a, b: int(a == b)),
+    "not equal": (lambda bench: (bench.a != 3).later(1), 0, lambda a, b: int(a != 3)),
+    "less": (lambda bench: bench.a < bench.b, 1, lambda a, b: int(a < b)),
+    "at most": (lambda bench: bench.a <= bench.b, 1, lambda a, b: int(a <= b)),
+    "greater": (lambda bench: (bench.a > bench.b).later(1), 2, lambda a, b: int(a > b)),
+    "at least": (lambda bench: bench.a >= bench.b, 1, lambda a, b: int(a >= b)),
     "constant": (lambda bench: Staged(bench.m, Const(5, 5), -3) + bench.a.later(1), 0, lambda a, b: 5 + a),
 }
 
@@ -115,3 +122,13 @@ def test_before_its_stage_there_is_no_value() -> None:
     with pytest.raises(AssertionError, match="a value of stage 1 is used in stage 0"):
         bench.b.at(0)
     assert bench.run(bench.b.later(1)) == [b for _, b in INPUTS]
+
+
+def test_hardware_decides_no_branch() -> None:
+    bench = Bench()
+    equal = bench.a == bench.b
+    with pytest.raises(TypeError, match="choose with mux"):
+        bool(equal)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(equal)
+    assert bench.run(equal.later(1)) == [int(a == b) for a, b in INPUTS]

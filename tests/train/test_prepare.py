@@ -87,6 +87,9 @@ def test_data_that_all_saturate_are_refused():
         train.prepare(nn.LSTM(I, H), calibration=data, calibration_lengths=[6, 3], input_range=1.0)
     data[0, 0, 0] = 0.5
     train.prepare(nn.LSTM(I, H), calibration=data, calibration_lengths=[6, 3], input_range=1.0)
+    # A range of 3 needs a format that reaches to 4.
+    within = train.prepare(nn.LSTM(I, H), calibration=np.full((6, 2, I), 3.5), input_range=3.0)
+    assert within.layers.read(torch.tensor([3.5])).item() == 3.5
 
 
 @pytest.mark.parametrize("precision", ["high", "medium"])
@@ -97,7 +100,30 @@ def test_products_that_torch_may_round_are_refused(precision):
     try:
         with pytest.raises(ConfigurationError, match=f"{precision}.*set_float32_matmul_precision.'highest'"):
             q(torch.zeros(3, 1, I))
+        # Without rounding nothing is promised of bits.
+        q.rounding = False
+        q(torch.zeros(3, 1, I))
+        q.rounding = True
+        with pytest.raises(ConfigurationError, match="set_float32_matmul_precision"):
+            q.run(torch.zeros(3, 1, I), q.first_state(None, 1))
     finally:
+        torch.set_float32_matmul_precision("highest")
+    q(torch.zeros(3, 1, I))
+
+
+def test_products_that_a_backend_may_round_are_refused():
+    """Torch 2.9 and later have a setting for each backend, of which the older one may know nothing."""
+    matmul = torch.backends.cuda.matmul
+    if not hasattr(matmul, "fp32_precision"):
+        assert torch.get_float32_matmul_precision() == "highest"
+        return
+    q, before = train.prepare(nn.LSTM(I, H)), matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
+    try:
+        with pytest.raises(ConfigurationError, match="set_float32_matmul_precision.'highest'"):
+            q(torch.zeros(3, 1, I))
+    finally:
+        matmul.fp32_precision = before
         torch.set_float32_matmul_precision("highest")
     q(torch.zeros(3, 1, I))
 
