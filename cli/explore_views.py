@@ -91,8 +91,7 @@ def summary(found: Found) -> str:
     within = f" {found['within']} meet the limits." if found["limits"] else ""
     again = ""
     if asked > tried:
-        more = option("choices", 2 * asked)
-        again = f" {asked:,} were asked for, some more than once; {more} asks for more."
+        again = f" {asked:,} were asked for, some more than once; --choices {2 * asked} asks for more."
     return f"{tried:,} of {found['size']:,} choices tried: {parts}.{again}{within}{speed}"
 
 

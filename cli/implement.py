@@ -9,7 +9,6 @@ from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption
 from rtlstm.cli.results import Field, Found, Table, Text
 from rtlstm.cli.wording import next_command
 from rtlstm.gen.builds.command_options import ImplementOptions
-from rtlstm.spec.options import option
 
 if TYPE_CHECKING:
     from rtlstm.fpga.implementation import Implementation, ResourceUse
@@ -112,7 +111,7 @@ def _verdict(found: "Implementation") -> str | None:
         return f"{found.requested_mhz:g} MHz: reached"
     return (
         f"{found.requested_mhz:g} MHz: MISSED, the best seed reaches {found.fmax_best_mhz:g} MHz; try more "
-        f"{option('seeds', command='implement')}, a faster speed grade or fewer gate units, lanes or macs"
+        "--seeds, a faster speed grade or fewer gate units, lanes or macs"
     )
 
 

@@ -256,10 +256,10 @@ class _Estimates(Estimates):
             True,
         ),
         RoutedDesign(
-            "lfe5u-85f-8", "8 -> 48 twice, 8 bits, 60 x 3, 2 of LUTs, 3 gate units", 23.8, None, 194.4, 20
+            "lfe5u-85f-8", "8 -> 48 twice, 8 bits, 60 x 3, 2 of LUTs, 3 gate units", 23.8, None, 188.4, 20
         ),
         RoutedDesign(
-            "lfe5u-85f-8", "100 -> 100 twice, 8 bits, 40 x 4, 1 of LUTs, 2 gate units", 16.2, None, 193.1, 21
+            "lfe5u-85f-8", "100 -> 100 twice, 8 bits, 40 x 4, 1 of LUTs, 2 gate units", 16.2, None, 202.7, 21
         ),
         RoutedDesign(
             "lfe5u-85f-8", "100 -> 100 twice, 8 bits, 40 x 10, 7 of LUTs, 2 gate units", 41.5, None, 196.2, 21

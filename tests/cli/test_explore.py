@@ -31,7 +31,6 @@ from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.frontends import read_model
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.options import option
 from rtlstm.tools.work import Workers, open_workers
 
 DENSE = ("--dense", "fc:sigmoid")
@@ -357,6 +356,6 @@ def test_choices_that_come_again_are_told():
     }
     assert summary(found) == (
         "244 of 6,840 choices tried: 37 do not fit their device, the bits of 0 cannot be built. "
-        f"512 were asked for, some more than once; {option('choices', 1024)} asks for more."
+        "512 were asked for, some more than once; --choices 1024 asks for more."
     )
     assert "asked" not in summary(found | {"asked": 244})
