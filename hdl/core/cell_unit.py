@@ -184,7 +184,7 @@ class _Cell:
 
                 return combine(exact, *args).registered(name, shape)
             case "clamp":
-                return _limited(args[0], -node.value, node.value).registered(name, shape)
+                return _clipped(args[0], -node.value, node.value).registered(name, shape)
             case "floor":
                 negative, magnitude = round_down(args[0].value, self._drop(node), node.format.bits)
                 rounded = Staged(m, _with_sign(negative, magnitude), args[0].stage)
@@ -260,7 +260,7 @@ class _Cell:
         )
         half = (1 << function.extra) >> 1
         total = (product + offset + half).map(lambda value: value >> function.extra)
-        return _limited(total, function.lowest, function.highest)
+        return _clipped(total, function.lowest, function.highest)
 
     def _of_line(self, x: Staged, thresholds: tuple[int, ...], values: tuple[int, ...], name: str) -> Staged:
         """Return the value of the last line whose threshold x has reached, from a register."""
@@ -272,7 +272,7 @@ class _Cell:
         return Staged(self._m, found, x.stage).registered(name)
 
 
-def _limited(x: Staged, lowest: int, highest: int) -> Staged:
+def _clipped(x: Staged, lowest: int, highest: int) -> Staged:
     return x.map(lambda value: Mux(value > highest, highest, Mux(value < lowest, lowest, value)))
 
 

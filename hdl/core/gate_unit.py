@@ -180,7 +180,7 @@ class GateUnit(Unit):
             limit = Format(bits=width, fraction=0).maximum
             # The lowest code of this width, whose magnitude counts as the limit, is beyond it, too.
             over = ((magnitude > limit) | (negative & (magnitude == limit))).later(self._compared)
-            result = mux(zero, 0, _limited(over, negative, limit, value))
+            result = mux(zero, 0, _clipped(over, negative, limit, value))
             return result.as_signed(width).named(f"linear{width}")
 
         return self._dense(fit)
@@ -265,10 +265,10 @@ def _signed(
 
     over = combine(beyond, magnitude, negative).named(f"{name}_over").later(registers)
     rounded = combine(half_up, magnitude, negative).named(f"{name}_rounded").later(registers)
-    return _limited(over, negative, limit, rounded).as_signed(form.bits).named(name)
+    return _clipped(over, negative, limit, rounded).as_signed(form.bits).named(name)
 
 
-def _limited(over: Staged, negative: Staged, limit: int, value: Staged) -> Staged:
+def _clipped(over: Staged, negative: Staged, limit: int, value: Staged) -> Staged:
     """Return the value, or beyond the limit, that with its sign; chosen where ``over`` is known."""
     return combine(
         lambda over, negative, value: Mux(over, Mux(negative, -limit, limit), value), over, negative, value
