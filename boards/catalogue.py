@@ -207,7 +207,8 @@ def find_target(name: str) -> tuple[Chosen, str]:
     except ConfigurationError as error:
         if not similar:
             raise
-        raise ConfigurationError(f"{error}; boards of near names: {', '.join(similar)}") from None
+        known = f"no board is called {name!r}; boards of near names: {', '.join(similar)}"
+        raise ConfigurationError(f"{known}; {error}") from None
 
 
 _Target = tuple[str, int, str]

@@ -144,6 +144,12 @@ def _changed_error(each: Found) -> str:
     return f"{each['now']:.3g} -> {each['rms_error']:.3g}"
 
 
+def _refused(found: Found) -> str | None:
+    """Say why the widths that cannot be built cannot."""
+    refused = [f"{each['flag']}: {each['refusal']}" for each in found["widths"] if each["refusal"]]
+    return "\n".join(refused) or None
+
+
 def _relative(each: Found) -> str | None:
     if each["rms_error"] is None or not each["now"]:
         return None
@@ -198,6 +204,7 @@ _ERRORS = (
             Field("change", _relative, right=True),
         ),
     ),
+    Text(_refused),
     Table(
         "Values that saturated",
         _saturated,

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self, TextIO, cast
 
@@ -42,8 +43,8 @@ FAILED, WRONG_INPUT, UNEXPECTED, INTERRUPTED = 1, 2, 70, 130
 """Exit codes: a check failed or a device did not answer; what was asked for cannot be done; a
 mistake in rtlstm; Ctrl-C."""
 
-_LONG_SECONDS = 2.0
-"""A phase that takes longer is told where there is no bar."""
+_LONG_SECONDS, _LINE_SECONDS = 2.0, 30.0
+"""Where there is no bar, a phase that takes longer is told, and how far it is each time after that."""
 
 
 def print_error(message: str) -> None:
@@ -188,15 +189,20 @@ class Console:
 
 @contextmanager
 def _phase_lines() -> Iterator[Progress]:
-    """Print a line for each phase that takes long, where nobody watches a bar."""
+    """Print a line for each phase that takes long, and now and then how far it is: nobody watches a bar."""
     timers: dict[str, Timer] = {}
+    said: dict[str, float] = {}
 
     def show(what: str, done: int, total: int) -> None:
         if what not in timers:
             end()
+            said[what] = monotonic()
             timers[what] = Timer(_LONG_SECONDS, write_error, (f"{plain(what)} ...",))
             timers[what].daemon = True
             timers[what].start()
+        elif monotonic() - said[what] >= _LINE_SECONDS:
+            said[what] = monotonic()
+            write_error(f"{plain(what)}: {done:,} of {total:,}")
 
     def end() -> None:
         for timer in timers.values():

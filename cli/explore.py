@@ -103,7 +103,9 @@ def explore(
                 console.note(f"what was tried is kept in {study}: the same command goes on from there")
                 raise
         fields = front_fields(found, study, measure, given.command)
-        _write_files(study, context.name, measure.short_name, fields)
+        if found.front:
+            # An earlier front with other limits stays.
+            _write_files(study, context.name, measure.short_name, fields)
         console.passed = not found.ruled_out and all(
             point.proof is None or point.proof.passed for point in found.front
         )

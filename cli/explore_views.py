@@ -33,7 +33,7 @@ def front_fields(
     ]
     return found.model_dump(mode="json") | {
         "folder": str(folder),
-        "page": str(folder / "explore.html"),
+        "page": str(folder / "explore.html") if front else None,
         "points_per_hour": found.points_per_hour and round(found.points_per_hour),
         "front": front,
     }
@@ -127,7 +127,7 @@ FRONT = (
         (
             Field("#", "{number}", right=True),
             Field("device", "{device}"),
-            Field("bits", "{numbers}"),
+            Field("weight/data/gate/cell bits", "{numbers}"),
             Field("array", "{array}", right=True),
             Field("cycles", "{cycles:,}", right=True),
             Field("us", "{latency_us:.4g}", right=True),
@@ -143,5 +143,5 @@ FRONT = (
     Text(summary),
     Text(lambda found: "\n".join(f"no build meets {text}" for text in found["ruled_out"]) or None),
     Text(lambda found: _HINT if len(found["front"]) > 1 else None),
-    Text("written: {page}"),
+    Text(lambda found: found["page"] and f"written: {found['page']}"),
 )

@@ -172,7 +172,7 @@ _IMPLEMENTATION = (
     _sizes(estimated=True),
     _sizes(estimated=False),
     Table(
-        "Place and route, aiming at {implementation[target_mhz]:g} MHz",
+        "Place and route, aiming at {implementation[target_mhz]:g} MHz; each seed is another placement",
         _seeds,
         (
             Field("seed", "{name}", right=True),

@@ -310,6 +310,17 @@ _NETWORK = (
     Text("supported"),
 )
 
+
+def _negative_overhead(found: Found) -> str | None:
+    """Say what it means: people think of a mistake."""
+    if all(layer["overhead_cycles"] >= 0 for layer in found["layers"]):
+        return None
+    return (
+        "A negative overhead: the array multiplies for this layer while the layer before drains or the input "
+        "arrives."
+    )
+
+
 _BUILD = (
     Table(
         lambda found: f"Build {found['name']} ({found['build_hash'][:8]}, rtlstm {found['rtlstm_version']})",
@@ -330,6 +341,7 @@ _BUILD = (
             Field("own h", "{recurrent_cycles:,}", right=True),
         ),
     ),
+    Text(_negative_overhead),
     Table(
         lambda found: (
             f"Loadable: what the device ({found['device_hash'][:8]}) holds, and what this network takes"

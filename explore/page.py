@@ -11,7 +11,7 @@ _MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex
 _COLUMNS = {
     "number": "#",
     "device": "device",
-    "numbers": "bits",
+    "numbers": "bits: weight/data/gate/cell",
     "array": "array",
     "cycles": "cycles",
     "latency_us": "latency, us",
@@ -24,7 +24,7 @@ _COLUMNS = {
     "measure": "",
     "proof": "proof",
 }
-_WIDTHS = {"number": 30, "device": 90, "numbers": 160, "proof": 190}
+_WIDTHS = {"number": 30, "device": 90, "numbers": 180, "proof": 190}
 """Columns that are not as wide as the others, in pixels."""
 _AXES = ("latency_us", "luts", "multipliers", "block_rams", "share", "energy_nj", "measure")
 _CLICK = """
@@ -57,13 +57,23 @@ def render_page(title: str, points: Sequence[Mapping[str, Any]], measure: str) -
     try:
         from bokeh.embed import file_html
         from bokeh.layouts import column, row
-        from bokeh.models import ColumnDataSource, CustomJS, DataTable, PreText, Select, TableColumn
+        from bokeh.models import (
+            ColumnDataSource,
+            CustomJS,
+            DataTable,
+            PreText,
+            Select,
+            StringFormatter,
+            TableColumn,
+        )
         from bokeh.resources import INLINE
     except ImportError as error:
         raise ToolError(
             f"the page needs the package 'bokeh' ({error}); install it with: pip install 'rtlstm[explore]'"
         ) from None
-    names = {**_COLUMNS, "measure": measure}
+    # Of no device of these, perhaps, is the energy known.
+    titles = {**_COLUMNS, "measure": measure}
+    names = {name: text for name, text in titles.items() if any(point[name] is not None for point in points)}
     devices = list(dict.fromkeys(point["device"] for point in points))
     marks = {device: _MARKERS[index % len(_MARKERS)] for index, device in enumerate(devices)}
     data = {name: [point[name] for point in points] for name in (*names, "command")}
@@ -75,7 +85,7 @@ def render_page(title: str, points: Sequence[Mapping[str, Any]], measure: str) -
     source.selected.js_on_change(
         "indices", CustomJS(args={"source": source, "shown": shown, "hint": _HINT}, code=_CLICK)
     )
-    choices = [(name, names[name]) for name in _AXES]
+    choices = [(name, names[name]) for name in _AXES if name in names]
     selects = []
     for axis, value in (("x", "latency_us"), ("y", "luts")):
         select = Select(
@@ -89,7 +99,10 @@ def render_page(title: str, points: Sequence[Mapping[str, Any]], measure: str) -
     table = DataTable(
         source=source,
         columns=[
-            TableColumn(field=name, title=text, width=_WIDTHS.get(name, 75)) for name, text in names.items()
+            TableColumn(
+                field=name, title=text, width=_WIDTHS.get(name, 75), formatter=StringFormatter(nan_format="")
+            )
+            for name, text in names.items()
         ],
         index_position=None,
         sizing_mode="stretch_width",

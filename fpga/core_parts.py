@@ -129,10 +129,31 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
         * 4
         * ((2 * pipeline.narrow - 3) * numerics.accumulator.partial_bits + numerics.preactivation.bits),
         "gates": units * gate_sizes(manifest).registers,
+        "copies": _copied_bits(manifest) if parameters.register_copies else 0,
         "window": 32 * max(layout.words for layout in manifest.regions.values()),
         "items": sum(_row_bits(manifest)) * (last - parameters.summed),
         "core": 1,
     }
+
+
+def _copied_bits(manifest: Manifest) -> int:
+    """Return the bits of the copies of registers, for each four lanes and for each gate unit.
+
+    Lanes see the address of their words, the vector, and two events; units the rows that they read, the same
+    rows of the next beat, and a dozen flags with a bit of ``mask`` for each unit.
+    """
+    parameters, numerics = manifest.parameters, manifest.numerics
+    regions = manifest.regions
+    address = ceil_log2(max(2, regions[Region.WEIGHTS].rows))
+    rows = sum(
+        ceil_log2(max(2, regions[region].rows))
+        for region in (Region.SHIFTS, Region.PARTIALS, Region.CELLS)
+        if region in regions
+    )
+    units = parameters.gate_units
+    return parameters.lane_copies * (parameters.lanes // 4) * (
+        address + parameters.macs * numerics.data_bits + 2
+    ) + parameters.unit_copies * units * (2 * rows + 12 + units)
 
 
 def _all_registers(some: MultiplierSpec, blocks: int) -> float:

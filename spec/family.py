@@ -80,11 +80,15 @@ class Pipeline(Record):
 
     @model_validator(mode="after")
     def _check_copies(self) -> Self:
-        """With copies the drain begins a cycle earlier, and must know of a word by then."""
-        if self.copies and self.operand + self.multiplier < 4:
+        """With copies the drain begins a cycle earlier, and must know of a word by then.
+
+        Those of lanes are a register more before the sum.
+        """
+        least = 3 if self.copies == 2 else 4
+        if self.copies and self.operand + self.multiplier < least:
             raise ValueError(
                 f"copies ({self.copies}) need operand ({self.operand}) and multiplier ({self.multiplier}) "
-                "of at least 4 registers together"
+                f"of at least {least} registers together"
             )
         return self
 

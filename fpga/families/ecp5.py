@@ -179,6 +179,7 @@ class _Estimates(Estimates):
         "products": 1,
         "banks": 1.17,
         "passed": 0.984,
+        "copies": 1,
         "vector": 0.829,
         "read back": 1,
         "collected": 1.17,

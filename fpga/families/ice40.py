@@ -122,6 +122,7 @@ class _Estimates(Estimates):
         "products": 1.02,
         "banks": 1.05,
         "passed": 1.03,
+        "copies": 1,
         "vector": 0.985,
         "read back": 1,
         "collected": 1.02,

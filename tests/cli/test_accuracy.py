@@ -120,6 +120,20 @@ def test_a_width_is_that_of_a_build_made_with_it(cli, files, narrow):
     assert widths["weight_bits", 3] > widths["weight_bits", 5]
 
 
+def test_why_a_width_cannot_be_built(cli, files, narrow):
+    numbers = {"weight_bits": 8, "data_bits": 8, "gate_bits": 8, "cell_bits": 12}
+    model, array = narrow / "tiny.safetensors", {"lanes": 4, "macs": 2}
+    rtlstm.compile(
+        model, folder=files / "least", dense=["fc:sigmoid"], calibration=inputs(), **numbers, **array
+    )
+    arguments = ("accuracy", files / "least", "--input", files / "x.npy", "--model", model, *DENSE)
+    refused = {each["flag"]: each["refusal"] for each in cli(*arguments, "--json").json["widths"]}
+    assert refused["--gate-bits 7"].startswith("gates have 8 to 18 bits")
+    lines = cli(*arguments).out.splitlines()
+    assert f"--gate-bits 7: {refused['--gate-bits 7']}" in lines
+    assert not any(line.startswith("--gate-bits 9:") for line in lines)
+
+
 def test_without_the_model(cli, files):
     before = snapshot(files / "build")
     page = files / "page.html"

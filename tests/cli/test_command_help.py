@@ -62,6 +62,13 @@ def test_long_phases_are_told_without_a_terminal(
         progress("after", 0, 1)
     time.sleep(0.5)
     assert capsys.readouterr().err == "long ...\n"
+    # Now and then, how far it is.
+    monkeypatch.setattr(console, "_LINE_SECONDS", 0.3)
+    with console.Console(as_json=False, debug=False) as shown, shown.progress() as progress:
+        for done in range(5):
+            progress("long", 1000 * done, 4000)
+            time.sleep(0.2)
+    assert capsys.readouterr().err == "long ...\nlong: 2,000 of 4,000\nlong: 4,000 of 4,000\n"
     monkeypatch.setenv("RTLSTM_PROGRESS", "none")
     with console.Console(as_json=False, debug=False) as shown, shown.progress() as progress:
         progress("long", 0, 2)

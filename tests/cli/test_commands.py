@@ -19,6 +19,8 @@ import rtlstm.gen.builds.generate
 from rtlstm.host import Accelerator, SaturationWarning
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import StepSchedule
 
 DENSE = ("--dense", "fc:sigmoid")
@@ -229,6 +231,18 @@ def test_inspect_build(cli, pristine):
     assert sum(op["cycles"] for op in result.json["program"] if op["when"] == "with the input") == array
     for op in result.json["program"]:
         assert f"{op['multiplies']}  " in people.out and f"{op['then']}  " in people.out
+
+
+def test_a_negative_overhead_is_explained(cli, pristine, tmp_path):
+    wide = Lstm(name="wide", w_ih=np.zeros((16, 40)), w_hh=np.zeros((16, 4)), bias=np.zeros(16))
+    network = Network(name="wide", layers=(wide,))
+    rtlstm.gen.builds.generate.generate_build(
+        network, tmp_path / "wide", parameters=Parameters(lanes=4, macs=1)
+    )
+    overheads = cli("inspect", tmp_path / "wide", "--json").json["layers"]
+    assert overheads[0]["overhead_cycles"] < 0
+    assert "A negative overhead: " in cli("inspect", tmp_path / "wide").out
+    assert "A negative overhead: " not in cli("inspect", pristine).out
 
 
 def test_inspect_draws(cli, model, pristine, tmp_path):

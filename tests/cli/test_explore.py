@@ -210,14 +210,28 @@ def test_edited_metric_is_another(run, files, monkeypatch):
         sys.modules.pop("edited", None)
 
 
-def test_what_rules_all_out(run):
+def test_what_rules_all_out(run, tmp_path):
+    page = tmp_path / "out" / "explore.html"
+    assert run(*SMALL, "--json").json["page"] == str(page)
+    kept = page.read_bytes()
     done = run(*SMALL, "--limit", "latency<=1ns", "--limit", "error<=0.5", "--json")
     assert done.code == 1 and done.json["front"] == [] and done.json["within"] == 0
+    assert done.json["page"] is None and page.read_bytes() == kept
     (why,) = done.json["ruled_out"]
     assert why.startswith("latency<=1ns: no build that was tried has it; the best is ")
     # Others, over the same study: nothing is worked out again.
     done = run(*SMALL, "--limit", "error<=0.5", "--json")
     assert done.code == 0 and done.json["new"] == 0 and done.json["within"] == done.json["tried"] == 8
+    assert page.exists()
+
+
+def test_the_page_has_no_column_without_values(run, tmp_path):
+    """Energy is known of one device alone."""
+    pages = []
+    for devices in ("up5k,lfe5u-25f-8", "lfe5u-25f-8"):
+        assert run("--devices", devices, *SMALL[2:], out=tmp_path / devices).code == 0
+        pages.append((tmp_path / devices / "explore.html").read_text())
+    assert ["energy, nJ" in page for page in pages] == [True, False]
 
 
 @pytest.mark.parametrize(

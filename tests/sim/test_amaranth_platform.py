@@ -11,7 +11,7 @@ from support.small_builds import network
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses.wrappers import wrapper
-from rtlstm.hdl.primitives.pipeline import multiply, multiply_pair, storage, storage_pair
+from rtlstm.hdl.primitives.pipeline import copies, multiply, multiply_pair, storage, storage_pair
 from rtlstm.hdl.primitives.primitive import Primitive
 from rtlstm.sim.amaranth_platform import simulator
 from rtlstm.spec.inventory import MemorySpec, MultiplierSpec
@@ -195,6 +195,35 @@ def test_multiplier_pair(size: tuple[int, int], shared: bool, stages: int) -> No
     simulation.add_testbench(bench)
     simulation.run()
     assert (carries[0] > CYCLES // 10) == shared
+
+
+@pytest.mark.parametrize("family", ["generic", "ecp5"])
+def test_copies(family: str) -> None:
+    """A copy gives what was there a cycle ago, with its sign."""
+    m = Module()
+    parameters = Parameters.for_family(family, factor_bits=8)
+    given: dict[str, Signal] = {"flag": Signal(), "number": Signal(signed(5)), "row": Signal(7)}
+    every = [copies(m, given, f"copy{index}", parameters, 1) for index in range(2)]
+    assert copies(m, given, "none", parameters, 0) == given
+    assert all(seen[name].shape() == signal.shape() for seen in every for name, signal in given.items())
+    draw = Random(4)
+
+    async def bench(ctx: Any) -> None:
+        for _ in range(50):
+            values = {
+                "flag": draw.getrandbits(1),
+                "number": draw.randrange(-16, 16),
+                "row": draw.getrandbits(7),
+            }
+            for name, value in values.items():
+                ctx.set(given[name], value)
+            await ctx.tick()
+            for seen in every:
+                assert {name: ctx.get(value) for name, value in seen.items()} == values
+
+    simulation = simulator(m)
+    simulation.add_testbench(bench)
+    simulation.run()
 
 
 def test_a_primitive_without_a_model_is_named() -> None:

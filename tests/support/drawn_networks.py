@@ -272,7 +272,7 @@ def _parameters(draw: Draw, settings: QuantizationSettings, whole: bool) -> Para
         least, most = least | {"adder_terms": 2}, most | {"adder_terms": 3}
         registers = {name: draw(st.integers(least[name], most[name])) for name in least}
         early = registers["operand"] + registers["multiplier"] >= 4
-        pipeline = Pipeline(**registers, copies=draw(st.integers(0, 2 if early else 0)))
+        pipeline = Pipeline(**registers, copies=draw(st.sampled_from((0, 1, 2) if early else (0, 2))))
     return Parameters(
         lanes=lanes,
         macs=macs,

@@ -161,7 +161,8 @@ def random_pipeline(rng: Generator) -> Pipeline:
         "adder_terms": int(rng.integers(2, 4)),
     }
     early = registers["operand"] + registers["multiplier"] >= 4
-    return Pipeline(**registers, copies=int(rng.integers(0, 3)) if early else 0)
+    copies = int(rng.integers(0, 3))
+    return Pipeline(**registers, copies=copies if early or copies == 2 else 0)
 
 
 def possible_gate_units(lanes: int, macs: int) -> list[int]:
