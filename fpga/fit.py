@@ -379,7 +379,7 @@ class _Search:
             if shape.kind != "skip":
                 # Partial sums of a skip are added without idle cycles.
                 # A layer's words are issued before the results that they contain are there.
-                results = stages.preactivation + stages.pipeline.result + unit_cycles(shape, timing)
+                results = stages.preactivation + unit_cycles(shape, timing)
                 cycles += results - (stages.pipeline.operand if index else 0)
         return cycles
 

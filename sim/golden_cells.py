@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.spec.cells.graph import CellGraph
-from rtlstm.spec.fixed import IntArray, saturate
+from rtlstm.spec.fixed import IntArray, round_odd, saturate
 from rtlstm.spec.numerics import (
     GUARD_BITS,
     LayerShape,
@@ -82,6 +82,8 @@ def evaluate(
                 drop = formats[0].fraction - node.format.fraction
                 dropped = args[0] >> drop if drop >= 0 else args[0] << -drop
                 value = np.clip(dropped, ~node.format.maximum, node.format.maximum)
+            case "odd":
+                value = round_odd(args[0], formats[0].fraction - node.format.fraction)
             case "narrow":
                 rounded = node.format.round_codes(args[0], formats[0].fraction)
                 value = saturate(rounded, node.format.bits)

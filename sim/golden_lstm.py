@@ -107,6 +107,10 @@ class _LstmLayer(_Sums):
         self.argument_centre = argument.maximum + 1.0
         self.cell_limit = float(cell.maximum)
         most = math.floor(float(self.sigmoid.max()) * float(self.cell_tanh.max()) + 0.5)
+        self.odd = numerics.hidden_rounding == "odd"
+        if self.odd:
+            # Products are in units of two codes: their middles are the odd ones.
+            self.cell_tanh *= np.float32(0.5)
         self.hidden_limit = float(numerics.hidden.maximum)
         self.hidden_fits = most <= self.hidden_limit
         """Whether h cannot saturate: the product of gates with as many bits as h is below h's limit."""
@@ -167,18 +171,29 @@ class _LstmState:
         np.copyto(index[0], work, casting="unsafe")
         layer.cell_tanh.take(index[0], out=self._cell_tanh, mode="clip")
         np.multiply(o, self._cell_tanh, out=work, dtype=np.float64)
-        np.add(work, 0.5, out=work)
-        if layer.hidden_fits:
-            np.floor(work, out=self.h, where=where)
+        if layer.odd:
+            # Toward zero, then half a unit of two codes outward; -0 + 0 is 0, which counts as positive.
+            np.add(work, 0.0, out=work)
+            np.add(np.trunc(work), np.copysign(0.5, work), out=work)
+            np.multiply(work, 2.0, out=self.h, where=where)
         else:
-            np.floor(work, out=work)
-            np.minimum(work, layer.hidden_limit, out=work)
-            np.maximum(work, -layer.hidden_limit, out=self.h, where=where)
+            self._round_half_up(work, where)
         np.add(total, 0.5, out=total)
         np.floor(total, out=total)
         if total.max(initial=0.0) > layer.cell_limit or total.min(initial=0.0) < -layer.cell_limit:
             self._limit(total, alive)
         np.copyto(self.c, total, where=where)
+
+    def _round_half_up(self, work: Floats, where: Any) -> None:
+        """Keep h from products in its units."""
+        limit = self._layer.hidden_limit
+        np.add(work, 0.5, out=work)
+        if self._layer.hidden_fits:
+            np.floor(work, out=self.h, where=where)
+        else:
+            np.floor(work, out=work)
+            np.minimum(work, limit, out=work)
+            np.maximum(work, -limit, out=self.h, where=where)
 
     def _limit(self, c: Floats, alive: Mask | None) -> None:
         """Saturate cell states, and count those of sequences that are ``alive``."""

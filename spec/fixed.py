@@ -1,11 +1,11 @@
 """Fixed-point formats and the integer arithmetic that golden model and RTL share.
 
-All rounding is half up, ``floor(x + 1/2)``; all saturation is symmetric, to
+Rounding is half up, ``floor(x + 1/2)``, where nothing else is said; all saturation is symmetric, to
 ``+-(2**(bits-1) - 1)``, so that a magnitude always fits in ``bits - 1`` bits.
 """
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,15 +16,18 @@ from rtlstm.spec.record import Record
 
 __all__ = [
     "Format",
+    "HiddenRounding",
     "IntArray",
     "check_range",
     "round_half_up",
+    "round_odd",
     "round_shift",
     "saturate",
     "where_bad",
 ]
 
 IntArray = NDArray[np.int64]
+HiddenRounding = Literal["half_up", "odd"]
 
 
 def round_half_up(values: ArrayLike, fraction: ArrayLike = 0) -> NDArray[np.float64]:
@@ -44,6 +47,19 @@ def round_shift(value: ArrayLike, shift: ArrayLike) -> IntArray:
     guard = (value >> np.maximum(shift - 1, 0)) & 1
     rounded: IntArray = (value >> shift) + np.where(shift > 0, guard, 0)
     return rounded
+
+
+def round_odd(value: ArrayLike, shift: int) -> IntArray:
+    """Divide integers by ``2**shift``, dropping the magnitude's fraction and setting its last bit.
+
+    Every result is odd: the middle of the two steps that the value lies in, so that errors have no mean. 0
+    counts as positive. Von Neumann's rounding (Burks, Goldstine and von Neumann, "Preliminary discussion of
+    the logical design of an electronic computing instrument", 1946, section 5.12).
+    """
+    value = np.asarray(value, dtype=np.int64)
+    magnitude = np.abs(value) >> shift | 1
+    odd: IntArray = np.where(value < 0, -magnitude, magnitude)
+    return odd
 
 
 def saturate(value: ArrayLike, bits: int) -> IntArray:

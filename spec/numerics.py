@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.activations.piecewise import PiecewiseLinear
 from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.cells.unit import FusedUnit, GraphUnit
-from rtlstm.spec.fixed import Format, IntArray
+from rtlstm.spec.fixed import Format, HiddenRounding, IntArray
 from rtlstm.spec.network import LINEAR, Activation
 from rtlstm.spec.program.passes import Passes, part_layers
 from rtlstm.spec.record import Record
@@ -198,6 +198,8 @@ class Numerics(Record):
     tables: tuple[ActivationTable, ...] = ()
     pieces: tuple[PiecewiseLinear, ...] = ()
     """The tables that cells use, by index."""
+    hidden_rounding: HiddenRounding = "half_up"
+    """How h of LSTM layers is rounded: half up, or without an adder to an odd code."""
     fused_lstm: FusedTables | None = None
     """Tables of the fused LSTM gate unit if it computes all cells; None if each cell has a pipeline."""
     unit_parameters: Annotated[int, Field(ge=0, le=4)] = 0
@@ -229,6 +231,8 @@ class Numerics(Record):
                 f"cell state {self.cell} with gates {self.gate} needs sums of more than 52 bits; "
                 "choose fewer cell bits or a narrower cell range"
             )
+        if self.hidden_rounding != "half_up" and self.fused_lstm is None:
+            raise ValueError("only the fused LSTM gate unit rounds h to odd codes")
         for name, number in dict(self.fused_lstm or ()).items():
             read = self.cell_argument if name == "cell_tanh" else self.preactivation
             if number >= len(self.tables):
@@ -238,6 +242,14 @@ class Numerics(Record):
             if not self.tables[number].middle:
                 raise ValueError(f"table {name} must be a middle one: it reads values that were rounded down")
         return self
+
+    @model_serializer(mode="wrap")
+    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out a default that was added later, so that builds without it keep their hash."""
+        fields: dict[str, Any] = handler(self)
+        if self.hidden_rounding == "half_up":
+            fields.pop("hidden_rounding", None)
+        return fields
 
     @property
     def unit(self) -> FusedUnit | GraphUnit:
@@ -251,6 +263,7 @@ class Numerics(Record):
             cell_tanh=tables[fused.cell_tanh],
             gate=self.gate,
             cell=self.cell,
+            hidden_rounding=self.hidden_rounding,
         )
 
     @property

@@ -11,7 +11,7 @@ from rtlstm.spec.activations.piecewise import PiecewiseLinear
 from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.train.functions import activate
-from rtlstm.train.rounding import floor_to, round_to, straight_through
+from rtlstm.train.rounding import floor_to, odd_to, round_to, straight_through
 
 __all__ = ["LookUp", "evaluate_cell", "evaluate_graph"]
 
@@ -64,6 +64,8 @@ def evaluate_graph(
                 value = tables[node.index](args[0])
             case "pieces":
                 value = _of_pieces(pieces[node.index], args[0])
+            case "odd":
+                value = odd_to(args[0], node.format)
             case "narrow":
                 value = round_to(args[0], node.format, trained.get(position))
             case "floor":

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from rtlstm.spec.fixed import Format
+from rtlstm.spec.fixed import Format, HiddenRounding
 from rtlstm.spec.numerics import GUARD_BITS
 from rtlstm.train.cells import LookUp
-from rtlstm.train.rounding import FLOAT32_BITS
+from rtlstm.train.rounding import FLOAT32_BITS, odd_codes
 
 __all__ = ["FusedLayer", "run_fused"]
 
@@ -34,6 +34,8 @@ class FusedLayer:
     cell_tanh: LookUp
     cell: Format
     hidden: Format
+    rounding: HiddenRounding
+    """Of h."""
 
 
 def run_fused(
@@ -113,7 +115,11 @@ def _forward(
         total = (f * cells[step]).addcmul_(i, g)
         read = (total * 2.0**argument.fraction - layer.cell_tanh.lowest).clamp_(0, last)
         torch.index_select(cell_tanh, 0, read.int().view(-1), out=tanhs[step].view(-1))
-        new_h = (o * tanhs[step]).mul_(hidden_step).add_(0.5).floor_().clamp_(-hidden_limit, hidden_limit)
+        new_h = (o * tanhs[step]).mul_(hidden_step)
+        if layer.rounding == "odd":
+            new_h = odd_codes(new_h)
+        else:
+            new_h.add_(0.5).floor_().clamp_(-hidden_limit, hidden_limit)
         new_c = total.mul_(cell_step).add_(0.5).floor_().clamp_(-cell_limit, cell_limit)
         new_h.mul_(1.0 / hidden_step)
         new_c.mul_(1.0 / cell_step)

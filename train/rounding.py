@@ -12,7 +12,17 @@ import torch
 
 from rtlstm.spec.fixed import Format
 
-__all__ = ["FLOAT32_BITS", "RoundedRows", "floor_to", "round_to", "rounded", "row_codes", "straight_through"]
+__all__ = [
+    "FLOAT32_BITS",
+    "RoundedRows",
+    "floor_to",
+    "odd_codes",
+    "odd_to",
+    "round_to",
+    "rounded",
+    "row_codes",
+    "straight_through",
+]
 
 FLOAT32_BITS = 24
 """Bits of integers that float32 holds exactly."""
@@ -49,6 +59,16 @@ def round_to(x: Any, form: Format, log_range: Any = None) -> Any:
     limit = math.ldexp(form.maximum, -form.fraction)
     values = torch.floor(x.detach() * 2.0**form.fraction + 0.5) * 2.0**-form.fraction
     return rounded(values, x, -limit, limit, log_range)
+
+
+def odd_codes(values: Any) -> Any:
+    """Return odd integers: the middles of the two steps that values lie in; 0 counts as positive."""
+    return 2.0 * torch.trunc(0.5 * values) + torch.where(values < 0.0, -1.0, 1.0).to(values.dtype)
+
+
+def odd_to(x: Any, form: Format) -> Any:
+    """Round what is within a format's range to its odd codes."""
+    return straight_through(odd_codes(x.detach() * 2.0**form.fraction) * 2.0**-form.fraction, x)
 
 
 def floor_to(x: Any, form: Format, log_range: Any = None) -> Any:

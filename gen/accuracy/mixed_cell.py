@@ -204,6 +204,10 @@ class MixedCell:
         node = self._graph.nodes[self._graph.result]
         if not self._rounded["activations"]:
             return values, np.zeros(values.shape, dtype=np.bool_)
+        if node.kind == "odd":
+            scaled = np.ldexp(values, node.format.fraction)
+            odd = 2.0 * np.trunc(0.5 * scaled) + np.where(scaled < 0.0, -1.0, 1.0)
+            return node.format.to_floats(odd), np.zeros(values.shape, dtype=np.bool_)
         narrowed = node.kind == "narrow"
         rounded = node.format.to_floats(_round(values, node.format, narrowed))
         # A value of 1, as a sigmoid gives, is a unit above the largest code: this is rounding.
@@ -236,7 +240,7 @@ def _trace(cell: Cell, graph: CellGraph, numerics: Numerics) -> tuple[int, ...]:
             raise _other(f"its cell {cell.name!r} has an operation {step.kind!r} that the build's has not")
         found.append(position)
     result = graph.nodes[graph.result]
-    if found[cell.result] not in (graph.result, *(result.args if result.kind == "narrow" else ())):
+    if found[cell.result] not in (graph.result, *(result.args if result.kind in ("narrow", "odd") else ())):
         raise _other(f"its cell {cell.name!r} gives another value than the build's")
     return tuple(found)
 

@@ -29,6 +29,7 @@ def build_settings(network: QuantizedNetwork, tables: Tables) -> QuantizationSet
         output_bits=numerics.own_output_bits,
         gate_bits=numerics.gate.bits,
         cell_bits=numerics.cell.bits,
+        hidden_rounding=numerics.hidden_rounding,
         tables=tables,
     )
 

@@ -63,6 +63,7 @@ def device_settings(device: Manifest, input_range: float | None) -> Quantization
         cell_bits=numerics.cell.bits,
         cell_range=2.0 ** (numerics.cell.bits - 1 - numerics.cell.fraction),
         input_range=input_range,
+        hidden_rounding=numerics.hidden_rounding,
         tables=device.parameters.tables,
     )
 

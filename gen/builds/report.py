@@ -255,7 +255,7 @@ def format_reports(manifest: Manifest) -> tuple[FormatReport, ...]:
     numerics = manifest.numerics
     uses: list[tuple[str, Format]] = [
         *_input_formats(manifest),
-        ("hidden state h", numerics.hidden),
+        (f"hidden state h{', odd codes' * (numerics.hidden_rounding == 'odd')}", numerics.hidden),
         ("cell state c", numerics.cell),
         ("pre-activation", numerics.preactivation),
         ("gate", numerics.gate),

@@ -28,7 +28,7 @@ from rtlstm.spec.activations.interpolated import DIRECT_BITS
 from rtlstm.spec.cells.formats import CellFormats, Functions, resolve
 from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.fixed import Format, IntArray, round_half_up
+from rtlstm.spec.fixed import Format, HiddenRounding, IntArray, round_half_up
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import (
     GUARD_BITS,
@@ -135,6 +135,14 @@ class QuantizationSettings(Record):
             group=_NUMBERS,
         ),
     ] = 0
+    hidden_rounding: Annotated[
+        HiddenRounding,
+        Option(
+            "How h of LSTM layers is rounded: half_up, or odd, to odd codes alone: a cycle less in each "
+            "layer where results have a register, and a bit less of h.",
+            group=_NUMBERS,
+        ),
+    ] = "half_up"
     tables: Tables = "interpolated"
 
     @model_validator(mode="after")
@@ -265,6 +273,11 @@ class _Quantiser:
         if rows is not None:
             self.weight_bits = list(rows.weight_bits)
         self.hardware.check_layers(self.layers)
+        if settings.hidden_rounding == "odd" and not self.recognised:
+            raise ConfigurationError(
+                f"{option('hidden_rounding', 'odd')} is for networks of plain LSTM and of dense layers "
+                "with ReLU, sigmoid, tanh or no function, but this one has others; leave it out"
+            )
         self.settings = settings
         self._check_outputs()
         bits = settings.data_bits
@@ -518,6 +531,7 @@ class _Quantiser:
             state=self._state(layer, outputs[index + layer.feedback], stored),
             argument=argument if layer.state == "cell" else None,
             parameter=self._constants_format(index),
+            rounding=self.settings.hidden_rounding if layer.state == "cell" else "half_up",
         )
 
     def _shape(self, index: int, formats: CellFormats, cell: int) -> LayerShape:
@@ -574,6 +588,7 @@ class _Quantiser:
             cells=tuple(cells),
             tables=tuple(functions.tables),
             pieces=tuple(functions.pieces),
+            hidden_rounding=self.settings.hidden_rounding,
             fused_lstm=fused_tables,
             unit_parameters=self.unit_parameters,
         )

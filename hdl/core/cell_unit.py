@@ -21,9 +21,9 @@ __all__ = ["CellUnit"]
 class CellUnit(Unit):
     """Computes every cell of the network for one unit a cycle; a beat says which one counts.
 
-    Latency, from pre-activations to results: ``manifest.timing.of_units`` cycles, whatever the cell, and
-    ``pipeline.result`` more. Throughput: one beat per cycle. Rounding: as the graphs say, half up with
-    symmetric saturation wherever a value is narrowed.
+    Latency, from pre-activations to results: ``manifest.timing.of_units`` cycles, whatever the cell.
+    Throughput: one beat per cycle. Rounding: as the graphs say, half up with symmetric saturation wherever a
+    value is narrowed.
 
     Members
     -------
@@ -64,8 +64,7 @@ class CellUnit(Unit):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        timing, result = self._timing, self._manifest.parameters.pipeline.result
-        self._follow_beats(m, timing.of_units + result)
+        self._follow_beats(m, self._timing.of_units)
         old = self._read_state(m, delay(m, self.cell_zero_state, 2))
         self._entries: dict[int, Value] = {}
         cells = [
@@ -123,13 +122,14 @@ class CellUnit(Unit):
 
     def _give(self, m: Module, cells: list["_Cell"]) -> None:
         """Give results and where they go."""
-        last, result = self._timing.of_units, self._manifest.parameters.pipeline.result
+        result = self._manifest.parameters.pipeline.result
+        last = self._timing.of_units - result
         value = Signal(self.value.shape(), name="chosen")
         for cell in cells:
             found = cell.values[cell.graph.result].at(last)
             with m.If(self._chosen(self._beat_at(last), cell.number)):
                 m.d.comb += value.eq(found)
-        self._announce(m, [ResultKind(last + result, single=False, wanted=_yields)])
+        self._announce(m, [ResultKind(self._timing.of_units, single=False, wanted=_yields)])
         m.d.comb += [self.of_units.eq(delay(m, value, result)), self.value.eq(self.of_units)]
 
 

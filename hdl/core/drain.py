@@ -147,7 +147,7 @@ class Drain(ProgramPart):
         several = parameters.words_per_beat > 1
         lasts, words, masks = [], [], list[Value]()
         for cycles in {timing.of_units, timing.of_rows, timing.of_linear_rows}:
-            results = parameters.preactivation + cycles + parameters.pipeline.result
+            results = parameters.preactivation + cycles
             stage = results - parameters.summed - parameters.ahead(results) - 3 + parameters.unit_copies
             beat, later = beats.at(min(stage, depth)), max(0, stage - depth)
             function = beat.sigmoid | beat.tanh

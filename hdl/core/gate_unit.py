@@ -15,7 +15,8 @@ a + p + 2              the argument of tanh: the sum, rounded down and limited
 a + c                  the new c, rounded and saturated, written to memory
 2 a + p + 2            tanh of the argument
 2 a + 2 p + 2          the product o * tanh, exact
-2 a + 2 p + 2 + r      h, the result: rounded in the first of the r cycles, limited behind it
+2 a + 2 p + 2 + r      h, the result: rounded in the first of the r cycles, limited behind it; odd codes
+                       need none of these cycles
 =====================  =================================================================================
 
 A table in block RAM with its output register takes two cycles. It reads its argument a cycle before that is
@@ -47,9 +48,9 @@ class GateUnit(Unit):
     """``c = f * c + i * g``, ``h = o * tanh(c)``, with the gates' activations, for one unit a cycle.
 
     Latency, from pre-activations: ``timing.of_units`` cycles to h, ``timing.of_rows`` to a dense result, and
-    ``timing.of_linear_rows`` to one without a table; ``pipeline.result`` more. Throughput: one beat per
-    cycle. Rounding: half up at c and at h, down at tanh's argument, all from the exact sum or product before;
-    saturation is symmetric.
+    ``timing.of_linear_rows`` to one without a table. Throughput: one beat per cycle. Rounding: half up at c
+    and at h (or to odd codes of h, which need no limit), down at tanh's argument, all from the exact sum or
+    product before; saturation is symmetric.
     """
 
     def __init__(self, manifest: Manifest, index: int) -> None:
@@ -61,15 +62,15 @@ class GateUnit(Unit):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        timing, result = self._manifest.timing, self._manifest.parameters.pipeline.result
-        self._follow_beats(m, timing.of_units + result)
+        timing = self._manifest.timing
+        self._follow_beats(m, timing.of_units)
         # A register before the limits, if there is one.
-        self._compared = min(1, result)
+        self._compared = min(1, self._manifest.parameters.pipeline.result)
         gates = self._gates(m)
         total = self._cell_sum(m, gates)
         self._round_cell(m, total)
-        m.d.comb += self.of_units.eq(self._hidden(m, gates[3], total).at(timing.of_units + result))
-        kinds = [ResultKind(timing.of_units + result, single=False, wanted=lambda beat: beat.lstm)]
+        m.d.comb += self.of_units.eq(self._hidden(m, gates[3], total).at(timing.of_units))
+        kinds = [ResultKind(timing.of_units, single=False, wanted=lambda beat: beat.lstm)]
         kinds += self._single_rows(m, gates)
         self._announce(m, kinds)
         m.d.comb += self.value.eq(Mux(self.result.single, self.of_rows, self.of_units))
@@ -87,9 +88,11 @@ class GateUnit(Unit):
         timing = self._manifest.timing
         functions, found = self._manifest.single_functions, list[tuple[ResultKind, Staged]]()
         if functions & LINEAR:
-            found.append((self._rows(timing.of_linear_rows, _is_linear), self._linear(m)))
+            kind = ResultKind(timing.of_linear_rows, single=True, wanted=_is_linear)
+            found.append((kind, self._linear(m)))
         if functions - LINEAR:
-            found.append((self._rows(timing.of_rows, _is_bent), self._activated(m, gates)))
+            kind = ResultKind(timing.of_rows, single=True, wanted=_is_bent)
+            found.append((kind, self._activated(m, gates)))
         value: Value = Const(0)
         for kind, given in found:
             beat = self._beat_at(kind.stage - 1)
@@ -97,10 +100,6 @@ class GateUnit(Unit):
             value = Mux(here, given.at(kind.stage), value)
         m.d.comb += self.of_rows.eq(value)
         return [kind for kind, _ in found]
-
-    def _rows(self, cycles: int, wanted: Callable[[Struct], Value]) -> ResultKind:
-        """Results of single rows, ``cycles`` and ``pipeline.result`` after their pre-activations."""
-        return ResultKind(cycles + self._manifest.parameters.pipeline.result, single=True, wanted=wanted)
 
     def _table(self, m: Module, region: Region, name: str, negative: Staged, magnitude: Staged) -> Staged:
         index = self._tables.index(region)
@@ -163,6 +162,9 @@ class GateUnit(Unit):
         activated = self._table(m, Region.CELL_TANH, "cell_tanh", negative, magnitude)
         product = output_gate.times(activated, self._multipliers["o tanh(c)"], "hidden")
         drop = 2 * numerics.gate.fraction - numerics.hidden.fraction
+        if numerics.hidden_rounding == "odd":
+            nothing = (output_gate == 0) | (activated == 0)
+            return _odd(product[:-1], negative & ~nothing, drop, numerics.hidden).named("h")
         return _signed(product[:-1], negative, drop, numerics.hidden, "h", self._compared)
 
     def _linear(self, m: Module) -> Staged:
@@ -266,6 +268,20 @@ def _signed(
     over = combine(beyond, magnitude, negative).named(f"{name}_over").later(registers)
     rounded = combine(half_up, magnitude, negative).named(f"{name}_rounded").later(registers)
     return _clipped(over, negative, limit, rounded).as_signed(form.bits).named(name)
+
+
+def _odd(magnitude: Staged, negative: Staged, drop: int, form: Format) -> Staged:
+    """Give a magnitude its sign, drop low bits, and set the last one that is left; no carry chain.
+
+    Of a magnitude whose last bit is set, the complement with its last bit set is the negative: nothing is
+    added. The magnitude is within the format's range.
+    """
+    kept = magnitude[drop + 1 : drop + form.bits - 1]
+    return combine(
+        lambda kept, negative: Cat(Const(1, 1), kept ^ negative.replicate(len(kept)), negative).as_signed(),
+        kept,
+        negative,
+    )
 
 
 def _clipped(over: Staged, negative: Staged, limit: int, value: Staged) -> Staged:

@@ -9,7 +9,7 @@ from rtlstm.spec.activations.piecewise import PiecewiseLinear, design_pieces
 from rtlstm.spec.cells.description import Cell, Operation
 from rtlstm.spec.cells.graph import CellGraph, Node, NodeKind
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.fixed import Format, round_half_up
+from rtlstm.spec.fixed import Format, HiddenRounding, round_half_up
 
 __all__ = ["CellFormats", "Functions", "resolve"]
 
@@ -57,6 +57,8 @@ class CellFormats:
     argument: Format | None = None
     """Format in which an activation function reads the kept value before that is rounded to ``state``."""
     parameter: Format | None = None
+    rounding: HiddenRounding = "half_up"
+    """How the result of a cell with a state is rounded."""
 
 
 def resolve(cell: Cell, formats: CellFormats, functions: Functions) -> CellGraph:
@@ -83,7 +85,7 @@ class _Resolver:
         cell = self._cell
         for step in cell.steps:
             self._of_step.append(self._step(step, [self._of_step[arg] for arg in step.args]))
-        result = self._narrow(self._of_step[cell.result], self._formats.output)
+        result = self._rounded(self._of_step[cell.result], self._formats.output)
         state = None if cell.state is None else self._of_step[cell.state]
         return CellGraph(name=cell.name, nodes=tuple(self._nodes), result=result, state=state)
 
@@ -145,6 +147,12 @@ class _Resolver:
         """Round half up and saturate symmetrically, where the value is not as it must be."""
         ready = self._format(position) == format and self._nodes[position].kind != "gate"
         return position if ready else self._add("narrow", format, position)
+
+    def _rounded(self, position: int, format: Format) -> int:
+        """Round the result as the layer's format asks for."""
+        if self._formats.rounding == "half_up":
+            return self._narrow(position, format)
+        return self._add("odd", format, position)
 
     def _clip(self, position: int, limit: float) -> int:
         form = self._format(position)

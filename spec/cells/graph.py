@@ -17,6 +17,7 @@ NodeKind = Literal[
     "add",
     "subtract",
     "narrow",
+    "odd",
     "floor",
     "clamp",
     "table",
@@ -28,6 +29,8 @@ class Node(Record):
     """One operation on integers; the result is of ``format``.
 
     ``multiply``, ``add`` and ``subtract`` are exact. ``narrow`` rounds half up and saturates.
+    ``odd`` drops the magnitude's low bits and sets the last one that is left, so that every code is odd; 0
+    counts as positive. It needs no adder, and no limit: what it reads is within the format's range.
     ``floor`` rounds down and saturates, to one less than the format's negative limit; so does a ``gate``, to
     whose sum half a unit was added before if it is to be rounded half up.
     ``clamp`` clips to ``+-value``. ``table`` and ``pieces`` are functions with the index ``index``.

@@ -11,7 +11,7 @@ from typing import ClassVar
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.activations.piecewise import PiecewiseLinear
 from rtlstm.spec.cells.graph import CellGraph
-from rtlstm.spec.fixed import Format
+from rtlstm.spec.fixed import Format, HiddenRounding
 from rtlstm.spec.network import Activation
 from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.registers import Region
@@ -103,25 +103,29 @@ class FusedUnit(Unit):
     """Table of tanh, which reads the new c."""
     gate: Format
     cell: Format
+    hidden_rounding: HiddenRounding = "half_up"
 
     functions = ("relu", "sigmoid", "tanh")
     idle_fields = frozenset({"cells", "pieces"})
 
     def timing(self, parameters: Parameters) -> UnitTiming:
         """Return when states and results are there."""
-        return self.timing_of(parameters)
+        return self.timing_of(parameters, self.hidden_rounding)
 
     @staticmethod
-    def timing_of(parameters: Parameters) -> UnitTiming:
+    def timing_of(parameters: Parameters, rounding: HiddenRounding = "half_up") -> UnitTiming:
         """Return the timing, which does not depend on formats."""
         table, product = parameters.activation, parameters.pipeline.product
+        result = parameters.pipeline.result
+        # What has neither an adder nor a limit needs no register of its own.
+        rounded = result if rounding == "half_up" else 0
         return UnitTiming(
             state=table,
             keep=table + product - 1 + parameters.pipeline.cell,
             # Products, their sum, the argument of tanh; tanh and the product.
-            of_units=table + product + 2 + table + product,
-            of_rows=table + 1,
-            of_linear_rows=1,
+            of_units=table + product + 2 + table + product + rounded,
+            of_rows=table + 1 + result,
+            of_linear_rows=1 + result,
         )
 
     @property
@@ -181,7 +185,7 @@ class GraphUnit(Unit):
             if node.kind == "state"
         ]
         keeps = [found[cell.state] for cell, found in stages if cell.state is not None]
-        results = max(2, *(max(found) for _, found in stages))
+        results = max(2, *(max(found) for _, found in stages)) + parameters.pipeline.result
         return UnitTiming(
             state=min(states, default=parameters.activation),
             keep=max(keeps, default=0),

@@ -130,7 +130,7 @@ def _most_idle_cycles(parameters: Parameters, timing: UnitTiming) -> int:
     stages = timing.of_units, timing.of_rows, timing.of_linear_rows
     drain = parameters.most_drain_cycles
     in_order = max(stages) - min(stages) + drain
-    results = parameters.preactivation + max(stages) + parameters.pipeline.result
+    results = parameters.preactivation + max(stages)
     return max(parameters.partial_to_add, in_order, (drain + results + 5) // 2)
 
 

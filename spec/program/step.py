@@ -278,7 +278,7 @@ class _Layout:
             drain_beats=parameters.drain_beats(per_group),
             last_drain_beats=parameters.drain_beats(last),
             last_units=(last - 1) % parameters.gate_units + 1,
-            results=parameters.preactivation + unit_cycles(layer, self.timing) + parameters.pipeline.result,
+            results=parameters.preactivation + unit_cycles(layer, self.timing),
             beat_cycles=1 if special.get("destination") is None else parameters.words_per_beat,
             **(common | special),
         )

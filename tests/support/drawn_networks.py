@@ -7,6 +7,8 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.random import Generator
 
+from rtlstm.gen.quantise.directions import unfold
+from rtlstm.gen.quantise.lowering import is_fused, lower
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.activations.functions import ACTIVATIONS, SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.cells.description import Cell, CellBuilder
@@ -292,8 +294,11 @@ def _parameters(draw: Draw, settings: QuantizationSettings, whole: bool) -> Para
 def drawn_builds(draw: Draw, whole: bool, bits: int = 8, sizes: int = 5) -> DrawnBuild:
     """Draw a network with all that its hardware depends on; data of at most ``bits`` bits."""
     settings = draw(_settings(bits))
+    network = draw(drawn_networks(whole, sizes))
+    if is_fused(*lower(unfold(network))):
+        settings = settings.replace(hidden_rounding=draw(st.sampled_from(("half_up", "odd"))))
     return DrawnBuild(
-        network=draw(drawn_networks(whole, sizes)),
+        network=network,
         settings=settings,
         calibrated=draw(st.booleans()),
         parameters=draw(_parameters(settings, whole)),

@@ -113,9 +113,12 @@ def random_network(rng: Generator, sizes: tuple[int, ...] = SIZES) -> Network:
 def random_settings(rng: Generator) -> QuantizationSettings:
     """Draw widths and ranges."""
     data = int(rng.integers(4, 19))
+    tables = "direct" if data <= 12 and rng.random() < 0.3 else "interpolated"
+    weights = int(rng.integers(2, 19))
     return QuantizationSettings(
-        tables="direct" if data <= 12 and rng.random() < 0.3 else "interpolated",
-        weight_bits=int(rng.integers(2, 19)),
+        tables=tables,
+        weight_bits=weights,
+        hidden_rounding="half_up" if weights % 3 else "odd",
         data_bits=data,
         gate_bits=int(rng.integers(max(6, data), 19)),
         cell_bits=int(rng.integers(8, 33)),

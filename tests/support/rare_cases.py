@@ -48,6 +48,8 @@ CONTROL = {
 _PREACTIVATION = limit_events("pre-activation")
 # No product of two values below 1 is half a unit beyond h's largest.
 _H = rounding_events("h") - {"h: tie at +max", "h: tie at -max"}
+_ODD = {f"h: {case}" for case in ("nothing, by its sign", "at the end of two steps, positive")}
+_ODD |= {"h: at the end of two steps, negative"}
 _LSTM = rounding_events("c") | limit_events("tanh's argument") | _H | _PREACTIVATION
 _POSITIVE = {
     event for event in rounding_events("dense sigmoid") if "-max" not in event and "negative" not in event
@@ -107,10 +109,16 @@ def _gru(rng: Generator) -> Gru:
     return Gru(w_ih=w_ih, w_hh=w_hh, bias_ih=bias_ih, bias_hh=bias_hh)
 
 
-def _build(name: str, layers: list[Layer], parameters: Parameters, cases: set[str]) -> RareBuild:
+def _build(
+    name: str,
+    layers: list[Layer],
+    parameters: Parameters,
+    cases: set[str],
+    settings: QuantizationSettings = NARROW,
+) -> RareBuild:
     """Calibrated on small inputs, so that dense layers are limited on large ones."""
     data = np.random.default_rng(5).uniform(-0.2, 0.2, (6, 2, INPUTS))
-    network = quantise(Network(layers=tuple(layers)), NARROW, data)
+    network = quantise(Network(layers=tuple(layers)), settings, data)
     manifest = Manifest.create(name, network.shapes, parameters, network.numerics)
     return RareBuild(network, manifest, frozenset(cases | {"input: lowest code"}))
 
@@ -134,6 +142,13 @@ def _builds() -> Iterator[RareBuild]:
         [_lstm(rng), _dense(rng, UNITS, 2, "sigmoid"), _dense(rng, 2, 12, "tanh", 1.5)],
         Parameters(lanes=4, macs=2, streams=2, beat_out=4),
         _LSTM | _POSITIVE | rounding_events("dense tanh"),
+    )
+    yield _build(
+        "odd",
+        [_lstm(rng), _dense(rng, UNITS, 3, "tanh", 1.5)],
+        Parameters(**two, beat_out=2, pipeline=Pipeline(result=1)),
+        (_LSTM - _H) | _ODD,
+        NARROW.replace(hidden_rounding="odd", data_bits=6),
     )
     yield _build(
         "cells",

@@ -208,6 +208,16 @@ class SecondModel:
         saturated = self._saturated(what, found, bits)
         return saturated, saturated != found
 
+    def _odd(self, value: int, drop: int) -> int:
+        """The odd code of the two steps that the value lies in, by its magnitude."""
+        size = abs(value) // 2**drop
+        size += size % 2 == 0
+        for sign, name in ((1, "positive"), (-1, "negative")):
+            if value % 2 ** (drop + 1) == 0 and value * sign > 0:
+                self.events[f"h: at the end of two steps, {name}"] += 1
+        self.events["h: nothing, by its sign"] += value == 0
+        return -size if value < 0 else size
+
     def _rounded_down(self, what: str, value: int, drop: int, bits: int) -> int:
         """Down, then limited to all codes of that many bits, the lowest among them."""
         most = 2 ** (bits - 1) - 1
@@ -272,6 +282,8 @@ class SecondModel:
         argument = self._rounded_down("tanh's argument", total, fraction - reads.fraction, reads.bits)
         product = o * self._look_up(numerics.unit.cell_tanh, argument)
         bits = numerics.input.bits
+        if numerics.hidden_rounding == "odd":
+            return self._odd(product, 2 * gate - (bits - 1)), kept
         return self._rounded("h", product, 2 * gate - (bits - 1), bits)[0], kept
 
     def _dense(self, activation: str, total: int, bits: int) -> int:
@@ -321,6 +333,8 @@ class SecondModel:
                     value = lines.slopes[piece] * args[0] + lines.offsets[piece]
                     value = (2 * value + 2**lines.extra) // 2 ** (lines.extra + 1)
                     value = min(max(value, lines.lowest), lines.highest)
+                case "odd":
+                    value = self._odd(args[0], forms[0].fraction - node.format.fraction)
                 case "floor":
                     drop = forms[0].fraction - node.format.fraction
                     value = self._rounded_down("argument", args[0], drop, node.format.bits)

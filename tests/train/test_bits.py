@@ -29,6 +29,7 @@ def prepared(build: DrawnBuild, x, weight_bits=None):
     """A drawn network in its drawn formats, calibrated with ``x`` if drawn so."""
     given = build.settings
     names = ("data_bits", "gate_bits", "cell_bits", "input_range", "cell_range", "tables")
+    names += ("hidden_rounding",)
     options = {name: getattr(given, name) for name in names}
     bits = given.weight_bits if weight_bits is None else weight_bits
     try:

@@ -1,0 +1,166 @@
+"""h rounded to odd codes: what it gives, golden models, RTL and cycles, training, and what is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from support.second_model import SecondModel
+from support.small_builds import tensors
+
+from rtlstm.gen.accuracy.measure import measure_errors
+from rtlstm.gen.accuracy.samples import Samples
+from rtlstm.gen.builds.compare import compare
+from rtlstm.gen.builds.generate import generate_build, generate_for
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import round_odd
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Gru, Lstm, Network
+from rtlstm.spec.numerics import Numerics
+from rtlstm.spec.parameters import Parameters
+
+RNG = np.random.default_rng(3)
+NARROW = {"weight_bits": 8, "data_bits": 8, "gate_bits": 9, "cell_bits": 12, "tables": "direct"}
+HALF_UP, ODD = (QuantizationSettings(**NARROW, hidden_rounding=each) for each in ("half_up", "odd"))
+
+
+def lstm(inputs: int, units: int) -> Lstm:
+    shapes = (4 * units, inputs), (4 * units, units), (4 * units,)
+    w_ih, w_hh, bias = (RNG.normal(size=shape) for shape in shapes)
+    return Lstm(w_ih=w_ih, w_hh=w_hh, bias=bias)
+
+
+TWO = Network(layers=(lstm(3, 8), lstm(8, 4)))
+
+
+@pytest.mark.parametrize("shift", [0, 1, 4])
+def test_the_middle_of_two_steps(shift: int) -> None:
+    values = np.arange(-(1 << 8), (1 << 8) + 1)
+    codes = round_odd(values, shift)
+    assert (codes % 2 == 1).all()
+    assert (np.abs(codes * 2**shift - values) <= 2**shift).all()
+    # Zero alone has no sign to keep.
+    np.testing.assert_array_equal(codes[values != 0], -codes[::-1][values != 0])
+    assert round_odd(0, shift) == 1
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("family", ["generic", "ecp5"])
+def test_a_cycle_less_in_each_layer(family: str, tmp_path: Path) -> None:
+    """On every bit and cycle, of pipelines whose results have a register; it is the same without one."""
+    x = RNG.normal(size=(20, 2, 3))
+    made = Parameters.for_family(family, factor_bits=8, lanes=16, macs=4, gate_units=2, beat_out=2)
+    made = made.replace(tables="direct")
+    saved = []
+    for registers in (0, 1, 2):
+        parameters = made.replace(pipeline=made.pipeline.model_copy(update={"result": registers}))
+        steps = []
+        for settings in (HALF_UP, ODD):
+            quantised = quantise(TWO, settings, x)
+            manifest = Manifest.create("two", quantised.shapes, parameters, quantised.numerics)
+            steps.append(manifest.cycles.step_latency_cycles)
+        saved.append(steps[0] - steps[1])
+        options = {"settings": ODD, "parameters": parameters, "calibration": x, "name": "two"}
+        generate_build(TWO, tmp_path / f"{registers}", **options)
+        found, y = compare(tmp_path / f"{registers}", x, simulator="icarus", verify=False)
+        assert found.passed, found.first_difference
+        codes = np.ldexp(y, 7)
+        assert (codes % 2 == 1).all() and codes.min() < -1 and codes.max() > 1
+    assert saved == [0, 2, 4]
+
+
+@pytest.mark.rtl
+def test_a_device_keeps_its_rounding(tmp_path: Path) -> None:
+    """What a loadable device takes is rounded as the device does."""
+    parameters = Parameters(lanes=8, macs=2, tables="direct")
+    options = {"settings": ODD, "parameters": parameters, "name": "device"}
+    generate_build(TWO, tmp_path / "device", capacities={"outputs": 8}, **options)
+    made = generate_for(Network(layers=TWO.layers[:1]), tmp_path / "other", tmp_path / "device")
+    assert made.numerics.hidden_rounding == "odd"
+    found, _ = compare(tmp_path / "other", RNG.normal(size=(6, 3)), simulator="icarus", verify=False)
+    assert found.passed, found.first_difference
+    gru = Gru(**{name: np.ones(size) for name, size in GRU.items()})
+    with pytest.raises(ConfigurationError, match="plain LSTM"):
+        generate_for(Network(layers=(gru,)), tmp_path / "gru", tmp_path / "device")
+
+
+GRU = {"w_ih": (12, 3), "w_hh": (12, 4), "bias_ih": (12,), "bias_hh": (12,)}
+
+
+def test_the_other_models_agree() -> None:
+    """A model in Python integers, and the accuracy's, which rounds all parts."""
+    x = RNG.normal(size=(30, 2, 3))
+    quantised = quantise(TWO, ODD, x)
+    codes = quantised.numerics.quantise_input(x)
+    wanted = Golden(quantised).run(codes)
+    for sequence in range(2):
+        second = SecondModel(quantised)
+        state = second.zeros()
+        for step in range(30):
+            y = second.step(codes[step, sequence].tolist(), state)
+            assert y == wanted.y[step, sequence].tolist()
+    found = measure_errors(quantised, "direct", Samples.of(x, 3), TWO)
+    error = quantised.shapes[-1].output.to_floats(wanted.y) - run_float(TWO, x).y
+    assert found.output.rms_error == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-4)
+    widths = {(each.option, each.bits): each.rms_error for each in found.widths}
+    wider = quantise(TWO, ODD.replace(data_bits=9), x)
+    given = Golden(wider).run(wider.numerics.quantise_input(x)).y
+    error = wider.shapes[-1].output.to_floats(given) - run_float(TWO, x).y
+    assert widths["data_bits", 9] == pytest.approx(np.sqrt(np.mean(error**2)), rel=0.1)
+
+
+def test_a_bit_more_makes_up_for_it() -> None:
+    x = np.random.default_rng(1).normal(size=(200, 8, 3))
+    exact = run_float(TWO, x).y
+
+    def error(settings: QuantizationSettings) -> float:
+        quantised = quantise(TWO, settings, x)
+        y = Golden(quantised).run(quantised.numerics.quantise_input(x)).y
+        return float(np.sqrt(np.mean((quantised.shapes[-1].output.to_floats(y) - exact) ** 2)))
+
+    wide = {"weight_bits": 16, "gate_bits": 12, "cell_bits": 16}
+    half_up, odd, wider = (
+        error(each.replace(**wide, data_bits=bits)) for each, bits in ((HALF_UP, 8), (ODD, 8), (ODD, 9))
+    )
+    assert 1.2 * half_up < odd < 2.5 * half_up
+    assert wider < 1.1 * half_up
+
+
+def test_manifests_of_builds_without_it_stay_as_they_are() -> None:
+    texts = [quantise(TWO, settings).numerics.model_dump_json() for settings in (HALF_UP, ODD)]
+    assert ["hidden_rounding" in text for text in texts] == [False, True]
+    for text, rounding in zip(texts, ("half_up", "odd"), strict=True):
+        assert Numerics(**json.loads(text)).hidden_rounding == rounding
+
+
+def test_networks_without_plain_lstm_layers_are_refused(cli, tmp_path: Path) -> None:
+    safetensors.numpy.save_file(tensors(), tmp_path / "tiny.safetensors")
+    asked = ("generate", tmp_path / "tiny.safetensors", "-o", tmp_path / "b", "--hidden-rounding")
+    # A layer of another function behind the LSTM.
+    cli(*asked, "odd", "--dense", "fc:leaky_relu").refused(
+        "--hidden-rounding odd is for networks of plain LSTM and of dense layers", "leave it out"
+    )
+    assert cli(*asked, "odd", "--dense", "fc:sigmoid").code == 0
+    assert Manifest.load(tmp_path / "b").numerics.hidden_rounding == "odd"
+    formats = [each["use"] for each in cli("inspect", tmp_path / "b", "--json").json["formats"]]
+    assert "hidden state h, odd codes" in formats
+    cli(*asked, "even").refused("--hidden-rounding", "half_up", "odd")
+
+
+def test_trained_networks_give_odd_codes() -> None:
+    torch = pytest.importorskip("torch")
+    train = pytest.importorskip("rtlstm.train")
+    torch.manual_seed(0)
+    q = train.prepare(torch.nn.LSTM(3, 6), data_bits=8, hidden_rounding="odd")
+    x = RNG.normal(size=(9, 4, 3))
+    y, _ = q(torch.from_numpy(x))
+    quantised = q.quantised()
+    assert quantised.numerics.hidden_rounding == "odd"
+    wanted = Golden(quantised).run(quantised.numerics.quantise_input(x)).y
+    np.testing.assert_array_equal(np.ldexp(y.detach().double().numpy(), 7), wanted)
+    y.square().sum().backward()
+    assert all(bool((parameter.grad != 0).any()) for parameter in q.parameters() if parameter.requires_grad)
