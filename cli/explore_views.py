@@ -17,6 +17,7 @@ __all__ = ["COMMAND", "FRONT", "find_build", "front_fields", "summary"]
 
 _ROWS = 16
 """Points that the table shows, shared among the devices."""
+_LEGEND = "bits: of weights, data, gates and c; full: the share of the fullest resource"
 _HINT = "The same command with --show N prints the command that builds N."
 
 
@@ -127,7 +128,7 @@ FRONT = (
         (
             Field("#", "{number}", right=True),
             Field("device", "{device}"),
-            Field("weight/data/gate/cell bits", "{numbers}"),
+            Field("bits", "{numbers}"),
             Field("array", "{array}", right=True),
             Field("cycles", "{cycles:,}", right=True),
             Field("us", "{latency_us:.4g}", right=True),
@@ -140,6 +141,7 @@ FRONT = (
             Field("proof", "{proof}"),
         ),
     ),
+    Text(lambda found: _LEGEND if found["front"] else None),
     Text(summary),
     Text(lambda found: "\n".join(f"no build meets {text}" for text in found["ruled_out"]) or None),
     Text(lambda found: _HINT if len(found["front"]) > 1 else None),

@@ -35,7 +35,7 @@ class FusedLayer:
     cell: Format
     hidden: Format
     rounding: HiddenRounding
-    """Of h."""
+    """How h is rounded."""
 
 
 def run_fused(
