@@ -14,6 +14,7 @@ PYTHON ?= python3
 PYTEST ?=
 # Two processes: most tests are Python on one core, and a simulator's build keeps two busy anyway.
 JOBS ?= 2
+MUTANTS ?= 40
 
 FOLDERS := rtlstm spec tools hdl sim host fpga boards gen train explore zoo bench cli
 VENV := .venv
@@ -33,12 +34,13 @@ OLDEST_TESTS := tests/spec tests/sim/test_icarus.py tests/sim/test_native.py \
   tests/gen/frontends/test_hdf5.py tests/cli/test_command_help.py tests/cli/test_command_words.py \
   tests/cli/test_results.py tests/test_front_door.py
 
-.PHONY: help setup system tcl riscv demo test test-all sweep test-oldest train-examples formal lint types layers docs wheels clean FORCE
+.PHONY: help setup system tcl riscv demo test test-all sweep test-oldest train-examples formal mutate lint types layers docs wheels clean FORCE
 
 help:
 	@echo 'make demo      the worked example: model in, hardware proven, speech found'
 	@echo 'make test      lint, types, layers and the tests (make test-all: the slow ones too)'
 	@echo 'make sweep     the slow tests, as jobs that go on after a kill; SCHEDULER=tcp://HOST:PORT'
+	@echo 'make mutate    changes of the hardware, and whether a test sees them; MUTANTS=40 of each of five builds'
 	@echo 'make formal    the proofs about streams, queues, buffers, buses and the link'
 	@echo 'make train-examples  networks trained in the arithmetic of the hardware; takes an hour'
 	@echo 'make test-oldest  some tests with the oldest packages that pyproject.toml admits'
@@ -143,6 +145,11 @@ test-all: test sweep
 
 sweep: system build/setup-dev
 	@$(BIN)/python tests/support/sweep.py $(if $(SCHEDULER),--scheduler $(SCHEDULER),--workers $(JOBS)) -m slow $(SWEEP)
+
+# What changes of the hardware the test of rare cases sees; jobs, as those of make sweep.
+mutate: system build/setup-dev
+	@PYTHONPATH=tests $(BIN)/python tests/support/mutation.py \
+	  $(if $(SCHEDULER),--scheduler $(SCHEDULER),--workers $(JOBS)) --mutants $(MUTANTS)
 
 # Each proof is a test; make test runs the quickest. One that was done is not done again.
 formal: build/setup-dev

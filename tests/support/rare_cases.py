@@ -28,9 +28,9 @@ from support.device_pair import Pair
 from support.random_builds import write_build
 from support.second_model import SecondModel, State, limit_events, rounding_events
 
-__all__ = ["BUILDS", "CONTROL", "Play", "RareBuild"]
+__all__ = ["BUILDS", "CONTROL", "Play", "RareBuild", "play_all"]
 
-INPUTS, UNITS = 2, 3
+INPUTS, UNITS, STEPS = 2, 3, 200
 NARROW = QuantizationSettings(
     weight_bits=6, data_bits=4, gate_bits=6, cell_bits=9, cell_range=2.0, input_range=1.0
 )
@@ -290,3 +290,32 @@ class Play:
                         near = state.copy()
                         near.c[0][at_zero.unit] = solved
                         yield near
+
+
+def play_all(build: RareBuild, both: Pair) -> Play:
+    """Give a core every rare case, and then steps, stalls, resets and other weights; return what was met."""
+    form, count = build.network.numerics.input, build.manifest.parameters.streams
+    rng = np.random.default_rng(7)
+
+    def steps(number: int) -> tuple[IntArray, IntArray]:
+        x = rng.integers(form.lowest, form.maximum, (number, INPUTS), endpoint=True)
+        return rng.integers(0, count, number), x
+
+    play = Play(build, both)
+    play.meet(seed=3)
+    play.exchange(*steps(STEPS))
+    play.reset(0)
+    play.exchange(*steps(20))
+    streams, x = steps(60)
+    play.exchange(streams, x, rng.random(60) < 0.5)
+    # Each beat of the output is held for a hundred cycles: longer than steps take.
+    both.stalls(1, 0.0, 0.99)
+    play.exchange(*steps(30))
+    both.stalls(1, 0.5, 0.5)
+    play.exchange(*steps(30))
+    both.stalls(0, 0.0, 0.0)
+    play.load(build.retrained)
+    play.exchange(*steps(60))
+    play.reset(count - 1)
+    play.exchange(*steps(5))
+    return play
