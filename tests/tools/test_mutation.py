@@ -19,10 +19,9 @@ def test_mutants_are_drawn_and_named() -> None:
 
 
 def test_what_changes_bits_is_seen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    whole = mutation.play(0, ("odd", ""))
-    assert whole == {"seen": False, "by": "every bit and cycle was right"}
     code = mutation.main(["--workers", "1", "--mutants", "3", "--journal", str(tmp_path / "j"), "odd"])
     said = capsys.readouterr().out
+    # The build as it is passes, or the code would be 1.
     assert code == 0 and "4 jobs, 0 of them done before" in said
     found = re.search(r"(\d) of 3 mutants were seen with 1 worker in ", said)
     assert found is not None
