@@ -106,6 +106,8 @@ def explore(
         if found.front:
             # An earlier front with other limits stays.
             _write_files(study, context.name, measure.short_name, fields)
+        elif (study / "explore.html").exists():
+            console.note(f"{study / 'explore.html'} stays, the page of an earlier search")
         console.passed = not found.ruled_out and all(
             point.proof is None or point.proof.passed for point in found.front
         )

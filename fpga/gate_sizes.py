@@ -44,9 +44,11 @@ def _fused(manifest: Manifest) -> GateSizes:
     product = numerics.cell.bits + numerics.gate.bits - numerics.gate.fraction - numerics.cell.fraction
     # f c + i g before rounding.
     total = max(product + fraction, fraction + 2)
+    # Odd codes take no adder, and dense results have one of their own.
+    hidden = numerics.result_bits if numerics.hidden_rounding == "half_up" or manifest.has_single_rows else 0
     return GateSizes(
         # The sum, its rounding and the rounding of h. The argument of tanh takes no adder.
-        carries=2 * total + numerics.cell.bits + numerics.result_bits,
+        carries=2 * total + numerics.cell.bits + hidden,
         chains=(total,) * 2,
         registers=(numerics.gate.bits + numerics.cell.bits) * (manifest.parameters.activation + 1),
     )

@@ -145,7 +145,7 @@ class _LstmState:
         self._index = np.empty((4, *h.shape), dtype=np.intp)
         self._gates = np.empty((3, *h.shape), dtype=np.float32)
         self._tanh, self._cell_tanh = np.empty((2, *h.shape), dtype=np.float32)
-        self._total, self._work = np.empty((2, *h.shape))
+        self._total, self._work, self._half = np.empty((3, *h.shape))
 
     def step(self, part: AnyFloats, alive: Mask | None = None) -> None:
         """Advance by one step, whose input part is given; sequences not ``alive`` keep their state."""
@@ -174,7 +174,9 @@ class _LstmState:
         if layer.odd:
             # Toward zero, then half a unit of two codes outward; -0 + 0 is 0, which counts as positive.
             np.add(work, 0.0, out=work)
-            np.add(np.trunc(work), np.copysign(0.5, work), out=work)
+            np.copysign(0.5, work, out=self._half)
+            np.trunc(work, out=work)
+            np.add(work, self._half, out=work)
             np.multiply(work, 2.0, out=self.h, where=where)
         else:
             self._round_half_up(work, where)

@@ -76,19 +76,19 @@ class Pipeline(Record):
     accept: Annotated[int, Field(ge=0, le=1)] = 0
     """Registers from an input transfer to the decision that its word may be read."""
     result: Annotated[int, Field(ge=0, le=2)] = 0
-    """Registers after the rounding of h and of dense results: the first is before saturation."""
+    """Registers after the rounding of dense results and of h: the first is before saturation. h in odd codes
+    has none of them."""
 
     @model_validator(mode="after")
     def _check_copies(self) -> Self:
         """With copies the drain begins a cycle earlier, and must know of a word by then.
 
-        Those of lanes are a register more before the sum.
+        With copies for lanes (2) there is one more register before the sum, which is enough.
         """
-        least = 3 if self.copies == 2 else 4
-        if self.copies and self.operand + self.multiplier < least:
+        if self.copies == 1 and self.operand + self.multiplier < 4:
             raise ValueError(
                 f"copies ({self.copies}) need operand ({self.operand}) and multiplier ({self.multiplier}) "
-                f"of at least {least} registers together"
+                "of at least 4 registers together"
             )
         return self
 

@@ -19,6 +19,7 @@ __all__ = [
     "HiddenRounding",
     "IntArray",
     "check_range",
+    "odd_codes",
     "round_half_up",
     "round_odd",
     "round_shift",
@@ -52,13 +53,20 @@ def round_shift(value: ArrayLike, shift: ArrayLike) -> IntArray:
 def round_odd(value: ArrayLike, shift: int) -> IntArray:
     """Divide integers by ``2**shift``, dropping the magnitude's fraction and setting its last bit.
 
-    Every result is odd: the middle of the two steps that the value lies in, so that errors have no mean. 0
-    counts as positive. Von Neumann's rounding (Burks, Goldstine and von Neumann, "Preliminary discussion of
-    the logical design of an electronic computing instrument", 1946, section 5.12).
+    Every result is odd: the middle of the two steps that the value lies in. So errors have no mean, except
+    for values of 0, which count as positive. Von Neumann's rounding (Burks, Goldstine and von Neumann,
+    "Preliminary discussion of the logical design of an electronic computing instrument", 1946, section 5.12).
     """
     value = np.asarray(value, dtype=np.int64)
     magnitude = np.abs(value) >> shift | 1
     odd: IntArray = np.where(value < 0, -magnitude, magnitude)
+    return odd
+
+
+def odd_codes(values: ArrayLike) -> NDArray[np.float64]:
+    """Return floats in units of a code as :func:`round_odd` rounds them."""
+    values = np.asarray(values, dtype=np.float64)
+    odd: NDArray[np.float64] = 2.0 * np.trunc(0.5 * values) + np.where(values < 0.0, -1.0, 1.0)
     return odd
 
 

@@ -51,7 +51,7 @@ def rebuild_command(fields: Mapping[str, Any], folder: object, model: str = "MOD
     parameters, numerics = (_mapping(fields.get(name)) for name in ("parameters", "numerics"))
     names = ("family", "lanes", "macs", "gate_units", "streams", "tables")
     chosen |= {name: parameters.get(name) for name in names}
-    chosen["weight_bits"] = numerics.get("weight_bits")
+    chosen |= {name: numerics.get(name) for name in ("weight_bits", "hidden_rounding")}
     chosen |= {
         f"{name}_bits": _mapping(numerics.get(part)).get("bits")
         for name, part in (("data", "input"), ("gate", "gate"), ("cell", "cell"))

@@ -17,24 +17,32 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.fixed import round_odd
+from rtlstm.spec.family import Pipeline
+from rtlstm.spec.fixed import odd_codes, round_odd
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Gru, Lstm, Network
+from rtlstm.spec.network import Dense, Gru, Lstm, Network
 from rtlstm.spec.numerics import Numerics
 from rtlstm.spec.parameters import Parameters
 
-RNG = np.random.default_rng(3)
 NARROW = {"weight_bits": 8, "data_bits": 8, "gate_bits": 9, "cell_bits": 12}
 HALF_UP, ODD = (QuantizationSettings(**NARROW, hidden_rounding=each) for each in ("half_up", "odd"))
 
 
-def lstm(inputs: int, units: int) -> Lstm:
+def lstm(inputs: int, units: int, biases: tuple[float, ...] = (0.0,) * 4) -> Lstm:
+    """A layer whose gates i, f, g and o have these biases, and random ones on top."""
+    rng = np.random.default_rng(inputs)
     shapes = (4 * units, inputs), (4 * units, units), (4 * units,)
-    w_ih, w_hh, bias = (RNG.normal(size=shape) for shape in shapes)
-    return Lstm(w_ih=w_ih, w_hh=w_hh, bias=bias)
+    w_ih, w_hh, bias = (rng.normal(size=shape) for shape in shapes)
+    return Lstm(w_ih=w_ih, w_hh=w_hh, bias=bias + np.repeat(biases, units))
+
+
+def inputs(*shape: int) -> np.ndarray:
+    return np.random.default_rng(7).normal(size=shape)
 
 
 TWO = Network(layers=(lstm(3, 8), lstm(8, 4)))
+CLOSED = Network(layers=(lstm(3, 8, (0.0, 0.0, -3.0, -9.0)),))
+"""Its output gates are 0, and its cell states negative."""
 
 
 @pytest.mark.parametrize("shift", [0, 1, 4])
@@ -46,13 +54,14 @@ def test_the_middle_of_two_steps(shift: int) -> None:
     # Zero alone has no sign to keep.
     np.testing.assert_array_equal(codes[values != 0], -codes[::-1][values != 0])
     assert round_odd(0, shift) == 1
+    np.testing.assert_array_equal(codes, odd_codes(np.ldexp(values.astype(float), -shift)))
 
 
 @pytest.mark.rtl
 @pytest.mark.parametrize("family", ["generic", "ecp5"])
 def test_a_cycle_less_in_each_layer(family: str, tmp_path: Path) -> None:
     """On every bit and cycle, of pipelines whose results have a register; it is the same without one."""
-    x = RNG.normal(size=(20, 2, 3))
+    x = inputs(20, 2, 3)
     made = Parameters.for_family(family, factor_bits=8, lanes=16, macs=4, gate_units=2, beat_out=2)
     saved = []
     for registers in (0, 1, 2):
@@ -75,6 +84,20 @@ def test_a_cycle_less_in_each_layer(family: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.rtl
+@pytest.mark.parametrize("registers", [0, 1])
+def test_products_of_nothing_are_positive(registers: int, tmp_path: Path) -> None:
+    """An output gate that is 0 gives h its smallest positive code, whatever the sign of tanh."""
+    x = inputs(12, 1, 3)
+    parameters = Parameters(lanes=8, macs=2, pipeline=Pipeline(result=registers))
+    options = {"settings": ODD, "parameters": parameters, "calibration": x, "name": "closed"}
+    generate_build(CLOSED, tmp_path / "b", **options)
+    found, y = compare(tmp_path / "b", x, simulator="icarus", verify=False)
+    assert found.passed, found.first_difference
+    assert (run_float(CLOSED, x).y < 0).mean() > 0.9
+    assert (np.ldexp(y, 7) == 1).mean() > 0.5
+
+
+@pytest.mark.rtl
 def test_a_device_keeps_its_rounding(tmp_path: Path) -> None:
     """What a loadable device takes is rounded as the device does."""
     parameters = Parameters(lanes=8, macs=2)
@@ -82,10 +105,12 @@ def test_a_device_keeps_its_rounding(tmp_path: Path) -> None:
     generate_build(TWO, tmp_path / "device", capacities={"outputs": 8}, **options)
     made = generate_for(Network(layers=TWO.layers[:1]), tmp_path / "other", tmp_path / "device")
     assert made.numerics.hidden_rounding == "odd"
-    found, _ = compare(tmp_path / "other", RNG.normal(size=(6, 3)), simulator="icarus", verify=False)
+    found, _ = compare(tmp_path / "other", inputs(6, 3), simulator="icarus", verify=False)
     assert found.passed, found.first_difference
     gru = Gru(**{name: np.ones(size) for name, size in GRU.items()})
-    with pytest.raises(ConfigurationError, match="plain LSTM"):
+    with pytest.raises(
+        ConfigurationError, match="the kinds of cells and functions that the device was built"
+    ):
         generate_for(Network(layers=(gru,)), tmp_path / "gru", tmp_path / "device")
 
 
@@ -94,7 +119,7 @@ GRU = {"w_ih": (12, 3), "w_hh": (12, 4), "bias_ih": (12,), "bias_hh": (12,)}
 
 def test_the_other_models_agree() -> None:
     """A model in Python integers, and the accuracy's, which rounds all parts."""
-    x = RNG.normal(size=(30, 2, 3))
+    x = inputs(30, 2, 3)
     quantised = quantise(TWO, ODD, x)
     codes = quantised.numerics.quantise_input(x)
     wanted = Golden(quantised).run(codes)
@@ -138,12 +163,23 @@ def test_manifests_of_builds_without_it_stay_as_they_are() -> None:
         assert Numerics(**json.loads(text)).hidden_rounding == rounding
 
 
+def test_numerics_say_what_their_graphs_do() -> None:
+    numerics = quantise(TWO, ODD).numerics
+    with pytest.raises(ConfigurationError, match="must be rounded as hidden_rounding says"):
+        numerics.replace(hidden_rounding="half_up")
+
+
+def test_dense_networks_have_no_h() -> None:
+    with pytest.raises(ConfigurationError, match="needs LSTM layers"):
+        quantise(Network(layers=(Dense(weight=np.eye(3), bias=np.zeros(3)),)), ODD)
+
+
 def test_networks_without_plain_lstm_layers_are_refused(cli, tmp_path: Path) -> None:
     safetensors.numpy.save_file(tensors(), tmp_path / "tiny.safetensors")
     asked = ("generate", tmp_path / "tiny.safetensors", "-o", tmp_path / "b", "--hidden-rounding")
     # A layer of another function behind the LSTM.
     cli(*asked, "odd", "--dense", "fc:leaky_relu").refused(
-        "--hidden-rounding odd is for networks of plain LSTM and of dense layers", "leave it out"
+        "--hidden-rounding odd needs LSTM layers without peepholes, projections or skips", "leave it out"
     )
     assert cli(*asked, "odd", "--dense", "fc:sigmoid").code == 0
     assert Manifest.load(tmp_path / "b").numerics.hidden_rounding == "odd"
@@ -152,16 +188,27 @@ def test_networks_without_plain_lstm_layers_are_refused(cli, tmp_path: Path) -> 
     cli(*asked, "even").refused("--hidden-rounding", "half_up", "odd")
 
 
-def test_trained_networks_give_odd_codes() -> None:
+@pytest.mark.parametrize("ranges", [False, True])
+def test_trained_networks_give_odd_codes(ranges: bool) -> None:
+    """By the layer's own function, and by its cell's graph if ranges are trained, too."""
     torch = pytest.importorskip("torch")
     train = pytest.importorskip("rtlstm.train")
     torch.manual_seed(0)
-    q = train.prepare(torch.nn.LSTM(3, 6), data_bits=8, hidden_rounding="odd")
-    x = RNG.normal(size=(9, 4, 3))
+    q = train.prepare(torch.nn.LSTM(3, 6), data_bits=8, hidden_rounding="odd", train_ranges=ranges)
+    x = inputs(9, 4, 3)
     y, _ = q(torch.from_numpy(x))
     quantised = q.quantised()
     assert quantised.numerics.hidden_rounding == "odd"
     wanted = Golden(quantised).run(quantised.numerics.quantise_input(x)).y
     np.testing.assert_array_equal(np.ldexp(y.detach().double().numpy(), 7), wanted)
+    # A checkpoint from before there was this option is of a module that rounds half up.
+    kept = q.state_dict()
+    del kept["_extra_state"]["settings"]["hidden_rounding"]
+    with pytest.raises(ConfigurationError, match="prepared with the same options"):
+        q.load_state_dict(kept)
+    half_up = train.prepare(torch.nn.LSTM(3, 6), data_bits=8, train_ranges=ranges)
+    kept = half_up.state_dict()
+    del kept["_extra_state"]["settings"]["hidden_rounding"]
+    half_up.load_state_dict(kept)
     y.square().sum().backward()
     assert all(bool((parameter.grad != 0).any()) for parameter in q.parameters() if parameter.requires_grad)

@@ -5,6 +5,7 @@ The bits are those of :mod:`rtlstm.sim.golden_lstm`, the gradients those of the 
 needs; all products with inputs and all gradients of weights are one matrix product each.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,7 +157,9 @@ def _backward(ctx: Any, of_y: Any, of_h: Any, of_c: Any) -> tuple[Any, ...]:
     total = (f * before).addcmul_(i, g).abs_()
     cell_inside = (total < _limit(layer.cell, 0.5)).to(kind)
     through = (1.0 - tanh * tanh).mul_(total < _limit(layer.cell_tanh.table.input, 1.0))
-    hidden_inside = ((o * tanh).abs_() < _limit(layer.hidden, 0.5)).to(kind)
+    # Odd codes have no limit.
+    most = math.inf if layer.rounding == "odd" else _limit(layer.hidden, 0.5)
+    hidden_inside = ((o * tanh).abs_() < most).to(kind)
     through.mul_(o).mul_(hidden_inside)
     slopes = torch.stack([g * i * (1.0 - i), before * f * (1.0 - f), i * (1.0 - g * g)], dim=2)
     inner = inside.reshape(steps, batch, 4, units)

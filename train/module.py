@@ -180,6 +180,7 @@ class Prepared(torch.nn.Module):
         here = self.get_extra_state()
         # A checkpoint may be from before there were some of these options.
         given = {"device": None, "weight_normalisation": False, "train_ranges": False} | state
+        given["settings"] = QuantizationSettings(**given["settings"]).model_dump(mode="json")
         for name in ("settings", "weight_bits", "device", "weight_normalisation", "train_ranges"):
             if (saved := given[name]) != here[name]:
                 raise ConfigurationError(

@@ -17,7 +17,7 @@ from rtlstm.spec.activations.piecewise import PiecewiseLinear
 from rtlstm.spec.cells.description import Cell, Operation
 from rtlstm.spec.cells.graph import CellGraph, Node
 from rtlstm.spec.errors import InputError
-from rtlstm.spec.fixed import Format, round_half_up
+from rtlstm.spec.fixed import Format, odd_codes, round_half_up
 from rtlstm.spec.numerics import Numerics
 
 __all__ = ["PARTS", "CellValues", "MixedCell", "Part", "describe_graph", "reads_table"]
@@ -205,9 +205,10 @@ class MixedCell:
         if not self._rounded["activations"]:
             return values, np.zeros(values.shape, dtype=np.bool_)
         if node.kind == "odd":
-            scaled = np.ldexp(values, node.format.fraction)
-            odd = 2.0 * np.trunc(0.5 * scaled) + np.where(scaled < 0.0, -1.0, 1.0)
-            return node.format.to_floats(odd), np.zeros(values.shape, dtype=np.bool_)
+            odd = odd_codes(np.ldexp(values, node.format.fraction))
+            # Exact factors may be 1, which those of the tables are not.
+            limited = np.clip(odd, -node.format.maximum, node.format.maximum)
+            return node.format.to_floats(limited), np.zeros(values.shape, dtype=np.bool_)
         narrowed = node.kind == "narrow"
         rounded = node.format.to_floats(_round(values, node.format, narrowed))
         # A value of 1, as a sigmoid gives, is a unit above the largest code: this is rounding.

@@ -255,7 +255,10 @@ def format_reports(manifest: Manifest) -> tuple[FormatReport, ...]:
     numerics = manifest.numerics
     uses: list[tuple[str, Format]] = [
         *_input_formats(manifest),
-        (f"hidden state h{', odd codes' * (numerics.hidden_rounding == 'odd')}", numerics.hidden),
+        (
+            "hidden state h" if numerics.hidden_rounding == "half_up" else "hidden state h, odd codes",
+            numerics.hidden,
+        ),
         ("cell state c", numerics.cell),
         ("pre-activation", numerics.preactivation),
         ("gate", numerics.gate),

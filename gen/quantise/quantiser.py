@@ -273,10 +273,14 @@ class _Quantiser:
         if rows is not None:
             self.weight_bits = list(rows.weight_bits)
         self.hardware.check_layers(self.layers)
-        if settings.hidden_rounding == "odd" and not self.recognised:
+        plain = self.recognised and any(layer.kind == "lstm" for layer in self.layers)
+        self.rounding: HiddenRounding = settings.hidden_rounding if self.recognised else "half_up"
+        # What a device takes is compared with all of its formats.
+        if settings.hidden_rounding == "odd" and not plain and self.hardware.device is None:
             raise ConfigurationError(
-                f"{option('hidden_rounding', 'odd')} is for networks of plain LSTM and of dense layers "
-                "with ReLU, sigmoid, tanh or no function, but this one has others; leave it out"
+                f"{option('hidden_rounding', 'odd')} needs LSTM layers without peepholes, projections or "
+                "skips, and behind them, if any, dense layers with ReLU, sigmoid, tanh or no function; leave "
+                "it out for this network"
             )
         self.settings = settings
         self._check_outputs()
@@ -531,7 +535,7 @@ class _Quantiser:
             state=self._state(layer, outputs[index + layer.feedback], stored),
             argument=argument if layer.state == "cell" else None,
             parameter=self._constants_format(index),
-            rounding=self.settings.hidden_rounding if layer.state == "cell" else "half_up",
+            rounding=self.rounding if layer.state == "cell" else "half_up",
         )
 
     def _shape(self, index: int, formats: CellFormats, cell: int) -> LayerShape:
@@ -588,7 +592,7 @@ class _Quantiser:
             cells=tuple(cells),
             tables=tuple(functions.tables),
             pieces=tuple(functions.pieces),
-            hidden_rounding=self.settings.hidden_rounding,
+            hidden_rounding=self.rounding,
             fused_lstm=fused_tables,
             unit_parameters=self.unit_parameters,
         )

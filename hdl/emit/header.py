@@ -79,6 +79,7 @@ def build_options(manifest: Manifest) -> list[str]:
         "output-bits": numerics.own_output_bits,
         "gate-bits": numerics.gate.bits,
         "cell-bits": numerics.cell.bits,
+        "hidden-rounding": None if numerics.hidden_rounding == "half_up" else numerics.hidden_rounding,
         "input-range": _range(numerics.input),
         "cell-range": _range(numerics.cell),
     }

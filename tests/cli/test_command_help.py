@@ -63,11 +63,12 @@ def test_long_phases_are_told_without_a_terminal(
     time.sleep(0.5)
     assert capsys.readouterr().err == "long ...\n"
     # Now and then, how far it is.
-    monkeypatch.setattr(console, "_LINE_SECONDS", 0.3)
+    now = iter([0.0, 20.0, 40.0, 40.0, 60.0, 80.0, 80.0])
+    monkeypatch.setattr(console, "monotonic", lambda: next(now))
     with console.Console(as_json=False, debug=False) as shown, shown.progress() as progress:
         for done in range(5):
             progress("long", 1000 * done, 4000)
-            time.sleep(0.2)
+            time.sleep(0.5 if not done else 0.0)
     assert capsys.readouterr().err == "long ...\nlong: 2,000 of 4,000\nlong: 4,000 of 4,000\n"
     monkeypatch.setenv("RTLSTM_PROGRESS", "none")
     with console.Console(as_json=False, debug=False) as shown, shown.progress() as progress:

@@ -48,8 +48,8 @@ CONTROL = {
 _PREACTIVATION = limit_events("pre-activation")
 # No product of two values below 1 is half a unit beyond h's largest.
 _H = rounding_events("h") - {"h: tie at +max", "h: tie at -max"}
-_ODD = {f"h: {case}" for case in ("nothing, by its sign", "at the end of two steps, positive")}
-_ODD |= {"h: at the end of two steps, negative"}
+_ODD = {f"h: at the end of two steps, {sign}" for sign in ("positive", "negative")}
+_ODD |= {f"h: nothing of a negative argument, by {factor}" for factor in ("o", "tanh")}
 _LSTM = rounding_events("c") | limit_events("tanh's argument") | _H | _PREACTIVATION
 _POSITIVE = {
     event for event in rounding_events("dense sigmoid") if "-max" not in event and "negative" not in event

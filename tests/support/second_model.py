@@ -215,7 +215,6 @@ class SecondModel:
         for sign, name in ((1, "positive"), (-1, "negative")):
             if value % 2 ** (drop + 1) == 0 and value * sign > 0:
                 self.events[f"h: at the end of two steps, {name}"] += 1
-        self.events["h: nothing, by its sign"] += value == 0
         return -size if value < 0 else size
 
     def _rounded_down(self, what: str, value: int, drop: int, bits: int) -> int:
@@ -280,6 +279,9 @@ class SecondModel:
         self.saturations += saturated
         reads = numerics.cell_argument
         argument = self._rounded_down("tanh's argument", total, fraction - reads.fraction, reads.bits)
+        # Only then does a product of nothing have a sign to lose.
+        for name, factor in (("o", o), ("tanh", self._look_up(numerics.unit.cell_tanh, argument))):
+            self.events[f"h: nothing of a negative argument, by {name}"] += factor == 0 and argument < 0
         product = o * self._look_up(numerics.unit.cell_tanh, argument)
         bits = numerics.input.bits
         if numerics.hidden_rounding == "odd":

@@ -146,8 +146,10 @@ def test_with_weight_normalisation_they_are_those_of_pytorchs_own(name):
 @pytest.mark.usefixtures("doubles")
 @pytest.mark.parametrize("bits", [3, 6, 10])
 @pytest.mark.parametrize("lengths", [None, [6, 1, 4]])
-def test_the_written_gradients_are_those_of_the_cells_graph(bits, lengths, monkeypatch):
-    q = train.prepare(nn.LSTM(I, H), weight_bits=bits, data_bits=max(4, bits), gate_bits=18, cell_range=1.0)
+@pytest.mark.parametrize("rounding", ["half_up", "odd"])
+def test_the_written_gradients_are_those_of_the_cells_graph(bits, lengths, rounding, monkeypatch):
+    formats = {"data_bits": max(4, bits), "gate_bits": 18, "cell_range": 1.0, "hidden_rounding": rounding}
+    q = train.prepare(nn.LSTM(I, H), weight_bits=bits, **formats)
     x = (2.0 * torch.randn(STEPS, BATCH, I)).requires_grad_()
     h = torch.rand(1, BATCH, H, requires_grad=True)
     c = torch.rand(1, BATCH, H, requires_grad=True)
