@@ -234,7 +234,7 @@ class Numerics(Record):
         if self.hidden_rounding != "half_up" and self.fused_lstm is None:
             raise ValueError("only the fused LSTM gate unit rounds h to odd codes")
         for cell in self.cells:
-            odd = cell.nodes[cell.result].kind == "odd"
+            odd = any(node.kind == "odd" for node in cell.nodes)
             if self.fused_lstm is not None and odd != (cell.reads_state and self.hidden_rounding == "odd"):
                 raise ValueError(f"h of cell {cell.name!r} must be rounded as hidden_rounding says")
         for name, number in dict(self.fused_lstm or ()).items():
