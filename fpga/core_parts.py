@@ -123,7 +123,7 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
         "collected": units * 4 * collected * numerics.accumulator.bits,
         # States pass a register before their memory.
         "memories": sum(count * (each.output_bits + each.flip_flop_bits) for count, each in mapped)
-        + units * (numerics.cell.bits + ceil_log2(max(2, cells.rows)) if cells else 0),
+        + units * (numerics.cell.bits + _address_bits(cells.rows) if cells else 0),
         # The sum and the pre-activation; before, what is shifted beside what is added to it.
         "pre-activations": units
         * 4
@@ -144,12 +144,9 @@ def _copied_bits(manifest: Manifest) -> int:
     """
     parameters, numerics = manifest.parameters, manifest.numerics
     regions = manifest.regions
-    address = ceil_log2(max(2, regions[Region.WEIGHTS].rows))
-    rows = sum(
-        ceil_log2(max(2, regions[region].rows))
-        for region in (Region.SHIFTS, Region.PARTIALS, Region.CELLS)
-        if region in regions
-    )
+    address = _address_bits(regions[Region.WEIGHTS].rows)
+    seen = (Region.SHIFTS, Region.PARTIALS, Region.CELLS)
+    rows = sum(_address_bits(regions[region].rows) for region in seen if region in regions)
     units = parameters.gate_units
     return parameters.lane_copies * (parameters.lanes // 4) * (
         address + parameters.macs * numerics.data_bits + 2
@@ -173,7 +170,11 @@ def _kept_results(manifest: Manifest) -> int:
 
 def _row_bits(manifest: Manifest) -> list[int]:
     """Return the address widths of the memories behind the window."""
-    return [ceil_log2(max(2, layout.rows)) for layout in manifest.regions.values()]
+    return [_address_bits(layout.rows) for layout in manifest.regions.values()]
+
+
+def _address_bits(rows: int) -> int:
+    return ceil_log2(max(2, rows))
 
 
 def _memory_units(manifest: Manifest, family: Estimates) -> dict[str, float]:

@@ -172,12 +172,7 @@ class _LstmState:
         layer.cell_tanh.take(index[0], out=self._cell_tanh, mode="clip")
         np.multiply(o, self._cell_tanh, out=work, dtype=np.float64)
         if layer.odd:
-            # Toward zero, then half a unit of two codes outward; -0 + 0 is 0, which counts as positive.
-            np.add(work, 0.0, out=work)
-            np.copysign(0.5, work, out=self._half)
-            np.trunc(work, out=work)
-            np.add(work, self._half, out=work)
-            np.multiply(work, 2.0, out=self.h, where=where)
+            self._round_odd(work, where)
         else:
             self._round_half_up(work, where)
         np.add(total, 0.5, out=total)
@@ -196,6 +191,15 @@ class _LstmState:
             np.floor(work, out=work)
             np.minimum(work, limit, out=work)
             np.maximum(work, -limit, out=self.h, where=where)
+
+    def _round_odd(self, work: Floats, where: Any) -> None:
+        """Keep h from products in units of two codes: toward zero, then half such a unit outward."""
+        # -0 + 0 is 0, which counts as positive.
+        np.add(work, 0.0, out=work)
+        np.copysign(0.5, work, out=self._half)
+        np.trunc(work, out=work)
+        np.add(work, self._half, out=work)
+        np.multiply(work, 2.0, out=self.h, where=where)
 
     def _limit(self, c: Floats, alive: Mask | None) -> None:
         """Saturate cell states, and count those of sequences that are ``alive``."""

@@ -9,12 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Self
+from typing import Annotated, ClassVar, Final, Self
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from rtlstm.spec.plugins import Registry
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import GrownRecord, Record
 
 __all__ = [
     "DEFAULT_PIPELINE",
@@ -35,12 +35,11 @@ DEFAULT_PIPELINE = "default"
 """Name of the pipeline of builds for no particular device."""
 
 
-_MORE = ("adder_terms", "copies")
-"""What a shorter pipeline has more of. Manifests leave it out where it is the default."""
-
-
-class Pipeline(Record):
+class Pipeline(GrownRecord):
     """Register stages that a device family needs between two clock edges."""
+
+    added = ("adder_terms", "copies")
+    """Also what a shorter pipeline has more of."""
 
     operand: Annotated[int, Field(ge=2, le=4)] = 2
     """Registers from an address to weights and vector at the multipliers: 2, the block RAM of weights
@@ -91,15 +90,6 @@ class Pipeline(Record):
                 "of at least 4 registers together"
             )
         return self
-
-    @model_serializer(mode="wrap")
-    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out defaults that were added later, so that builds without them keep their hash."""
-        fields: dict[str, Any] = handler(self)
-        for name in _MORE:
-            if getattr(self, name) == type(self).model_fields[name].default:
-                fields.pop(name, None)
-        return fields
 
 
 class NetlistScript(Record):
@@ -184,7 +174,7 @@ class Family(ABC):
         found = {DEFAULT_PIPELINE: usual}
         for name, changes in self.shorter.items():
             chosen = {
-                stage: (max if stage in _MORE else min)(value, getattr(usual, stage))
+                stage: (max if stage in Pipeline.added else min)(value, getattr(usual, stage))
                 for stage, value in changes.items()
             }
             found[name] = usual.replace(**chosen)

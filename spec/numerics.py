@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.activations.piecewise import PiecewiseLinear
@@ -16,7 +16,7 @@ from rtlstm.spec.cells.unit import FusedUnit, GraphUnit
 from rtlstm.spec.fixed import Format, HiddenRounding, IntArray
 from rtlstm.spec.network import LINEAR, Activation
 from rtlstm.spec.program.passes import Passes, part_layers
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import GrownRecord, Record
 
 __all__ = [
     "GUARD_BITS",
@@ -168,8 +168,10 @@ def rounding_offsets(readers: Sequence[Cell], rows: int, outputs: int) -> IntArr
     return np.where(np.isin(gates, rounded), 1 << (GUARD_BITS - 1), 0).astype(np.int64)
 
 
-class Numerics(Record):
+class Numerics(GrownRecord):
     """Formats of the datapath. Formats of layer outputs are in :class:`LayerShape`."""
+
+    added = ("hidden_rounding",)
 
     weight_bits: Annotated[int, Field(ge=2, le=18)]
     """Bits of each weight in memory."""
@@ -231,11 +233,12 @@ class Numerics(Record):
                 f"cell state {self.cell} with gates {self.gate} needs sums of more than 52 bits; "
                 "choose fewer cell bits or a narrower cell range"
             )
-        if self.hidden_rounding != "half_up" and self.fused_lstm is None:
+        rounds_odd = self.hidden_rounding == "odd"
+        if rounds_odd and self.fused_lstm is None:
             raise ValueError("only the fused LSTM gate unit rounds h to odd codes")
-        for cell in self.cells:
-            odd = any(node.kind == "odd" for node in cell.nodes)
-            if self.fused_lstm is not None and odd != (cell.reads_state and self.hidden_rounding == "odd"):
+        # Without that unit, a device's cells may be among these; its formats are compared with all others.
+        for cell in self.cells if self.fused_lstm is not None else ():
+            if any(node.kind == "odd" for node in cell.nodes) != (rounds_odd and cell.reads_state):
                 raise ValueError(f"h of cell {cell.name!r} must be rounded as hidden_rounding says")
         for name, number in dict(self.fused_lstm or ()).items():
             read = self.cell_argument if name == "cell_tanh" else self.preactivation
@@ -246,14 +249,6 @@ class Numerics(Record):
             if not self.tables[number].middle:
                 raise ValueError(f"table {name} must be a middle one: it reads values that were rounded down")
         return self
-
-    @model_serializer(mode="wrap")
-    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out a default that was added later, so that builds without it keep their hash."""
-        fields: dict[str, Any] = handler(self)
-        if self.hidden_rounding == "half_up":
-            fields.pop("hidden_rounding", None)
-        return fields
 
     @property
     def unit(self) -> FusedUnit | GraphUnit:

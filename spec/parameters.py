@@ -3,13 +3,13 @@
 from math import ceil, gcd
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from rtlstm.spec.buses import NO_BUS, BusName
 from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.family import DEFAULT_PIPELINE, FAMILIES, GENERIC, FamilyName, Pipeline
 from rtlstm.spec.options import Option, option
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import GrownRecord, Record
 
 __all__ = [
     "HARDWARE",
@@ -80,8 +80,10 @@ class CoreOptions(Record):
     ] = NO_BUS
 
 
-class Parameters(CoreOptions):
+class Parameters(GrownRecord, CoreOptions):
     """Size and shape of the array and its ports."""
+
+    added = ("lut_lanes",)
 
     lanes: Annotated[int, Field(ge=4, le=1024)] = 4
     """Dot-product engines; a multiple of 4, so that a unit's four gates finish together."""
@@ -156,14 +158,6 @@ class Parameters(CoreOptions):
                 f"out, or try {option('multipliers', self.macs - 1)}"
             )
         return self
-
-    @model_serializer(mode="wrap")
-    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``lut_lanes`` where there are none: builds without them keep their hash."""
-        fields: dict[str, Any] = handler(self)
-        if not self.lut_lanes:
-            fields.pop("lut_lanes", None)
-        return fields
 
     @classmethod
     def for_family(

@@ -1,13 +1,13 @@
 """Base of the frozen, validated records that make up rtlstm's JSON files."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.options import declared_options, option
 
-__all__ = ["Record", "describe_validation"]
+__all__ = ["GrownRecord", "Record", "describe_validation"]
 
 
 def describe_validation(error: ValidationError, record: type[BaseModel] | None = None) -> str:
@@ -57,3 +57,21 @@ class Record(BaseModel):
         """Return a copy with some fields changed, validated again."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**(fields | changes))
+
+
+class GrownRecord(Record):
+    """A record to which fields were added: JSON leaves them out at their defaults.
+
+    So builds that do without them keep their hash.
+    """
+
+    added: ClassVar[tuple[str, ...]]
+    """The names of these fields."""
+
+    @model_serializer(mode="wrap")
+    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        for name in self.added:
+            if getattr(self, name) == type(self).model_fields[name].default:
+                fields.pop(name, None)
+        return fields

@@ -304,7 +304,7 @@ class TorchLayers(torch.nn.Module):
             cell_tanh=self.tables[cell_tanh],
             cell=shape.state,
             hidden=shape.output,
-            rounding="odd" if graph.nodes[graph.result].kind == "odd" else "half_up",
+            rounding=self.numerics.hidden_rounding,
         )
 
     def _is_plain(self, index: int) -> bool:

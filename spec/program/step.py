@@ -8,23 +8,21 @@ cycle, or one in ``beat_cycles`` if its results fill several words of the vector
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal
-
-from pydantic import SerializerFunctionWrapHandler, model_serializer
+from typing import Literal
 
 from rtlstm.spec.capacity import Needs
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.kept import NOTHING_SKIPPED, Groups, Kept, check_groups, refuse_loadable
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import GrownRecord, Record
 
 __all__ = ["Op", "Program", "compile_program", "dense_lanes", "group_ends", "idle_between", "unit_cycles"]
 
 OpKind = Literal["recurrent", "input", "dense"]
 
 
-class Op(Record):
+class Op(GrownRecord):
     """One matrix-vector product on the array: ``groups`` row groups of ``columns`` words each.
 
     Of each group, only the words in ``kept`` are stored and issued, if any are given.
@@ -35,6 +33,8 @@ class Op(Record):
     ``writes_partials``, the second yields. Addresses marked *context* are relative to the stream's part of
     that memory.
     """
+
+    added = ("kept", "beat_cycles")
 
     kind: OpKind
     layer: int
@@ -116,16 +116,6 @@ class Op(Record):
     def last_drain_cycles(self) -> int:
         """Cycles in which the last group drains."""
         return self.last_drain_beats * self.beat_cycles
-
-    @model_serializer(mode="wrap")
-    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what says nothing: builds without it keep their hash."""
-        fields: dict[str, Any] = handler(self)
-        if self.kept is None:
-            fields.pop("kept", None)
-        if self.beat_cycles == 1:
-            fields.pop("beat_cycles", None)
-        return fields
 
 
 class Program(Record):

@@ -279,10 +279,11 @@ class SecondModel:
         self.saturations += saturated
         reads = numerics.cell_argument
         argument = self._rounded_down("tanh's argument", total, fraction - reads.fraction, reads.bits)
+        tanh = self._look_up(numerics.unit.cell_tanh, argument)
         # Only then does a product of nothing have a sign to lose.
-        for name, factor in (("o", o), ("tanh", self._look_up(numerics.unit.cell_tanh, argument))):
+        for name, factor in (("o", o), ("tanh", tanh)):
             self.events[f"h: nothing of a negative argument, by {name}"] += factor == 0 and argument < 0
-        product = o * self._look_up(numerics.unit.cell_tanh, argument)
+        product = o * tanh
         bits = numerics.input.bits
         if numerics.hidden_rounding == "odd":
             return self._odd(product, 2 * gate - (bits - 1)), kept

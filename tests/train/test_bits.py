@@ -28,8 +28,7 @@ STEPS, BATCH = 6, 3
 def prepared(build: DrawnBuild, x, weight_bits=None):
     """A drawn network in its drawn formats, calibrated with ``x`` if drawn so."""
     given = build.settings
-    names = ("data_bits", "gate_bits", "cell_bits", "input_range", "cell_range", "tables")
-    names += ("hidden_rounding",)
+    names = ("data_bits", "gate_bits", "cell_bits", "input_range", "cell_range", "hidden_rounding", "tables")
     options = {name: getattr(given, name) for name in names}
     bits = given.weight_bits if weight_bits is None else weight_bits
     try:
