@@ -259,6 +259,8 @@ def _array(report: Found) -> str:
         text += f", 1 of LUTs in each of {more} lanes"
     if report["weight_memory"] != "block":
         text += ", weights in large memories"
+    if report["table_memory"] == "rom":
+        text += ", tables of LUTs"
     return f"{text}, {report['gate_units']} gate units" if report["gate_units"] > 1 else text
 
 

@@ -5,6 +5,9 @@ Each size is a number of bits, computed from the manifest's widths. The factors 
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
 
 from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.gate_sizes import gate_sizes
@@ -15,12 +18,17 @@ from rtlstm.fpga.logic_multipliers import (
 )
 from rtlstm.fpga.netlist.chains import chain_tiles
 from rtlstm.spec import inventory
+from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.inventory import MultiplierSpec
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.memory_words import to_bits
 from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.registers import Region
 
 __all__ = ["chain_parts", "ff_parts", "lut_parts"]
+
+_TABLE_PART = 32
+"""Rows of a constant table that a few LUTs hold."""
 
 
 def _even(bits: int) -> int:
@@ -123,6 +131,7 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
         "collected": units * 4 * collected * numerics.accumulator.bits,
         # States pass a register before their memory.
         "memories": sum(count * (each.output_bits + each.flip_flop_bits) for count, each in mapped)
+        + _table_registers(manifest)
         + units * (numerics.cell.bits + _address_bits(cells.rows) if cells else 0),
         # The sum and the pre-activation; before, what is shifted beside what is added to it.
         "pre-activations": units
@@ -134,6 +143,17 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
         "items": sum(_row_bits(manifest)) * (last - parameters.summed),
         "core": 1,
     }
+
+
+def _table_registers(manifest: Manifest) -> int:
+    """Return the bits of the registers of constant tables: of their words, and perhaps of their rows."""
+    found = 0
+    for activation in inventory.activations(manifest):
+        memory, table = activation.memory, activation.table
+        word = table.base_bits if table.direct else table.word_bits
+        row = _address_bits(memory.depth) if memory.output_register else 0
+        found += memory.count * (word + row) if activation.constant else 0
+    return found
 
 
 def _copied_bits(manifest: Manifest) -> int:
@@ -179,13 +199,25 @@ def _address_bits(rows: int) -> int:
 
 def _memory_units(manifest: Manifest, family: Estimates) -> dict[str, float]:
     """Return the LUTs of memories, and the bits of the multiplexers between their banks."""
-    found = {"LUTRAM": 0.0, "registers": 0.0, "banks": 0.0}
+    found = {"LUTRAM": 0.0, "registers": 0.0, "banks": 0.0, "tables": 0.0}
     for memory in inventory.memories(manifest).values():
         mapped = family.map_memory(memory)
         found["LUTRAM"] += memory.count * 6 * mapped.lutrams
         found["registers"] += memory.count * mapped.flip_flop_bits
         found["banks"] += memory.count * (mapped.banks - 1) * memory.width
+    for activation in inventory.activations(manifest):
+        if activation.constant:
+            found["tables"] += activation.memory.count * _varied_parts(activation.table)
     return found
+
+
+@lru_cache(maxsize=64)
+def _varied_parts(table: ActivationTable) -> int:
+    """Return how many of the parts of 32 rows of each of a table's bits are not all 0 or all 1."""
+    words = np.asarray(table.words, dtype=np.int64)
+    words = np.pad(words, (0, -len(words) % _TABLE_PART))
+    parts = to_bits(words, table.word_bits).reshape(-1, _TABLE_PART, table.word_bits)
+    return int(np.count_nonzero(parts.min(axis=1) != parts.max(axis=1)))
 
 
 def _adder_tiles(bits: int) -> int:

@@ -22,6 +22,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
 
 __all__ = [
+    "BLOCK_RAMS",
     "MARGIN",
     "Estimate",
     "check_estimate",
@@ -30,6 +31,8 @@ __all__ = [
     "usable",
 ]
 
+BLOCK_RAMS = "block RAMs"
+"""What messages call block RAM that is lacking."""
 MARGIN = 0.15
 """Largest relative error of estimated LUTs and flip-flops; ``bench/estimates.py`` measures it."""
 _UNSURE = ("LUTs", "flip-flops")
@@ -101,6 +104,7 @@ def estimate(
         manifest.numerics.accumulator.bits,
         logic_slopes=hard and parameters.slope_multipliers == "lut",
         direct_tables=parameters.tables == "direct",
+        constant_tables=parameters.table_memory == "rom",
     )
     clock = chosen.usable_mhz(clock, blocks.block_rams)
     found = Estimate(
@@ -131,7 +135,7 @@ def usable(found: Estimate, device: FpgaDevice) -> Iterator[tuple[str, float, fl
     """
     limits = fill_limits(fpga_family(device.family).need_estimates())
     yield "multipliers", found.multipliers, device.multipliers
-    yield "block RAMs", found.block_rams + found.wrapper_block_rams, device.block_rams
+    yield BLOCK_RAMS, found.block_rams + found.wrapper_block_rams, device.block_rams
     yield large_name(device), found.large_rams, 0 if device.large_ram is None else device.large_ram.count
     yield "logic cells", found.cells, int(limits.cells * device.luts)
     if found.chain_tiles is not None and device.chain_tiles is not None and limits.chains is not None:

@@ -6,13 +6,13 @@ not reduce the number of words.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import lcm
 from typing import Any
 
 from pydantic import field_validator
 
-from rtlstm.fpga.estimate import Estimate, estimate, usable
+from rtlstm.fpga.estimate import BLOCK_RAMS, Estimate, estimate, usable
 from rtlstm.fpga.families.base import estimated_families, fpga_family
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.fill import fill_limits
@@ -25,7 +25,7 @@ from rtlstm.spec.inventory import MultiplierSpec, activation_spec, gate_multipli
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.options import option
-from rtlstm.spec.parameters import MultiplierKind, Parameters, WeightMemory
+from rtlstm.spec.parameters import MultiplierKind, Parameters, TableMemory, WeightMemory
 from rtlstm.spec.program.step import unit_cycles
 from rtlstm.spec.record import Record
 
@@ -132,6 +132,7 @@ class _Candidate:
     cycles: int
     least_us: float
     """Lower bound of a step's time."""
+    tables: TableMemory = "ram"
 
 
 @dataclass(frozen=True)
@@ -232,17 +233,20 @@ class _Search:
         for candidate in sorted(self._candidates(), key=lambda item: (item.least_us, item.lanes * item.macs)):
             if best is not None and candidate.least_us > best.estimate.step_latency_us:
                 break
-            excess = self._least(candidate)
-            if excess.resource:
-                refused.append(_Refused(candidate, None, excess))
-                continue
-            design = self._design(candidate)
-            tried += 1
-            excess = self._excess(design.estimate)
-            if excess.resource:
-                refused.append(_Refused(candidate, design, excess))
-            elif best is None or design.key < best.key:
-                best = design
+            for each in self._with_tables(candidate):
+                excess = self._least(each)
+                if excess.resource:
+                    refused.append(_Refused(each, None, excess))
+                    break
+                design = self._design(each)
+                tried += 1
+                excess = self._excess(design.estimate)
+                if not excess.resource:
+                    best = design if best is None or design.key < best.key else best
+                    break
+                refused.append(_Refused(each, design, excess))
+                if excess.resource != BLOCK_RAMS:
+                    break
         if best is None:
             raise NothingFitsError(self._why_nothing(refused))
         return best.parameters, Fit(
@@ -351,6 +355,15 @@ class _Search:
             return (self._request.weight_memory,)
         return ("block",) if self._device.large_ram is None else ("block", "large")
 
+    def _with_tables(self, candidate: _Candidate) -> Iterator[_Candidate]:
+        """Yield a candidate for each kind of memory that may hold the tables.
+
+        Those after the first take more logic cells: they are looked at only if block RAM is what lacks.
+        """
+        kinds: tuple[TableMemory, ...] = ("ram", "rom")
+        for kind in kinds if self._request.table_memory is None else (self._request.table_memory,):
+            yield replace(candidate, tables=kind)
+
     def _in_luts(self, macs: int, blocks: int, lanes: int) -> tuple[int, int]:
         """Return how many multipliers of a lane are made of LUTs, and how many lanes have one more.
 
@@ -399,7 +412,7 @@ class _Search:
             rows += -(-shape.rows // lanes) * words
         width = macs * numerics.weight_bits
         bank = family.map_memory(weight_memory(lanes, width, rows, candidate.memory))
-        excess.compare("block RAMs", lanes * bank.block_rams, device.block_rams)
+        excess.compare(BLOCK_RAMS, lanes * bank.block_rams, device.block_rams)
         excess.compare(self._large_name, lanes * bank.large_rams, self._large_rams)
         return excess
 
@@ -419,6 +432,7 @@ class _Search:
             lut_lanes=candidate.lut_lanes,
             slope_multipliers=candidate.slopes,
             weight_memory=candidate.memory,
+            table_memory=candidate.tables,
             beat_out=self._request.beat_out or candidate.gate_units,
             factor_bits=self._numerics.factor_bits,
             pipeline_name=candidate.pipeline,

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field
 
 from rtlstm.spec.family import FamilyName
 from rtlstm.spec.options import Option, option
-from rtlstm.spec.parameters import HARDWARE, CoreOptions, Parameters, Size, WeightMemory
+from rtlstm.spec.parameters import HARDWARE, CoreOptions, Parameters, Size, TableMemory, WeightMemory
 
 __all__ = ["HardwareRequest", "Placer", "Router"]
 
@@ -83,6 +83,15 @@ class HardwareRequest(CoreOptions):
             group=HARDWARE,
         ),
     ] = None
+    table_memory: Annotated[
+        TableMemory | None,
+        Option(
+            "What holds the tables of sigmoid and tanh: ram (the default), which is loaded with the weights; "
+            "rom, constants made of LUTs, which take no block RAM; for a device, rom where a step is then "
+            "shorter.",
+            group=HARDWARE,
+        ),
+    ] = None
     beat_out: Annotated[
         Size | None,
         Option(
@@ -140,6 +149,7 @@ class HardwareRequest(CoreOptions):
             lut_macs=macs if self.all_lut else self.lut_macs or 0,
             lut_lanes=self.lut_lanes or 0,
             weight_memory=self.weight_memory or "block",
+            table_memory=self.table_memory or "ram",
             beat_out=self.beat_out or units,
             **self.core_options,
             **more,

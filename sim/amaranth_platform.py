@@ -15,6 +15,7 @@ from amaranth.sim import Simulator
 
 from rtlstm.hdl.core.lane import LaneModule
 from rtlstm.hdl.primitives.pipeline import (
+    ConstantTable,
     Copy,
     Memory,
     MemoryPair,
@@ -47,6 +48,8 @@ class AmaranthPlatform(Platform):
                 return _memory(primitive)
             case MemoryPair():
                 return _memory_pair(primitive)
+            case ConstantTable():
+                return _constant_table(primitive)
             case Multiplier():
                 return _multiplier(primitive)
             case MultiplierPair():
@@ -115,6 +118,20 @@ def _memory_pair(model: MemoryPair) -> Module:
     m.d.comb += [port.addr.eq(write.addr), port.data.eq(write.data), port.en.eq(write.en)]
     for read in (model.first, model.second):
         _read(m, words, model.spec, read, write.en)
+    return m
+
+
+def _constant_table(model: ConstantTable) -> Module:
+    m = Module()
+    table: memory.Memory[Any, Any] = memory.Memory(
+        shape=unsigned(model.spec.memory.width), depth=model.spec.memory.depth, init=model.spec.table.words
+    )
+    m.submodules.words = table
+    port = table.read_port()
+    m.d.comb += [
+        port.addr.eq(model.read.addr),
+        model.read.data.eq(delay(m, port.data, int(model.spec.memory.output_register))),
+    ]
     return m
 
 

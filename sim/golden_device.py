@@ -17,7 +17,7 @@ from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage, WordArray, image_shapes
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.packing import unpack
+from rtlstm.spec.packing import pack_tables, unpack
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import Command, Region, Register, field
 
@@ -89,7 +89,8 @@ class GoldenDevice(Transport):
             raise ConfigurationError(f"the golden backend takes no argument, not {argument!r}; try 'golden'")
         super().__init__(manifest)
         self._layout = StateLayout(manifest)
-        self._window = MemoryWindow(manifest.regions)
+        constant = manifest.parameters.table_memory == "rom"
+        self._window = MemoryWindow(manifest.regions, pack_tables(manifest.numerics) if constant else {})
         streams = manifest.parameters.streams
         self._zero_state = np.ones(streams, dtype=bool)
         self._partials_invalid = np.ones(streams, dtype=bool)

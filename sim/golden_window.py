@@ -20,12 +20,14 @@ class MemoryWindow:
     """The memories and the position in them that SELECT, ROW and DATA work on."""
 
     layouts: dict[Region, RegionLayout]
+    constants: dict[Region, WordArray]
+    """Those that keep these words, whatever is written."""
 
     def __post_init__(self) -> None:
         self.memories: dict[Region, WordArray] = {
             region: np.zeros((layout.banks, layout.rows, layout.words), dtype=np.uint32)
             for region, layout in self.layouts.items()
-        }
+        } | self.constants
         self.select = self.row = self._word = 0
         self._staged: list[int] = []
 
@@ -69,7 +71,8 @@ class MemoryWindow:
         whole = pending[: rows * layout.words].reshape(rows, layout.words).astype(np.uint32)
         # A row need not fill its last word: the surplus bits are dropped.
         whole[:, -1] &= np.uint32((1 << (layout.width - 32 * (layout.words - 1))) - 1)
-        bank[self.row : self.row + rows] = whole
+        if layout.region not in self.constants:
+            bank[self.row : self.row + rows] = whole
         self.row += rows
         self._staged = pending[rows * layout.words :].tolist()
         self._word = len(self._staged)

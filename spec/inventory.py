@@ -16,7 +16,14 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES, Pipeline
 from rtlstm.spec.link import BODY_LIMIT, HEADER, RECORDS, REQUEST_FIELDS, Limits, value_bytes
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import MemoryStyle, MultiplierKind, TableKind, WeightMemory, ceil_log2
+from rtlstm.spec.parameters import (
+    MemoryStyle,
+    MultiplierKind,
+    TableKind,
+    TableMemory,
+    WeightMemory,
+    ceil_log2,
+)
 from rtlstm.spec.program.fields import drain_widths, issue_widths
 from rtlstm.spec.registers import Region
 
@@ -149,10 +156,17 @@ class ActivationSpec:
     direct: bool
     """The table has an entry for each input; nothing is interpolated."""
     memory: MemorySpec
+    constant: bool
+    """The table is a constant made of LUTs, with the registers that its memory would have."""
     slope: MultiplierSpec | None
     """Multiplies the slope of a segment with the offset in it; None where segments have one input each."""
     slope_stages: int
     """Cycles of this product; there is a register for each even where there is none."""
+
+    @property
+    def module(self) -> str:
+        """Name of the module of a constant table, without that of its build."""
+        return self.memory.name.replace(" ", "_")
 
     @property
     def latency(self) -> int:
@@ -169,6 +183,7 @@ def activation_spec(
     stages: int = 1,
     slope_stages: int = 1,
     multiplier: MultiplierKind = "dsp",
+    table_memory: TableMemory = "ram",
     pairs: int = 0,
 ) -> ActivationSpec:
     """Describe ``count`` units that compute a function by equal tables.
@@ -177,15 +192,15 @@ def activation_spec(
     many ``pairs`` share a table, if it is in block RAM. Only direct ones do: rows of interpolated ones are
     wide, and a block RAM with two read ports has words of half the bits.
     """
-    width = table.base_bits + table.slope_bits
+    constant = table_memory == "rom"
     slope = None
     if tables == "interpolated" and table.low_bits:
         bits = table.slope_bits, table.low_bits + 1
         slope = MultiplierSpec(f"{name} slopes", count, 1, *bits, stages=slope_stages, kind=multiplier)
-    memory = _clocked(f"{name} tables", width, table.rows, stages, count=count)
-    if tables == "direct" and memory.style == "block":
+    memory = _clocked(f"{name} tables", table.word_bits, table.rows, stages, count=count)
+    if tables == "direct" and memory.style == "block" and not constant:
         memory = replace(memory, pairs=pairs)
-    return ActivationSpec(table, tables == "direct", memory, slope, slope_stages)
+    return ActivationSpec(table, tables == "direct", memory, constant, slope, slope_stages)
 
 
 def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
@@ -202,6 +217,7 @@ def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
             stages=parameters.pipeline.table,
             slope_stages=parameters.pipeline.slope,
             multiplier=parameters.slope_multipliers,
+            table_memory=parameters.table_memory,
             pairs=count // 2 * parameters.gate_units if family.memory_pairs else 0,
         )
         for index, (name, table, count) in enumerate(uses)
@@ -213,7 +229,7 @@ def memories(manifest: Manifest) -> dict[str, MemorySpec]:
     found = (
         *_operand_memories(manifest),
         *_drain_memories(manifest),
-        *(activation.memory for activation in activations(manifest)),
+        *(activation.memory for activation in activations(manifest) if not activation.constant),
         *_program_memories(manifest),
         _output_queue(manifest),
     )

@@ -363,7 +363,7 @@ class Manifest(Record):
         }
         for region, tables in numerics.unit.memories.items():
             rows = max(table.rows for table in tables)
-            width = max(table.base_bits + table.slope_bits for table in tables)
+            width = max(table.word_bits for table in tables)
             sizes[region] = (len(tables), rows, rows, width)
         if parameters.capacity is not None:
             rows = capacity.operations + 1

@@ -27,7 +27,7 @@ from rtlstm.spec.program.step import Op, dense_lanes
 from rtlstm.spec.registers import Region
 from rtlstm.spec.sum_bounds import bound_sums
 
-__all__ = ["WordMap", "check_image", "find_kept", "map_words", "pack", "unpack"]
+__all__ = ["WordMap", "check_image", "find_kept", "map_words", "pack", "pack_tables", "unpack"]
 
 _GATES = 4
 
@@ -48,13 +48,13 @@ def _ops(manifest: Manifest, layer: int) -> tuple[Op | None, Op]:
 
 
 def _pack_table(table: ActivationTable) -> WordArray:
-    """Return a table's rows, the base in the low bits and the slope above it, ``(rows, words)``."""
-    base = to_bits(np.asarray(table.base, dtype=np.int64), table.base_bits)
-    slope = to_bits(np.asarray(table.slope, dtype=np.int64), table.slope_bits)
-    return to_words(np.concatenate([base, slope], axis=-1))
+    """Return a table's rows, ``(rows, words)``."""
+    rows = np.asarray(table.words, dtype=np.int64)
+    return to_words(to_bits(rows, table.word_bits))
 
 
-def _tables(numerics: Numerics) -> dict[Region, WordArray]:
+def pack_tables(numerics: Numerics) -> dict[Region, WordArray]:
+    """Return the words of the regions of tables, ``(tables, rows, words)``."""
     memories = numerics.unit.memories
     return {region: _stack([_pack_table(table) for table in tables]) for region, tables in memories.items()}
 
@@ -384,7 +384,7 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
             Region.WEIGHTS: pack_fields(weights, numerics.weight_bits),
             Region.PARTIALS: pack_fields(biases, numerics.accumulator.partial_bits),
             Region.SHIFTS: _pack_shifts(shifts, unit_constants, numerics),
-            **_tables(numerics),
+            **pack_tables(numerics),
             **_program(manifest),
         },
     )
@@ -400,7 +400,7 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
     """
     image.check(manifest)
     numerics, parameters = manifest.numerics, manifest.parameters
-    for region, table in (_tables(numerics) | _program(manifest)).items():
+    for region, table in (pack_tables(numerics) | _program(manifest)).items():
         if not np.array_equal(image.regions[region], table):
             what = "program" if region == Region.PROGRAM else f"{region.name} table"
             raise ImageError(

@@ -19,6 +19,7 @@ __all__ = [
     "Parameters",
     "Size",
     "TableKind",
+    "TableMemory",
     "Tables",
     "WeightMemory",
     "ceil_log2",
@@ -30,6 +31,8 @@ MemoryStyle = Literal["auto", "block", "distributed", "huge"]
 """Kind of memory requested from ``rtlstm_memory``; see ``docs/primitives.md``."""
 WeightMemory = Literal["block", "large"]
 """Block RAM, or the family's largest memory: iCE40's single port RAM, Nexus' large RAM, UltraRAM."""
+TableMemory = Literal["ram", "rom"]
+"""Memories that are loaded with the weights, or constants made of LUTs."""
 MultiplierKind = Literal["dsp", "lut"]
 """A DSP block, or a multiplier of LUTs."""
 
@@ -83,7 +86,7 @@ class CoreOptions(Record):
 class Parameters(GrownRecord, CoreOptions):
     """Size and shape of the array and its ports."""
 
-    added = ("lut_lanes",)
+    added = ("lut_lanes", "table_memory")
 
     lanes: Annotated[int, Field(ge=4, le=1024)] = 4
     """Dot-product engines; a multiple of 4, so that a unit's four gates finish together."""
@@ -102,6 +105,8 @@ class Parameters(GrownRecord, CoreOptions):
     """Kind of the multipliers for slopes of sigmoid and tanh, five per gate unit."""
     weight_memory: WeightMemory = "block"
     """Kind of memory for the weights."""
+    table_memory: TableMemory = "ram"
+    """Kind of memory for the tables of sigmoid and tanh."""
     capacity: Capacity | None = None
     """Capacities of a loadable program; None if the program is a constant of the build."""
     family: FamilyName = GENERIC

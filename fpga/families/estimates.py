@@ -101,6 +101,8 @@ class ClockModel(Record):
     direct_tables: float = 0
     """Share of the clock that is lost with direct tables: from their block RAM, values go straight to
     multipliers."""
+    direct_constants: float = 0
+    """The same if they are constants: of more than a few hundred rows, they are several LUTs deep."""
 
     def scaled(self, factor: float) -> "ClockModel":
         """Return the model with all clocks multiplied by a factor."""
@@ -114,12 +116,14 @@ class ClockModel(Record):
         *,
         logic_slopes: bool = False,
         direct_tables: bool = False,
+        constant_tables: bool = False,
     ) -> float:
         """Return the Fmax of a core at a speed grade; ``fill`` is the share of used logic cells."""
         base = self.base_mhz.get(grade, min(self.base_mhz.values()))
         wide = max(0, sum_bits - self.narrow_bits) * self.wide_bit
         lost = self.filled * min(1.0, fill) + self.logic_slopes * logic_slopes
-        lost += self.direct_tables * direct_tables
+        if direct_tables:
+            lost += self.direct_constants if constant_tables else self.direct_tables
         return base * (1 - lost) / (1 + wide)
 
 

@@ -106,6 +106,7 @@ class _Estimates(Estimates):
         "LUTRAM": 1,
         "registers": 1.1,
         "banks": 0.69,
+        "tables": 2.3,
         "read back": 0.85,
         "collect": 0.915,
         "shift": 1.12,

@@ -34,7 +34,7 @@ _TRIED: tuple[_Fields, ...] = (
 )
 """Formats and kinds of tables, roughly in the order of the accuracy that they cost."""
 
-_GIVEN = ("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory")
+_GIVEN = ("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory", "table_memory")
 """The fields of a request that determine the array."""
 
 

@@ -187,6 +187,7 @@ class BuildReport(Record):
     lut_macs: int = 0
     lut_lanes: int = 0
     weight_memory: str = "block"
+    table_memory: str = "ram"
     estimates: tuple[Estimate, ...] = ()
     """What it is expected to take and to reach on the family's devices, each in its slowest grade."""
     expected: DeviceUse | None = None
@@ -330,7 +331,7 @@ def _table_reports(manifest: Manifest) -> tuple[TableReport, ...]:
             input_format=str(table.input),
             output_format=str(table.output),
             rows=table.rows,
-            bits=table.rows * (table.base_bits + table.slope_bits),
+            bits=table.rows * table.word_bits,
             max_error_ulp=table_error(table),
         )
         for name, table, _ in manifest.numerics.unit.table_uses
@@ -431,6 +432,7 @@ def create_report(
         lut_macs=parameters.lut_macs,
         lut_lanes=parameters.lut_lanes,
         weight_memory=parameters.weight_memory,
+        table_memory=parameters.table_memory,
         weight_changes=changes,
         estimates=estimates,
         expected=expected_use(estimates, None if fit is None else fit.estimate),

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage, storage_pair
+from rtlstm.hdl.primitives.pipeline import constant_table, delay, delay_event, storage, storage_pair
 from rtlstm.hdl.primitives.staged import Staged
 from rtlstm.spec.inventory import ActivationSpec
 
@@ -29,7 +29,7 @@ class ActivationUnit(Component):
     entry : Out
         The table's word, the memory's latency after its row was in ``negative`` and ``magnitude``.
     write : In(1)
-        Store ``write_data`` in row ``write_row``.
+        Store ``write_data`` in row ``write_row``. A constant table has no such ports.
     second_negative, second_magnitude : In, second_value : Out
         Only if ``paired``: the same for another input. Then the row written is that in ``negative`` and
         ``magnitude`` a cycle after ``write``, and ``write_row`` is not looked at.
@@ -56,15 +56,14 @@ class ActivationUnit(Component):
             "second_magnitude": In(table.magnitude_bits),
             "second_value": Out(table.output.bits - 1),
         }
+        writes = {"write": In(1), "write_row": In(range(table.rows)), "write_data": In(width)}
         super().__init__(
             {
                 "negative": In(1),
                 "magnitude": In(table.magnitude_bits),
                 "value": Out(table.output.bits - 1),
                 "entry": Out(width),
-                "write": In(1),
-                "write_row": In(range(table.rows)),
-                "write_data": In(width),
+                **({} if spec.constant else writes),
                 **(second if paired else {}),
             }
         )
@@ -72,7 +71,9 @@ class ActivationUnit(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         spec, base_bits = self._spec, self._spec.table.base_bits
-        if self._paired:
+        if spec.constant:
+            read = constant_table(m, spec)
+        elif self._paired:
             read, second, write = storage_pair(m, spec.memory, "table")
             m.d.comb += [
                 second.addr.eq(self._row(self.second_negative, self.second_magnitude)),

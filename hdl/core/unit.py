@@ -203,10 +203,13 @@ class Unit(Component):
         m.d.comb += [
             unit.negative.eq(negative.value | row[table.segment_bits :]),
             unit.magnitude.eq(magnitude.value | (row[: table.segment_bits] << table.low_bits)),
-            unit.write.eq(write),
-            unit.write_row.eq(self.window_row),
-            unit.write_data.eq(self.write_data),
         ]
+        if not spec.constant:
+            m.d.comb += [
+                unit.write.eq(write),
+                unit.write_row.eq(self.window_row),
+                unit.write_data.eq(self.write_data),
+            ]
         return Staged(m, unit.value, stage), unit.entry
 
     def _read_state(self, m: Module, zero_state: Value) -> Staged:

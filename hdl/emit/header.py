@@ -72,6 +72,7 @@ def build_options(manifest: Manifest) -> list[str]:
         "multipliers": "lut" if parameters.lut_macs == parameters.macs else parameters.lut_macs or "dsp",
         "lut-lanes": parameters.lut_lanes or None,
         "weight-memory": parameters.weight_memory,
+        "table-memory": None if parameters.table_memory == "ram" else parameters.table_memory,
         **_core_options(parameters),
         "weight-bits": weights,
         "dense-weight-bits": dense,

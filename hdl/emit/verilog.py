@@ -14,6 +14,7 @@ from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
 from rtlstm.hdl.component import Component, Domain
 from rtlstm.hdl.core.lane import lane_modules
 from rtlstm.hdl.emit.header import PORT_TEXTS, PortLine, verilog_header
+from rtlstm.hdl.emit.tables import table_modules
 from rtlstm.hdl.emit.tidy import drop_head, tidy_netlist, tidy_verilog
 from rtlstm.hdl.emit.yosys import run_yosys
 from rtlstm.hdl.flat_ports import flat_ports, lead_out
@@ -21,7 +22,7 @@ from rtlstm.hdl.link.linked_core import LinkedCore
 from rtlstm.hdl.link.uart import check_divisor
 from rtlstm.hdl.sequences.sequence_core import make_core
 from rtlstm.spec.family import FAMILIES, GENERIC
-from rtlstm.spec.inventory import link_limits
+from rtlstm.spec.inventory import activations, link_limits
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["convert", "core_to_verilog", "linked_core_to_verilog", "primitives", "to_verilog"]
@@ -68,10 +69,11 @@ def _outputs(verilog: str) -> dict[str, frozenset[str]]:
     return {name: frozenset(port.findall(body)) for name, body in modules}
 
 
-def to_verilog(components: Mapping[str, Component], family: str = GENERIC) -> str:
+def to_verilog(components: Mapping[str, Component], family: str = GENERIC, tables: str = "") -> str:
     """Convert components to modules of these names; the same components give the same text.
 
-    The names of all other modules, also of primitives, begin with the first one's.
+    The names of all other modules, also of primitives, begin with the first one's. ``tables`` is the Verilog
+    of constant tables that they instantiate.
 
     Raises
     ------
@@ -82,7 +84,7 @@ def to_verilog(components: Mapping[str, Component], family: str = GENERIC) -> st
     for name, component in components.items():
         designs[name] = _clocked(component)
     owner = next(iter(components))
-    cells = primitives(family, owner)
+    cells = tables.replace(_PREFIX, f"{owner}_") + primitives(family, owner)
     return convert(designs, owner, cells) + cells
 
 
@@ -204,7 +206,7 @@ def _design(modules: dict[str, Component], manifest: Manifest, what: str) -> str
     ports = {name: list(_port_lines(module)) for name, module in modules.items()}
     # Lanes of a kind are equal: one module for all of them makes conversion fast and the file small.
     modules = modules | lane_modules(manifest)
-    text = to_verilog(modules, manifest.parameters.family)
+    text = to_verilog(modules, manifest.parameters.family, table_modules(activations(manifest)))
     for name, module in modules.items():
         text = _with_attributes(text, name, getattr(module, "port_attributes", {}))
     return verilog_header(manifest, what, ports) + text

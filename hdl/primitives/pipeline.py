@@ -13,10 +13,11 @@ from itertools import accumulate
 from amaranth.hdl import Cat, ClockSignal, Instance, Module, Signal, Value, signed
 
 from rtlstm.hdl.primitives.primitive import Primitive
-from rtlstm.spec.inventory import MemorySpec, MultiplierSpec
+from rtlstm.spec.inventory import ActivationSpec, MemorySpec, MultiplierSpec
 from rtlstm.spec.parameters import Parameters, ceil_log2
 
 __all__ = [
+    "ConstantTable",
     "Copy",
     "Memory",
     "MemoryPair",
@@ -24,6 +25,7 @@ __all__ = [
     "MultiplierPair",
     "ReadPort",
     "WritePort",
+    "constant_table",
     "copies",
     "delay",
     "delay_event",
@@ -215,6 +217,35 @@ def storage_pair(m: Module, spec: MemorySpec, name: str) -> tuple[ReadPort, Read
     """
     m.submodules[name] = pair = MemoryPair(spec, name)
     return pair.first, pair.second, pair.write
+
+
+class ConstantTable(Primitive):
+    """One of the constant tables of an inventory; see :func:`constant_table`."""
+
+    def __init__(self, spec: ActivationSpec) -> None:
+        self.spec = spec
+        memory = spec.memory
+        self.read = ReadPort(
+            Signal(ceil_log2(memory.depth), name="table_raddr"), Signal(memory.width, name="table_rdata")
+        )
+
+    def instance(self) -> Instance:
+        return Instance(
+            f"rtlstm_{self.spec.module}",
+            i_clk=ClockSignal(),
+            i_row=self.read.addr,
+            o_word=self.read.data,
+        )
+
+
+def constant_table(m: Module, spec: ActivationSpec) -> ReadPort:
+    """Add one of the constant tables of an inventory; return its port.
+
+    It is read as :func:`storage` is, in as many cycles. Its module is in the build's Verilog
+    (:func:`rtlstm.hdl.emit.tables.table_modules`).
+    """
+    m.submodules.table = table = ConstantTable(spec)
+    return table.read
 
 
 class Multiplier(Primitive):

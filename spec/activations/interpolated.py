@@ -114,6 +114,17 @@ class ActivationTable(Record):
         """Width of a slope, signed."""
         return 1 + max((~value if value < 0 else value).bit_length() for value in self.slope)
 
+    @property
+    def word_bits(self) -> int:
+        """Width of a row as the hardware has it."""
+        return self.base_bits + self.slope_bits
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """Rows as the hardware has them: the base in the low bits, and the slope above it."""
+        slopes = (slope % (1 << self.slope_bits) for slope in self.slope)
+        return tuple(base | slope << self.base_bits for base, slope in zip(self.base, slopes, strict=True))
+
     def magnitude(self, negative: NDArray[np.bool_], magnitude: IntArray) -> IntArray:
         """Return the value without its sign, as the hardware's table pipeline does."""
         base = np.asarray(self.base, dtype=np.int64)

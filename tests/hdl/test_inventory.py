@@ -58,6 +58,7 @@ OPTIONS: dict[str, tuple[str, str, dict[str, object]]] = {
     "two kinds of pairs": ("ecp5", "paired", {"lanes": 8, "macs": 4, "lut_macs": 3, "lut_lanes": 2}),
     "two kinds of neighbours": ("ice40", "paired", {"lanes": 8, "macs": 4, "lut_macs": 1, "lut_lanes": 7}),
     "direct": ("ecp5", "direct", {"tables": "direct", "lanes": 8, "macs": 4, "beat_in": 2}),
+    "constant tables": ("ecp5", "wide", {"lanes": 8, "macs": 4, "table_memory": "rom"}),
 }
 
 

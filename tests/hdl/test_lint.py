@@ -77,6 +77,7 @@ KINDS: dict[str, dict[str, object]] = {
     "plain": {},
     "logic": {"lut_macs": 2, "slope_multipliers": "lut"},
     "direct": {"tables": "direct"},
+    "constant": {"tables": "direct", "table_memory": "rom"},
 }
 
 
@@ -85,7 +86,7 @@ KINDS: dict[str, dict[str, object]] = {
 def test_cores_of_every_family_pass(family: str, kind: str, tmp_path: Path) -> None:
     """Their primitives, too: in their descriptions for simulation, which have no hard cells."""
     settings = QuantizationSettings(weight_bits=4, data_bits=8, gate_bits=8, cell_bits=12)
-    if kind == "direct":
+    if kind in ("direct", "constant"):
         settings = settings.replace(tables="direct")
     made = quantise(network(), settings)
     sizes: dict[str, object] = {"lanes": 8, "macs": 4, "gate_units": 2, "beat_out": 2}

@@ -141,6 +141,8 @@ def random_parameters(rng: Generator, tables: TableKind = "interpolated") -> Par
         tables=tables,
         lut_macs=int(rng.integers(0, macs + 1)),
         weight_memory=("block", "large")[int(rng.integers(0, 2))],
+        # From a generator of its own, as above.
+        table_memory=("ram", "ram", "rom")[int(rng.spawn(1)[0].integers(0, 3))],
         pipeline=random_pipeline(rng),
     )
 
