@@ -18,6 +18,7 @@ from rtlstm.fpga.fill import fill_limits
 from rtlstm.fpga.resources import Resources, fit_advice, large_name, percent, resource_uses
 from rtlstm.fpga.top_sizes import top_sizes
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.inventory import activations
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
 
@@ -104,7 +105,7 @@ def estimate(
         manifest.numerics.accumulator.bits,
         logic_slopes=hard and parameters.slope_multipliers == "lut",
         direct_tables=parameters.tables == "direct",
-        constant_tables=parameters.table_memory == "rom",
+        constant_rows=max((each.memory.depth for each in activations(manifest) if each.constant), default=0),
     )
     clock = chosen.usable_mhz(clock, blocks.block_rams)
     found = Estimate(

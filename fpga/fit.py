@@ -49,7 +49,8 @@ class FitRequest(HardwareRequest):
     """A device to fit, and the properties of the hardware that the user has chosen.
 
     By default, multipliers are made of LUTs only where the device has too few DSP blocks, and weights are in
-    block RAM, or in the device's largest memory if they do not fit in block RAM.
+    block RAM, or in the device's largest memory if they do not fit in block RAM. Tables are memories, or
+    constants of LUTs if block RAM lacks.
     """
 
     chosen: Chosen
@@ -132,7 +133,7 @@ class _Candidate:
     cycles: int
     least_us: float
     """Lower bound of a step's time."""
-    tables: TableMemory = "ram"
+    table_memory: TableMemory = "ram"
 
 
 @dataclass(frozen=True)
@@ -362,7 +363,7 @@ class _Search:
         """
         kinds: tuple[TableMemory, ...] = ("ram", "rom")
         for kind in kinds if self._request.table_memory is None else (self._request.table_memory,):
-            yield replace(candidate, tables=kind)
+            yield replace(candidate, table_memory=kind)
 
     def _in_luts(self, macs: int, blocks: int, lanes: int) -> tuple[int, int]:
         """Return how many multipliers of a lane are made of LUTs, and how many lanes have one more.
@@ -432,7 +433,7 @@ class _Search:
             lut_lanes=candidate.lut_lanes,
             slope_multipliers=candidate.slopes,
             weight_memory=candidate.memory,
-            table_memory=candidate.tables,
+            table_memory=candidate.table_memory,
             beat_out=self._request.beat_out or candidate.gate_units,
             factor_bits=self._numerics.factor_bits,
             pipeline_name=candidate.pipeline,

@@ -86,9 +86,9 @@ class HardwareRequest(CoreOptions):
     table_memory: Annotated[
         TableMemory | None,
         Option(
-            "What holds the tables of sigmoid and tanh: ram (the default), which is loaded with the weights; "
-            "rom, constants made of LUTs, which take no block RAM; for a device, rom where a step is then "
-            "shorter.",
+            "What holds the tables of sigmoid, tanh and other functions: ram (the default), which is loaded "
+            "with the weights; or rom, constants made of LUTs, which take no block RAM; for a device, rom "
+            "where block RAM is too small.",
             group=HARDWARE,
         ),
     ] = None

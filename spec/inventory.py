@@ -162,11 +162,13 @@ class ActivationSpec:
     """Multiplies the slope of a segment with the offset in it; None where segments have one input each."""
     slope_stages: int
     """Cycles of this product; there is a register for each even where there is none."""
+    number: int
+    """Place among the tables of its unit."""
 
     @property
     def module(self) -> str:
         """Name of the module of a constant table, without that of its build."""
-        return self.memory.name.replace(" ", "_")
+        return f"table{self.number}"
 
     @property
     def latency(self) -> int:
@@ -185,6 +187,7 @@ def activation_spec(
     multiplier: MultiplierKind = "dsp",
     table_memory: TableMemory = "ram",
     pairs: int = 0,
+    number: int = 0,
 ) -> ActivationSpec:
     """Describe ``count`` units that compute a function by equal tables.
 
@@ -200,7 +203,7 @@ def activation_spec(
     memory = _clocked(f"{name} tables", table.word_bits, table.rows, stages, count=count)
     if tables == "direct" and memory.style == "block" and not constant:
         memory = replace(memory, pairs=pairs)
-    return ActivationSpec(table, tables == "direct", memory, constant, slope, slope_stages)
+    return ActivationSpec(table, tables == "direct", memory, constant, slope, slope_stages, number)
 
 
 def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
@@ -219,6 +222,7 @@ def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
             multiplier=parameters.slope_multipliers,
             table_memory=parameters.table_memory,
             pairs=count // 2 * parameters.gate_units if family.memory_pairs else 0,
+            number=index,
         )
         for index, (name, table, count) in enumerate(uses)
     )

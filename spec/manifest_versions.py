@@ -51,6 +51,8 @@ def rebuild_command(fields: Mapping[str, Any], folder: object, model: str = "MOD
     parameters, numerics = (_mapping(fields.get(name)) for name in ("parameters", "numerics"))
     names = ("family", "lanes", "macs", "gate_units", "streams", "tables")
     chosen |= {name: parameters.get(name) for name in names}
+    usual = {"weight_memory": "block", "table_memory": "ram"}
+    chosen |= {name: parameters.get(name) for name, kind in usual.items() if parameters.get(name) != kind}
     chosen |= {name: numerics.get(name) for name in ("weight_bits", "hidden_rounding")}
     chosen |= {
         f"{name}_bits": _mapping(numerics.get(part)).get("bits")

@@ -19,7 +19,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES, Pipeline
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Custom, Gru, Lstm, Network, Rnn
-from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.parameters import Parameters, TableMemory
 
 pytestmark = pytest.mark.rtl
 
@@ -104,14 +104,18 @@ def test_tables_without_bounds_take_the_widest_formats(function: str) -> None:
     ("name", "alpha", "beta"),
     [("scaled_tanh", -1.5, 0.5), ("scaled_tanh", 1.5, -0.5), ("elu", -0.6, None), ("elu", 0.6, None)],
 )
-def test_sign_of_a_function_on_rtl(name: str, alpha: float, beta: float | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("table_memory", ["ram", "rom"])
+def test_sign_of_a_function_on_rtl(
+    name: str, alpha: float, beta: float | None, table_memory: TableMemory, tmp_path: Path
+) -> None:
     """Every input code, negative ones too, gives what the float function gives."""
     function = ActivationFunction.of(name, alpha, beta)
     one, zero = np.ones((1, 1)), np.zeros((1, 1))
     rnn = Rnn(w_ih=one, w_hh=zero, bias=np.zeros(1), activation=function)
     settings = QuantizationSettings(weight_bits=6, data_bits=6, gate_bits=8, input_range=2.0)
     network = quantise(Network(layers=(rnn,)), settings)
-    manifest = Manifest.create("signs", network.shapes, Parameters(lanes=4, macs=1), network.numerics)
+    parameters = Parameters(lanes=4, macs=1, table_memory=table_memory)
+    manifest = Manifest.create("signs", network.shapes, parameters, network.numerics)
     write_build(tmp_path, network, manifest)
     codes = np.arange(network.numerics.input.lowest, network.numerics.input.maximum + 1)[:, None]
     form = network.shapes[0].output

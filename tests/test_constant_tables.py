@@ -7,7 +7,7 @@ import pytest
 from support.cell_networks import CELL_NETWORKS
 from support.random_builds import Case, make_case
 from support.small_builds import network
-from support.step_checks import check_device, check_netlist
+from support.step_checks import check_device
 
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.fpga.devices import find_device
@@ -99,13 +99,6 @@ def test_what_is_written_to_them_changes_nothing(backend: str, tmp_path: Path) -
         )
 
 
-@pytest.mark.rtl
-@pytest.mark.tools
-@pytest.mark.parametrize("family", ["xilinx", "ultrascale"])
-def test_netlist_equals_golden(family: str, tmp_path: Path) -> None:
-    check_netlist(make(LSTM, "interpolated", family, steps=3), tmp_path)
-
-
 @pytest.mark.tools
 @pytest.mark.parametrize(
     ("tables", "family", "device"),
@@ -131,7 +124,7 @@ def test_each_table_is_one_module() -> None:
     text = core_to_verilog(made)
     for activation in activations(made):
         name = f"random1_{activation.module}"
-        assert text.count(f"\nmodule {name} (") == 1
+        assert text.count(f"\nmodule {name} (") == 1 and f" words of {activation.memory.name}." in text
         assert text.count(f"  {name} ") == activation.memory.count
     assert "--table-memory rom" in text
 

@@ -211,8 +211,8 @@ class _Estimates(Estimates):
             wide_bit=0.01,
             logic_slopes=0.2,
             direct_tables=0.1,
-            # LSTM 4 -> 48, 32 x 8 and 4 -> 20, 40 x 5, tables of 4,096 rows: 136 and 151 MHz.
-            direct_constants=0.26,
+            # Routed: tables of 4,096 rows, LSTM 4 -> 48, 136 MHz, and 4 -> 20, 151; of 2,048, 6 -> 20, 156.
+            deep_constants=0.065,
         )
     }
     # The 45F's die was not measured: its clock is the 85F's. The 12F's die is the 25F's.

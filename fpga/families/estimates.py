@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple
 
 from rtlstm.spec.family import DEFAULT_PIPELINE
 from rtlstm.spec.inventory import MemorySpec
+from rtlstm.spec.parameters import ceil_log2
 from rtlstm.spec.record import Record
 
 __all__ = ["ClockModel", "Estimates", "Mapped", "RamKind", "RoutedDesign", "cheapest_memory"]
@@ -101,8 +102,9 @@ class ClockModel(Record):
     direct_tables: float = 0
     """Share of the clock that is lost with direct tables: from their block RAM, values go straight to
     multipliers."""
-    direct_constants: float = 0
-    """The same if they are constants: of more than a few hundred rows, they are several LUTs deep."""
+    deep_constants: float = 0
+    """Share of the clock that is lost with constant tables, for each doubling of their rows beyond 256: they
+    are several LUTs deep."""
 
     def scaled(self, factor: float) -> "ClockModel":
         """Return the model with all clocks multiplied by a factor."""
@@ -116,14 +118,17 @@ class ClockModel(Record):
         *,
         logic_slopes: bool = False,
         direct_tables: bool = False,
-        constant_tables: bool = False,
+        constant_rows: int = 0,
     ) -> float:
-        """Return the Fmax of a core at a speed grade; ``fill`` is the share of used logic cells."""
+        """Return the Fmax of a core at a speed grade.
+
+        ``fill`` is the share of used logic cells, ``constant_rows`` the rows of the largest constant table.
+        """
         base = self.base_mhz.get(grade, min(self.base_mhz.values()))
         wide = max(0, sum_bits - self.narrow_bits) * self.wide_bit
         lost = self.filled * min(1.0, fill) + self.logic_slopes * logic_slopes
-        if direct_tables:
-            lost += self.direct_constants if constant_tables else self.direct_tables
+        lost += self.direct_tables * (direct_tables and not constant_rows)
+        lost += self.deep_constants * max(0, ceil_log2(max(1, constant_rows)) - 8)
         return base * (1 - lost) / (1 + wide)
 
 

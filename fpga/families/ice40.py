@@ -143,8 +143,22 @@ class _Estimates(Estimates):
     # up5k: the cores below; slopes of LUTs, with their register, are no slower. hx8k: an earlier state,
     # traffic20, 4 x 1, 6 bits, 73.2 with 65 %. The losses are assumptions.
     clocks: ClassVar[Mapping[str, ClockModel]] = {
-        "up5k": ClockModel(base_mhz={"": 60}, filled=0.25, narrow_bits=24, wide_bit=0.01, logic_slopes=0),
-        "hx8k": ClockModel(base_mhz={"": 86}, filled=0.25, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2),
+        "up5k": ClockModel(
+            base_mhz={"": 60},
+            filled=0.25,
+            narrow_bits=24,
+            wide_bit=0.01,
+            logic_slopes=0,
+            deep_constants=0.065,
+        ),
+        "hx8k": ClockModel(
+            base_mhz={"": 86},
+            filled=0.25,
+            narrow_bits=24,
+            wide_bit=0.01,
+            logic_slopes=0.2,
+            deep_constants=0.065,
+        ),
     }
     routed = (
         RoutedDesign("up5k", "LSTM 1 -> 20, 8 bits, 4 x 1 in LUTs, median of 5", 75.9, None, 47.8, 19),

@@ -1,6 +1,6 @@
 """The Verilog of constant tables: one module for each, which all units that need it are instances of."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from rtlstm.spec.inventory import ActivationSpec
 from rtlstm.spec.parameters import ceil_log2
@@ -8,32 +8,32 @@ from rtlstm.spec.parameters import ceil_log2
 __all__ = ["table_modules"]
 
 _MODULE = """
-// A constant table of {rows} words, made of LUTs. A word comes {latency} after its row.
-module {name} (
+// Constants of LUTs: {rows} words of {name}. A word comes {latency} after its row.
+module {module} (
   input clk,
   input [{row}:0] row,
   output reg [{word}:0] word
 );
-  localparam [{bits}:0] WORDS = {size}'h{contents:x};
-  // Yosys takes distributed for memory with a write port. The attributes are its own; Vivado's, Quartus' and
-  // Synplify's.
-`ifdef YOSYS
-  (* rom_style = "logic" *)
-`else
+  // The attributes are those of Vivado, of Quartus, and of Synplify. Yosys has its own, at the case.
   (* rom_style = "distributed", romstyle = "logic", syn_romstyle = "logic" *)
-`endif
-  reg [{word}:0] rows [0:{last}];
-  integer i;
-  initial for (i = 0; i < {rows}; i = i + 1) rows[i] = WORDS[i*{width} +: {width}];
+  reg [{word}:0] found;
 {read}
+  always @(*)
+`ifdef YOSYS
+    (* rom_style = "logic" *)
+`endif
+    case ({address})
+{contents}
+      default: found = 0;
+    endcase
 endmodule
 """
-_DIRECTLY = "  always @(posedge clk) word <= rows[row];"
+_DIRECTLY = "  always @(posedge clk) word <= found;"
 _BY_REGISTER = """\
   reg [{row}:0] address;
   always @(posedge clk) begin
     address <= row;
-    word <= rows[address];
+    word <= found;
   end"""
 
 
@@ -43,19 +43,22 @@ def table_modules(activations: Iterable[ActivationSpec]) -> str:
 
 
 def _module(activation: ActivationSpec) -> str:
-    memory, words = activation.memory, activation.table.words
+    memory, registered = activation.memory, activation.memory.output_register
     row = ceil_log2(memory.depth) - 1
-    read = _BY_REGISTER.format(row=row) if memory.output_register else _DIRECTLY
     return _MODULE.format(
-        name=f"rtlstm_{activation.module}",
+        name=memory.name,
+        module=f"rtlstm_{activation.module}",
         rows=memory.depth,
-        latency="2 cycles" if memory.output_register else "a cycle",
+        latency="2 cycles" if registered else "a cycle",
         row=row,
         word=memory.width - 1,
-        bits=memory.depth * memory.width - 1,
-        size=memory.depth * memory.width,
-        contents=sum(word << index * memory.width for index, word in enumerate(words)),
-        last=memory.depth - 1,
-        width=memory.width,
-        read=read,
+        address="address" if registered else "row",
+        contents="\n".join(_cases(activation.table.words, row + 1, memory.width)),
+        read=_BY_REGISTER.format(row=row) if registered else _DIRECTLY,
     )
+
+
+def _cases(words: Sequence[int], row_bits: int, width: int) -> Iterator[str]:
+    """Yield a line for each row: no tool takes one constant as long as a table."""
+    for row, word in enumerate(words):
+        yield f"      {row_bits}'d{row}: found = {width}'h{word:x};"
