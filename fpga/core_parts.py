@@ -148,11 +148,11 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
 def _table_registers(manifest: Manifest) -> int:
     """Return the bits of the registers of constant tables: of their words, and perhaps of their rows."""
     found = 0
-    for activation in inventory.activations(manifest):
+    for activation in inventory.constant_tables(manifest):
         memory, table = activation.memory, activation.table
         word = table.base_bits if table.direct else table.word_bits
         row = _address_bits(memory.depth) if memory.output_register else 0
-        found += memory.count * (word + row) if activation.constant else 0
+        found += memory.count * (word + row)
     return found
 
 
@@ -205,9 +205,8 @@ def _memory_units(manifest: Manifest, family: Estimates) -> dict[str, float]:
         found["LUTRAM"] += memory.count * 6 * mapped.lutrams
         found["registers"] += memory.count * mapped.flip_flop_bits
         found["banks"] += memory.count * (mapped.banks - 1) * memory.width
-    for activation in inventory.activations(manifest):
-        if activation.constant:
-            found["tables"] += activation.memory.count * _varied_parts(activation.table)
+    for activation in inventory.constant_tables(manifest):
+        found["tables"] += activation.memory.count * _varied_parts(activation.table)
     return found
 
 

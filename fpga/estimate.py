@@ -15,15 +15,14 @@ from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import Chosen, FpgaDevice
 from rtlstm.fpga.fill import fill_limits
-from rtlstm.fpga.resources import Resources, fit_advice, large_name, percent, resource_uses
+from rtlstm.fpga.resources import BLOCK_RAMS, Resources, fit_advice, large_name, percent, resource_uses
 from rtlstm.fpga.top_sizes import top_sizes
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.inventory import activations
+from rtlstm.spec.inventory import constant_tables
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
 
 __all__ = [
-    "BLOCK_RAMS",
     "MARGIN",
     "Estimate",
     "check_estimate",
@@ -32,8 +31,6 @@ __all__ = [
     "usable",
 ]
 
-BLOCK_RAMS = "block RAMs"
-"""What messages call block RAM that is lacking."""
 MARGIN = 0.15
 """Largest relative error of estimated LUTs and flip-flops; ``bench/estimates.py`` measures it."""
 _UNSURE = ("LUTs", "flip-flops")
@@ -105,7 +102,7 @@ def estimate(
         manifest.numerics.accumulator.bits,
         logic_slopes=hard and parameters.slope_multipliers == "lut",
         direct_tables=parameters.tables == "direct",
-        constant_rows=max((each.memory.depth for each in activations(manifest) if each.constant), default=0),
+        constant_rows=max((each.memory.depth for each in constant_tables(manifest)), default=0),
     )
     clock = chosen.usable_mhz(clock, blocks.block_rams)
     found = Estimate(

@@ -12,13 +12,13 @@ from typing import Any
 
 from pydantic import field_validator
 
-from rtlstm.fpga.estimate import BLOCK_RAMS, Estimate, estimate, usable
+from rtlstm.fpga.estimate import Estimate, estimate, usable
 from rtlstm.fpga.families.base import estimated_families, fpga_family
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.fill import fill_limits
 from rtlstm.fpga.logic_multipliers import multiplier_luts
 from rtlstm.fpga.request import HardwareRequest
-from rtlstm.fpga.resources import large_name
+from rtlstm.fpga.resources import BLOCK_RAMS, large_name
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import DEFAULT_PIPELINE, FAMILIES
 from rtlstm.spec.inventory import MultiplierSpec, activation_spec, gate_multipliers, weight_memory
@@ -129,11 +129,11 @@ class _Candidate:
     lut_lanes: int
     slopes: MultiplierKind
     memory: WeightMemory
+    table_memory: TableMemory
     pipeline: str
     cycles: int
     least_us: float
     """Lower bound of a step's time."""
-    table_memory: TableMemory = "ram"
 
 
 @dataclass(frozen=True)
@@ -234,18 +234,20 @@ class _Search:
         for candidate in sorted(self._candidates(), key=lambda item: (item.least_us, item.lanes * item.macs)):
             if best is not None and candidate.least_us > best.estimate.step_latency_us:
                 break
-            for each in self._with_tables(candidate):
-                excess = self._least(each)
-                if excess.resource:
-                    refused.append(_Refused(each, None, excess))
-                    break
+            excess = self._least(candidate)
+            if excess.resource:
+                refused.append(_Refused(candidate, None, excess))
+                continue
+            for table_memory in self._table_memories:
+                each = replace(candidate, table_memory=table_memory)
                 design = self._design(each)
                 tried += 1
                 excess = self._excess(design.estimate)
-                if not excess.resource:
-                    best = design if best is None or design.key < best.key else best
-                    break
-                refused.append(_Refused(each, design, excess))
+                if excess.resource:
+                    refused.append(_Refused(each, design, excess))
+                elif best is None or design.key < best.key:
+                    best = design
+                # Further kinds of memory for the tables take more logic cells, and only save block RAM.
                 if excess.resource != BLOCK_RAMS:
                     break
         if best is None:
@@ -302,7 +304,7 @@ class _Search:
                     ) or macs % request.beat_in:
                         continue
                     arrays = [
-                        (lanes, macs, gate_units, *kinds, memory)
+                        (lanes, macs, gate_units, *kinds, memory, self._table_memories[0])
                         for kinds in self._multipliers(lanes, macs, gate_units)
                         for memory in self._memories()
                     ]
@@ -356,14 +358,11 @@ class _Search:
             return (self._request.weight_memory,)
         return ("block",) if self._device.large_ram is None else ("block", "large")
 
-    def _with_tables(self, candidate: _Candidate) -> Iterator[_Candidate]:
-        """Yield a candidate for each kind of memory that may hold the tables.
-
-        Those after the first take more logic cells: they are looked at only if block RAM is what lacks.
-        """
-        kinds: tuple[TableMemory, ...] = ("ram", "rom")
-        for kind in kinds if self._request.table_memory is None else (self._request.table_memory,):
-            yield replace(candidate, table_memory=kind)
+    @property
+    def _table_memories(self) -> tuple[TableMemory, ...]:
+        """The kinds of memory that may hold the tables, the one with the fewest logic cells first."""
+        given = self._request.table_memory
+        return ("ram", "rom") if given is None else (given,)
 
     def _in_luts(self, macs: int, blocks: int, lanes: int) -> tuple[int, int]:
         """Return how many multipliers of a lane are made of LUTs, and how many lanes have one more.

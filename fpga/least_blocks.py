@@ -10,7 +10,7 @@ from math import ceil
 from rtlstm.fpga.blocks import Blocks
 from rtlstm.fpga.families.base import FpgaFamily, fpga_family
 from rtlstm.fpga.families.device import FpgaDevice
-from rtlstm.fpga.resources import fit_advice, large_name
+from rtlstm.fpga.resources import BLOCK_RAMS, fit_advice, large_name
 from rtlstm.spec import inventory
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES
@@ -93,7 +93,7 @@ def check_inventory(
     found = least_blocks(manifest, device, multipliers)
     uses = (
         ("multipliers", found.multipliers, device.multipliers),
-        ("block RAMs", found.block_rams, device.block_rams),
+        (BLOCK_RAMS, found.block_rams, device.block_rams),
         (large_name(device), found.large_rams, device.large_ram.count if device.large_ram else 0),
     )
     lacking = [f"{used:,} {what} (it has {there:,})" for what, used, there in uses if used > there]

@@ -10,6 +10,7 @@ from rtlstm.spec.options import option
 from rtlstm.spec.record import Record
 
 __all__ = [
+    "BLOCK_RAMS",
     "Counts",
     "Resources",
     "check_fit",
@@ -19,6 +20,9 @@ __all__ = [
     "percent",
     "resource_uses",
 ]
+
+BLOCK_RAMS = "block RAMs"
+"""What messages call them."""
 
 
 class Resources(Record):
@@ -79,7 +83,7 @@ def resource_uses(sizes: Resources, device: FpgaDevice) -> Iterator[tuple[str, f
     yield fpga_family(device.family).cells.logic, sizes.luts, device.luts
     yield "flip-flops", sizes.ffs, device.ffs
     yield "multipliers", sizes.multipliers, device.multipliers
-    yield "block RAMs", sizes.block_rams, device.block_rams
+    yield BLOCK_RAMS, sizes.block_rams, device.block_rams
     large = device.large_ram
     if large is not None or sizes.large_rams:
         yield large_name(device), sizes.large_rams, 0 if large is None else large.count

@@ -5,7 +5,7 @@ They keep the contract of ``docs/primitives.md``, cycle by cycle. What it leaves
 The simulator has no X: the models give values that are wrong for whoever relies on them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -102,7 +102,7 @@ def _memory(model: Memory) -> Module:
     """
     m = Module()
     spec, write = model.spec, model.write
-    words = _words(m, spec)
+    words = _words(m, spec, _random_words(spec))
     port = words.write_port(granularity=spec.width // spec.granules)
     m.d.comb += [port.addr.eq(write.addr), port.data.eq(write.data), port.en.eq(write.en)]
     same = Const(1) if spec.style == "huge" else model.read.addr == write.addr
@@ -113,7 +113,7 @@ def _memory(model: Memory) -> Module:
 def _memory_pair(model: MemoryPair) -> Module:
     """A write inverts what both ports read."""
     m = Module()
-    words, write = _words(m, model.spec), model.write
+    words, write = _words(m, model.spec, _random_words(model.spec)), model.write
     port = words.write_port()
     m.d.comb += [port.addr.eq(write.addr), port.data.eq(write.data), port.en.eq(write.en)]
     for read in (model.first, model.second):
@@ -123,27 +123,24 @@ def _memory_pair(model: MemoryPair) -> Module:
 
 def _constant_table(model: ConstantTable) -> Module:
     m = Module()
-    table: memory.Memory[Any, Any] = memory.Memory(
-        shape=unsigned(model.spec.memory.width), depth=model.spec.memory.depth, init=model.spec.table.words
-    )
-    m.submodules.words = table
-    port = table.read_port()
-    m.d.comb += [
-        port.addr.eq(model.read.addr),
-        model.read.data.eq(delay(m, port.data, int(model.spec.memory.output_register))),
-    ]
+    spec = model.spec.memory
+    _read(m, _words(m, spec, model.spec.table.words), spec, model.read, Const(0))
     return m
 
 
-def _words(m: Module, spec: MemorySpec) -> "memory.Memory[Any, Any]":
-    """Add a memory's words: random ones until they are written, the same in each run."""
-    draw = Random(f"{spec.name} {spec.width} {spec.depth}")
-    contents = [draw.getrandbits(spec.width) for _ in range(spec.depth)]
+def _words(m: Module, spec: MemorySpec, contents: Sequence[int]) -> "memory.Memory[Any, Any]":
+    """Add a memory's words."""
     words: memory.Memory[Any, Any] = memory.Memory(
         shape=unsigned(spec.width), depth=spec.depth, init=contents
     )
     m.submodules.words = words
     return words
+
+
+def _random_words(spec: MemorySpec) -> list[int]:
+    """Return what a memory holds until it is written, the same in each run."""
+    draw = Random(f"{spec.name} {spec.width} {spec.depth}")
+    return [draw.getrandbits(spec.width) for _ in range(spec.depth)]
 
 
 def _read(

@@ -37,6 +37,7 @@ __all__ = [
     "MultiplierSpec",
     "activation_spec",
     "activations",
+    "constant_tables",
     "gate_multipliers",
     "lane_kinds",
     "link_limits",
@@ -226,6 +227,11 @@ def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
         )
         for index, (name, table, count) in enumerate(uses)
     )
+
+
+def constant_tables(manifest: Manifest) -> tuple[ActivationSpec, ...]:
+    """Describe the units whose tables are constants; :func:`memories` has all others' tables."""
+    return tuple(activation for activation in activations(manifest) if activation.constant)
 
 
 def memories(manifest: Manifest) -> dict[str, MemorySpec]:

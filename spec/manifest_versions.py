@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.options import options
+from rtlstm.spec.parameters import Parameters
 
 __all__ = ["MANIFEST_SCHEMA", "rebuild_command", "upgrade"]
 
@@ -51,8 +52,9 @@ def rebuild_command(fields: Mapping[str, Any], folder: object, model: str = "MOD
     parameters, numerics = (_mapping(fields.get(name)) for name in ("parameters", "numerics"))
     names = ("family", "lanes", "macs", "gate_units", "streams", "tables")
     chosen |= {name: parameters.get(name) for name in names}
-    usual = {"weight_memory": "block", "table_memory": "ram"}
-    chosen |= {name: parameters.get(name) for name, kind in usual.items() if parameters.get(name) != kind}
+    for name in ("weight_memory", "table_memory"):
+        if parameters.get(name) != Parameters.model_fields[name].default:
+            chosen[name] = parameters.get(name)
     chosen |= {name: numerics.get(name) for name in ("weight_bits", "hidden_rounding")}
     chosen |= {
         f"{name}_bits": _mapping(numerics.get(part)).get("bits")

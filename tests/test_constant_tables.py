@@ -5,16 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.estimate_checks import check_synthesis
 from support.random_builds import Case, make_case
 from support.small_builds import network
 from support.step_checks import check_device
 
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.fpga.devices import find_device
-from rtlstm.fpga.estimate import MARGIN, estimate
 from rtlstm.fpga.fit import FitRequest, fit_device
-from rtlstm.fpga.synthesis import synthesise
-from rtlstm.fpga.tools import find_yosys
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
@@ -95,7 +93,7 @@ def test_what_is_written_to_them_changes_nothing(backend: str, tmp_path: Path) -
             device.write_rows(region, 0, 0, np.zeros_like(words))
             np.testing.assert_array_equal(device.read_rows(region, 0, 0, words.size), words)
         np.testing.assert_array_equal(
-            accelerator.device.read_rows(Region.WEIGHTS, 0, 0, 1), image[Region.WEIGHTS][0, 0, :1]
+            device.read_rows(Region.WEIGHTS, 0, 0, 1), image[Region.WEIGHTS][0, 0, :1]
         )
 
 
@@ -109,13 +107,7 @@ def test_what_is_written_to_them_changes_nothing(backend: str, tmp_path: Path) -
     ],
 )
 def test_estimate_against_synthesis(tables: TableKind, family: str, device: str, tmp_path: Path) -> None:
-    made, chosen = make(LSTM, tables, family).manifest, find_device(device)
-    found = estimate(made, chosen)
-    assert found is not None
-    core = synthesise(core_to_verilog(made), made.name, chosen.device, find_yosys(), tmp_path).core
-    assert (found.multipliers, found.block_rams) == (core.multipliers, core.block_rams)
-    assert found.luts == pytest.approx(core.luts, rel=MARGIN)
-    assert found.ffs == pytest.approx(core.ffs, rel=MARGIN)
+    check_synthesis(make(LSTM, tables, family).manifest, device, tmp_path)
 
 
 def test_each_table_is_one_module() -> None:

@@ -4,14 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from support.estimate_checks import check_synthesis
 from support.random_builds import Case, make_case
 from support.small_builds import network
 from support.step_checks import check_device, check_netlist
 
-from rtlstm.fpga.devices import find_device
-from rtlstm.fpga.estimate import MARGIN, estimate
-from rtlstm.fpga.synthesis import synthesise
-from rtlstm.fpga.tools import find_yosys
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.spec.manifest import Manifest
@@ -62,13 +59,7 @@ def test_netlist_equals_golden(name: str, tmp_path: Path) -> None:
 @pytest.mark.tools
 @pytest.mark.parametrize("name", ["alone", "pairs"])
 def test_estimate_against_synthesis(name: str, tmp_path: Path) -> None:
-    made, chosen = make(name).manifest, find_device("lfe5u-25f")
-    found = estimate(made, chosen)
-    assert found is not None
-    core = synthesise(core_to_verilog(made), made.name, chosen.device, find_yosys(), tmp_path).core
-    assert (found.multipliers, found.block_rams) == (core.multipliers, core.block_rams)
-    assert found.luts == pytest.approx(core.luts, rel=MARGIN)
-    assert found.ffs == pytest.approx(core.ffs, rel=MARGIN)
+    check_synthesis(make(name).manifest, "lfe5u-25f", tmp_path)
 
 
 def test_each_kind_is_a_module() -> None:

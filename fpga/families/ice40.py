@@ -101,6 +101,12 @@ def _pack_arguments(chosen: Chosen, routed: str, target: str) -> list[str]:
 _BLOCK = RamKind(11, (2, 4, 8, 16), 1, 64, block=True)
 
 
+_CLOCK = ClockModel(
+    base_mhz={"": 60}, filled=0.25, narrow_bits=24, wide_bit=0.01, logic_slopes=0, deep_constants=0.065
+)
+"""The UP5K's, which the HX8K's differs from in speed and in slopes."""
+
+
 class _Estimates(Estimates):
     luts: ClassVar[Mapping[str, float]] = {
         "LUTRAM": 1,
@@ -143,22 +149,8 @@ class _Estimates(Estimates):
     # up5k: the cores below; slopes of LUTs, with their register, are no slower. hx8k: an earlier state,
     # traffic20, 4 x 1, 6 bits, 73.2 with 65 %. The losses are assumptions.
     clocks: ClassVar[Mapping[str, ClockModel]] = {
-        "up5k": ClockModel(
-            base_mhz={"": 60},
-            filled=0.25,
-            narrow_bits=24,
-            wide_bit=0.01,
-            logic_slopes=0,
-            deep_constants=0.065,
-        ),
-        "hx8k": ClockModel(
-            base_mhz={"": 86},
-            filled=0.25,
-            narrow_bits=24,
-            wide_bit=0.01,
-            logic_slopes=0.2,
-            deep_constants=0.065,
-        ),
+        "up5k": _CLOCK,
+        "hx8k": _CLOCK.replace(base_mhz={"": 86}, logic_slopes=0.2),
     }
     routed = (
         RoutedDesign("up5k", "LSTM 1 -> 20, 8 bits, 4 x 1 in LUTs, median of 5", 75.9, None, 47.8, 19),

@@ -1,8 +1,9 @@
 """The Verilog of constant tables: one module for each, which all units that need it are instances of."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from rtlstm.spec.inventory import ActivationSpec
+from rtlstm.spec.inventory import ActivationSpec, constant_tables
+from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 
 __all__ = ["table_modules"]
@@ -37,9 +38,9 @@ _BY_REGISTER = """\
   end"""
 
 
-def table_modules(activations: Iterable[ActivationSpec]) -> str:
-    """Return the modules of those tables that are constants, with names like primitives'."""
-    return "".join(_module(activation) for activation in activations if activation.constant)
+def table_modules(manifest: Manifest) -> str:
+    """Return the modules of a build's constant tables, with names like primitives'."""
+    return "".join(map(_module, constant_tables(manifest)))
 
 
 def _module(activation: ActivationSpec) -> str:

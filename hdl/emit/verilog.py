@@ -22,7 +22,7 @@ from rtlstm.hdl.link.linked_core import LinkedCore
 from rtlstm.hdl.link.uart import check_divisor
 from rtlstm.hdl.sequences.sequence_core import make_core
 from rtlstm.spec.family import FAMILIES, GENERIC
-from rtlstm.spec.inventory import activations, link_limits
+from rtlstm.spec.inventory import link_limits
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["convert", "core_to_verilog", "linked_core_to_verilog", "primitives", "to_verilog"]
@@ -206,7 +206,7 @@ def _design(modules: dict[str, Component], manifest: Manifest, what: str) -> str
     ports = {name: list(_port_lines(module)) for name, module in modules.items()}
     # Lanes of a kind are equal: one module for all of them makes conversion fast and the file small.
     modules = modules | lane_modules(manifest)
-    text = to_verilog(modules, manifest.parameters.family, table_modules(activations(manifest)))
+    text = to_verilog(modules, manifest.parameters.family, table_modules(manifest))
     for name, module in modules.items():
         text = _with_attributes(text, name, getattr(module, "port_attributes", {}))
     return verilog_header(manifest, what, ports) + text

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from amaranth.back.rtlil import convert
 from amaranth.hdl import Module, Value
+from support.estimate_checks import check_synthesis
 
 from rtlstm.fpga.blocks import count_blocks
 from rtlstm.fpga.core_parts import ff_parts, lut_parts
 from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.estimate import (
-    MARGIN,
     check_estimate,
     estimate,
     estimate_devices,
@@ -24,11 +24,11 @@ from rtlstm.fpga.families.estimates import RoutedDesign
 from rtlstm.fpga.logic_multipliers import multiplier_luts, multiplier_registers, multiplier_tiles
 from rtlstm.fpga.netlist.chains import count_chains
 from rtlstm.fpga.resources import count_cells
-from rtlstm.fpga.synthesis import NETLIST, synthesise
+from rtlstm.fpga.synthesis import NETLIST
 from rtlstm.fpga.tools import find_yosys, run_logged
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses.fifos import InputFifo, OutputFifo
-from rtlstm.hdl.emit.verilog import core_to_verilog, primitives
+from rtlstm.hdl.emit.verilog import primitives
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.inventory import MemorySpec, memories
 from rtlstm.spec.manifest import Manifest
@@ -205,15 +205,8 @@ def test_parts_are_all_of_the_core(family: str, sizes: dict[str, object]):
 @pytest.mark.tools
 @pytest.mark.parametrize("device", ["lfe5u-25f", "up5k"])
 def test_against_synthesis(device: str, tmp_path):
-    chosen = find_device(device)
-    made = manifest(chosen.device.family, SMALL, lanes=4, macs=1)
-    found = estimate(made, chosen)
-    assert found is not None
-    synthesis = synthesise(core_to_verilog(made), "tiny", chosen.device, find_yosys(), tmp_path)
-    core = synthesis.core
-    assert (found.multipliers, found.block_rams) == (core.multipliers, core.block_rams)
-    assert found.luts == pytest.approx(core.luts, rel=MARGIN)
-    assert found.ffs == pytest.approx(core.ffs, rel=MARGIN)
+    made = manifest(find_device(device).device.family, SMALL, lanes=4, macs=1)
+    found, synthesis = check_synthesis(made, device, tmp_path)
     if found.chain_tiles is not None:
         chains = count_chains(json.loads((synthesis.folder / NETLIST).read_text()))
         # Some counters are off: by half a percent of the smallest device.
