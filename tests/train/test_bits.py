@@ -15,7 +15,7 @@ import rtlstm
 from rtlstm.host import Accelerator
 from rtlstm.host.state import StateFormats, StateLayout
 from rtlstm.sim.golden import Golden
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 
@@ -37,6 +37,11 @@ def prepared(build: DrawnBuild, x, weight_bits=None):
         options |= {"weight_normalisation": bool(build.seed % 2), "train_ranges": bool(build.seed // 2 % 2)}
         return train.prepare(build.network, calibration=calibration, weight_bits=bits, **options)
     except ConfigurationError:  # A drawn recurrence without bounds may diverge.
+        reject()
+    except InputError as error:
+        # Few drawn data may all be beyond the drawn range, which is refused: no other refusal is expected.
+        if "values are beyond it and would saturate" not in str(error):
+            raise
         reject()
 
 
