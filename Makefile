@@ -136,9 +136,9 @@ docs: build/setup-dev
 	@echo 'docs: build/site/index.html'
 
 # pytest goes last, and so does its summary. Most simulators run for a moment only, and the other test
-# process keeps the second core busy while one compiles.
+# process keeps the second core busy while one compiles. A thread each: those of torch would wait for each other.
 test: system tcl lint types layers
-	@RTLSTM_OPTIMISATION=-O1 RTLSTM_JOBS=1 $(BIN)/pytest -q -n $(JOBS) --dist worksteal $(PYTEST)
+	@RTLSTM_OPTIMISATION=-O1 RTLSTM_JOBS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist worksteal $(PYTEST)
 
 # The slow ones are jobs of their own: on JOBS processes or a cluster, and after a kill `make sweep` goes on.
 test-all: test sweep

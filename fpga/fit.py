@@ -309,6 +309,9 @@ class _Search:
                         for memory in self._memories()
                     ]
                     for pipeline, fastest in self._fastest.items():
+                        # Copies of registers were measured with a gate unit for each four lanes alone.
+                        if gate_units < units and self._stages[pipeline].pipeline.copies:
+                            continue
                         cycles = self._fewest_cycles(lanes, macs, pipeline)
                         for array in arrays:
                             yield _Candidate(*array, pipeline, cycles, cycles / fastest)

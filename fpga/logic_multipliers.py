@@ -54,7 +54,7 @@ def _tree_luts(x: int, y: int, part: int, top: bool, family: Estimates) -> int:
 def multiplier_luts(a: int, b: int, stages: int, family: Estimates) -> int:
     """Return the LUTs of one multiplier of factors of these bits."""
     x, y = max(a, b), min(a, b)
-    if stages == 1:
+    if stages == 1 and not family.fast_multipliers:
         return _row_luts(x, y, family)
     return _tree_luts(x, y, _part(y, stages), True, family)
 
@@ -112,4 +112,4 @@ def _tree_tiles(x: int, y: int, part: int, top: bool = True) -> int:
 def multiplier_tiles(a: int, b: int, stages: int) -> int:
     """Return the tiles of the chains of one multiplier on ECP5."""
     x, y = max(a, b), min(a, b)
-    return _row_tiles(x, y) if stages == 1 else _tree_tiles(x, y, _part(y, stages))
+    return _tree_tiles(x, y, _part(y, stages))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.rtl
 
 ALL = range(1, 65)
 # Without the cases of large arrays or tables, which take Icarus minutes: the slow sweep has them.
-ICARUS = (2, 3, 9, 11, 14, 16)
+ICARUS = (2, 3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (9, 11)), 14, 16)
 _LONG = (201, 203, 205, 206, 208, 211)
 TINY_SEEDS = [
     pytest.param(seed, marks=pytest.mark.slow) if seed in _LONG else seed for seed in range(201, 213)

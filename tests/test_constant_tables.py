@@ -56,7 +56,7 @@ def make(
         (LSTM, "direct", "ice40", "verilator"),
         (GRU, "interpolated", "generic", "verilator"),
         (GRU, "direct", "ecp5", "icarus"),
-        (LSTM, "direct", "ecp5", "amaranth"),
+        pytest.param(LSTM, "direct", "ecp5", "amaranth", marks=pytest.mark.slow),
         (GRU, "interpolated", "generic", "amaranth"),
     ],
 )
@@ -102,7 +102,7 @@ def test_what_is_written_to_them_changes_nothing(backend: str, tmp_path: Path) -
     ("tables", "family", "device"),
     [
         ("interpolated", "ecp5", "lfe5u-25f"),
-        ("direct", "ecp5", "lfe5u-25f"),
+        pytest.param("direct", "ecp5", "lfe5u-25f", marks=pytest.mark.slow),
         ("interpolated", "ice40", "up5k"),
     ],
 )

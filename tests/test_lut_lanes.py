@@ -57,7 +57,7 @@ def test_netlist_equals_golden(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.tools
-@pytest.mark.parametrize("name", ["alone", "pairs"])
+@pytest.mark.parametrize("name", [pytest.param("alone", marks=pytest.mark.slow), "pairs"])
 def test_estimate_against_synthesis(name: str, tmp_path: Path) -> None:
     check_synthesis(make(name).manifest, "lfe5u-25f", tmp_path)
 

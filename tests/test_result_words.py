@@ -26,14 +26,16 @@ DIRECT = QuantizationSettings(weight_bits=6, data_bits=6, gate_bits=7, cell_bits
 STACK = stacked(5, 7, 10, dense=((9, "relu"), (3, "tanh"), (2, "identity")))
 
 
-def loop(name: str = "loop", **sizes: int) -> Parameters:
+def loop(name: str = "loop", factor_bits: int = 6, **sizes: int) -> Parameters:
     """An array with one of ECP5's pipelines for small networks."""
-    return Parameters.for_family("ecp5", 6, name, tables="direct", streams=2, **sizes)
+    return Parameters.for_family("ecp5", factor_bits, name, tables="direct", streams=2, **sizes)
 
 
 CASES: dict[str, Parameters] = {
     # All units of a row group end together: nothing is collected.
     "one block": loop("wide_loop", lanes=16, macs=2, gate_units=4, beat_in=2, beat_out=4, lut_macs=1),
+    # Products take one cycle, in blocks that two lanes share and in LUTs.
+    "narrow weights": loop("wide_loop", 4, lanes=16, macs=2, gate_units=4, beat_out=4, lut_macs=1),
     "two blocks": loop(lanes=32, macs=2, gate_units=4, beat_out=4),
     "words of one value": loop(lanes=12, macs=1, gate_units=3, beat_out=6),
     "a word of all units": loop("wide_loop", lanes=24, macs=6, gate_units=6, beat_in=3, beat_out=6),
@@ -41,13 +43,15 @@ CASES: dict[str, Parameters] = {
 
 
 def case_of(name: str, steps: int = 8) -> Case:
-    return make_case(3, quantise(STACK, DIRECT), CASES[name], steps)
+    settings = DIRECT.replace(weight_bits=4) if name == "narrow weights" else DIRECT
+    return make_case(3, quantise(STACK, settings), CASES[name], steps)
 
 
 @pytest.mark.parametrize(
     ("name", "backend"),
     [
         ("one block", "icarus"),
+        ("narrow weights", "icarus"),
         ("two blocks", "verilator"),
         ("words of one value", "verilator"),
         ("a word of all units", "verilator"),
@@ -85,9 +89,17 @@ def test_loadable_program(tmp_path: Path) -> None:
         check(accelerator, other, 1)
 
 
+def test_products_of_one_cycle() -> None:
+    """Where LUTs make products of wider factors, they take two."""
+    case = case_of("narrow weights")
+    assert case.manifest.paired_lanes and case.manifest.parameters.pipeline.multiplier == 1
+    assert loop("wide_loop", 9, lanes=16, lut_macs=1).pipeline.multiplier == 2
+
+
 @pytest.mark.tools
-def test_netlist_equals_golden(tmp_path: Path) -> None:
-    check_netlist(case_of("one block", steps=3), tmp_path)
+@pytest.mark.parametrize("name", [pytest.param("one block", marks=pytest.mark.slow), "narrow weights"])
+def test_netlist_equals_golden(name: str, tmp_path: Path) -> None:
+    check_netlist(case_of(name, steps=3), tmp_path)
 
 
 def test_words_of_a_beat_are_stored_one_per_cycle_and_cost_none() -> None:

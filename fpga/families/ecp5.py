@@ -193,6 +193,7 @@ class _Estimates(Estimates):
     }
     chain_tiles: ClassVar[Mapping[str, float]] = {"core": 37}
     pair_adders = True
+    fast_multipliers = True
     adders_multiply = True
     # Seven tops of 1 to 300 inputs and outputs, 1 to 8 words per transfer, 8 to 16 bits: 2 % off at most.
     top_luts = (1426, 0.69)
@@ -217,9 +218,11 @@ class _Estimates(Estimates):
     }
     # The 45F's die was not measured: its clock is the 85F's. The 12F's die is the 25F's.
     dies: ClassVar[Mapping[str, float]] = {"lfe5u-12f": 1.14, "lfe5u-25f": 1.14}
-    # On a 25F, one seed each. LSTM 16 -> 16, 8 x 2: 203.1 instead of 224.6. LSTM 64 -> 64, 16 x 8: 197.2
-    # instead of 211.5. The mean of 0.904 and 0.932.
-    pipelines: ClassVar[Mapping[str, float]] = {"short": 0.918}
+    # One seed each. ``short``, on a 25F, LSTM 16 -> 16, 8 x 2: 203.1 instead of 224.6; 64 -> 64, 16 x 8: 197.2
+    # instead of 211.5. The mean of 0.904 and 0.932. ``wide_loop``, against the clock that ``clocks`` says, 25F:
+    # 6 -> 20, 24 x 6, 0.967; 1 -> 20, 16 x 4, 0.955. 85F: 6 -> 20, 24 x 6, 0.943; 1 -> 20, 20 x 5, 0.937; 2 -> 15
+    # three times, 32 x 8, 0.901.
+    pipelines: ClassVar[Mapping[str, float]] = {"short": 0.918, "wide_loop": 0.94}
     # Those of the 25F had one register more between sums and tables when they were routed.
     routed = (
         RoutedDesign("lfe5u-25f-8", "16 -> 16, 8 bits, 8 x 2", 14.8, None, 224.6, 19),
@@ -365,6 +368,10 @@ _ONE_ADDER_BITS = 8
 """Largest narrower factor with which a multiplier made of LUTs has one adder between two registers of two."""
 
 
+_TWO_ADDER_BITS = 4
+"""Largest narrower factor with which a multiplier made of LUTs has two adders behind each other."""
+
+
 class Ecp5(FpgaFamily):
     """LFE5U devices."""
 
@@ -388,7 +395,8 @@ class Ecp5(FpgaFamily):
         # For small networks, whose steps wait for the loop. Totals go straight to a gate unit of their own.
         "loop": {"collect": 0, "cell": 3, "adder_terms": 7, "copies": 1},
         # The same for one block of so many lanes that they lie all over the die: no wire goes to all of them.
-        "wide_loop": {"collect": 0, "cell": 3, "adder_terms": 7, "copies": 2},
+        # Operands are registers beside the multipliers, which need none of their own.
+        "wide_loop": {"multiplier": 1, "collect": 0, "cell": 3, "adder_terms": 4, "copies": 2},
     }
     memory_pairs = True
     register_copies = True
@@ -451,6 +459,18 @@ class Ecp5(FpgaFamily):
         """
         multiplier = 2 if lut_bits <= _ONE_ADDER_BITS else 3
         return self.pipeline.replace(multiplier=multiplier, narrow=2 if direct_tables else 3)
+
+    def pipelines(
+        self, lut_bits: int = 0, direct_tables: bool = False, logic_slopes: bool = False
+    ) -> Mapping[str, Pipeline]:
+        """Return all pipelines of an array by name; see :meth:`Family.pipelines`.
+
+        A multiplier of LUTs with more than two adders behind each other takes two cycles in all of them.
+        """
+        found = dict(super().pipelines(lut_bits, direct_tables, logic_slopes))
+        if lut_bits > _ONE_ADDER_BITS:
+            found["wide_loop"] = found["wide_loop"].replace(multiplier=2)
+        return found
 
     def shares_multipliers(self, weight_bits: int, data_bits: int) -> bool:
         """Whether two weights fit in one 18-bit factor far enough apart."""

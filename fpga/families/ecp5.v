@@ -458,11 +458,11 @@ module rtlstm_multiplier #(
 `endif
   generate
     if (HARD && LOGIC && A_BITS >= B_BITS) begin : tables
-      rtlstm_logic_multiplier #(.X_BITS(A_BITS), .Y_BITS(B_BITS), .STAGES(STAGES)) multiplier (
+      rtlstm_logic_multiplier #(.X_BITS(A_BITS), .Y_BITS(B_BITS), .STAGES(STAGES), .FAST(1)) multiplier (
         .clk(clk), .x(a), .y(b), .product(product)
       );
     end else if (HARD && LOGIC) begin : tables
-      rtlstm_logic_multiplier #(.X_BITS(B_BITS), .Y_BITS(A_BITS), .STAGES(STAGES)) multiplier (
+      rtlstm_logic_multiplier #(.X_BITS(B_BITS), .Y_BITS(A_BITS), .STAGES(STAGES), .FAST(1)) multiplier (
         .clk(clk), .x(b), .y(a), .product(product)
       );
     end else if (HARD && A_BITS <= 18 && B_BITS <= 18) begin : block

@@ -172,6 +172,8 @@ class Estimates(ABC):
     None: a design takes as many cells as the larger number of LUTs and flip-flops."""
     pair_adders: bool = False
     """Whether adders consist of carry cells of two bits."""
+    fast_multipliers: bool = False
+    """Whether multipliers of LUTs with one register are trees, as those with more are, and not rows."""
     adders_multiply: bool = False
     """Whether an adder's LUTs also form the partial products, as in ``rtlstm_sum``."""
 

@@ -121,13 +121,15 @@ module rtlstm_delay #(
   assign o = CYCLES == 0 ? i : CYCLES == 1 ? later : latest;
 endmodule
 
-// A multiplier in logic. With one stage the fewest tables, all rows below each other. With three, one carry
-// chain from the operands, which come from far, to the first register, and one to the next two up to 8 bits
-// in the narrower operand. Where a register is left over, it takes the operands: two rows follow it.
+// A multiplier in logic. With one stage the fewest tables, all rows below each other, or with FAST a tree of
+// them. With three, one carry chain from the operands, which come from far, to the first register, and one to the
+// next two up to 8 bits in the narrower operand. Where a register is left over, it takes the operands: two rows
+// follow it.
 module rtlstm_logic_multiplier #(
   parameter X_BITS = 8,
   parameter Y_BITS = 2,
-  parameter STAGES = 1
+  parameter STAGES = 1,
+  parameter FAST = 0
 ) (
   input clk,
   input [X_BITS-1:0] x,
@@ -144,7 +146,7 @@ module rtlstm_logic_multiplier #(
     .clk(clk), .i({x, y}), .o({x_in, y_in})
   );
   generate
-    if (STAGES == 1) begin : form
+    if (STAGES == 1 && !FAST) begin : form
       rtlstm_rows #(.X_BITS(X_BITS), .Y_BITS(Y_BITS), .TOP(1)) rows (.x(x_in), .y(y_in), .product(result));
     end else begin : form
       rtlstm_tree #(.X_BITS(X_BITS), .Y_BITS(Y_BITS), .TOP(1), .PART(PART), .REGISTERS(REGISTERS)) tree (

@@ -119,7 +119,7 @@ def test_narrow_weights_share_multipliers(weight_bits: int, shared: bool):
 @pytest.mark.parametrize(("factor", "name"), [(0.99, "short"), (0.7, "default")])
 def test_the_pipeline_with_the_shortest_step_is_chosen(monkeypatch, factor: float, name: str):
     estimates = fpga_family("ecp5").need_estimates()
-    assert estimates.pipelines.keys() == {"short"}
+    assert estimates.pipelines.keys() == {"short", "wide_loop"}
     monkeypatch.setattr(type(estimates), "pipelines", {"short": factor})
     _, parameters, found = fit("lfe5u-12f-8")
     assert parameters.pipeline_name == found.pipeline == name
@@ -133,6 +133,15 @@ def test_the_pipeline_with_the_shortest_step_is_chosen(monkeypatch, factor: floa
         manifest = Manifest.create("tiny", quantised.shapes, made, quantised.numerics)
         tried[other] = estimate(manifest, find_device("lfe5u-12f-8")).step_latency_us
     assert found.estimate.step_latency_us == tried[name] == min(tried.values())
+
+
+def test_a_pipeline_with_copies_is_offered_for_one_block(monkeypatch):
+    """Its clock was measured with a gate unit for each four lanes alone."""
+    monkeypatch.setattr(type(fpga_family("ecp5").need_estimates()), "pipelines", {"wide_loop": 1.5})
+    _, parameters, found = fit("lfe5u-25f-8")
+    assert found.pipeline == "wide_loop" and parameters.blocks == 1
+    _, parameters, found = fit("lfe5u-25f-8", lanes=8, gate_units=1)
+    assert found.pipeline == "default" and parameters.blocks == 2
 
 
 def test_nothing_fits():

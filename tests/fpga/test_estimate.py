@@ -110,8 +110,7 @@ def test_multipliers():
     one = [multiplier_luts(*size, 1, ECP5) for size in sizes]
     two = [multiplier_luts(*size, 2, ECP5) for size in sizes]
     three = [multiplier_luts(*size, 3, ECP5) for size in sizes]
-    assert one == [19, 31, 51, 43, 71, 99, 127, 155, 271, 341]
-    assert two == [21, 33, 55, 45, 79, 107, 135, 169, 295, 369]
+    assert one == two == [21, 33, 55, 45, 79, 107, 135, 169, 295, 369]
     assert three == [19, 31, 54, 43, 79, 107, 135, 169, 295, 369]
     assert multiplier_luts(4, 8, 3, ICE40) == 59
     # 8 x 2 in the lanes, 5 slopes, f c, i g and o tanh(c); the tables' own are no blocks.

@@ -141,6 +141,7 @@ def test_registers_against_a_family_that_packs_them(tmp_path: Path) -> None:
     assert unpacked == pytest.approx(counts[0] - counts[1], rel=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.tools
 def test_instances_are_counted_exactly(tmp_path: Path) -> None:
     """Two products of lanes share a block; those of gates and slopes have one each, with their registers."""

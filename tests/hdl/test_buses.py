@@ -55,7 +55,11 @@ def test_bus(testbench: BusTestbench, tmp_path: Path) -> None:
     play(testbench, tmp_path, "icarus", testbench.few)
 
 
-@by_bus
+@pytest.mark.parametrize(
+    "testbench",
+    [pytest.param(each, marks=[pytest.mark.slow] if each.bus != "axilite" else []) for each in TESTBENCHES],
+    ids=lambda testbench: testbench.bus,
+)
 def test_loadable_core_on_a_bus(testbench: BusTestbench, tmp_path: Path) -> None:
     """The same, and networks of other sizes in the midst of sequences."""
     write_loadable(tmp_path, testbench.bus)
