@@ -218,10 +218,10 @@ class _Estimates(Estimates):
     }
     # The 45F's die was not measured: its clock is the 85F's. The 12F's die is the 25F's.
     dies: ClassVar[Mapping[str, float]] = {"lfe5u-12f": 1.14, "lfe5u-25f": 1.14}
-    # One seed each. ``short``, on a 25F, LSTM 16 -> 16, 8 x 2: 203.1 instead of 224.6; 64 -> 64, 16 x 8: 197.2
-    # instead of 211.5. The mean of 0.904 and 0.932. ``wide_loop``, against the clock that ``clocks`` says, 25F:
-    # 6 -> 20, 24 x 6, 0.967; 1 -> 20, 16 x 4, 0.955. 85F: 6 -> 20, 24 x 6, 0.943; 1 -> 20, 20 x 5, 0.937; 2 -> 15
-    # three times, 32 x 8, 0.901.
+    # One seed each. ``short``, on a 25F: LSTM 16 -> 16, 8 x 2, 203.1 instead of 224.6; 64 -> 64, 16 x 8,
+    # 197.2 instead of 211.5. The mean of 0.904 and 0.932. ``wide_loop``, against what ``clocks`` says, on a
+    # 25F: 6 -> 20, 24 x 6, 0.967; 1 -> 20, 16 x 4, 0.955; on an 85F: 6 -> 20, 24 x 6, 0.943; 1 -> 20, 20 x 5,
+    # 0.937; 2 -> 15 three times, 32 x 8, 0.901.
     pipelines: ClassVar[Mapping[str, float]] = {"short": 0.918, "wide_loop": 0.94}
     # Those of the 25F had one register more between sums and tables when they were routed.
     routed = (
@@ -368,10 +368,6 @@ _ONE_ADDER_BITS = 8
 """Largest narrower factor with which a multiplier made of LUTs has one adder between two registers of two."""
 
 
-_TWO_ADDER_BITS = 4
-"""Largest narrower factor with which a multiplier made of LUTs has two adders behind each other."""
-
-
 class Ecp5(FpgaFamily):
     """LFE5U devices."""
 
@@ -465,7 +461,7 @@ class Ecp5(FpgaFamily):
     ) -> Mapping[str, Pipeline]:
         """Return all pipelines of an array by name; see :meth:`Family.pipelines`.
 
-        A multiplier of LUTs with more than two adders behind each other takes two cycles in all of them.
+        A multiplier of LUTs with factors too wide for one cycle takes two in all of them.
         """
         found = dict(super().pipelines(lut_bits, direct_tables, logic_slopes))
         if lut_bits > _ONE_ADDER_BITS:
