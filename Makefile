@@ -136,7 +136,7 @@ docs: build/setup-dev
 	@echo 'docs: build/site/index.html'
 
 # pytest goes last, and so does its summary. Most simulators run for a moment only, and the other test
-# process keeps the second core busy while one compiles. A thread each: those of torch would wait for each other.
+# process keeps the second core busy while one compiles. Each has one OpenMP thread: more would compete for the cores.
 test: system tcl lint types layers
 	@RTLSTM_OPTIMISATION=-O1 RTLSTM_JOBS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist worksteal $(PYTEST)
 

@@ -1,8 +1,8 @@
 """Finds the array with the lowest step latency on a device: ``rtlstm generate --fit``.
 
-The search tries sizes, with each of the family's pipelines, in the order of their lowest possible latency,
-and ends when no other can be faster than the best one that fits. It leaves out lanes and multipliers that do
-not reduce the number of words.
+The search tries sizes, with each of the family's pipelines (those with copies of registers for arrays of one
+block), in the order of their lowest possible latency, and ends when no other can be faster than the best one
+that fits. It leaves out lanes and multipliers that do not reduce the number of words.
 """
 
 from collections.abc import Iterable, Iterator
@@ -309,7 +309,7 @@ class _Search:
                         for memory in self._memories()
                     ]
                     for pipeline, fastest in self._fastest.items():
-                        # Copies of registers were measured with a gate unit for each four lanes alone.
+                        # The clock of pipelines with copies was measured for arrays of one block only.
                         if gate_units < units and self._stages[pipeline].pipeline.copies:
                             continue
                         cycles = self._fewest_cycles(lanes, macs, pipeline)
@@ -391,7 +391,7 @@ class _Search:
         cycles, timing = 0, self._numerics.unit.timing(stages)
         for index, shape in enumerate(self._shapes):
             groups, columns = -(-shape.rows // lanes), -(-shape.inputs // macs)
-            cycles += (groups - 1) * columns + 1 if index else groups * columns
+            cycles += (groups - 1) * columns + 1
             if shape.kind != "skip":
                 # Partial sums of a skip are added without idle cycles.
                 # A layer's words are issued before the results that they contain are there.

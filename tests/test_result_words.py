@@ -36,6 +36,10 @@ CASES: dict[str, Parameters] = {
     "one block": loop("wide_loop", lanes=16, macs=2, gate_units=4, beat_in=2, beat_out=4, lut_macs=1),
     # Products take one cycle, in blocks that two lanes share and in LUTs.
     "narrow weights": loop("wide_loop", 4, lanes=16, macs=2, gate_units=4, beat_out=4, lut_macs=1),
+    # Adders of four terms, in one level and in two; adders of six and of seven terms.
+    "wide words": loop("wide_loop", 4, lanes=16, macs=8, gate_units=4, beat_out=4, lut_macs=3),
+    "wider words": loop("wide_loop", lanes=16, macs=16, gate_units=4, beat_out=4, lut_macs=2),
+    "six terms": loop(lanes=24, macs=6, gate_units=6, beat_out=6),
     "two blocks": loop(lanes=32, macs=2, gate_units=4, beat_out=4),
     "words of one value": loop(lanes=12, macs=1, gate_units=3, beat_out=6),
     "a word of all units": loop("wide_loop", lanes=24, macs=6, gate_units=6, beat_in=3, beat_out=6),
@@ -43,7 +47,7 @@ CASES: dict[str, Parameters] = {
 
 
 def case_of(name: str, steps: int = 8) -> Case:
-    settings = DIRECT.replace(weight_bits=4) if name == "narrow weights" else DIRECT
+    settings = DIRECT.replace(weight_bits=4) if name in ("narrow weights", "wide words") else DIRECT
     return make_case(3, quantise(STACK, settings), CASES[name], steps)
 
 
@@ -52,6 +56,9 @@ def case_of(name: str, steps: int = 8) -> Case:
     [
         ("one block", "icarus"),
         ("narrow weights", "icarus"),
+        ("wide words", "verilator"),
+        ("wider words", "verilator"),
+        ("six terms", "verilator"),
         ("two blocks", "verilator"),
         ("words of one value", "verilator"),
         ("a word of all units", "verilator"),
@@ -90,10 +97,18 @@ def test_loadable_program(tmp_path: Path) -> None:
 
 
 def test_products_of_one_cycle() -> None:
-    """Where LUTs make products of wider factors, they take two."""
+    """Where LUTs make products of factors of more than 8 bits, they take three."""
     case = case_of("narrow weights")
     assert case.manifest.paired_lanes and case.manifest.parameters.pipeline.multiplier == 1
-    assert loop("wide_loop", 9, lanes=16, lut_macs=1).pipeline.multiplier == 2
+    wider = [loop("wide_loop", bits, lanes=16, lut_macs=1).pipeline.multiplier for bits in (8, 9)]
+    assert wider == [1, 3]
+
+
+def test_terms_of_adders() -> None:
+    """The accumulator's own term is one more than what the tree leaves."""
+    assert CASES["wide words"].adders == [[4, 4]]
+    assert CASES["wider words"].adders == [[4, 4, 4, 4], [2, 2]]
+    assert CASES["six terms"].adders == []
 
 
 @pytest.mark.tools

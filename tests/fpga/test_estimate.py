@@ -254,19 +254,22 @@ def test_a_die_has_a_clock_of_its_own():
         assert small.mhz(grade, 0.5, 20) > large.mhz(grade, 0.5, 20)
 
 
-def test_a_short_pipeline_has_a_clock_of_its_own():
+@pytest.mark.parametrize("name", ["short", "wide_loop"])
+def test_a_short_pipeline_has_a_clock_of_its_own(name: str):
     """``--fit`` offers pipelines whose clocks are measured, and no others."""
-    for name in estimated_families():
-        family = fpga_family(name)
+    sizes = {"lanes": 16, "macs": 4, "gate_units": 4, "beat_out": 4}
+    for each in estimated_families():
+        family = fpga_family(each)
         assert set(family.need_estimates().pipelines) <= set(family.shorter)
         assert all(0.5 < factor < 1 for factor in family.need_estimates().pipelines.values())
-    made = manifest("ecp5", lanes=4, macs=2)
-    short = manifest("ecp5", lanes=4, macs=2, pipeline_name="short")
+    assert name in ECP5.pipelines
+    made = manifest("ecp5", **sizes)
+    short = manifest("ecp5", pipeline_name=name, **sizes)
     assert short.cycles.step_latency_cycles < made.cycles.step_latency_cycles
     chosen = find_device("lfe5u-85f-8")
     usual, found = (estimate(each, chosen) for each in (made, short))
     assert usual is not None and found is not None
-    assert found.fmax_mhz == pytest.approx(usual.fmax_mhz * ECP5.pipelines["short"], rel=0.02)
+    assert found.fmax_mhz == pytest.approx(usual.fmax_mhz * ECP5.pipelines[name], rel=0.02)
 
 
 def test_families_without_estimates_have_none():
