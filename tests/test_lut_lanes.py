@@ -51,7 +51,7 @@ def test_bits_and_cycles(name: str, backend: str, tmp_path: Path) -> None:
 
 @pytest.mark.rtl
 @pytest.mark.tools
-@pytest.mark.parametrize("name", ["alone", "pairs"])
+@pytest.mark.parametrize("name", [pytest.param("alone", marks=pytest.mark.slow), "pairs"])
 def test_netlist_equals_golden(name: str, tmp_path: Path) -> None:
     check_netlist(make(name, steps=4), tmp_path)
 
