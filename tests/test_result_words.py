@@ -97,7 +97,7 @@ def test_loadable_program(tmp_path: Path) -> None:
 
 
 def test_products_of_one_cycle() -> None:
-    """Where LUTs make products of factors of more than 8 bits, they take three."""
+    """Products of blocks, and of LUTs up to 8 bits. Those of wider factors in LUTs keep three registers."""
     case = case_of("narrow weights")
     assert case.manifest.paired_lanes and case.manifest.parameters.pipeline.multiplier == 1
     wider = [loop("wide_loop", bits, lanes=16, lut_macs=1).pipeline.multiplier for bits in (8, 9)]

@@ -136,7 +136,7 @@ def test_the_pipeline_with_the_shortest_step_is_chosen(monkeypatch, factor: floa
 
 
 def test_a_pipeline_with_copies_is_offered_for_one_block(monkeypatch):
-    """Its clock was measured with a gate unit for each four lanes alone."""
+    """Its clock was measured for arrays of one block only."""
     monkeypatch.setattr(type(fpga_family("ecp5").need_estimates()), "pipelines", {"wide_loop": 1.5})
     _, parameters, found = fit("lfe5u-25f-8")
     assert found.pipeline == "wide_loop" and parameters.blocks == 1

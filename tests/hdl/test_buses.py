@@ -34,6 +34,13 @@ TESTBENCHES = [
     BusTestbench("wishbone", tests=7, few=3, many=60),
 ]
 by_bus = pytest.mark.parametrize("testbench", TESTBENCHES, ids=lambda testbench: testbench.bus)
+by_bus_one_quick = pytest.mark.parametrize(
+    "testbench",
+    [
+        pytest.param(each, id=each.bus, marks=[] if each.bus == "axilite" else [pytest.mark.slow])
+        for each in TESTBENCHES
+    ],
+)
 
 
 def play(testbench: BusTestbench, folder: Path, simulator: Simulator, sequences: int) -> None:
@@ -55,11 +62,7 @@ def test_bus(testbench: BusTestbench, tmp_path: Path) -> None:
     play(testbench, tmp_path, "icarus", testbench.few)
 
 
-@pytest.mark.parametrize(
-    "testbench",
-    [pytest.param(each, marks=[pytest.mark.slow] if each.bus != "axilite" else []) for each in TESTBENCHES],
-    ids=lambda testbench: testbench.bus,
-)
+@by_bus_one_quick
 def test_loadable_core_on_a_bus(testbench: BusTestbench, tmp_path: Path) -> None:
     """The same, and networks of other sizes in the midst of sequences."""
     write_loadable(tmp_path, testbench.bus)
