@@ -143,7 +143,7 @@ test: system tcl lint types layers
 # The slow ones are jobs of their own: on JOBS processes or a cluster, and after a kill `make sweep` goes on.
 test-all: test sweep
 
-sweep: system build/setup-dev
+sweep: system riscv build/setup-dev
 	@$(BIN)/python tests/support/sweep.py $(if $(SCHEDULER),--scheduler $(SCHEDULER),--workers $(JOBS)) -m slow $(SWEEP)
 
 # What changes of the hardware the test of rare cases sees; jobs, as those of make sweep.

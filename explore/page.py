@@ -24,8 +24,21 @@ _COLUMNS = {
     "measure": "",
     "proof": "proof",
 }
-_WIDTHS = {"number": 30, "device": 90, "numbers": 180, "proof": 190}
-"""Columns that are not as wide as the others, in pixels."""
+_WIDTHS = {"number": 40, "device": 100, "proof": 190}
+"""Columns whose cells may be wider than their headings, in pixels."""
+_TEMPLATE = """
+{% block preamble %}
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+  body { margin: 12px; background: white; font-family: sans-serif; }
+  /* Bokeh draws for light pages; hues stay. */
+  @media (prefers-color-scheme: dark) {
+    html { background: #141414; }
+    body { background: white; filter: invert(0.92) hue-rotate(180deg); }
+  }
+</style>
+{% endblock %}
+"""
 _AXES = ("latency_us", "luts", "multipliers", "block_rams", "share", "energy_nj", "measure")
 _CLICK = """
 const at = source.selected.indices;
@@ -89,7 +102,10 @@ def render_page(title: str, points: Sequence[Mapping[str, Any]], measure: str) -
     selects = []
     for axis, value in (("x", "latency_us"), ("y", "luts")):
         select = Select(
-            title=f"{'horizontal' if axis == 'x' else 'vertical'} axis", value=value, options=choices
+            title=f"{'horizontal' if axis == 'x' else 'vertical'} axis",
+            value=value,
+            options=choices,
+            sizing_mode="stretch_width",
         )
         code = _CHOOSE.replace("AXIS", axis)
         select.js_on_change(
@@ -100,16 +116,24 @@ def render_page(title: str, points: Sequence[Mapping[str, Any]], measure: str) -
         source=source,
         columns=[
             TableColumn(
-                field=name, title=text, width=_WIDTHS.get(name, 75), formatter=StringFormatter(nan_format="")
+                field=name,
+                title=text,
+                width=_WIDTHS.get(name, max(75, 8 * len(text) + 12)),
+                formatter=StringFormatter(nan_format="", null_format=""),
             )
             for name, text in names.items()
         ],
         index_position=None,
+        # A narrow page scrolls the table; the columns stay as wide as their headings.
+        autosize_mode="none",
         sizing_mode="stretch_width",
         height=min(600, 60 + 25 * len(points)),
     )
     page: str = file_html(
-        column(row(*selects), plot, shown, table, sizing_mode="stretch_width"), INLINE, title
+        column(row(*selects, sizing_mode="stretch_width"), plot, shown, table, sizing_mode="stretch_width"),
+        INLINE,
+        title,
+        template=_TEMPLATE,
     )
     return page
 

@@ -52,7 +52,7 @@ def _least_multipliers(some: inventory.MultiplierSpec, manifest: Manifest, devic
         return some.count * least
     if some.kind == "lut":
         return 0
-    blocks = some.count - some.pairs if some.shared else some.count
+    blocks = some.count // 2 if some.shared else some.count
     return blocks * max(1, least)
 
 

@@ -21,6 +21,7 @@ from rtlstm.hdl.primitives.pipeline import (
     MemoryPair,
     Multiplier,
     MultiplierPair,
+    ProductSum,
     ReadPort,
     delay,
 )
@@ -54,6 +55,8 @@ class AmaranthPlatform(Platform):
                 return _multiplier(primitive)
             case MultiplierPair():
                 return _multiplier_pair(primitive)
+            case ProductSum():
+                return _product_sum(primitive)
             case LaneModule():
                 return _lane(primitive)
         raise NotImplementedError(f"{type(primitive).__name__} has no model in {__name__}")
@@ -169,6 +172,14 @@ def _multiplier_pair(model: MultiplierPair) -> Module:
     carry = first < 0 if model.spec.shared else Const(0)
     values = zip((*model.products, model.carry), (first, second - carry, carry), strict=True)
     m.d.comb += [signal.eq(delay(m, value, model.spec.stages)) for signal, value in values]
+    return m
+
+
+def _product_sum(model: ProductSum) -> Module:
+    m = Module()
+    for total, lane in zip(model.sums, model.lanes, strict=True):
+        first, second = (a.as_signed() * b.as_signed() for a, b in lane)
+        m.d.comb += total.eq(delay(m, first + second, model.spec.stages + 1))
     return m
 
 

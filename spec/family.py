@@ -147,6 +147,9 @@ class Family(ABC):
     address that is read.
     """
 
+    product_sums: bool = False
+    """Whether ``primitives`` have ``rtlstm_product_sum``: DSP blocks in a chain, which add two products."""
+
     register_copies: bool = False
     """Whether ``primitives`` have ``rtlstm_copy``, registers that synthesis does not merge."""
 

@@ -119,6 +119,8 @@ class MultiplierSpec:
     pairing: Pairing = "none"
     blocks: int | None = None
     """Blocks of lanes that the sets are in; in each they have the same second factors. None outside lanes."""
+    sums: int = 0
+    """Sums of two of them in each set that chains of DSP blocks make."""
 
     @property
     def count(self) -> int:
@@ -132,8 +134,11 @@ class MultiplierSpec:
 
     @property
     def pairs(self) -> int:
-        """Number of modules that hold two of them."""
-        return {"none": 0, "neighbours": self.sets * (self.each // 2), "lanes": self.count // 2}[self.pairing]
+        """Number of modules that hold two of them, and no sum."""
+        left = self.each - 2 * self.sums
+        return {"none": 0, "neighbours": self.sets * (left // 2), "lanes": self.sets * left // 2}[
+            self.pairing
+        ]
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,8 @@ class LaneKind:
     """Those that are DSP blocks."""
     soft: MultiplierSpec
     """Those that are made of LUTs."""
+    chained: range
+    """Adders of the tree's first level that are in DSP blocks: each adds its two products there."""
 
 
 @dataclass(frozen=True)
@@ -449,7 +456,9 @@ def _lane_kind(
         blocks=lanes.stop // size - lanes.start // size,
     )
     soft = replace(hard, name=f"products in LUTs{suffix}", each=in_luts, kind="lut", pairing="none")
-    return LaneKind(name, lanes, hard, soft)
+    # Products of LUTs come first. An adder that has one of them, or a product alone, is no chain.
+    chained = range(-(-in_luts // 2), parameters.macs // 2 if parameters.chains else 0)
+    return LaneKind(name, lanes, replace(hard, sums=len(chained)), soft, chained)
 
 
 def gate_multipliers(

@@ -262,6 +262,13 @@ class Parameters(GrownRecord, CoreOptions):
         return levels
 
     @property
+    def chains(self) -> bool:
+        """Whether DSP blocks add products in twos: the first level of a tree with registers behind each."""
+        stages = self.pipeline
+        in_twos = stages.adder_terms == 2 and stages.tree_levels == 1
+        return in_twos and FAMILIES.named(self.family).product_sums
+
+    @property
     def tree(self) -> int:
         """Register stages of a lane's adder tree."""
         return ceil(len(self.adders) / self.pipeline.tree_levels)

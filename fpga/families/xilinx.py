@@ -63,6 +63,7 @@ class Xilinx(FpgaFamily):
     )
     # Vivado makes block RAM of it where there is no UltraRAM.
     large_memory = True
+    product_sums = True
     primitives = _primitives("dsp48e1.v", "xilinx.v")
     cell_models = (_HERE.with_name("xilinx_cells.v"),)
     netlist = _netlist("xc7")

@@ -3,20 +3,26 @@
 // the models do not know (a parameter's value, a mode) ends the simulation; outputs that they do not have
 // are open.
 
-// A register with enable and reset, or none.
+// A register with enable and reset, or none; or two behind each other, of which the first has an enable of its own.
 module dsp48_register #(
   parameter BITS = 1,
   parameter STAGES = 0
 ) (
   input clk, enable, reset,
   input [BITS-1:0] i,
-  output [BITS-1:0] o
+  output [BITS-1:0] o,
+  input first
 );
-  reg [BITS-1:0] held;
+  reg [BITS-1:0] early, held;
   // An open reset is low.
   always @(posedge clk)
-    if (reset === 1'b1) held <= 0;
-    else if (enable === 1'b1) held <= i;
+    if (reset === 1'b1) begin
+      early <= 0;
+      held <= 0;
+    end else begin
+      if (first === 1'b1) early <= i;
+      if (enable === 1'b1) held <= STAGES > 1 ? early : i;
+    end
   assign o = STAGES ? held : i;
 endmodule
 
@@ -38,25 +44,25 @@ module dsp48_datapath #(
   input [17:0] b,
   input [47:0] c, pcin,
   input [2:0] z,
-  input cea, ceb, cec, ced, cead, cem, cep, rsta, rstb, rstc, rstd, rstm, rstp,
+  input cea1, ceb1, cea, ceb, cec, ced, cead, cem, cep, rsta, rstb, rstc, rstd, rstm, rstp,
   output [29:0] a_in,
   output [17:0] b_in,
   output [47:0] p
 );
   wire [FACTOR-1:0] d_in, sum;
   wire [47:0] c_in;
-  dsp48_register #(.BITS(30), .STAGES(AREG)) a_register (clk, cea, rsta, a, a_in);
-  dsp48_register #(.BITS(18), .STAGES(BREG)) b_register (clk, ceb, rstb, b, b_in);
-  dsp48_register #(.BITS(48), .STAGES(CREG)) c_register (clk, cec, rstc, c, c_in);
-  dsp48_register #(.BITS(FACTOR), .STAGES(DREG)) d_register (clk, ced, rstd, d, d_in);
-  dsp48_register #(.BITS(FACTOR), .STAGES(ADREG)) ad_register (clk, cead, rstd, a_in[FACTOR-1:0] + d_in, sum);
+  dsp48_register #(.BITS(30), .STAGES(AREG)) a_register (clk, cea, rsta, a, a_in, cea1);
+  dsp48_register #(.BITS(18), .STAGES(BREG)) b_register (clk, ceb, rstb, b, b_in, ceb1);
+  dsp48_register #(.BITS(48), .STAGES(CREG)) c_register (clk, cec, rstc, c, c_in, 1'b0);
+  dsp48_register #(.BITS(FACTOR), .STAGES(DREG)) d_register (clk, ced, rstd, d, d_in, 1'b0);
+  dsp48_register #(.BITS(FACTOR), .STAGES(ADREG)) ad_register (clk, cead, rstd, a_in[FACTOR-1:0] + d_in, sum, 1'b0);
   wire signed [FACTOR-1:0] x = ADDS ? sum : a_in[FACTOR-1:0];
   wire signed [17:0] y = b_in;
   wire signed [47:0] full = x * y;
   wire [47:0] product;
-  dsp48_register #(.BITS(48), .STAGES(MREG)) m_register (clk, cem, rstm, full, product);
+  dsp48_register #(.BITS(48), .STAGES(MREG)) m_register (clk, cem, rstm, full, product, 1'b0);
   wire [47:0] other = z == 3'b011 ? c_in : z == 3'b001 ? pcin : z == 3'b101 ? {{17{pcin[47]}}, pcin[47:17]} : 48'd0;
-  dsp48_register #(.BITS(48), .STAGES(PREG)) p_register (clk, cep, rstp, product + other, p);
+  dsp48_register #(.BITS(48), .STAGES(PREG)) p_register (clk, cep, rstp, product + other, p, 1'b0);
 endmodule
 
 module DSP48E1 #(
@@ -116,7 +122,7 @@ module DSP48E1 #(
   ) datapath (
     .clk(CLK), .a(A_INPUT == "CASCADE" ? ACIN : A), .b(B_INPUT == "CASCADE" ? BCIN : B), .c(C), .d(D), .pcin(PCIN),
     .z(OPMODE[6:4]), .a_in(ACOUT), .b_in(BCOUT), .p(P),
-    .cea(CEA2), .ceb(CEB2), .cec(CEC), .ced(CED), .cead(CEAD), .cem(CEM), .cep(CEP),
+    .cea1(CEA1), .ceb1(CEB1), .cea(CEA2), .ceb(CEB2), .cec(CEC), .ced(CED), .cead(CEAD), .cem(CEM), .cep(CEP),
     .rsta(RSTA), .rstb(RSTB), .rstc(RSTC), .rstd(RSTD), .rstm(RSTM), .rstp(RSTP)
   );
   assign PCOUT = P;
@@ -136,8 +142,8 @@ module DSP48E1 #(
     if (USE_MULT != "MULTIPLY") unsupported("USE_MULT");
     if (USE_PATTERN_DETECT != "NO_PATDET") unsupported("USE_PATTERN_DETECT");
     if (USE_SIMD != "ONE48") unsupported("USE_SIMD");
-    if (AREG > 1) unsupported("AREG");
-    if (BREG > 1) unsupported("BREG");
+    if (AREG > 2) unsupported("AREG");
+    if (BREG > 2) unsupported("BREG");
     if (USE_DPORT != "TRUE" && USE_DPORT != "FALSE") unsupported("USE_DPORT");
     if (ALUMODEREG || INMODEREG || OPMODEREG || CARRYINREG || CARRYINSELREG) unsupported("a control register");
     if ({IS_ALUMODE_INVERTED, IS_CARRYIN_INVERTED, IS_CLK_INVERTED, IS_INMODE_INVERTED, IS_OPMODE_INVERTED} != 0)
@@ -230,7 +236,7 @@ module DSP48E2 #(
   ) datapath (
     .clk(CLK), .a(A_INPUT == "CASCADE" ? ACIN : A), .b(B_INPUT == "CASCADE" ? BCIN : B), .c(C), .d(D), .pcin(PCIN),
     .z(OPMODE[6:4]), .a_in(ACOUT), .b_in(BCOUT), .p(P),
-    .cea(CEA2), .ceb(CEB2), .cec(CEC), .ced(CED), .cead(CEAD), .cem(CEM), .cep(CEP),
+    .cea1(CEA1), .ceb1(CEB1), .cea(CEA2), .ceb(CEB2), .cec(CEC), .ced(CED), .cead(CEAD), .cem(CEM), .cep(CEP),
     .rsta(RSTA), .rstb(RSTB), .rstc(RSTC), .rstd(RSTD), .rstm(RSTM), .rstp(RSTP)
   );
   assign PCOUT = P;
@@ -250,8 +256,8 @@ module DSP48E2 #(
     if (USE_MULT != "MULTIPLY") unsupported("USE_MULT");
     if (USE_PATTERN_DETECT != "NO_PATDET") unsupported("USE_PATTERN_DETECT");
     if (USE_SIMD != "ONE48") unsupported("USE_SIMD");
-    if (AREG > 1) unsupported("AREG");
-    if (BREG > 1) unsupported("BREG");
+    if (AREG > 2) unsupported("AREG");
+    if (BREG > 2) unsupported("BREG");
     if (AMULTSEL != "A" && AMULTSEL != "AD") unsupported("AMULTSEL");
     if (BMULTSEL != "B") unsupported("BMULTSEL");
     if (PREADDINSEL != "A") unsupported("PREADDINSEL");

@@ -18,6 +18,7 @@ n + summed + 1                     added to the accumulator; after a row's last 
 =================================  ====================================================================
 """
 
+from collections.abc import Mapping
 from itertools import islice
 
 from amaranth.hdl import Cat, Const, Instance, Module, ResetSignal, Signal, Value, signed
@@ -26,7 +27,7 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Interface
 from rtlstm.hdl.flat_ports import instance_of
-from rtlstm.hdl.primitives.pipeline import delay, multiply, multiply_pair, storage
+from rtlstm.hdl.primitives.pipeline import Factors, delay, multiply, multiply_pair, product_sums, storage
 from rtlstm.hdl.primitives.primitive import Primitive
 from rtlstm.spec.inventory import LaneKind, lane_kinds, memories
 from rtlstm.spec.manifest import Manifest
@@ -85,8 +86,10 @@ class Lane(_LanePorts, Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         words = [self._bank(m, lane) for lane in range(self._lanes)]
-        sums = [self._accumulate(m, self._tree(m, terms)) for terms in self._products(m, words)]
-        m.d.comb += self.held.eq(Cat(sums))
+        factors = self._factors(words)
+        chains, products = self._chains(m, factors), self._products(m, factors)
+        terms = [self._tree(m, *lane) for lane in zip(products, chains, strict=True)]
+        m.d.comb += self.held.eq(Cat(self._accumulate(m, each) for each in terms))
         return m
 
     def _bank(self, m: Module, lane: int) -> Value:
@@ -100,42 +103,63 @@ class Lane(_LanePorts, Component):
         ]
         return delay(m, read.data, max(0, self._parameters.pipeline.operand - 3))
 
-    def _products(self, m: Module, words: list[Value]) -> list[list[_Term]]:
-        """Multiply each lane's word with the vector's.
-
-        Of two products of one block, the second leaves a carry to the tree's adders.
-        """
+    def _factors(self, words: list[Value]) -> list[list[Factors]]:
+        """Return, for each lane, the factors of its products: a weight, and a value of the vector."""
         weight_bits, data_bits = self._numerics.weight_bits, self._numerics.data_bits
-        soft, hard = self._kind.soft, self._kind.hard
-        in_luts, macs = soft.each, soft.each + hard.each
-        factors = [
+        return [
             [
                 (
                     word.word_select(index, weight_bits).as_signed(),
                     self.vector.word_select(index, data_bits).as_signed(),
                 )
-                for index in range(macs)
+                for index in range(self._parameters.macs)
             ]
             for word in words
         ]
+
+    def _chains(self, m: Module, factors: list[list[Factors]]) -> list[dict[int, Value]]:
+        """Return, for each lane, the sums of the tree's first level that chains of DSP blocks make."""
+        chains: list[dict[int, Value]] = [{} for _ in factors]
+        sharing = [factors] if self._kind.hard.shared else [[each] for each in factors]
+        for adder in self._kind.chained:
+            first = 2 * adder
+            sums = [
+                total
+                for lanes in sharing
+                for total in product_sums(
+                    m, [(each[first], each[first + 1]) for each in lanes], self._kind.hard, f"chain{adder}"
+                )
+            ]
+            for chain, total in zip(chains, sums, strict=True):
+                chain[adder] = total
+        return chains
+
+    def _products(self, m: Module, factors: list[list[Factors]]) -> list[list[_Term]]:
+        """Multiply each lane's word with the vector's, less what chains multiply.
+
+        Of two products of one block, the second leaves a carry to the tree's adders.
+        """
+        soft, hard, chained = self._kind.soft, self._kind.hard, self._kind.chained
+        in_luts, macs = soft.each, self._parameters.macs
         products: list[list[_Term]] = [
             [(multiply(m, *each[index], soft, f"product{lane}_{index}"), None) for index in range(in_luts)]
             for lane, each in enumerate(factors)
         ]
+        alone = [index for index in range(in_luts, macs) if index // 2 not in chained]
         if hard.pairing == "lanes":
-            for index in range(in_luts, macs):
+            for index in alone:
                 name = f"product{index}"
                 first, second, carry = multiply_pair(m, factors[0][index], factors[1][index], hard, name)
                 products[0].append((first, None))
                 products[1].append((second, carry))
             return products
         (mine,), (factor_list,) = products, factors
-        for index in range(in_luts, macs - 1, 2):
+        for one, other in zip(alone[::2], alone[1::2], strict=False):
             # Only two products with the same factor leave a carry.
-            pair = multiply_pair(m, factor_list[index], factor_list[index + 1], hard, f"product{index}")
+            pair = multiply_pair(m, factor_list[one], factor_list[other], hard, f"product{one}")
             mine += [(product, None) for product in pair[:2]]
-        if (macs - in_luts) % 2:
-            mine.append((multiply(m, *factor_list[-1], hard, f"product{macs - 1}"), None))
+        if len(alone) % 2:
+            mine.append((multiply(m, *factor_list[alone[-1]], hard, f"product{alone[-1]}"), None))
         return products
 
     def _accumulate(self, m: Module, terms: list[_Term]) -> Signal:
@@ -151,23 +175,26 @@ class Lane(_LanePorts, Component):
             m.d.sync += total.eq(longer)
         return held
 
-    def _tree(self, m: Module, terms: list[_Term]) -> list[_Term]:
+    def _tree(self, m: Module, terms: list[_Term], chains: Mapping[int, Value]) -> list[_Term]:
         """Add products until no more are left than the accumulator takes.
 
-        An adder takes a carry less than it has terms, so each of its sums has one at most.
+        An adder takes a carry less than it has terms, so each of its sums has one at most. Sums of
+        ``chains`` are in the registers of the first level.
         """
-        levels = self._parameters.adders
+        levels, stride = self._parameters.adders, self._parameters.pipeline.tree_levels
         for level, adders in enumerate(levels, 1):
-            remaining = iter(terms)
-            terms = [_join(list(islice(remaining, count))) for count in adders]
-            if level % self._parameters.pipeline.tree_levels == 0 or level == len(levels):
-                terms = [
-                    (
-                        delay(m, _named(m, value, f"sum{level}_{i}"), 1),
-                        None if carry is None else delay(m, carry, 1),
-                    )
-                    for i, (value, carry) in enumerate(terms)
-                ]
+            remaining, chained = iter(terms), chains if level == 1 else {}
+            registers = int(level % stride == 0 or level == len(levels))
+            terms = []
+            for adder, count in enumerate(adders):
+                if adder in chained:
+                    terms.append((chained[adder], None))
+                    continue
+                value, carry = _join(list(islice(remaining, count)))
+                if registers:
+                    value = _named(m, value, f"sum{level}_{adder}")
+                delayed = None if carry is None else delay(m, carry, registers)
+                terms.append((delay(m, value, registers), delayed))
         return terms
 
 

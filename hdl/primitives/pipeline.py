@@ -19,10 +19,12 @@ from rtlstm.spec.parameters import Parameters, ceil_log2
 __all__ = [
     "ConstantTable",
     "Copy",
+    "Factors",
     "Memory",
     "MemoryPair",
     "Multiplier",
     "MultiplierPair",
+    "ProductSum",
     "ReadPort",
     "WritePort",
     "constant_table",
@@ -32,6 +34,7 @@ __all__ = [
     "lookup",
     "multiply",
     "multiply_pair",
+    "product_sums",
     "storage",
     "storage_pair",
 ]
@@ -325,6 +328,51 @@ def multiply_pair(
     """
     m.submodules[f"{name}_multipliers"] = pair = MultiplierPair(first, second, spec, name)
     return pair.products[0], pair.products[1], pair.carry
+
+
+Factors = tuple[Value, Value]
+"""The two factors of a product."""
+
+
+class ProductSum(Primitive):
+    """Sums of two products, of one lane or of two; see :func:`product_sums`."""
+
+    def __init__(self, lanes: Sequence[tuple[Factors, Factors]], spec: MultiplierSpec, name: str) -> None:
+        assert spec.sums, f"{spec.name} are in no chain"
+        for factors in (each for lane in lanes for each in lane):
+            _check_factors(*factors, spec)
+        self.spec, self.lanes = spec, lanes
+        shape = signed(spec.a_bits + spec.b_bits + 1)
+        self.sums = [Signal(shape, name=f"{name}_{index}") for index in range(len(lanes))]
+
+    def instance(self) -> Instance:
+        (first, second), *other = self.lanes
+        ports = {"i_b0": first[1], "i_b1": second[1]}
+        if other:
+            ports |= {"i_a00": first[0], "i_a01": second[0], "o_sum0": self.sums[0], "o_sum1": self.sums[1]}
+            ports |= {"i_a10": other[0][0][0], "i_a11": other[0][1][0]}
+        else:
+            ports |= {"i_a0": first[0], "i_a1": second[0], "o_sum": self.sums[0]}
+        return Instance(
+            f"rtlstm_product_sum{'_pair' if other else ''}",
+            p_A_BITS=self.spec.a_bits,
+            p_B_BITS=self.spec.b_bits,
+            p_STAGES=self.spec.stages,
+            i_clk=ClockSignal(),
+            **ports,
+        )
+
+
+def product_sums(
+    m: Module, lanes: Sequence[tuple[Factors, Factors]], spec: MultiplierSpec, name: str
+) -> list[Signal]:
+    """Add a chain of DSP blocks; return each lane's sum of two products, ``spec.stages + 1`` cycles later.
+
+    Exact, one bit wider than a product. Throughput: one per cycle. No reset. Of two lanes, the products side
+    by side have the same second factor.
+    """
+    m.submodules[f"{name}_chain"] = chain = ProductSum(lanes, spec, name)
+    return chain.sums
 
 
 def _check_factors(a: Value, b: Value, spec: MultiplierSpec) -> None:

@@ -48,6 +48,8 @@ OPTIONS: dict[str, tuple[str, str, dict[str, object]]] = {
         "wide",
         {"weight_memory": "large", "slope_multipliers": "lut", "macs": 8, "lut_macs": 7},
     ),
+    "chains of two lanes": ("ultrascale", "paired", {"lanes": 8, "macs": 5}),
+    "chains of one lane": ("ultrascale", "wide", {"lanes": 8, "macs": 4}),
     "some in LUTs": ("xilinx", "wide", {"lanes": 8, "macs": 6, "lut_macs": 1, "streams": 3}),
     "no DSP blocks": ("gowin", "paired", {"lanes": 8, "macs": 4, "lut_macs": 4}),
     "two kinds of lanes": (
@@ -208,7 +210,7 @@ def multiplier_name(manifest: Manifest, found: Instance) -> str:
     cell = found.place[-1].removesuffix("s").removesuffix("_multiplier")
     for lane, suffix in (("lane", ""), ("LUT lane", " of LUT lanes")):
         if lane in found.place:
-            return f"products{'' if found.parameters['KIND'] == 'dsp' else ' in LUTs'}{suffix}"
+            return f"products{'' if found.parameters.get('KIND', 'dsp') == 'dsp' else ' in LUTs'}{suffix}"
     if cell == "rise":
         return f"{table_of(manifest, found.place[-2])} slopes"
     return {"kept": "f c", "added": "i g", "hidden": "o tanh(c)"}.get(cell, cell.removesuffix("_product"))
@@ -223,13 +225,19 @@ def multiplier_counts(manifest: Manifest, text: str) -> Counter[tuple[object, ..
             shared = found.parameters.get("SHARED", 0)
             in_two = 2 if found.module.endswith("pair") else 1
             counts[multiplier_name(manifest, found), *form, shared, in_two] += in_two
+        elif found.module in ("rtlstm_product_sum", "rtlstm_product_sum_pair"):
+            form = (*(found.parameters[key] for key in ("A_BITS", "B_BITS", "STAGES")), "dsp")
+            lanes = 2 if found.module.endswith("pair") else 1
+            counts[multiplier_name(manifest, found), *form, lanes - 1, "chain"] += 2 * lanes
     return counts
 
 
 def listed_products(spec: MultiplierSpec) -> Iterator[tuple[tuple[object, ...], int]]:
     form = (spec.name, spec.a_bits, spec.b_bits, spec.stages, spec.kind)
     yield (*form, int(spec.shared), 2), 2 * spec.pairs
-    yield (*form, 0, 1), spec.count - 2 * spec.pairs
+    in_chains = 2 * spec.sets * spec.sums
+    yield (*form, int(spec.shared), "chain"), in_chains
+    yield (*form, 0, 1), spec.count - 2 * spec.pairs - in_chains
 
 
 def check(manifest: Manifest) -> None:

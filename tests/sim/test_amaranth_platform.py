@@ -11,7 +11,14 @@ from support.small_builds import network
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses.wrappers import wrapper
-from rtlstm.hdl.primitives.pipeline import copies, multiply, multiply_pair, storage, storage_pair
+from rtlstm.hdl.primitives.pipeline import (
+    copies,
+    multiply,
+    multiply_pair,
+    product_sums,
+    storage,
+    storage_pair,
+)
 from rtlstm.hdl.primitives.primitive import Primitive
 from rtlstm.sim.amaranth_platform import simulator
 from rtlstm.spec.inventory import MemorySpec, MultiplierSpec
@@ -195,6 +202,38 @@ def test_multiplier_pair(size: tuple[int, int], shared: bool, stages: int) -> No
     simulation.add_testbench(bench)
     simulation.run()
     assert (carries[0] > CYCLES // 10) == shared
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_product_sum(size: tuple[int, int], lanes: int, stages: int) -> None:
+    """A cycle later than products, with the second factors that two lanes share."""
+    m = Module()
+    spec = MultiplierSpec("tried", lanes, 2, *size, stages, sums=1)
+    weights = [[Signal(signed(size[0])) for _ in range(2)] for _ in range(lanes)]
+    values = [Signal(signed(size[1])) for _ in range(2)]
+    given = [((first, values[0]), (second, values[1])) for first, second in weights]
+    sums = product_sums(m, given, spec, "tried")
+    draw, coming = Random(5), deque([None] * stages)
+
+    async def bench(ctx: Any) -> None:
+        for _ in range(CYCLES):
+            vector = [factor(ctx, draw, value) for value in values]
+            rows = [[factor(ctx, draw, weight) for weight in lane] for lane in weights]
+            coming.append([sum(a * b for a, b in zip(row, vector, strict=True)) for row in rows])
+            await ctx.tick()
+            wanted = coming.popleft()
+            assert wanted is None or [ctx.get(total) for total in sums] == wanted
+
+    def factor(ctx: Any, draw: Random, signal: Signal) -> int:
+        value = factors(draw, len(signal))
+        ctx.set(signal, value)
+        return value
+
+    simulation = simulator(m)
+    simulation.add_testbench(bench)
+    simulation.run()
 
 
 @pytest.mark.parametrize("family", ["generic", "ecp5"])

@@ -45,6 +45,16 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class Sum:
+    """The sum of two products, or two such sums with the same second factors."""
+
+    a: int
+    b: int
+    stages: int
+    lanes: int = 1
+
+
+@dataclass(frozen=True)
 class MemoryPair:
     width: int
     depth: int
@@ -55,7 +65,7 @@ class MemoryPair:
         return max(1, (self.depth - 1).bit_length())
 
 
-Primitive = Memory | MemoryPair | Multiplier | Pair
+Primitive = Memory | MemoryPair | Multiplier | Pair | Sum
 
 
 def ports(index: int, item: Primitive) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
@@ -69,6 +79,10 @@ def ports(index: int, item: Primitive) -> tuple[list[tuple[str, int]], list[tupl
         outputs = {"rd0": item.width, "rd1": item.width}
     elif isinstance(item, Multiplier):
         inputs, outputs = {"a": item.a, "b": item.b}, {"y": item.a + item.b}
+    elif isinstance(item, Sum):
+        weights = ("a0", "a1") if item.lanes == 1 else ("a00", "a01", "a10", "a11")
+        inputs = dict.fromkeys(weights, item.a) | {"b0": item.b, "b1": item.b}
+        outputs = {f"y{lane}": item.a + item.b + 1 for lane in range(item.lanes)}
     else:
         inputs = {"a0": item.a, "b0": item.b, "a1": item.a, "b1": item.b}
         outputs = {"y0": item.a + item.b, "y1": item.a + item.b, "c1": 1}
@@ -90,6 +104,11 @@ def instance(index: int, item: Primitive, prefix: str) -> str:
         parameters = (
             f".WIDTH({item.width}), .DEPTH({item.depth}), .ABITS({item.address_bits}), .OUTREG({item.outreg})"
         )
+    elif isinstance(item, Sum):
+        module, arguments = "product_sum", ("a0", "b0", "a1", "b1", "y0")
+        if item.lanes == 2:
+            module, arguments = f"{module}_pair", ("a00", "a01", "a10", "a11", "b0", "b1", "y0", "y1")
+        parameters = f".A_BITS({item.a}), .B_BITS({item.b}), .STAGES({item.stages})"
     else:
         parameters = f'.A_BITS({item.a}), .B_BITS({item.b}), .STAGES({item.stages}), .KIND("{item.kind}")'
         if isinstance(item, Multiplier):
@@ -174,7 +193,8 @@ def bench(items: Sequence[Primitive], cycles: int) -> str:
             drive += f"    {name}_ok = {{{name}_ok[1:0], {name}_we ? 2'b00 : {{{known}}}}};\n"
             drive += f"    if ({name}_we) {name}_known[{name}_a0] = 1;\n"
         else:
-            check += f"    if (cycle > {item.stages}) begin\n      compared = compared + 1;\n"
+            late = item.stages + isinstance(item, Sum)
+            check += f"    if (cycle > {late}) begin\n      compared = compared + 1;\n"
             compared = [port for port, _ in outputs]
             if isinstance(item, Pair):
                 # A family may leave a carry of the second product to the adder behind it.
@@ -221,8 +241,9 @@ endmodule
 
 def reference(items: Sequence[Primitive]) -> str:
     """Return the portable primitives and their set, under names of their own."""
-    pair = (TESTS / "support" / "memory_pair.v").read_text().replace("rtlstm_", "portable_")
-    return primitives("generic", "portable") + pair + duts("reference", items, "portable_")
+    more = ((TESTS / "support" / name).read_text() for name in ("memory_pair.v", "product_sums.v"))
+    texts = [primitives("generic", "portable"), *(text.replace("rtlstm_", "portable_") for text in more)]
+    return "".join(texts) + duts("reference", items, "portable_")
 
 
 def run(texts: Iterable[str], simulator: str, folder: Path, defines: Sequence[str] = ()) -> str:
