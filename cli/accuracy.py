@@ -58,8 +58,9 @@ def accuracy(
 ) -> None:
     """Measure a build's errors against float: per layer and step, what causes them, and what would help."""
     with Console(as_json, debug) as console:
-        from rtlstm.cli.data import load_array, load_lengths
+        from rtlstm.cli.data import layout_note, load_array, load_lengths
         from rtlstm.gen.builds.accuracy import measure_build
+        from rtlstm.gen.builds.report import is_batch_first
         from rtlstm.spec.errors import ConfigurationError
         from rtlstm.spec.files import check_writable
         from rtlstm.spec.manifest import Manifest
@@ -97,6 +98,8 @@ def accuracy(
             **fields,
         )
         for text in found.remarks:
+            console.note(text)
+        if text := layout_note("the input", x, batch_first, is_batch_first(folder)):
             console.note(text)
         if model is None:
             console.note(

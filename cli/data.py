@@ -13,6 +13,7 @@ from rtlstm.spec.files import check_writable, write_file
 
 __all__ = [
     "check_results",
+    "layout_note",
     "load_array",
     "load_arrays",
     "load_lengths",
@@ -22,6 +23,28 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
+
+
+def layout_note(what: str, x: Array, batch_first: bool, model_batch_first: bool) -> str:
+    """Say how data of three axes were read, if the model has steps and sequences the other way round.
+
+    Parameters
+    ----------
+    batch_first
+        Whether ``--batch-first`` was given.
+
+    Returns
+    -------
+    str
+        The note; empty if the layouts agree.
+    """
+    if batch_first or not model_batch_first or x.ndim < 3:
+        return ""
+    first, second = x.shape[:2]
+    return (
+        f"the model has batch_first=True, but {what} of shape {x.shape} was read as {first} steps of "
+        f"{second} sequences; if it is {first} sequences of {second} steps, give --batch-first"
+    )
 
 
 def _load_file(path: Path, what: str) -> Array | dict[str, Array]:

@@ -37,7 +37,7 @@ class Given:
         self, metric: "Metric", evaluation: Path | None, asked: "SpaceOptions"
     ) -> "tuple[Space, Context]":
         """Read the files; return what is searched, and what all choices have in common."""
-        from rtlstm.cli.data import load_array, load_arrays, load_lengths
+        from rtlstm.cli.data import layout_note, load_array, load_arrays, load_lengths
         from rtlstm.cli.main import find_command
         from rtlstm.cli.wording import CommandWording
         from rtlstm.explore.search import find_shapes, make_context
@@ -50,6 +50,8 @@ class Given:
         valid = load_lengths(self._lengths)
         read = read_model(self._model, ReadOptions(**self._options))
         self.notes = tuple(read.report.notes)
+        if text := layout_note("the calibration data", x, self._batch_first, read.report.batch_first):
+            self.notes += (text,)
         space = Space.asked(find_shapes(read.network), asked)
         self._name = default_name(read.network, read.report)
         state = read.calibration_state(x, self._batch_first)

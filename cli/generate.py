@@ -128,7 +128,7 @@ def generate(
 ) -> None:
     """Turn a model into a build: Verilog, manifest, weights and report."""
     with Console(as_json, debug) as console:
-        from rtlstm.cli.data import load_array, load_lengths, load_state
+        from rtlstm.cli.data import layout_note, load_array, load_lengths, load_state
         from rtlstm.gen.builds.compiled import compile
         from rtlstm.gen.builds.former import former_results
 
@@ -169,6 +169,11 @@ def generate(
         trained = None if errors is None else errors.model_dump(mode="json")
         console.show(_BUILD, folder=str(folder), report=report, removed=removed, finetuned=trained)
         for text in (*report["assumptions"], *report["notes"]):
+            console.note(text)
+        data = given["calibration"]
+        if data is not None and (
+            text := layout_note("the calibration data", data, batch_first, report["batch_first"])
+        ):
             console.note(text)
         console.next = next_command("simulate", folder)
 

@@ -41,12 +41,14 @@ def run(
     with Console(as_json, debug) as console:
         from rtlstm.cli.data import (
             check_results,
+            layout_note,
             load_array,
             load_lengths,
             load_state,
             save_array,
             save_state,
         )
+        from rtlstm.gen.builds.report import is_batch_first
         from rtlstm.host import Accelerator
 
         check_results(output, state_output)
@@ -88,6 +90,8 @@ def run(
             state_output=state_output and str(state_output),
         )
         _note_waiting(console, core, measured)
+        if text := layout_note("the input", x, batch_first, is_batch_first(folder)):
+            console.note(text)
 
 
 def _core_latency(manifest: "Manifest", x: Any, lengths: Any, batch_first: bool, frames: int) -> int | None:

@@ -35,8 +35,9 @@ def simulate(
 ) -> None:
     """Run a build's RTL in a simulator and compare every word and cycle with what they must be."""
     with Console(as_json, debug) as console:
-        from rtlstm.cli.data import check_results, load_array, load_lengths, save_array
+        from rtlstm.cli.data import check_results, layout_note, load_array, load_lengths, save_array
         from rtlstm.gen.builds.compare import compare_build
+        from rtlstm.gen.builds.report import is_batch_first
         from rtlstm.spec.manifest import Manifest
 
         check_results(output)
@@ -61,6 +62,8 @@ def simulate(
             steps_per_second=round(found.steps_per_second, 1),
             passed=found.passed,
         )
+        if x is not None and (text := layout_note("the input", x, batch_first, is_batch_first(folder))):
+            console.note(text)
         console.next = next_command("implement", folder, device=_device(folder))
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "create_report",
     "cycle_report",
     "format_reports",
+    "is_batch_first",
     "layer_reports",
     "memory_reports",
     "multiplier_reports",
@@ -146,6 +147,8 @@ class BuildReport(Record):
     source: str
     """The model file's name; empty if the network did not come from a file."""
     source_format: str
+    batch_first: bool = False
+    """Whether the model takes sequences first, ``(N, T, I)``; the build takes steps first."""
     inputs: int
     outputs: int
     parameters: int
@@ -395,6 +398,7 @@ def create_report(
         device_hash=manifest.device_hash,
         source="" if source is None else source.source,
         source_format="" if source is None else source.format,
+        batch_first=source is not None and source.batch_first,
         inputs=network.inputs,
         outputs=network.outputs,
         parameters=network.weight_count,
@@ -438,3 +442,11 @@ def create_report(
         expected=expected_use(estimates, None if fit is None else fit.estimate),
         fit=fit,
     )
+
+
+def is_batch_first(folder: Path) -> bool:
+    """Whether the model of a build takes sequences first; False if the build's report cannot be read."""
+    try:
+        return BuildReport.load(folder).batch_first
+    except BuildError:
+        return False

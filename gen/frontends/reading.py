@@ -123,6 +123,8 @@ class ModelReport(Record):
     refusal: str = ""
     integer_weights: tuple[IntegerWeights, ...] = ()
     """The network's weights that are integers in the model already."""
+    batch_first: bool = False
+    """Whether the model takes sequences first, ``(N, T, I)``; the network takes steps first."""
 
     @property
     def outside(self) -> tuple[NodeReport, ...]:
@@ -206,6 +208,7 @@ class ReportBuilder:
         self.initial_state: InitialState | None = None
         self.integer_rows = IntegerRows()
         self.integer_weights: tuple[IntegerWeights, ...] = ()
+        self.batch_first = False
 
     def node(self, name: str, kind: str, role: Role, why: str = "") -> None:
         """Record one node."""
@@ -243,4 +246,5 @@ class ReportBuilder:
             notes=tuple(self.notes),
             refusal=refusal,
             integer_weights=self.integer_weights,
+            batch_first=self.batch_first,
         )

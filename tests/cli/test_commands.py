@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 import safetensors.numpy
+import torch
 from onnx import TensorProto, helper, numpy_helper
 from support.small_builds import INPUTS, UNITS, rand, snapshot, tensors
 
@@ -358,6 +359,49 @@ def test_run_batch_first_with_lengths(cli, pristine, x_file, tmp_path):
         assert (result.json["steps"], result.json["sequences"]) == (8, 2)
         assert result.json["output_shape"] == [2, 6, 2]
         np.testing.assert_array_equal(np.load(tmp_path / "y.npy").swapaxes(0, 1), y)
+
+
+@pytest.mark.rtl
+@pytest.mark.filterwarnings("ignore:The tensor attributes")
+def test_data_of_a_model_with_the_batch_first(cli, read_here, tmp_path):
+    """Data that are read the other way round give numbers, too; so commands say how they read them."""
+    module = Tagger()
+    x = np.random.default_rng(0).normal(size=(4, 6, 3)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "one.npy", x[0])
+    program = torch.export.export(module, (torch.from_numpy(x),))
+    torch.export.save(program, tmp_path / "tagger.pt2")
+    folder, data = tmp_path / "build", tmp_path / "x.npy"
+    made = ("generate", tmp_path / "tagger.pt2", "-o", folder, "--lanes", "4", "--macs", "2")
+    ran = ("run", folder, "--backend", "golden", "--input")
+    said = "of shape (4, 6, 3) was read as 4 steps of 6 sequences"
+    for command, what in (
+        ((*made, "--calibrate", data), "the calibration data"),
+        ((*ran, data), "the input"),
+        (("accuracy", folder, "--input", data), "the input"),
+    ):
+        done = cli(*command)
+        assert done.code == 0, done.err
+        assert f"{what} {said}" in " ".join(done.err.split())
+        done = cli(*command, "--batch-first")
+        assert done.code == 0, done.err
+        assert said not in " ".join(done.err.split())
+    simulated = cli("simulate", folder, "--simulator", "icarus", "--input", data)
+    assert f"the input {said}" in " ".join(simulated.err.split())
+    # A sequence alone has one layout.
+    assert "was read as" not in cli(*ran, tmp_path / "one.npy").err
+    # Without its report, a build does not say what its model was.
+    (folder / "report.json").unlink()
+    assert "was read as" not in cli(*ran, data).err
+
+
+class Tagger(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTM(3, 5, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lstm(x)[0]
 
 
 def test_saturation_is_a_note(cli, pristine, tmp_path):
