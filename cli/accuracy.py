@@ -58,9 +58,8 @@ def accuracy(
 ) -> None:
     """Measure a build's errors against float: per layer and step, what causes them, and what would help."""
     with Console(as_json, debug) as console:
-        from rtlstm.cli.data import layout_note, load_array, load_lengths
+        from rtlstm.cli.data import build_layout_note, load_array, load_lengths
         from rtlstm.gen.builds.accuracy import measure_build
-        from rtlstm.gen.builds.report import is_batch_first
         from rtlstm.spec.errors import ConfigurationError
         from rtlstm.spec.files import check_writable
         from rtlstm.spec.manifest import Manifest
@@ -73,6 +72,8 @@ def accuracy(
             given = ", ".join(option(name, value) for name, value in options.items())
             raise ConfigurationError(f"{given} says how a model is read: give --model, too, or leave it out")
         x = load_array(input_file, "the input")
+        if text := build_layout_note(folder, x, batch_first):
+            console.note(text)
         known = None if labels is None else load_array(labels, "the labels", "y")
         valid = load_lengths(lengths)
         with console.progress() as progress:
@@ -98,8 +99,6 @@ def accuracy(
             **fields,
         )
         for text in found.remarks:
-            console.note(text)
-        if text := layout_note("the input", x, batch_first, is_batch_first(folder)):
             console.note(text)
         if model is None:
             console.note(

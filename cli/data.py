@@ -12,6 +12,7 @@ from rtlstm.spec.errors import InputError
 from rtlstm.spec.files import check_writable, write_file
 
 __all__ = [
+    "build_layout_note",
     "check_results",
     "layout_note",
     "load_array",
@@ -45,6 +46,15 @@ def layout_note(what: str, x: Array, batch_first: bool, model_batch_first: bool)
         f"the model has batch_first=True, but {what} of shape {x.shape} was read as {first} steps of "
         f"{second} sequences; if it is {first} sequences of {second} steps, give --batch-first"
     )
+
+
+def build_layout_note(folder: Path, x: Array, batch_first: bool) -> str:
+    """Say the same of a build's input."""
+    if batch_first or x.ndim < 3:
+        return ""
+    from rtlstm.gen.builds.report import is_batch_first
+
+    return layout_note("the input", x, batch_first, is_batch_first(folder))
 
 
 def _load_file(path: Path, what: str) -> Array | dict[str, Array]:

@@ -60,6 +60,8 @@ class Given:
             arrays = load_arrays(evaluation, "the evaluation data")
             x = load_array(evaluation, "the evaluation data")
             labels, valid = arrays.get("y"), arrays.get("lengths")
+            if text := layout_note("the evaluation data", x, self._batch_first, read.report.batch_first):
+                self.notes += (text,)
         wording = CommandWording(find_command, "explore")
         context = make_context(self._name, read, metric, data, wording, x, labels, valid, self._batch_first)
         return space, context

@@ -171,9 +171,8 @@ def generate(
         for text in (*report["assumptions"], *report["notes"]):
             console.note(text)
         data = given["calibration"]
-        if data is not None and (
-            text := layout_note("the calibration data", data, batch_first, report["batch_first"])
-        ):
+        what = "the calibration data" if finetune is None else "the data to train on"
+        if data is not None and (text := layout_note(what, data, batch_first, report["batch_first"])):
             console.note(text)
         console.next = next_command("simulate", folder)
 

@@ -40,19 +40,20 @@ def run(
     """Run sequences on a device, or on a simulated one."""
     with Console(as_json, debug) as console:
         from rtlstm.cli.data import (
+            build_layout_note,
             check_results,
-            layout_note,
             load_array,
             load_lengths,
             load_state,
             save_array,
             save_state,
         )
-        from rtlstm.gen.builds.report import is_batch_first
         from rtlstm.host import Accelerator
 
         check_results(output, state_output)
         x = load_array(input_file, "the input")
+        if text := build_layout_note(folder, x, batch_first):
+            console.note(text)
         valid = load_lengths(lengths)
         begin = None if state is None else load_state(state)
         with (
@@ -90,8 +91,6 @@ def run(
             state_output=state_output and str(state_output),
         )
         _note_waiting(console, core, measured)
-        if text := layout_note("the input", x, batch_first, is_batch_first(folder)):
-            console.note(text)
 
 
 def _core_latency(manifest: "Manifest", x: Any, lengths: Any, batch_first: bool, frames: int) -> int | None:

@@ -35,15 +35,16 @@ def simulate(
 ) -> None:
     """Run a build's RTL in a simulator and compare every word and cycle with what they must be."""
     with Console(as_json, debug) as console:
-        from rtlstm.cli.data import check_results, layout_note, load_array, load_lengths, save_array
+        from rtlstm.cli.data import build_layout_note, check_results, load_array, load_lengths, save_array
         from rtlstm.gen.builds.compare import compare_build
-        from rtlstm.gen.builds.report import is_batch_first
         from rtlstm.spec.manifest import Manifest
 
         check_results(output)
         manifest = Manifest.load(folder)
         asked = SimulateOptions(**options)
         x = None if input_file is None else load_array(input_file, "the input")
+        if x is not None and (text := build_layout_note(folder, x, batch_first)):
+            console.note(text)
         what = f"random, seed {asked.seed or 0}" if x is None else str(input_file)
         valid = load_lengths(lengths)
         with console.progress() as progress:
@@ -62,8 +63,6 @@ def simulate(
             steps_per_second=round(found.steps_per_second, 1),
             passed=found.passed,
         )
-        if x is not None and (text := layout_note("the input", x, batch_first, is_batch_first(folder))):
-            console.note(text)
         console.next = next_command("implement", folder, device=_device(folder))
 
 

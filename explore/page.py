@@ -94,7 +94,8 @@ def render_page(title: str, points: Sequence[Mapping[str, Any]], measure: str) -
     data["x"], data["y"] = data["latency_us"], data["luts"]
     source = ColumnDataSource(data)
     plot, axes = _plot(source, names, title)
-    shown = PreText(text=_HINT, sizing_mode="stretch_width", styles={"white-space": "pre-wrap"})
+    wraps = "pre { white-space: pre-wrap; overflow-wrap: anywhere; }"
+    shown = PreText(text=_HINT, sizing_mode="stretch_width", stylesheets=[wraps])
     source.selected.js_on_change(
         "indices", CustomJS(args={"source": source, "shown": shown, "hint": _HINT}, code=_CLICK)
     )

@@ -148,7 +148,8 @@ class Family(ABC):
     """
 
     product_sums: bool = False
-    """Whether ``primitives`` have ``rtlstm_product_sum``: DSP blocks in a chain, which add two products."""
+    """Whether ``primitives`` have ``rtlstm_product_sum`` and ``rtlstm_product_sum_pair``: DSP blocks in a
+    chain, which add two products."""
 
     register_copies: bool = False
     """Whether ``primitives`` have ``rtlstm_copy``, registers that synthesis does not merge."""

@@ -120,7 +120,7 @@ class MultiplierSpec:
     blocks: int | None = None
     """Blocks of lanes that the sets are in; in each they have the same second factors. None outside lanes."""
     sums: int = 0
-    """Sums of two of them in each set that chains of DSP blocks make."""
+    """Sums of two of them in each set, in modules that a family may make chains of DSP blocks."""
 
     @property
     def count(self) -> int:
@@ -152,7 +152,7 @@ class LaneKind:
     """Those that are DSP blocks."""
     soft: MultiplierSpec
     """Those that are made of LUTs."""
-    chained: range
+    sums_in_dsp: range
     """Adders of the tree's first level that are in DSP blocks: each adds its two products there."""
 
 
@@ -457,8 +457,8 @@ def _lane_kind(
     )
     soft = replace(hard, name=f"products in LUTs{suffix}", each=in_luts, kind="lut", pairing="none")
     # Products of LUTs come first. An adder that has one of them, or a product alone, is no chain.
-    chained = range(-(-in_luts // 2), parameters.macs // 2 if parameters.chains else 0)
-    return LaneKind(name, lanes, replace(hard, sums=len(chained)), soft, chained)
+    in_dsp = range(-(-in_luts // 2), parameters.macs // 2 if parameters.sums_in_dsp else 0)
+    return LaneKind(name, lanes, replace(hard, sums=len(in_dsp)), soft, in_dsp)
 
 
 def gate_multipliers(

@@ -262,7 +262,7 @@ class Parameters(GrownRecord, CoreOptions):
         return levels
 
     @property
-    def chains(self) -> bool:
+    def sums_in_dsp(self) -> bool:
         """Whether DSP blocks add products in twos: the first level of a tree with registers behind each."""
         stages = self.pipeline
         in_twos = stages.adder_terms == 2 and stages.tree_levels == 1

@@ -1,6 +1,6 @@
 
 // Multipliers for AMD Xilinx: DSP blocks with their own registers. Same modules, ports and cycles as
-// portable.v, where the contract stands. A file before this one has the block: rtlstm_dsp48.
+// portable.v, where the contract stands, and sums of two products, whose contract is in docs/primitives.md. A file before this one has the block: rtlstm_dsp48.
 //
 // With RTLSTM_SIMULATION defined there are no hard cells: simulations are several times faster and
 // need no models of them. With RTLSTM_NO_MULTIPLIERS defined every multiplier is made of logic.

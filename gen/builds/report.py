@@ -148,7 +148,7 @@ class BuildReport(Record):
     """The model file's name; empty if the network did not come from a file."""
     source_format: str
     batch_first: bool = False
-    """Whether the model takes sequences first, ``(N, T, I)``; the build takes steps first."""
+    """Whether a recurrent module of the PyTorch model has ``batch_first``; not known of other formats."""
     inputs: int
     outputs: int
     parameters: int
@@ -445,7 +445,7 @@ def create_report(
 
 
 def is_batch_first(folder: Path) -> bool:
-    """Whether the model of a build takes sequences first; False if the build's report cannot be read."""
+    """Whether the model of a build has ``batch_first``; False if the build's report cannot be read."""
     try:
         return BuildReport.load(folder).batch_first
     except BuildError:

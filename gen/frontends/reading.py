@@ -124,7 +124,7 @@ class ModelReport(Record):
     integer_weights: tuple[IntegerWeights, ...] = ()
     """The network's weights that are integers in the model already."""
     batch_first: bool = False
-    """Whether the model takes sequences first, ``(N, T, I)``; the network takes steps first."""
+    """Whether a recurrent module of the PyTorch model has ``batch_first``; not known of other formats."""
 
     @property
     def outside(self) -> tuple[NodeReport, ...]:

@@ -9,7 +9,8 @@ how many multipliers are made of LUTs; the latency is the same. With a word's ad
 cycle                              what is in registers
 =================================  ====================================================================
 n + operand                        the weights, and ``vector`` beside them, at the multipliers
-n + operand + multiplier           ``macs`` products
+n + operand + multiplier           ``macs`` products; sums of two in DSP blocks stay there, and come a cycle
+                                   later, as those of the tree's first level
 n + summed                         their sum (or the two terms that are left of it, with adders of three
                                    terms), behind ``tree`` registers of the adder tree; ``add`` or ``ends``
                                    say what becomes of it
@@ -120,16 +121,10 @@ class Lane(_LanePorts, Component):
     def _chains(self, m: Module, factors: list[list[Factors]]) -> list[dict[int, Value]]:
         """Return, for each lane, the sums of the tree's first level that chains of DSP blocks make."""
         chains: list[dict[int, Value]] = [{} for _ in factors]
-        sharing = [factors] if self._kind.hard.shared else [[each] for each in factors]
-        for adder in self._kind.chained:
+        for adder in self._kind.sums_in_dsp:
             first = 2 * adder
-            sums = [
-                total
-                for lanes in sharing
-                for total in product_sums(
-                    m, [(each[first], each[first + 1]) for each in lanes], self._kind.hard, f"chain{adder}"
-                )
-            ]
+            given = [(each[first], each[first + 1]) for each in factors]
+            sums = product_sums(m, given, self._kind.hard, f"chain{adder}")
             for chain, total in zip(chains, sums, strict=True):
                 chain[adder] = total
         return chains
@@ -139,7 +134,7 @@ class Lane(_LanePorts, Component):
 
         Of two products of one block, the second leaves a carry to the tree's adders.
         """
-        soft, hard, chained = self._kind.soft, self._kind.hard, self._kind.chained
+        soft, hard, chained = self._kind.soft, self._kind.hard, self._kind.sums_in_dsp
         in_luts, macs = soft.each, self._parameters.macs
         products: list[list[_Term]] = [
             [(multiply(m, *each[index], soft, f"product{lane}_{index}"), None) for index in range(in_luts)]

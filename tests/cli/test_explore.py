@@ -99,6 +99,8 @@ def test_commands_build_what_was_found(run, cli, tmp_path, monkeypatch, files):
     assert again.code == 0 and "8 of 8 choices tried" in again.out and "simulated" in again.out
     page = (tmp_path / "out" / "explore.html").read_text()
     assert all(json.dumps(each["command"])[1:-1] in page for each in found["front"])
+    # It can be read on a phone and on a dark screen.
+    assert 'name="viewport"' in page and "prefers-color-scheme: dark" in page
     # Nothing is fetched: scripts are in the page.
     bare = re.sub(r"(<script[^>]*>).*?</script>", r"\1", page, flags=re.DOTALL)
     assert "<script" in bare and not re.search(r"(src|href)=", bare)

@@ -50,6 +50,12 @@ OPTIONS: dict[str, tuple[str, str, dict[str, object]]] = {
     ),
     "chains of two lanes": ("ultrascale", "paired", {"lanes": 8, "macs": 5}),
     "chains of one lane": ("ultrascale", "wide", {"lanes": 8, "macs": 4}),
+    "chains beside LUTs": ("xilinx", "wide", {"lanes": 8, "macs": 5, "lut_macs": 1, "lut_lanes": 3}),
+    "chains of two kinds of pairs": (
+        "ultrascale",
+        "paired",
+        {"lanes": 8, "macs": 5, "lut_macs": 1, "lut_lanes": 2},
+    ),
     "some in LUTs": ("xilinx", "wide", {"lanes": 8, "macs": 6, "lut_macs": 1, "streams": 3}),
     "no DSP blocks": ("gowin", "paired", {"lanes": 8, "macs": 4, "lut_macs": 4}),
     "two kinds of lanes": (
@@ -326,3 +332,15 @@ def test_links() -> None:
     assert Counter(tuple(sizes[key] for key in keys) for sizes in found) == Counter(
         astuple(spec)[2:7] for spec in listed
     )
+
+
+@pytest.mark.parametrize("stages", [{"adder_terms": 3}, {"tree_levels": 2}], ids=str)
+def test_other_trees_add_in_luts(stages: dict[str, int]) -> None:
+    """A chain adds two products, and has a register behind them: other trees have none."""
+    made = plain("chains of one lane")
+    assert made.parameters.sums_in_dsp and multipliers(made)["products"].sums == 2
+    parameters = made.parameters.replace(pipeline=made.parameters.pipeline.replace(**stages))
+    shapes = quantise(small_network(), SETS["wide"]).shapes
+    other = Manifest.create("dut", shapes, parameters, made.numerics)
+    assert multipliers(other)["products"].sums == 0
+    check(other)
