@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from rtlstm.explore.metrics import Metric
     from rtlstm.explore.records import Exploration, Point
 
-__all__ = ["COMMAND", "FRONT", "find_build", "front_fields", "summary"]
+__all__ = ["COMMAND", "FRONT", "find_build", "front_fields"]
 
 _ROWS = 16
 """Points that the table shows, shared among the devices."""
 _LEGEND = "bits: of weights, data, gates and c; full: the share of the fullest resource"
-_HINT = "The same command with --show N prints the command that builds N."
+_HINT = "The same command with --show N prints the command that builds N; explore.json has all of them."
 
 
 def front_fields(
@@ -83,17 +83,13 @@ def _proof_text(proof: Mapping[str, Any] | None) -> str:
     return f"{proof['step_latency_us']:.4g} us routed"
 
 
-def summary(found: Found) -> str:
+def _summary(found: Found) -> str:
     """Say how many choices were tried, and what became of them."""
-    tried, asked = found["tried"], found["asked"]
     parts = f"{found['too_large']} do not fit their device, the bits of {found['impossible']} cannot be built"
     rate = found["points_per_hour"]
     speed = f" {found['new']} were new; that is {rate:,} an hour with {found['workers']}." if rate else ""
     within = f" {found['within']} meet the limits." if found["limits"] else ""
-    again = ""
-    if asked > tried:
-        again = f" {asked:,} were asked for, some more than once; --choices {2 * asked} asks for more."
-    return f"{tried:,} of {found['size']:,} choices tried: {parts}.{again}{within}{speed}"
+    return f"{found['tried']:,} of {found['size']:,} choices tried: {parts}.{within}{speed}"
 
 
 def _rows(found: Found) -> list[Found]:
@@ -113,6 +109,25 @@ def _title(found: Found) -> str:
     if len(front) == 1:
         some = "The build"
     return f"{some} that no other on their device beats, by {found['goal']} (estimated before synthesis)"
+
+
+def _metric(found: Found) -> str | None:
+    """Say what the metric is, and how good the front's best build is."""
+    front, own = found["front"], found["float_metric"]
+    if not front:
+        return None
+    best = (max if found["larger_is_better"] else min)(front, key=lambda point: point["measure"])
+    floats = "" if own is None else f"; the float network has {own:.3g}"
+    text = f"metric: {found['metric']}, {found['metric_meaning']}{floats}"
+    if best["measure"] != front[0]["measure"]:
+        text += f"; the best is {best['measure']:.3g}, of build {best['number']}"
+    return text
+
+
+def _without_build(found: Found) -> str | None:
+    """Name the devices that have no build, beside others that have."""
+    lines = [f"no build for {device}: {why}" for device, why in found["without_build"].items()]
+    return "\n".join(lines) if found["front"] and lines else None
 
 
 def _energy(point: Found) -> str | None:
@@ -142,7 +157,9 @@ FRONT = (
         ),
     ),
     Text(lambda found: _LEGEND if found["front"] else None),
-    Text(summary),
+    Text(_metric),
+    Text(_summary),
+    Text(_without_build),
     Text(lambda found: "\n".join(f"no build meets {text}" for text in found["ruled_out"]) or None),
     Text(lambda found: _HINT if len(found["front"]) > 1 else None),
     Text(lambda found: found["page"] and f"written: {found['page']}"),

@@ -71,6 +71,8 @@ def figures(metric: Metric) -> dict[str, Figure]:
             f"the metric {metric.name} needs another name, because {metric.short_name} is a figure already; "
             "rename the function"
         )
+    # As the table calls its column.
+    named.setdefault("metric", named[metric.short_name])
     return named
 
 

@@ -102,6 +102,7 @@ def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
         macs=parameters.macs,
         gate_units=parameters.gate_units,
         pipeline=parameters.pipeline_name,
+        table_memory=parameters.table_memory,
         step_latency_cycles=cycles.step_latency_cycles,
         step_interval_cycles=cycles.step_interval_cycles,
         latency_us=round(cycles.step_latency_cycles / clock, 4) if request.board else found.step_latency_us,

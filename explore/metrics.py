@@ -24,7 +24,14 @@ __all__ = ["BUILT_IN", "Evaluation", "Metric", "find_metric"]
 
 Floats = NDArray[np.float64]
 
-BUILT_IN = ("error", "max-error", "agreement", "accuracy", "mean-absolute-error")
+_MEANINGS = {
+    "error": "root mean square of what outputs differ from float's",
+    "max-error": "the most that an output differs from float's",
+    "agreement": "share of decisions that are float's",
+    "accuracy": "share of right decisions",
+    "mean-absolute-error": "mean of what outputs differ from the labels",
+}
+BUILT_IN = tuple(_MEANINGS)
 _LABELLED = {"accuracy": "integers, which are classes", "mean-absolute-error": "floats, which are targets"}
 
 
@@ -63,6 +70,11 @@ class Metric:
     def short_name(self) -> str:
         """Its name in limits and tables."""
         return self.name.rpartition(":")[2]
+
+    @property
+    def meaning(self) -> str:
+        """What its values are, a clause for tables."""
+        return _MEANINGS.get(self.name, f"of {self.name}, better if smaller")
 
     @property
     def is_share(self) -> bool:
@@ -106,6 +118,12 @@ class Metric:
         if self.name == "agreement":
             return float(np.mean(data.decisions(data.exact) == data.decisions(fixed)))
         return None
+
+    def measure_float(self, data: Evaluation) -> float | None:
+        """Measure the float network's outputs; None if a metric compares with them."""
+        return (
+            None if self.name in _MEANINGS and self.name not in _LABELLED else self.measure(data.exact, data)
+        )
 
     def _call(self, fixed: Floats, given: Any) -> float:
         assert self.function is not None

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from rtlstm.explore.space import Choice
+from rtlstm.spec.parameters import TableMemory
 from rtlstm.spec.record import Record
 
 __all__ = ["Errors", "Exploration", "Outcome", "Point", "Proof", "Refusal"]
@@ -47,6 +48,7 @@ class Point(Record):
     macs: int
     gate_units: int
     pipeline: str
+    table_memory: TableMemory
     step_latency_cycles: int
     step_interval_cycles: int
     latency_us: float
@@ -84,9 +86,7 @@ class Exploration(Record):
     size: int
     """How many choices there are."""
     tried: int
-    """How many were tried, each once, earlier calls included."""
-    asked: int
-    """How many were asked for: more than were tried if the search came to the same ones again."""
+    """How many were tried, earlier calls included."""
     too_large: int
     """How many of these do not fit their device."""
     impossible: int
@@ -96,6 +96,11 @@ class Exploration(Record):
     within: int
     """How many points meet the limits."""
     metric: str
+    metric_meaning: str
+    larger_is_better: bool
+    """Whether larger values of the metric are better."""
+    float_metric: float | None
+    """The metric of the float network; None if it compares with that."""
     goal: str
     limits: tuple[str, ...]
     ruled_out: tuple[str, ...]
@@ -105,6 +110,8 @@ class Exploration(Record):
     seconds: float
     """How long this call took for them."""
     workers: str
+    without_build: Mapping[str, str]
+    """Devices that no choice fits, of those that were tried, and why the last one does not."""
     refusals: Mapping[str, int]
     """Why choices cannot be built, and how often."""
 

@@ -19,7 +19,7 @@ from rtlstm.explore.limits import Limit, ruled_out
 from rtlstm.explore.measure import Context, Numbers, measure_numbers, measure_point
 from rtlstm.explore.metrics import Evaluation, Metric
 from rtlstm.explore.prove import Proving, prove_point
-from rtlstm.explore.records import Exploration, Point, Refusal
+from rtlstm.explore.records import Exploration, Outcome, Point, Refusal
 from rtlstm.explore.request import SearchOptions
 from rtlstm.explore.space import Choice, Space
 from rtlstm.explore.study import Study
@@ -40,7 +40,7 @@ from rtlstm.tools.work import Workers
 __all__ = ["Plan", "explore", "find_shapes", "make_context"]
 
 
-_RECORDS = "2"
+_RECORDS = "3"
 """Raised with the fields of points: a study of others is begun again."""
 
 
@@ -157,7 +157,6 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
         started = time.perf_counter()
         for done in stage.run(total):
             if progress:
-                # Choices that were asked more than once count each time, but for a space as a whole once.
                 progress("choices", min(done, total), total)
         seconds = time.perf_counter() - started
         outcomes = study.outcomes()
@@ -169,20 +168,32 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
     return Exploration(
         size=plan.space.size,
         tried=len(outcomes),
-        asked=max(total, len(outcomes)),
         too_large=sum(not each.fits for each in refused),
         impossible=sum(each.fits for each in refused),
         front=tuple(front),
         within=len(within),
         metric=context.metric.name,
+        metric_meaning=context.metric.meaning,
+        larger_is_better=context.metric.larger_is_better,
+        float_metric=context.metric.measure_float(context.evaluation),
         goal=plan.goal,
         limits=tuple(limit.text for limit in plan.limits),
         ruled_out=ruled_out(points, plan.limits),
         new=stage.new,
         seconds=round(seconds, 3),
         workers=workers.description,
+        without_build=_without_build(outcomes),
         refusals=dict(Counter(each.why for each in refused).most_common(5)),
     )
+
+
+def _without_build(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """Return the devices that no choice fits, and why the last one does not."""
+    fits = {each.choice.device for each in outcomes if isinstance(each, Point)}
+    refused = {
+        each.choice.device: each.why for each in outcomes if isinstance(each, Refusal) and not each.fits
+    }
+    return {device: why for device, why in refused.items() if device not in fits}
 
 
 def _check_energy(space: Space) -> None:
@@ -210,11 +221,11 @@ class _FirstStage:
         while asked := self._study.ask(total):
             choices = {choice.key: choice for _, choice in asked if choice.key not in self._known}
             self.new += len(choices)
-            yield asked[0][0]
+            yield len(self._known)
             self._measure(list(choices.values()))
             for number, choice in asked:
                 self._study.tell(number, self._known[choice.key], self._plan.limits, self._context.metric)
-            yield asked[-1][0] + 1
+            yield len(self._known)
 
     def _measure(self, choices: Sequence[Choice]) -> None:
         numbers = {each.numbers_key: each for each in choices if each.numbers_key not in self._numbers}

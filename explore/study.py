@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 from pydantic import TypeAdapter
 
 from rtlstm.explore.limits import Limit
@@ -25,6 +26,12 @@ __all__ = ["JOURNAL", "Study", "import_optuna"]
 JOURNAL = "study.journal"
 GENERATION = 32
 """Choices of a generation."""
+_FITTED = 4
+"""One choice of so many has the array of ``--fit``: no other with its bits is estimated to be faster."""
+_ATTEMPTS = 8
+"""How often the search is asked for a choice that it has not suggested before."""
+_DRAWS = 1000
+"""How many choices are drawn at random after that."""
 _WORST = 1e12
 """The objectives of what cannot be built."""
 _NAME = "explore"
@@ -53,7 +60,6 @@ class Study:
         self._storage = _load(optuna, path)
         self._study = optuna.load_study(study_name=_NAME, storage=self._storage)
         self._space, self._seed = space, seed
-        self._whole: dict[str, dict[str, int]] | None = None
         kinds = optuna.distributions
         self._distributions = {
             name: kinds.CategoricalDistribution(tuple(range(len(values))))
@@ -97,36 +103,37 @@ class Study:
             yield found
 
     def outcomes(self) -> list[Outcome]:
-        """Return what is known of each choice that was tried, each once, in the order of the search.
+        """Return what is known of each choice that was tried, in the order of the search.
 
         Raises
         ------
         BuildError
             If the journal's records have another form.
         """
-        found: dict[str, Outcome] = {}
         with _damage_told(self._path):
-            for trial in self._trials(finished=True):
-                outcome = _OUTCOMES.validate_python(trial.user_attrs[_OUTCOME])
-                found.setdefault(outcome.choice.key, outcome)
-        return list(found.values())
+            trials = self._trials(finished=True)
+            return [_OUTCOMES.validate_python(trial.user_attrs[_OUTCOME]) for trial in trials]
 
     def ask(self, total: int) -> list[tuple[int, Choice]]:
         """Return numbers and choices of a generation that are not finished; none if ``total`` were asked.
 
-        The last generation is shorter. A space of no more than ``total`` choices is searched as a whole: then
-        those count that differ, because an earlier call for fewer may have asked some more than once.
+        The last generation is shorter. No choice comes twice: what the search suggests again is asked for
+        anew. A space of no more than ``total`` choices is searched as a whole.
         """
         trials = self._trials()
-        finished = sum(trial.state.is_finished() for trial in trials)
-        first = finished // GENERATION * GENERATION
-        missing = self._missing(trials) if self._space.size <= total else None
-        last = min(first + GENERATION, total if missing is None else len(trials) + len(missing))
+        first = sum(trial.state.is_finished() for trial in trials) // GENERATION * GENERATION
+        last = min(first + GENERATION, total, self._space.size)
         if len(trials) < last:
+            seen = {self._space.choice(trial.params).key for trial in trials}
+            unseen = self._unseen(seen) if self._space.size <= total else None
+            fitted = self._fitted(trials[:first], seen)
             for position in range(len(trials), last):
-                if missing is not None:
-                    self._study.enqueue_trial(missing[position - len(trials)])
-                self._ask(position)
+                if unseen is not None:
+                    self._enqueue(position, next(unseen), seen)
+                elif position % _FITTED == 0:
+                    self._ask(position, next(fitted, {}), seen)
+                else:
+                    self._ask(position, {}, seen)
             trials = self._trials()
         return [
             (trial.number, self._space.choice(trial.params))
@@ -134,19 +141,60 @@ class Study:
             if not trial.state.is_finished()
         ]
 
-    def _missing(self, trials: Sequence[Any]) -> list[dict[str, int]]:
-        """Return the indices of each choice of the space that no trial has."""
-        if self._whole is None:
-            self._whole = {self._space.choice(each).key: each for each in self._space.all_indices()}
-        asked = {self._space.choice(trial.params).key for trial in trials}
-        return [indices for key, indices in self._whole.items() if key not in asked]
+    def _ask(self, position: int, indices: dict[str, int], seen: set[str]) -> None:
+        """Ask for a choice that was not ``seen``, with these indices; the search suggests the others."""
+        for attempt in range(_ATTEMPTS):
+            if self._enqueue(position, indices, seen, attempt):
+                return
+        rng = np.random.default_rng((self._seed, position))
+        sizes = {name: len(values) for name, values in self._space.dimensions.items()}
+        for _ in range(_DRAWS):
+            drawn = {name: int(rng.integers(size)) for name, size in sizes.items()}
+            if self._space.choice(drawn).key not in seen:
+                self._enqueue(position, drawn, seen)
+                return
+        self._enqueue(position, next(self._unseen(seen)), seen)
 
-    def _ask(self, position: int) -> None:
+    def _enqueue(self, position: int, indices: dict[str, int], seen: set[str], attempt: int = 0) -> bool:
+        """Ask for a choice that has these indices; withdraw it and return False if it was seen."""
         # A sampler for each choice: its random numbers do not depend on what was asked in this process.
-        self._study.sampler = self._optuna.samplers.NSGAIISampler(
-            population_size=GENERATION, seed=(self._seed * 1_000_003 + position) % 2**32
-        )
-        self._study.ask(self._distributions)
+        seed = (self._seed * 1_000_003 + position * _ATTEMPTS + attempt) % 2**32
+        self._study.sampler = self._optuna.samplers.NSGAIISampler(population_size=GENERATION, seed=seed)
+        if indices:
+            self._study.enqueue_trial(indices)
+        trial = self._study.ask(self._distributions)
+        key = self._space.choice(trial.params).key
+        if key in seen:
+            self._withdraw(trial)
+            return False
+        seen.add(key)
+        return True
+
+    def _withdraw(self, trial: Any) -> None:
+        # Optuna's tell would refuse one that still waits.
+        self._storage.set_trial_state_values(trial._trial_id, self._optuna.trial.TrialState.FAIL)
+
+    def _unseen(self, seen: set[str]) -> Iterator[dict[str, int]]:
+        """Yield the indices of each choice of the space that was not seen."""
+        for indices in self._space.all_indices():
+            if self._space.choice(indices).key not in seen:
+                yield indices
+
+    def _fitted(self, earlier: Sequence[Any], seen: set[str]) -> Iterator[dict[str, int]]:
+        """Yield indices of the array of ``--fit``, with the other ones of the best choices so far.
+
+        The first generation has the array alone; the search suggests the others.
+        """
+        if None not in self._space.lanes:
+            return
+        array = {"lanes": self._space.lanes.index(None)}
+        if not earlier:
+            while True:
+                yield array
+        for trial in sorted(_best(earlier), key=lambda trial: (trial.values, trial.number)):
+            indices = trial.params | array
+            if self._space.choice(indices).key not in seen:
+                yield indices
 
     def tell(self, number: int, outcome: Outcome, limits: Sequence[Limit], metric: Metric) -> None:
         """Keep the outcome of a choice, and have the search go on from it."""
@@ -187,15 +235,32 @@ class Study:
         self._study.set_user_attr(_PROOF + key, proof.model_dump(mode="json"))
 
     def _trials(self, finished: bool = False) -> list[Any]:
-        """All trials whose parameters are known, in order."""
-        failed = self._optuna.trial.TrialState.FAIL
-        found = [trial for trial in self._study.get_trials(deepcopy=False) if trial.state != failed]
-        for trial in found:
-            if not trial.state.is_finished() and len(trial.params) < len(self._distributions):
-                # Ended while it was asked. Optuna's tell would refuse one that still waits.
-                self._storage.set_trial_state_values(trial._trial_id, failed)
-        whole = [trial for trial in found if len(trial.params) == len(self._distributions)]
-        return [trial for trial in whole if trial.state.is_finished()] if finished else whole
+        """All trials that were asked for, in order; those of a choice that came before, or whose parameters
+        are not known, are withdrawn: the process ended at them."""
+        found, seen = [], set()
+        for trial in self._study.get_trials(deepcopy=False):
+            if trial.state == self._optuna.trial.TrialState.FAIL:
+                continue
+            whole = len(trial.params) == len(self._distributions)
+            key = self._space.choice(trial.params).key if whole else None
+            if whole and key not in seen:
+                seen.add(key)
+                found.append(trial)
+            elif not trial.state.is_finished():
+                self._withdraw(trial)
+        return [trial for trial in found if trial.state.is_finished()] if finished else found
+
+
+def _best(trials: Sequence[Any]) -> list[Any]:
+    """Return the trials that can be built and that no other one beats, nor equals before them."""
+    possible = [trial for trial in trials if trial.values[0] < _WORST]
+    table = np.array([trial.values for trial in possible])
+    found = []
+    for index, row in enumerate(table):
+        no_worse = (table <= row).all(axis=1)
+        if not (table[no_worse] < row).any() and not (table[:index] == row).all(axis=1).any():
+            found.append(possible[index])
+    return found
 
 
 @contextmanager

@@ -177,6 +177,11 @@ def test_devices_have_estimates():
         find_devices("xc7a35t")
 
 
+def test_limit_on_the_metric_by_that_word():
+    metric = find_metric("accuracy")
+    assert parse_limit("metric>=90%", figures(metric)).figure == figures(metric)["accuracy"]
+
+
 def test_metrics_have_names():
     with pytest.raises(ConfigurationError, match="because latency is a figure already; rename"):
         figures(Metric("mine:latency", max))

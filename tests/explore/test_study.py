@@ -7,8 +7,8 @@ import pytest
 from support.explored import point
 
 from rtlstm.explore.metrics import find_metric
-from rtlstm.explore.space import Space
-from rtlstm.explore.study import JOURNAL, Study
+from rtlstm.explore.space import Choice, Space
+from rtlstm.explore.study import GENERATION, JOURNAL, Study
 from rtlstm.spec.errors import BuildError
 
 SPACE = Space(
@@ -23,16 +23,23 @@ SPACE = Space(
 )
 """Ten choices."""
 
+ARRAYS = SPACE.replace(lanes=(None, 4, 8, 12, 16), macs=(1, 2))
+"""The same numbers for nine arrays, 90 choices."""
 
-def explore(folder: Path, total: int) -> list[str]:
-    """Search as ``rtlstm explore`` does; return the keys of the choices that are known then."""
-    with Study.opened(folder, SPACE, 0, {"model": "a"}) as study:
+
+def explore(folder: Path, total: int, space: Space = SPACE) -> list[Choice]:
+    """Search as ``rtlstm explore`` does; return the choices that are known then.
+
+    The array of ``--fit`` is the fastest for all numbers.
+    """
+    with Study.opened(folder, space, 0, {"model": "a"}) as study:
         while asked := study.ask(total):
             for number, choice in asked:
                 error = 1 / (choice.weight_bits + choice.cell_bits)
-                found = point(float(choice.weight_bits), choice.cell_bits, error).replace(choice=choice)
+                latency = float(choice.weight_bits) + (choice.lanes or 0)
+                found = point(latency, choice.cell_bits, error).replace(choice=choice)
                 study.tell(number, found, (), find_metric("error"))
-        return [each.choice.key for each in study.outcomes()]
+        return [each.choice for each in study.outcomes()]
 
 
 def test_small_space_is_searched_as_a_whole_after_a_part(tmp_path):
@@ -43,16 +50,41 @@ def test_small_space_is_searched_as_a_whole_after_a_part(tmp_path):
     assert explore(tmp_path, 50) == found
 
 
-@pytest.mark.parametrize("total", [3, 10])
-def test_goes_on_after_any_line(total: int, tmp_path):
-    whole = explore(tmp_path / "whole", total)
+def test_no_choice_comes_twice(tmp_path):
+    # The search closes in on few of them, and all but three are asked for.
+    found = explore(tmp_path, 87, ARRAYS)
+    assert len(found) == len({each.key for each in found}) == 87 and ARRAYS.size == 90
+
+
+def test_the_best_numbers_have_the_array_of_fit(tmp_path):
+    found = explore(tmp_path, 64, ARRAYS.replace(weight_bits=tuple(range(4, 17))))
+    fitted = [each.lanes is None for each in found]
+    assert all(fitted[:GENERATION:4])
+    # Those of the first generation that no other beats have it at the latest in the second.
+    first = [(each, 1 / (each.weight_bits + each.cell_bits)) for each in found[:GENERATION]]
+    best = [
+        each
+        for each, error in first
+        if not any(
+            other.weight_bits + (other.lanes or 0) < each.weight_bits + (each.lanes or 0)
+            and other.cell_bits <= each.cell_bits
+            and less <= error
+            for other, less in first
+        )
+    ]
+    assert best and all(each.replace(lanes=None, macs=None) in found for each in best)
+
+
+@pytest.mark.parametrize("total, space, step", [(3, SPACE, 1), (10, SPACE, 1), (70, ARRAYS, 150)])
+def test_goes_on_after_any_line(total: int, space: Space, step: int, tmp_path):
+    whole = explore(tmp_path / "whole", total, space)
     lines = (tmp_path / "whole" / JOURNAL).read_bytes().splitlines(keepends=True)
     assert len(lines) > 10 * total
-    for count in range(len(lines)):
+    for count in range(0, len(lines), step):
         folder = tmp_path / str(count)
         folder.mkdir()
         (folder / JOURNAL).write_bytes(b"".join(lines[:count]))
-        assert explore(folder, total) == whole, lines[count - 1]
+        assert explore(folder, total, space) == whole, lines[count - 1]
 
 
 @pytest.mark.parametrize("old, new", [('"latency_us"', '"latency"'), ('"outcome"', '"result"')])

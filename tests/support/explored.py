@@ -21,6 +21,7 @@ def point(latency: float, luts: int, error: float, device: str = "up5k") -> Poin
         macs=1,
         gate_units=1,
         pipeline="default",
+        table_memory="ram",
         step_latency_cycles=10,
         step_interval_cycles=10,
         latency_us=latency,
