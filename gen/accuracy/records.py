@@ -95,6 +95,8 @@ class Score(Record):
     fixed_score: float
     changed: int | None
     """Decisions of the fixed outputs that are not those of the float ones; None for targets."""
+    classes: int | None = None
+    """Different classes among the labels; None for targets."""
 
 
 class ErrorReport(Record):

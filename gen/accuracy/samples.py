@@ -156,9 +156,10 @@ class Labels:
             decisions = [self._decide(outputs) for outputs in some]
             right = [float(np.mean(each == self.values)) for each in decisions]
             changed = int(np.count_nonzero(decisions[0] != decisions[1]))
-            return _score("accuracy", self.values.size, right, changed)
+            classes = len(np.unique(self.values))
+            return _score("accuracy", self.values.size, right, changed, classes)
         errors = [float(np.mean(np.abs(outputs - self.values))) for outputs in some]
-        return _score("mean absolute error", self.values.size, errors, None)
+        return _score("mean absolute error", self.values.size, errors)
 
     def _decide(self, outputs: Floats) -> IntArray:
         if outputs.shape[1] == 1:
@@ -174,7 +175,9 @@ def _first(values: NDArray[Any], bad: NDArray[np.bool_], chosen: tuple[IntArray,
     return f"that of step {step}, sequence {sequence} is {values[bad][0]}"
 
 
-def _score(measure: str, labels: int, both: list[float], changed: int | None) -> Score:
+def _score(
+    measure: str, labels: int, both: list[float], changed: int | None = None, classes: int | None = None
+) -> Score:
     exact, fixed = (float(f"{value:.6g}") for value in both)
     return Score.model_validate(
         {
@@ -183,6 +186,7 @@ def _score(measure: str, labels: int, both: list[float], changed: int | None) ->
             "float_score": exact,
             "fixed_score": fixed,
             "changed": changed,
+            "classes": classes,
         }
     )
 

@@ -47,7 +47,19 @@ def conclude(errors: LayerErrors, widths: Sequence[WidthErrors], score: Score | 
         text += f" Best bit to add: {option(best.option, best.bits)}, {now} -> {best.rms_error:.3g}."
     elif widths:
         text += " No bit more of any one width gains 5 %."
+    fewer = _harmless_width(errors, widths)
+    if fewer is not None:
+        text += (
+            f" One bit less does no harm: {option(fewer.option, fewer.bits)}, {now} -> {fewer.rms_error:.3g}."
+        )
     return text
+
+
+def _harmless_width(errors: LayerErrors, widths: Sequence[WidthErrors]) -> WidthErrors | None:
+    """Return the bit less with the least error, if that is no larger than now."""
+    fewer = [each for each in widths if each.change < 0 and each.rms_error is not None]
+    best = min(fewer, key=lambda each: each.rms_error or 0.0, default=None)
+    return best if best is not None and (best.rms_error or 0.0) <= errors.rms_error else None
 
 
 def _changed(score: Score | None) -> str:
@@ -55,7 +67,8 @@ def _changed(score: Score | None) -> str:
         return ""
     if score.changed is None:
         return f" Mean absolute error {score.float_score:.4g} in float, {score.fixed_score:.4g} fixed."
+    same = " All labels are of one class, so this says little." if score.classes == 1 else ""
     return (
         f" {100 * score.fixed_score:.4g} % right, {100 * score.float_score:.4g} % in float; "
-        f"{score.changed:,} of {score.labels:,} decisions change."
+        f"{score.changed:,} of {score.labels:,} decisions change.{same}"
     )

@@ -7,8 +7,9 @@ from support.small_builds import network as small_network
 
 import rtlstm
 from rtlstm.gen.accuracy.measure import measure_errors
-from rtlstm.gen.accuracy.records import largest_part
-from rtlstm.gen.accuracy.samples import Samples
+from rtlstm.gen.accuracy.records import WidthErrors, largest_part
+from rtlstm.gen.accuracy.samples import Labels, Samples
+from rtlstm.gen.accuracy.verdict import conclude
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
@@ -83,6 +84,29 @@ def test_the_part_that_is_coarse_is_blamed() -> None:
         assert blamed.part == part
         assert f"most of it from {part}" in found.verdict
         assert f"Best bit to add: {name}={few + 1}" in found.verdict
+
+
+@pytest.mark.parametrize(
+    "change, share, said", [(-1, 0.9, True), (-1, 1.0, True), (-1, 1.01, False), (1, 0.9, False)]
+)
+def test_a_bit_less_that_does_no_harm_is_named(change: int, share: float, said: bool) -> None:
+    network = small_network()
+    x = np.random.default_rng(1).normal(size=(50, 4, network.inputs))
+    errors = measure_errors(quantise(network, NARROW, x), "interpolated", Samples.of(x, 3), network).output
+    rms = share * errors.rms_error
+    width = WidthErrors(option="gate_bits", bits=8 + change, change=change, rms_error=rms, max_abs_error=1.0)
+    words = f" One bit less does no harm: gate_bits=7, {errors.rms_error:.3g} -> {rms:.3g}."
+    assert (words in conclude(errors, [width], None, True)) is said
+
+
+def test_labels_of_one_class_are_said() -> None:
+    network = small_network()
+    x = np.random.default_rng(1).normal(size=(50, 4, network.inputs))
+    quantised, samples = quantise(network, NARROW, x), Samples.of(x, network.inputs)
+    for labels in (np.zeros((50, 4), dtype=int), np.ones(4, dtype=int), np.arange(4) % 2):
+        given = Labels.of(labels, samples, 2, 0.0)
+        verdict = measure_errors(quantised, "interpolated", samples, network, given).verdict
+        assert ("All labels are of one class" in verdict) == (len(np.unique(labels)) == 1)
 
 
 def test_saturation_is_counted_where_it_is() -> None:
