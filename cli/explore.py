@@ -92,7 +92,7 @@ def explore(
         given = Given(model, calibration, calibration_lengths, batch_first, reading)
         searched = SpaceOptions(**option_values(SpaceOptions, options))
         space, context = given.read(measure, evaluation, searched)
-        for text in given.notes:
+        for text in (*given.notes, *space.notes):
             console.note(text)
         study = Path("build", "explore", context.name) if folder is None else folder
         plan = Plan.asked(asked, space, study, limits)

@@ -25,6 +25,7 @@ def implement(
 ) -> None:
     """Synthesise a build for a device, place and route it, and report size and clock."""
     with Console(as_json, debug) as console:
+        from rtlstm.fpga.devices import find_device
         from rtlstm.fpga.families.device import device_label
         from rtlstm.gen.builds.implement import implement as run
 
@@ -39,8 +40,9 @@ def implement(
             logs=str(folder / "impl" / device_label(found.device, found.speed_grade)),
             implementation=found.model_dump(mode="json"),
         )
-        if found.note:
-            console.note(found.note)
+        for note in (found.note, find_device(found.device).device.note):
+            if note:
+                console.note(note)
         if not found.seeds:
             console.note(f"{found.device} is synthesised only: there is no place and route for it here")
         board = _board(found.device)

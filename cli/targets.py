@@ -30,6 +30,7 @@ def devices(as_json: JsonOption = False, debug: DebugOption = False) -> None:
                 "speed_grades": each.grades,
                 "fit": each.family in estimated,
                 "place_and_route": each.routable,
+                "note": each.note,
             }
             for each in known_devices().values()
         ]
@@ -88,6 +89,7 @@ _DEVICES = (
             Field("for", lambda each: _uses(each["fit"], each["place_and_route"])),
         ),
     ),
+    Text(lambda found: "\n".join(each["note"] for each in found["devices"] if each["note"])),
     Text("A speed grade is appended, as in lfe5u-85f-8; without one the slowest is taken."),
 )
 

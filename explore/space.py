@@ -124,6 +124,12 @@ class Space(Record):
         return {name: getattr(self, name) for name in type(self).model_fields}
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know of the devices."""
+        found = (find_target(name)[0].device.note for name in self.device)
+        return tuple(dict.fromkeys(note for note in found if note))
+
+    @property
     def size(self) -> int:
         """How many choices there are."""
         kinds = product(self.tables, self.data_bits, self.gate_bits)

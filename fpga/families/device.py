@@ -77,6 +77,8 @@ class FpgaDevice(Record):
     """For each speed grade, the target clock if the user gives none."""
     power: PowerFigures | None = None
     """Measured currents; None if none are known to be published."""
+    note: str = ""
+    """What to know before it is chosen, a sentence; mostly empty."""
 
     @property
     def routable(self) -> bool:

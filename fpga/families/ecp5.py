@@ -335,7 +335,15 @@ def _block(memory: MemorySpec) -> Mapped:
     return best
 
 
-def _device(size: str, luts: int, multipliers: int, block_rams: int, packages: str) -> FpgaDevice:
+_WHOLE_DIE = (
+    "lfe5u-12f has the die of lfe5u-25f: nextpnr and the bitstream tools use all of its 24,288 LUTs and 56 "
+    "block RAMs, but Lattice promises 12,000 and 32 only"
+)
+
+
+def _device(
+    size: str, luts: int, multipliers: int, block_rams: int, packages: str, note: str = ""
+) -> FpgaDevice:
     return FpgaDevice(
         name=f"lfe5u-{size}f",
         family="ecp5",
@@ -361,6 +369,7 @@ def _device(size: str, luts: int, multipliers: int, block_rams: int, packages: s
         chain_tiles=luts // 8,
         block_ram_mhz={"6": 212, "7": 254, "8": 271},
         target_mhz={"6": 160, "7": 190, "8": 230},
+        note=note,
     )
 
 
@@ -405,9 +414,7 @@ class Ecp5(FpgaFamily):
         cells="read_verilog -D NO_INCLUDES +/ecp5/cells_sim.v\nread_verilog -lib +/ecp5/cells_bb.v",
     )
     devices = (
-        # nextpnr and the bitstream tools use all of the 12F's die, which is the 25F's; the data sheet
-        # promises 12 k LUTs and 32 block RAMs.
-        _device("12", 24288, 28, 56, "CABGA381 CABGA256 CSFBGA285 TQFP144"),
+        _device("12", 24288, 28, 56, "CABGA381 CABGA256 CSFBGA285 TQFP144", note=_WHOLE_DIE),
         _device("25", 24288, 28, 56, "CABGA381 CABGA256 CSFBGA285 TQFP144"),
         _device("45", 43848, 72, 108, "CABGA381 CABGA256 CABGA554 CSFBGA285 TQFP144"),
         _device("85", 83640, 156, 208, "CABGA381 CABGA554 CABGA756 CSFBGA285"),

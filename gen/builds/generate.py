@@ -164,6 +164,8 @@ def generate_build(
         notes: tuple[str, ...] = () if trained is None else (_TRAINED,)
         if name is None and (renamed := explain_build_name(_model_name(network, source))) is not None:
             notes += (renamed,)
+        if fit is not None and fit.chosen.device.note:
+            notes += (fit.chosen.device.note,)
         if array is not None and array.skip_zeros:
             manifest, more = _skip_zeros(quantised, manifest)
             notes += more

@@ -107,3 +107,9 @@ def test_proofs_of_another_form_are_refused(tmp_path):
         pytest.raises(BuildError, match="is damaged .*; delete it to begin again"),
     ):
         study.proofs()
+
+
+def test_what_to_know_of_devices_is_said_once():
+    one = ("lfe5u-12f-6", "lfe5u-12f-8", "up5k")
+    (note,) = SPACE.replace(device=one).notes
+    assert "Lattice promises 12,000" in note and SPACE.replace(device=("up5k",)).notes == ()
