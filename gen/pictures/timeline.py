@@ -164,12 +164,15 @@ def _rows(
     drain = Row("drain", "takes a group's sums out of the array, a beat per cycle")
     units = Row("gate units", "from pre-activations to new h and c")
     functions = Row("activation", "from sums to the results of layers with one row per output")
-    results = Row("results", "written, or given to the output port")
+    results = Row("results", "written to the vector memory, or given to the output port")
+    reads = Row("memories", "weights and vector memory are read, a word of each per cycle")
     for one, step in issued:
         op = one.op
         key = (op.layer, op.kind != "recurrent")
         array.setdefault(key, Row(_row_name(names[op.layer], op), "words that the array multiplies"))
-        array[key].busy += [(first, after, step) for first, after in one.issues]
+        issues = [(first, after, step) for first, after in one.issues]
+        array[key].busy += issues
+        reads.busy += issues
         drain.busy += [(first, after, step) for first, after in one.beats(held)]
         if op.yields:
             begun = one.beats(parameters.preactivation)
@@ -181,7 +184,7 @@ def _rows(
         Row("input port", "accepts a beat per cycle", list(inputs)),
         Row("output port", "offers a step's last beat", [(at, at + 1, step) for at, step in outputs]),
     )
-    rows = [ports[0], *(array[key] for key in sorted(array)), drain, units, functions, results, ports[1]]
+    rows = [ports[0], reads, *(array[key] for key in sorted(array)), drain, units, functions, results, ports[1]]
     return [row for row in rows if row.busy]
 
 

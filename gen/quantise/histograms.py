@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.host.state import StateFormats
 from rtlstm.sim.reference import FloatResult
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import QuantizedNetwork
@@ -38,7 +39,10 @@ class Histogram(Record):
 def count_histograms(
     quantised: QuantizedNetwork, data: Calibration, reference: FloatResult
 ) -> tuple[Histogram, ...]:
-    """Count inputs, cell states at the end of sequences, and outputs of a float run over ``data``."""
+    """Count inputs, h and cell states at the end of sequences, and outputs of a float run over ``data``.
+
+    h of layers with another format is counted apart.
+    """
     return tuple(
         _histogram(quantity, form, values)
         for quantity, form, values in _quantities(quantised, data, reference)
@@ -53,6 +57,10 @@ def _quantities(
     valid = np.arange(len(data.x))[:, None] < data.lengths
     shifted = ", shifted" if numerics.input_shifts else ""
     yield f"input x{shifted}", numerics.input, np.ldexp(data.x[valid], numerics.input_shift).ravel()
+    formats = StateFormats(quantised.shapes, numerics).hidden_formats
+    for form in dict.fromkeys(formats):
+        same = [h.ravel() for h, own in zip(reference.h, formats, strict=True) if own == form]
+        yield "final hidden state h", form, np.concatenate(same)
     states = np.concatenate([np.zeros(0), *(c.ravel() for c in reference.c)])
     yield "final cell state c", numerics.cell, states
     yield "output y", quantised.shapes[-1].output, reference.y[valid].ravel()

@@ -28,8 +28,9 @@ def test_counts_are_of_the_valid_steps():
     padded = np.where(np.arange(50)[:, None, None] < LENGTHS[None, :, None], X, 3.9)
     found = histograms(padded)
     x = found[0]
-    assert [sum(each.counts) for each in found] == [78 * 3, 4 * 4, 78 * 2]
-    assert [each.quantity for each in found] == ["input x", "final cell state c", "output y"]
+    assert [sum(each.counts) for each in found] == [78 * 3, 4 * 4, 4 * 4, 78 * 2]
+    names = ["input x", "final hidden state h", "final cell state c", "output y"]
+    assert [each.quantity for each in found] == names
     values = np.concatenate([X[:length, n].ravel() for n, length in enumerate(LENGTHS)])
     assert x.largest == pytest.approx(np.abs(values).max(), rel=1e-4)
     width = 2 * x.span / 49
@@ -59,6 +60,21 @@ def test_many_values_are_counted_by_some_of_them():
     quantised = quantise(network(), QuantizationSettings(), x[:10])
     found, *_ = measure_accuracy(network(), quantised, Calibration.of(network(), x)).histograms
     assert 100_000 <= sum(found.counts) < 200_001
+
+
+@pytest.mark.parametrize("name", CELL_NETWORKS)
+def test_h_of_every_layer_is_counted(name: str):
+    """For each of its formats, against that format."""
+    chosen = CELL_NETWORKS[name]
+    x = np.random.default_rng(0).normal(size=(9, 4, chosen.inputs))
+    quantised = quantise(chosen, QuantizationSettings(data_bits=12, tables="interpolated"), x)
+    data = Calibration.of(chosen, x)
+    found = count_histograms(quantised, data, run_float(chosen, data.x))
+    hidden = [each for each in found if each.quantity == "final hidden state h"]
+    final = run_float(chosen, x).h
+    assert sum(sum(each.counts) for each in hidden) == sum(h.size for h in final) > 0
+    assert len({each.form for each in hidden}) == len(hidden)
+    assert max(each.largest for each in hidden) == pytest.approx(max(np.abs(h).max() for h in final), rel=1e-4)
 
 
 def test_shifted_inputs_and_networks_without_c():
