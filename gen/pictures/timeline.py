@@ -184,7 +184,8 @@ def _rows(
         Row("input port", "accepts a beat per cycle", list(inputs)),
         Row("output port", "offers a step's last beat", [(at, at + 1, step) for at, step in outputs]),
     )
-    rows = [ports[0], reads, *(array[key] for key in sorted(array)), drain, units, functions, results, ports[1]]
+    layers = [array[key] for key in sorted(array)]
+    rows = [ports[0], reads, *layers, drain, units, functions, results, ports[1]]
     return [row for row in rows if row.busy]
 
 
