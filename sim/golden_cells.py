@@ -166,6 +166,8 @@ class CellStream:
         """The cell state of each layer that keeps one, ``(N, units)``."""
         return tuple(self._c)
 
+    # As in golden_lstm, all values are finite, and BLAS may set the flag all the same.
+    @np.errstate(invalid="ignore")
     def step(self, x: IntArray, alive: Mask | None = None) -> IntArray:
         """Compute a step, ``(N, inputs)`` to ``(N, outputs)``; sequences not ``alive`` keep their state."""
         given: list[IntArray] = []

@@ -12,6 +12,8 @@ BLAS speed and still give every bit:
   scales into tables: scaling by a power of two is exact.
 - The gate unit's sums are float64. :class:`~rtlstm.spec.numerics.Numerics` refuses formats whose
   sums need more than 52 bits inside the range of the cell state; what lies outside saturates.
+- All values are finite. BLAS may set the flag of an invalid operation for lanes of a vector that
+  hold no value, so numpy is told to ignore it.
 - Converting to an integer drops the fraction of a number that is not negative, and so rounds it
   down. Table indices have their table's centre added first; a negative one means the first entry.
 """
@@ -251,6 +253,7 @@ class LstmStream:
         ]
         self._dense = [layer for layer in layers if isinstance(layer, _DenseLayer)]
 
+    @np.errstate(invalid="ignore")
     def step(self, x: IntArray) -> IntArray:
         """Compute a step: integers of the input format, ``(N, inputs)``, to ``(N, outputs)``.
 
@@ -303,6 +306,7 @@ class LstmNetwork:
         """Begin sequences with a state."""
         return LstmStream(self._layers, h, c)
 
+    @np.errstate(invalid="ignore")
     def run(
         self, x: IntArray, h: list[IntArray], c: list[IntArray], alive: Mask | None
     ) -> tuple[IntArray, LstmStream]:

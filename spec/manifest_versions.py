@@ -52,10 +52,21 @@ def rebuild_command(fields: Mapping[str, Any], folder: object, model: str = "MOD
     parameters, numerics = (_mapping(fields.get(name)) for name in ("parameters", "numerics"))
     names = ("family", "lanes", "macs", "gate_units", "streams", "tables")
     chosen |= {name: parameters.get(name) for name in names}
-    for name in ("weight_memory", "table_memory"):
+    for name in ("bus", "beat_in", "max_steps", "lut_lanes", "weight_memory", "table_memory"):
         if parameters.get(name) != Parameters.model_fields[name].default:
             chosen[name] = parameters.get(name)
+    if parameters.get("beat_out") != parameters.get("gate_units"):
+        chosen["beat_out"] = parameters.get("beat_out")
+    if in_luts := parameters.get("lut_macs"):
+        chosen["multipliers"] = "lut" if in_luts == parameters.get("macs") else in_luts
+    operations = _mapping(fields.get("program")).get("ops")
+    if isinstance(operations, list) and any(_mapping(op).get("kept") for op in operations):
+        chosen["skip_zeros"] = True
     chosen |= {name: numerics.get(name) for name in ("weight_bits", "hidden_rounding")}
+    chosen["output_bits"] = numerics.get("own_output_bits")
+    own = numerics.get("own_weight_bits")
+    if isinstance(own, list | tuple) and len(own) == 2:
+        chosen["weight_bits"], chosen["dense_weight_bits"] = own
     chosen |= {
         f"{name}_bits": _mapping(numerics.get(part)).get("bits")
         for name, part in (("data", "input"), ("gate", "gate"), ("cell", "cell"))

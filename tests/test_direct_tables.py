@@ -43,7 +43,7 @@ def test_golden_equals_the_second_model(source: Network) -> None:
 @pytest.mark.rtl
 @pytest.mark.parametrize(
     ("source", "family"),
-    [(LSTM, "ecp5"), (GRU, "ecp5")],
+    [(LSTM, "ecp5"), pytest.param(GRU, "ecp5", marks=pytest.mark.slow)],
     ids=["lstm-ecp5", "gru-ecp5"],
 )
 def test_icarus_equals_golden(source: Network, family: str, tmp_path: Path) -> None:

@@ -53,8 +53,17 @@ def extreme_network(weight_bits: int, data_bits: int, sign: int) -> QuantizedNet
     return QuantizedNetwork(start.shapes, start.numerics.replace(accumulator=widths), layers)
 
 
-@pytest.mark.parametrize("backend", ["icarus", "verilator"])
-@pytest.mark.parametrize(("weight_bits", "data_bits", "sign"), [(8, 8, -1), (3, 5, -1), (16, 16, 1)])
+@pytest.mark.parametrize(
+    ("weight_bits", "data_bits", "sign", "backend"),
+    [
+        (8, 8, -1, "icarus"),
+        (8, 8, -1, "verilator"),
+        (3, 5, -1, "icarus"),
+        (3, 5, -1, "verilator"),
+        pytest.param(16, 16, 1, "icarus", marks=pytest.mark.slow),
+        (16, 16, 1, "verilator"),
+    ],
+)
 def test_bound_is_reached_and_held(
     weight_bits: int, data_bits: int, sign: int, backend: str, tmp_path: Path
 ) -> None:

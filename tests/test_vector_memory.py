@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from support.loadable_builds import stacked
 from support.random_builds import write_build
+from support.small_builds import NARROW
 
 from rtlstm.fpga.families.base import fpga_family
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.inventory import memories
@@ -32,7 +33,7 @@ _STREAMS = 12
 )
 def test_words_are_read_while_they_fill(family: str, gate_units: int, tmp_path: Path) -> None:
     """In block RAM, which ECP5's model leaves undefined at such an edge; Icarus shows it as X."""
-    quantised = quantise(stacked(3, 24, dense=((20, "relu"), (5, "sigmoid"))), QuantizationSettings())
+    quantised = quantise(stacked(3, 24, dense=((20, "relu"), (5, "sigmoid"))), NARROW)
     parameters = Parameters.for_family(
         family, lanes=8, macs=8, gate_units=gate_units, beat_out=gate_units, streams=_STREAMS
     )

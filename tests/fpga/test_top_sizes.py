@@ -47,7 +47,7 @@ def empty(ports: tuple[Port, ...]) -> str:
     ("name", "inputs", "outputs", "bits", "beat"),
     [
         ("icebreaker", 6, 20, 8, 1),
-        ("ulx3s-25f", 40, 10, 16, 2),
+        pytest.param("ulx3s-25f", 40, 10, 16, 2, marks=pytest.mark.slow),
     ],
 )
 def test_against_synthesis(

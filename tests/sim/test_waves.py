@@ -53,7 +53,12 @@ def at(found: list[tuple[int, int | str]], time: int) -> int | str:
 
 
 @pytest.mark.parametrize(
-    ("kind", "simulator"), [("steps", "verilator"), ("loadable", "icarus"), ("sequences", "icarus")]
+    ("kind", "simulator"),
+    [
+        pytest.param("steps", "verilator", marks=pytest.mark.slow),
+        ("loadable", "icarus"),
+        ("sequences", "icarus"),
+    ],
 )
 def test_save_file_shows_the_steps(tmp_path: Path, kind: str, simulator: str) -> None:
     build, waves = tmp_path / "build", tmp_path / "core.vcd"

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from support.paths import ROOT
+from support.small_builds import tensors
 
 from rtlstm.cli.main import find_command
 from rtlstm.gen.builds.compiled import Build
@@ -95,6 +97,56 @@ def test_what_cannot_stay_is_refused_and_left_alone(old: Path, cli, changes: Any
     given = find_command("generate").make_context("generate", words[2:]).params
     assert (given["lanes"], given["macs"], given["weight_bits"]) == (4, 1, 6) and given["name"] == "gru"
     assert given["capacities"] == ("parameters__capacity" in changes)
+
+
+SMALL = (
+    "--weight-bits",
+    6,
+    "--data-bits",
+    8,
+    "--gate-bits",
+    10,
+    "--cell-bits",
+    12,
+    "--lanes",
+    8,
+    "--macs",
+    4,
+)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--bus", "axilite", "--beat-in", 2, "--max-steps", 30, "--streams", 3),
+        ("--family", "ecp5", "--gate-units", 2, "--beat-out", 4, "--multipliers", 1, "--lut-lanes", 2),
+        ("--multipliers", "lut", "--output-bits", 10, "--dense-weight-bits", 5, "--table-memory", "rom"),
+        ("--skip-zeros", "--tables", "direct", "--hidden-rounding", "odd"),
+        ("--loadable",),
+    ],
+    ids=lambda given: given[0],
+)
+def test_the_command_makes_the_same_build(
+    given: tuple[Any, ...], cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the options that select layers of the model, and data, which a manifest does not tell."""
+    weights = tensors()
+    # Words that are zero in all rows of the first group.
+    weights["lstm.weight_ih_l0"][:8] = 0.0
+    save_file(weights, tmp_path / "model.safetensors")
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(20, 3)))
+    model = ("--dense", "fc", "--calibrate", str(tmp_path / "x.npy"))
+    # A report has the name of the model's file.
+    monkeypatch.chdir(tmp_path)
+    done = cli("generate", "model.safetensors", "-o", tmp_path / "one", *model, *SMALL, *given)
+    assert done.code == 0, done.err
+    before = Manifest.load(tmp_path / "one")
+    change(tmp_path / "one", schema_version=4)
+    words = shlex.split(cli("migrate", tmp_path / "one").err.strip().partition("calibrated with: ")[2])
+    assert words[:3] == ["rtlstm", "generate", "model.safetensors"]
+    done = cli(*words[1:], *model)
+    assert done.code == 0, done.err
+    assert Manifest.load(tmp_path / "one") == before
 
 
 def test_damage_is_not_migrated(old: Path, cli) -> None:
