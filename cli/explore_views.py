@@ -63,7 +63,9 @@ def _point(number: int, point: "Point", measure: float, command: str) -> dict[st
     return fields | {
         "number": number,
         "device": choice["device"],
-        "numbers": f"{numbers} {choice['tables']}",
+        "numbers": " ".join(
+            (numbers, choice["tables"], *(["odd"] if choice["hidden_rounding"] == "odd" else []))
+        ),
         "array": f"{fields['lanes']} x {fields['macs']}",
         "cycles": fields["step_latency_cycles"],
         "measure": measure,

@@ -36,6 +36,9 @@ class SpaceOptions(Record):
     tables: Annotated[str, Option("Kinds of tables: interpolated, direct, or both.", group=_SPACE)] = (
         "interpolated,direct"
     )
+    hidden_rounding: Annotated[
+        str, Option("How h of LSTM layers is rounded: half_up, odd, or both.", group=_SPACE)
+    ] = "half_up"
     lanes: Annotated[
         str | None,
         Option(

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from math import prod
 from typing import Any, Self
 
 from rtlstm.boards.catalogue import find_target
@@ -13,16 +14,18 @@ from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.activations.interpolated import DIRECT_BITS
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import HiddenRounding
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.options import option
 from rtlstm.spec.parameters import TableKind
 from rtlstm.spec.record import Record
 
-__all__ = ["Choice", "Space", "find_devices", "parse_numbers", "parse_tables"]
+__all__ = ["Choice", "Space", "find_devices", "parse_numbers", "parse_roundings", "parse_tables"]
 
 _LARGEST = 1024
 """Largest numbers of lanes, and of multipliers per lane, that can be built."""
-_NUMBERS = ("weight_bits", "data_bits", "gate_bits", "cell_bits", "tables")
+_BITS = ("weight_bits", "data_bits", "gate_bits", "cell_bits")
+_NUMBERS = (*_BITS, "tables", "hidden_rounding")
 
 
 class Choice(Record):
@@ -35,6 +38,7 @@ class Choice(Record):
     data_bits: int
     gate_bits: int
     cell_bits: int
+    hidden_rounding: HiddenRounding = "half_up"
     lanes: int | None
     """None, as for ``macs``, for the array with the shortest step that the device holds."""
     macs: int | None
@@ -64,7 +68,9 @@ class Choice(Record):
     def options(self) -> dict[str, int | str]:
         """The options of ``rtlstm generate`` that make this build."""
         found: dict[str, int | str | None] = {"fit": self.device}
-        found |= {name: getattr(self, name) for name in ("lanes", "macs", *_NUMBERS)}
+        found |= {name: getattr(self, name) for name in ("lanes", "macs", *_BITS, "tables")}
+        if self.hidden_rounding != "half_up":
+            found["hidden_rounding"] = self.hidden_rounding
         return {name: value for name, value in found.items() if value is not None}
 
 
@@ -77,6 +83,7 @@ class Space(Record):
     data_bits: tuple[int, ...]
     gate_bits: tuple[int, ...]
     cell_bits: tuple[int, ...]
+    hidden_rounding: tuple[HiddenRounding, ...] = ("half_up",)
     lanes: tuple[int | None, ...]
     """None for an array that is chosen with its ``macs``."""
     macs: tuple[int, ...]
@@ -112,11 +119,17 @@ class Space(Record):
         ConfigurationError
             If a device, a kind of tables or a number is none.
         """
-        texts = {name: getattr(asked, name) for name in (*_NUMBERS[:-1], "lanes", "macs")}
+        texts = {name: getattr(asked, name) for name in (*_BITS, "lanes", "macs")}
         values: dict[str, Any] = {
             name: None if text is None else parse_numbers(name, text) for name, text in texts.items()
         }
-        return cls.of(shapes, device=find_devices(asked.devices), tables=parse_tables(asked.tables), **values)
+        return cls.of(
+            shapes,
+            device=find_devices(asked.devices),
+            tables=parse_tables(asked.tables),
+            hidden_rounding=parse_roundings(asked.hidden_rounding),
+            **values,
+        )
 
     @property
     def dimensions(self) -> Mapping[str, Sequence[Any]]:
@@ -135,7 +148,8 @@ class Space(Record):
         kinds = product(self.tables, self.data_bits, self.gate_bits)
         numbers = sum(self._possible(*each) == each for each in kinds)
         arrays = sum(1 if lanes is None else len(self.macs) for lanes in self.lanes)
-        return len(self.device) * len(self.weight_bits) * len(self.cell_bits) * numbers * arrays
+        others = (self.device, self.weight_bits, self.cell_bits, self.hidden_rounding)
+        return prod(map(len, others)) * numbers * arrays
 
     def choice(self, indices: Mapping[str, int]) -> Choice:
         """Return the choice with the values of these indices, or the next one that can be built."""
@@ -206,6 +220,12 @@ def parse_tables(text: str) -> tuple[TableKind, ...]:
     """Read the kinds of tables, with commas between them; ConfigurationError if there is no such kind."""
     found = dict.fromkeys(part.strip() for part in text.split(","))
     return tuple(QuantizationSettings(tables=each, data_bits=8).tables for each in found)
+
+
+def parse_roundings(text: str) -> tuple[HiddenRounding, ...]:
+    """Read how h is rounded, ways with commas between them; ConfigurationError if there is no such way."""
+    found = dict.fromkeys(part.strip() for part in text.split(","))
+    return tuple(QuantizationSettings(hidden_rounding=each).hidden_rounding for each in found)
 
 
 def find_devices(text: str) -> tuple[str, ...]:

@@ -134,6 +134,24 @@ def test_devices_share_the_table_and_each_row_has_its_command(run):
     run(*many, "--show", 99).refused(f"--show must be the number of a build, 1 to {len(found['front'])}")
 
 
+def test_h_in_odd_codes_is_searched(run, cli, tmp_path):
+    """A cycle less, and a bit less of h; its command says so."""
+    given = ("--devices", "lfe5u-25f-8", *SMALL[2:], "--hidden-rounding", "half_up,odd")
+    found = run(*given, "--json").json
+    assert found["size"] == found["tried"] == 8 and found["impossible"] == 0
+    cycles: dict[str, set[int]] = {"half_up": set(), "odd": set()}
+    for point in found["front"]:
+        cycles[point["choice"]["hidden_rounding"]].add(point["step_latency_cycles"])
+    assert min(cycles["odd"]) < min(cycles["half_up"])
+    point = next(each for each in found["front"] if each["choice"]["hidden_rounding"] == "odd")
+    assert point["numbers"].endswith(" direct odd")
+    words = shlex.split(point["command"])
+    words[words.index("-o") + 1] = str(tmp_path / "build")
+    assert words[words.index("--hidden-rounding") + 1] == "odd" and cli(*words[1:]).code == 0
+    assert Manifest.load(tmp_path / "build").cycles.step_latency_cycles == point["step_latency_cycles"]
+    run(*SMALL, "--hidden-rounding", "up").refused("--hidden-rounding must be")
+
+
 def test_a_boards_clock_and_link_count(run, cli, tmp_path):
     few = (*SMALL[2:], "--devices", "ulx3s-25f,lfe5u-25f", "--json")
     found = run(*few).json
