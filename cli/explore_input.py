@@ -41,7 +41,7 @@ class Given:
         from rtlstm.cli.main import find_command
         from rtlstm.cli.wording import CommandWording
         from rtlstm.explore.search import find_shapes, make_context
-        from rtlstm.explore.space import Space
+        from rtlstm.explore.space import Space, parse_roundings
         from rtlstm.gen.builds.generate import default_name
         from rtlstm.gen.frontends import read_model
         from rtlstm.gen.quantise.calibration import Calibration
@@ -52,7 +52,8 @@ class Given:
         self.notes = tuple(read.report.notes)
         if text := layout_note("the calibration data", x, self._batch_first, read.report.batch_first):
             self.notes += (text,)
-        space = Space.asked(find_shapes(read.network), asked)
+        roundings = parse_roundings(asked.hidden_rounding)
+        space = Space.asked(find_shapes(read.network, roundings), asked)
         self._name = default_name(read.network, read.report)
         state = read.calibration_state(x, self._batch_first)
         data = Calibration.of(read.network, x, valid, state, self._batch_first)

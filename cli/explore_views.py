@@ -63,9 +63,7 @@ def _point(number: int, point: "Point", measure: float, command: str) -> dict[st
     return fields | {
         "number": number,
         "device": choice["device"],
-        "numbers": " ".join(
-            (numbers, choice["tables"], *(["odd"] if choice["hidden_rounding"] == "odd" else []))
-        ),
+        "numbers": f"{numbers} {choice['tables']}" + (" odd" if choice["hidden_rounding"] == "odd" else ""),
         "array": f"{fields['lanes']} x {fields['macs']}",
         "cycles": fields["step_latency_cycles"],
         "measure": measure,
@@ -127,9 +125,14 @@ def _metric(found: Found) -> str | None:
 
 
 def _without_build(found: Found) -> str | None:
-    """Name the devices that have no build, beside others that have."""
-    lines = [f"no build for {device}: {why}" for device, why in found["without_build"].items()]
-    return "\n".join(lines) if found["front"] and lines else None
+    """Name the devices that have no build, if others have one."""
+    if found["tried"] == found["too_large"] + found["impossible"]:
+        return None
+    lines = [
+        f"none of the choices tried for {device} is a build; the last one: {why}"
+        for device, why in found["without_build"].items()
+    ]
+    return "\n".join(lines) or None
 
 
 def _energy(point: Found) -> str | None:

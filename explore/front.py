@@ -7,7 +7,7 @@ import numpy as np
 from rtlstm.explore.metrics import Metric
 from rtlstm.explore.records import Point
 
-__all__ = ["costs", "pareto_front", "rank"]
+__all__ = ["costs", "pareto_front", "rank", "unbeaten"]
 
 
 def costs(point: Point, metric: Metric) -> tuple[float, ...]:
@@ -25,13 +25,23 @@ def pareto_front(points: Sequence[Point], metric: Metric) -> list[Point]:
     found = []
     for device in dict.fromkeys(point.choice.device for point in points):
         mine = [point for point in points if point.choice.device == device]
-        table = np.array([costs(point, metric) for point in mine])
-        for index, row in enumerate(table):
-            no_worse = (table <= row).all(axis=1)
-            better = no_worse & (table < row).any(axis=1)
-            equal_before = no_worse[:index] & (table[:index] == row).all(axis=1)
-            if not better.any() and not equal_before.any():
-                found.append(mine[index])
+        found += [mine[index] for index in unbeaten([costs(point, metric) for point in mine])]
+    return found
+
+
+def unbeaten(rows: Sequence[Sequence[float]]) -> list[int]:
+    """Return the indices of the rows that no other beats: none is as low in all columns and lower in one.
+
+    Of equal rows, the first stays.
+    """
+    table = np.array(rows)
+    found = []
+    for index, row in enumerate(table):
+        no_worse = (table <= row).all(axis=1)
+        better = no_worse & (table < row).any(axis=1)
+        equal_before = no_worse[:index] & (table[:index] == row).all(axis=1)
+        if not better.any() and not equal_before.any():
+            found.append(index)
     return found
 
 

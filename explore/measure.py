@@ -25,7 +25,7 @@ from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.options import Wording, worded
 
-__all__ = ["Context", "Numbers", "measure_numbers", "measure_point"]
+__all__ = ["Context", "Numbers", "few_digits", "measure_numbers", "measure_point"]
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ def measure_numbers(context: Context, choice: Choice) -> Numbers | str:
     error = (fixed - data.exact)[data.samples.alive]
     value = context.metric.measure(fixed, data)
     errors = Errors(
-        rms=_digits(float(np.sqrt(np.mean(error**2)))),
-        largest=_digits(float(np.abs(error).max())),
-        metric=None if value is None else _digits(value),
+        rms=few_digits(float(np.sqrt(np.mean(error**2)))),
+        largest=few_digits(float(np.abs(error).max())),
+        metric=None if value is None else few_digits(value),
     )
     return Numbers(quantised.shapes, numerics, errors)
 
@@ -133,6 +133,6 @@ def _share(found: Estimate, choice: Choice) -> float:
     return round(100 * max(used / there for _, used, there in limits if there), 1)
 
 
-def _digits(value: float) -> float:
-    # Float sums differ in their last digits from machine to machine; results must be equal.
+def few_digits(value: float) -> float:
+    """Round a measured value: float sums differ in their last digits from machine to machine."""
     return float(f"{value:.5g}")

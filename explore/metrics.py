@@ -25,11 +25,11 @@ __all__ = ["BUILT_IN", "Evaluation", "Metric", "find_metric"]
 Floats = NDArray[np.float64]
 
 _MEANINGS = {
-    "error": "root mean square of what outputs differ from float's",
-    "max-error": "the most that an output differs from float's",
-    "agreement": "share of decisions that are float's",
+    "error": "root mean square of the differences from the float outputs",
+    "max-error": "largest difference from a float output",
+    "agreement": "share of decisions that are those of the float network",
     "accuracy": "share of right decisions",
-    "mean-absolute-error": "mean of what outputs differ from the labels",
+    "mean-absolute-error": "mean difference from the labels",
 }
 BUILT_IN = tuple(_MEANINGS)
 _LABELLED = {"accuracy": "integers, which are classes", "mean-absolute-error": "floats, which are targets"}
@@ -74,7 +74,7 @@ class Metric:
     @property
     def meaning(self) -> str:
         """What its values are, a clause for tables."""
-        return _MEANINGS.get(self.name, f"of {self.name}, better if smaller")
+        return _MEANINGS.get(self.name, "better if smaller")
 
     @property
     def is_share(self) -> bool:
@@ -120,10 +120,17 @@ class Metric:
         return None
 
     def measure_float(self, data: Evaluation) -> float | None:
-        """Measure the float network's outputs; None if a metric compares with them."""
-        return (
-            None if self.name in _MEANINGS and self.name not in _LABELLED else self.measure(data.exact, data)
-        )
+        """Measure the float network's outputs; None if the metric compares with them, or has no value there.
+
+        A user's ratio to the error, for example, has none where the error is 0.
+        """
+        if self.name in _MEANINGS and self.name not in _LABELLED:
+            return None
+        try:
+            # The function may change what it is given.
+            return self.measure(data.exact.copy(), data)
+        except InputError:
+            return None
 
     def _call(self, fixed: Floats, given: Any) -> float:
         assert self.function is not None

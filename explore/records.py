@@ -49,6 +49,7 @@ class Point(Record):
     gate_units: int
     pipeline: str
     table_memory: TableMemory
+    """What holds the tables: ``rom`` where the device lacks block RAM."""
     step_latency_cycles: int
     step_interval_cycles: int
     latency_us: float
@@ -97,6 +98,7 @@ class Exploration(Record):
     """How many points meet the limits."""
     metric: str
     metric_meaning: str
+    """What its values are."""
     larger_is_better: bool
     """Whether larger values of the metric are better."""
     float_metric: float | None
@@ -111,7 +113,7 @@ class Exploration(Record):
     """How long this call took for them."""
     workers: str
     without_build: Mapping[str, str]
-    """Devices that no choice fits, of those that were tried, and why the last one does not."""
+    """Devices that have no build, and why the last choice that was tried for them is none."""
     refusals: Mapping[str, int]
     """Why choices cannot be built, and how often."""
 

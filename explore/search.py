@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from rtlstm.boards.catalogue import find_target
 from rtlstm.explore.front import pareto_front, rank
 from rtlstm.explore.limits import Limit, ruled_out
-from rtlstm.explore.measure import Context, Numbers, measure_numbers, measure_point
+from rtlstm.explore.measure import Context, Numbers, few_digits, measure_numbers, measure_point
 from rtlstm.explore.metrics import Evaluation, Metric
 from rtlstm.explore.prove import Proving, prove_point
 from rtlstm.explore.records import Exploration, Outcome, Point, Refusal
@@ -27,10 +27,11 @@ from rtlstm.fpga.devices import devices
 from rtlstm.gen.accuracy.samples import Labels, Samples
 from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.gen.quantise.calibration import Calibration, run_reference
-from rtlstm.gen.quantise.quantiser import quantise
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.simulator_names import Simulator
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import HiddenRounding
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.options import Wording, option
@@ -118,14 +119,16 @@ def make_context(
     return Context(name, network, calibration, data, metric, wording)
 
 
-def find_shapes(network: Network) -> tuple[LayerShape, ...]:
+def find_shapes(network: Network, hidden_rounding: Sequence[HiddenRounding] = ()) -> tuple[LayerShape, ...]:
     """Return the layers that the array computes, whose sizes depend on no choice.
 
     Raises
     ------
     ConfigurationError
-        If arrays are not chosen for such networks.
+        If arrays are not chosen for such networks, or their h is not rounded in one of these ways.
     """
+    for rounding in hidden_rounding:
+        quantise(network, QuantizationSettings(hidden_rounding=rounding))
     found = quantise(network)
     if found.passes:
         raise ConfigurationError(
@@ -152,6 +155,7 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
     if plan.goal == "energy" or any(limit.figure.name == "energy" for limit in plan.limits):
         _check_energy(plan.space)
     total = min(plan.choices, plan.space.size)
+    in_float = context.metric.measure_float(context.evaluation)
     with Study.opened(plan.folder, plan.space, plan.seed, _about(context, plan)) as study:
         stage = _FirstStage(context, plan, workers, study)
         started = time.perf_counter()
@@ -175,7 +179,7 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
         metric=context.metric.name,
         metric_meaning=context.metric.meaning,
         larger_is_better=context.metric.larger_is_better,
-        float_metric=context.metric.measure_float(context.evaluation),
+        float_metric=None if in_float is None else few_digits(in_float),
         goal=plan.goal,
         limits=tuple(limit.text for limit in plan.limits),
         ruled_out=ruled_out(points, plan.limits),
@@ -188,11 +192,9 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
 
 
 def _without_build(outcomes: Sequence[Outcome]) -> dict[str, str]:
-    """Return the devices that no choice fits, and why the last one does not."""
+    """Return the devices that have no build, and why the last choice that was tried for them is none."""
     fits = {each.choice.device for each in outcomes if isinstance(each, Point)}
-    refused = {
-        each.choice.device: each.why for each in outcomes if isinstance(each, Refusal) and not each.fits
-    }
+    refused = {each.choice.device: each.why for each in outcomes if isinstance(each, Refusal)}
     return {device: why for device, why in refused.items() if device not in fits}
 
 

@@ -38,7 +38,7 @@ class Choice(Record):
     data_bits: int
     gate_bits: int
     cell_bits: int
-    hidden_rounding: HiddenRounding = "half_up"
+    hidden_rounding: HiddenRounding
     lanes: int | None
     """None, as for ``macs``, for the array with the shortest step that the device holds."""
     macs: int | None
@@ -69,7 +69,7 @@ class Choice(Record):
         """The options of ``rtlstm generate`` that make this build."""
         found: dict[str, int | str | None] = {"fit": self.device}
         found |= {name: getattr(self, name) for name in ("lanes", "macs", *_BITS, "tables")}
-        if self.hidden_rounding != "half_up":
+        if self.hidden_rounding != QuantizationSettings.model_fields["hidden_rounding"].default:
             found["hidden_rounding"] = self.hidden_rounding
         return {name: value for name, value in found.items() if value is not None}
 
@@ -83,7 +83,7 @@ class Space(Record):
     data_bits: tuple[int, ...]
     gate_bits: tuple[int, ...]
     cell_bits: tuple[int, ...]
-    hidden_rounding: tuple[HiddenRounding, ...] = ("half_up",)
+    hidden_rounding: tuple[HiddenRounding, ...]
     lanes: tuple[int | None, ...]
     """None for an array that is chosen with its ``macs``."""
     macs: tuple[int, ...]

@@ -8,12 +8,14 @@ import fcntl
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from pydantic import TypeAdapter
 
+from rtlstm.explore.front import unbeaten
 from rtlstm.explore.limits import Limit
 from rtlstm.explore.metrics import Metric
 from rtlstm.explore.records import Outcome, Point, Proof
@@ -60,6 +62,9 @@ class Study:
         self._storage = _load(optuna, path)
         self._study = optuna.load_study(study_name=_NAME, storage=self._storage)
         self._space, self._seed = space, seed
+        self._choices: dict[int, Choice] = {}
+        self._seen: set[str] = set()
+        self._unseen = self._not_seen()
         kinds = optuna.distributions
         self._distributions = {
             name: kinds.CategoricalDistribution(tuple(range(len(values))))
@@ -124,39 +129,40 @@ class Study:
         first = sum(trial.state.is_finished() for trial in trials) // GENERATION * GENERATION
         last = min(first + GENERATION, total, self._space.size)
         if len(trials) < last:
-            seen = {self._space.choice(trial.params).key for trial in trials}
-            unseen = self._unseen(seen) if self._space.size <= total else None
-            fitted = self._fitted(trials[:first], seen)
+            self._seen |= {self._choice(trial).key for trial in trials}
+            fitted = self._fitted(trials[:first])
             for position in range(len(trials), last):
-                if unseen is not None:
-                    self._enqueue(position, next(unseen), seen)
+                if self._space.size <= total:
+                    self._try(position, next(self._unseen))
                 elif position % _FITTED == 0:
-                    self._ask(position, next(fitted, {}), seen)
+                    self._ask(position, next(fitted, {}))
                 else:
-                    self._ask(position, {}, seen)
+                    self._ask(position, {})
             trials = self._trials()
         return [
-            (trial.number, self._space.choice(trial.params))
+            (trial.number, self._choice(trial))
             for trial in trials[first:last]
             if not trial.state.is_finished()
         ]
 
-    def _ask(self, position: int, indices: dict[str, int], seen: set[str]) -> None:
-        """Ask for a choice that was not ``seen``, with these indices; the search suggests the others."""
-        for attempt in range(_ATTEMPTS):
-            if self._enqueue(position, indices, seen, attempt):
-                return
+    def _ask(self, position: int, indices: dict[str, int]) -> None:
+        """Ask for a choice that was not seen; the search suggests what is not in these indices.
+
+        If it suggests nothing new, the choice is any of the space.
+        """
+        if any(self._try(position, indices, attempt) for attempt in range(_ATTEMPTS)):
+            return
         rng = np.random.default_rng((self._seed, position))
         sizes = {name: len(values) for name, values in self._space.dimensions.items()}
         for _ in range(_DRAWS):
             drawn = {name: int(rng.integers(size)) for name, size in sizes.items()}
-            if self._space.choice(drawn).key not in seen:
-                self._enqueue(position, drawn, seen)
+            if self._space.choice(drawn).key not in self._seen:
+                self._try(position, drawn)
                 return
-        self._enqueue(position, next(self._unseen(seen)), seen)
+        self._try(position, next(self._unseen))
 
-    def _enqueue(self, position: int, indices: dict[str, int], seen: set[str], attempt: int = 0) -> bool:
-        """Ask for a choice that has these indices; withdraw it and return False if it was seen."""
+    def _try(self, position: int, indices: dict[str, int], attempt: int = 0) -> bool:
+        """Ask for a choice with these indices; withdraw it and return False if it was seen."""
         # A sampler for each choice: its random numbers do not depend on what was asked in this process.
         seed = (self._seed * 1_000_003 + position * _ATTEMPTS + attempt) % 2**32
         self._study.sampler = self._optuna.samplers.NSGAIISampler(population_size=GENERATION, seed=seed)
@@ -164,23 +170,29 @@ class Study:
             self._study.enqueue_trial(indices)
         trial = self._study.ask(self._distributions)
         key = self._space.choice(trial.params).key
-        if key in seen:
+        if key in self._seen:
             self._withdraw(trial)
             return False
-        seen.add(key)
+        self._seen.add(key)
         return True
 
     def _withdraw(self, trial: Any) -> None:
         # Optuna's tell would refuse one that still waits.
         self._storage.set_trial_state_values(trial._trial_id, self._optuna.trial.TrialState.FAIL)
 
-    def _unseen(self, seen: set[str]) -> Iterator[dict[str, int]]:
-        """Yield the indices of each choice of the space that was not seen."""
+    def _choice(self, trial: Any) -> Choice:
+        """Return the choice of a trial whose parameters are known."""
+        if trial.number not in self._choices:
+            self._choices[trial.number] = self._space.choice(trial.params)
+        return self._choices[trial.number]
+
+    def _not_seen(self) -> Iterator[dict[str, int]]:
+        """Yield the indices of the choices of the space that have not been seen when it comes to them."""
         for indices in self._space.all_indices():
-            if self._space.choice(indices).key not in seen:
+            if self._space.choice(indices).key not in self._seen:
                 yield indices
 
-    def _fitted(self, earlier: Sequence[Any], seen: set[str]) -> Iterator[dict[str, int]]:
+    def _fitted(self, earlier: Sequence[Any]) -> Iterator[dict[str, int]]:
         """Yield indices of the array of ``--fit``, with the other ones of the best choices so far.
 
         The first generation has the array alone; the search suggests the others.
@@ -191,9 +203,9 @@ class Study:
         if not earlier:
             while True:
                 yield array
-        for trial in sorted(_best(earlier), key=lambda trial: (trial.values, trial.number)):
+        for trial in _best(earlier):
             indices = trial.params | array
-            if self._space.choice(indices).key not in seen:
+            if self._space.choice(indices).key not in self._seen:
                 yield indices
 
     def tell(self, number: int, outcome: Outcome, limits: Sequence[Limit], metric: Metric) -> None:
@@ -235,15 +247,17 @@ class Study:
         self._study.set_user_attr(_PROOF + key, proof.model_dump(mode="json"))
 
     def _trials(self, finished: bool = False) -> list[Any]:
-        """All trials that were asked for, in order; those of a choice that came before, or whose parameters
-        are not known, are withdrawn: the process ended at them."""
+        """Return the trials of choices, in order.
+
+        What a process left when it ended is withdrawn: a trial without all parameters, or one that it would
+        have withdrawn, because the choice had come before.
+        """
         found, seen = [], set()
         for trial in self._study.get_trials(deepcopy=False):
             if trial.state == self._optuna.trial.TrialState.FAIL:
                 continue
             whole = len(trial.params) == len(self._distributions)
-            key = self._space.choice(trial.params).key if whole else None
-            if whole and key not in seen:
+            if whole and (key := self._choice(trial).key) not in seen:
                 seen.add(key)
                 found.append(trial)
             elif not trial.state.is_finished():
@@ -252,15 +266,18 @@ class Study:
 
 
 def _best(trials: Sequence[Any]) -> list[Any]:
-    """Return the trials that can be built and that no other one beats, nor equals before them."""
+    """Return the trials that no other of their device beats, the fastest first and the devices in turn.
+
+    Only those within the limits, if there are any.
+    """
     possible = [trial for trial in trials if trial.values[0] < _WORST]
-    table = np.array([trial.values for trial in possible])
-    found = []
-    for index, row in enumerate(table):
-        no_worse = (table <= row).all(axis=1)
-        if not (table[no_worse] < row).any() and not (table[:index] == row).all(axis=1).any():
-            found.append(possible[index])
-    return found
+    within = [trial for trial in possible if max(trial.constraints.values()) <= 0]
+    fronts = []
+    for device in sorted({trial.params["device"] for trial in possible}):
+        mine = [trial for trial in within or possible if trial.params["device"] == device]
+        front = [mine[index] for index in unbeaten([trial.values for trial in mine])]
+        fronts.append(sorted(front, key=lambda trial: trial.values))
+    return [trial for turn in zip_longest(*fronts) for trial in turn if trial is not None]
 
 
 @contextmanager

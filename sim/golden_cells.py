@@ -118,10 +118,12 @@ class GraphLayer:
     def sums(self, x: IntArray, h: IntArray | None, partials: Floats | None) -> Floats:
         """Return the rows' sums, with guard bits; input part and recurrent part are rounded separately."""
         read = np.maximum(x, 0) if self.shape.input_relu else x
-        total = self.round_down(read @ self._w_in)
-        if self._w_rec is not None:
-            assert h is not None
-            total = total + self.round_down(h @ self._w_rec)
+        # BLAS may set the flag of an invalid operation for lanes of a vector that hold no value.
+        with np.errstate(invalid="ignore"):
+            total = self.round_down(read @ self._w_in)
+            if self._w_rec is not None:
+                assert h is not None
+                total = total + self.round_down(h @ self._w_rec)
         return np.asarray(total + (self._bias if partials is None else partials))
 
     @staticmethod
@@ -166,8 +168,6 @@ class CellStream:
         """The cell state of each layer that keeps one, ``(N, units)``."""
         return tuple(self._c)
 
-    # As in golden_lstm, all values are finite, and BLAS may set the flag all the same.
-    @np.errstate(invalid="ignore")
     def step(self, x: IntArray, alive: Mask | None = None) -> IntArray:
         """Compute a step, ``(N, inputs)`` to ``(N, outputs)``; sequences not ``alive`` keep their state."""
         given: list[IntArray] = []

@@ -13,7 +13,8 @@ BLAS speed and still give every bit:
 - The gate unit's sums are float64. :class:`~rtlstm.spec.numerics.Numerics` refuses formats whose
   sums need more than 52 bits inside the range of the cell state; what lies outside saturates.
 - All values are finite. BLAS may set the flag of an invalid operation for lanes of a vector that
-  hold no value, so numpy is told to ignore it.
+  hold no value, so numpy ignores it, once for a whole step: at each product it would cost a tenth of
+  a small network's time.
 - Converting to an integer drops the fraction of a number that is not negative, and so rounds it
   down. Table indices have their table's centre added first; a negative one means the first entry.
 """

@@ -1,5 +1,6 @@
 """Manifests of older schema versions: which mean the same today, and why others do not."""
 
+import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -74,7 +75,8 @@ def rebuild_command(fields: Mapping[str, Any], folder: object, model: str = "MOD
     if parameters.get("capacity") is not None:
         chosen["capacities"] = True
     given = {name: value for name, value in chosen.items() if isinstance(value, int | str)}
-    return f"rtlstm generate {model} -o {folder} {options(given, 'generate')}".rstrip()
+    paths = f"{shlex.quote(model)} -o {shlex.quote(str(folder))}"
+    return f"rtlstm generate {paths} {options(given, 'generate')}".rstrip()
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

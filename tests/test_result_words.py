@@ -57,7 +57,7 @@ def case_of(name: str, steps: int = 8) -> Case:
         ("one block", "icarus"),
         ("narrow weights", "icarus"),
         ("wide words", "verilator"),
-        pytest.param("wider words", "verilator", marks=pytest.mark.slow),
+        ("wider words", "verilator"),
         pytest.param("six terms", "verilator", marks=pytest.mark.slow),
         ("two blocks", "verilator"),
         ("words of one value", "verilator"),

@@ -78,7 +78,8 @@ class FpgaDevice(Record):
     power: PowerFigures | None = None
     """Measured currents; None if none are known to be published."""
     note: str = ""
-    """What to know before it is chosen, a sentence; mostly empty."""
+    """What to know before it is chosen; shown by generate with a device to fit, implement, explore and
+    devices. Mostly empty."""
 
     @property
     def routable(self) -> bool:

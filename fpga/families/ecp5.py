@@ -337,7 +337,7 @@ def _block(memory: MemorySpec) -> Mapped:
 
 _WHOLE_DIE = (
     "lfe5u-12f has the die of lfe5u-25f: nextpnr and the bitstream tools use all of its 24,288 LUTs and 56 "
-    "block RAMs, but Lattice promises 12,000 and 32 only"
+    "block RAMs, but Lattice promises only 12,000 LUTs and 32 block RAMs"
 )
 
 

@@ -1,6 +1,6 @@
 """The conclusion of an accuracy measurement, in a sentence or two."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rtlstm.gen.accuracy.records import LayerErrors, Score, WidthErrors, largest_part
 from rtlstm.spec.options import option
@@ -21,11 +21,14 @@ _GAIN = 0.95
 
 def best_width(errors: LayerErrors, widths: Sequence[WidthErrors]) -> WidthErrors | None:
     """Return the bit more that gains most; None if none gains much."""
-    gains = [each for each in widths if each.change > 0 and each.rms_error is not None]
-    best = min(gains, key=lambda each: each.rms_error or 0.0, default=None)
-    if best is None or best.rms_error is None or best.rms_error > _GAIN * errors.rms_error:
-        return None
-    return best
+    best = _least(each for each in widths if each.change > 0)
+    return best[1] if best is not None and best[0] <= _GAIN * errors.rms_error else None
+
+
+def _least(widths: Iterable[WidthErrors]) -> tuple[float, WidthErrors] | None:
+    """Return the least rms error and its width, of those that can be built; None if none can."""
+    built = [(each.rms_error, each) for each in widths if each.rms_error is not None]
+    return min(built, key=lambda each: each[0], default=None)
 
 
 def conclude(errors: LayerErrors, widths: Sequence[WidthErrors], score: Score | None, model: bool) -> str:
@@ -47,19 +50,19 @@ def conclude(errors: LayerErrors, widths: Sequence[WidthErrors], score: Score | 
         text += f" Best bit to add: {option(best.option, best.bits)}, {now} -> {best.rms_error:.3g}."
     elif widths:
         text += " No bit more of any one width gains 5 %."
-    fewer = _harmless_width(errors, widths)
+    fewer = _least(each for each in widths if each.change < 0 and _is_no_worse(each, errors))
     if fewer is not None:
-        text += (
-            f" One bit less does no harm: {option(fewer.option, fewer.bits)}, {now} -> {fewer.rms_error:.3g}."
-        )
+        narrower = option(fewer[1].option, fewer[1].bits)
+        text += f" One bit less is no worse: {narrower}, {now} -> {fewer[0]:.3g}."
     return text
 
 
-def _harmless_width(errors: LayerErrors, widths: Sequence[WidthErrors]) -> WidthErrors | None:
-    """Return the bit less with the least error, if that is no larger than now."""
-    fewer = [each for each in widths if each.change < 0 and each.rms_error is not None]
-    best = min(fewer, key=lambda each: each.rms_error or 0.0, default=None)
-    return best if best is not None and (best.rms_error or 0.0) <= errors.rms_error else None
+def _is_no_worse(width: WidthErrors, errors: LayerErrors) -> bool:
+    """Whether neither the rms nor the largest error is larger with a width."""
+    rms, largest = width.rms_error, width.max_abs_error
+    if rms is None or largest is None:
+        return False
+    return rms <= errors.rms_error and largest <= errors.max_abs_error
 
 
 def _changed(score: Score | None) -> str:

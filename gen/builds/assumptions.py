@@ -38,17 +38,17 @@ def list_assumptions(
     ]
     if searched and any(map(keeps_cell_state, network.pseudo_layers)):
         found.append(_searched(network, settings, calibration, manifest, accuracy))
-    return (*found, *_thin(network, calibration), *_cut_states(manifest, accuracy, asked))
+    return (*found, *_untypical(network, calibration), *_cut_states(manifest, accuracy, asked))
 
 
-def _thin(network: Network, calibration: Calibration) -> Iterator[str]:
-    """Say what calibration data lack that are unlikely to be typical."""
+def _untypical(network: Network, calibration: Calibration) -> Iterator[str]:
+    """Say why calibration data are unlikely to be typical."""
     if not calibration.x.any():
         yield (
             "all calibration data are 0, so ranges follow from initial states and biases alone: give typical "
             "inputs"
         )
-    if network.pseudo_layers and calibration.lengths.max() == 1:
+    if network.pseudo_layers and calibration.lengths.max() == 1 and calibration.state is None:
         yield (
             "no sequence of the calibration data has more than one step, so ranges hold no state that builds "
             "up: give sequences as long as those in use"

@@ -165,14 +165,14 @@ def _rows(
     units = Row("gate units", "from pre-activations to new h and c")
     functions = Row("activation", "from sums to the results of layers with one row per output")
     results = Row("results", "written to the vector memory, or given to the output port")
-    reads = Row("memories", "weights and vector memory are read, a word of each per cycle")
+    memories = Row("memories", "weights and vectors are read, or results are written to the vector memory")
     for one, step in issued:
         op = one.op
         key = (op.layer, op.kind != "recurrent")
         array.setdefault(key, Row(_row_name(names[op.layer], op), "words that the array multiplies"))
         issues = [(first, after, step) for first, after in one.issues]
         array[key].busy += issues
-        reads.busy += issues
+        memories.busy += issues
         drain.busy += [(first, after, step) for first, after in one.beats(held)]
         if op.yields:
             begun = one.beats(parameters.preactivation)
@@ -180,12 +180,13 @@ def _rows(
             busy = [(first, after, step) for (first, _), (_, after) in zip(begun, written, strict=True)]
             (units if op.four_rows else functions).busy += busy
             results.busy += [(first, after, step) for first, after in written]
+            memories.busy += results.busy[-len(written) :] if op.destination is not None else []
     ports = (
         Row("input port", "accepts a beat per cycle", list(inputs)),
         Row("output port", "offers a step's last beat", [(at, at + 1, step) for at, step in outputs]),
     )
     layers = [array[key] for key in sorted(array)]
-    rows = [ports[0], reads, *layers, drain, units, functions, results, ports[1]]
+    rows = [ports[0], memories, *layers, drain, units, functions, results, ports[1]]
     return [row for row in rows if row.busy]
 
 

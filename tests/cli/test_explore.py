@@ -50,6 +50,11 @@ def files(tmp_path_factory) -> Path:
     (folder / "own_metric.py").write_text(
         "def score(outputs, labels):\n    assert outputs.shape == (9, 5, 2)\n    return 1 - labels.mean()\n"
     )
+    (folder / "ratio.py").write_text(
+        "import numpy\n\nfirst = []\n\n\ndef decibels(outputs, labels):\n"
+        "    first.append(outputs.copy())\n    outputs -= first[0]\n"
+        "    return numpy.log10(numpy.mean(outputs**2))\n"
+    )
     (folder / "broken.py").write_text("def score(outputs, labels:\n")
     return folder
 
@@ -220,13 +225,17 @@ def test_metric_is_said(run, tmp_path):
     found = run(*given, "--json").json
     best = min(found["front"], key=lambda each: each["measure"])
     assert best["number"] > 1 and found["float_metric"] is None
-    words = f"float's; the best is {best['measure']:.3g}, of build {best['number']}\n"
-    assert f"metric: error, root mean square of what outputs differ from {words}" in run(*given).out
+    words = f"float outputs; the best is {best['measure']:.3g}, of build {best['number']}\n"
+    assert f"metric: error, root mean square of the differences from the {words}" in run(*given).out
     given = (*SMALL, "--evaluate", "data.npz", "--metric", "accuracy")
     found = run(*given, "--json", out=tmp_path / "labels").json
     assert 0 < found["float_metric"] < 1
     words = f"share of right decisions; the float network has {found['float_metric']:.3g}"
     assert f"metric: accuracy, {words}" in run(*given, out=tmp_path / "labels").out
+    # A user's metric that has no value for the labels' own outputs, and changes what it is given.
+    given = (*SMALL, "--metric", "ratio:decibels", "--json")
+    found = run(*given, out=tmp_path / "ratio").json
+    assert found["float_metric"] is None and all(each["measure"] < 0 for each in found["front"])
 
 
 def test_device_without_a_build_is_named(run, tmp_path):
@@ -235,7 +244,9 @@ def test_device_without_a_build_is_named(run, tmp_path):
     found = run(*given, "--json").json
     assert list(found["without_build"]) == ["up5k"] and found["front"] and found["too_large"] == 2
     out = " ".join(run(*given).out.split())
-    assert f"no build for up5k: {found['without_build']['up5k']}" in out and "does not fit up5k" in out
+    why = found["without_build"]["up5k"]
+    assert f"none of the choices tried for up5k is a build; the last one: {why}" in out
+    assert "does not fit up5k" in why
     assert run(*SMALL, "--json", out=tmp_path / "all").json["without_build"] == {}
 
 

@@ -166,7 +166,7 @@ def test_command(cli, model, tmp_path):
     assert Manifest.load(folder).parameters.lanes == report["lanes"]
     page = (folder / "report.html").read_text()
     assert "Sizes chosen for lfe5u-12f-8" in page and "before synthesis" in page
-    assert any("Lattice promises 12,000" in text for text in done.json["report"]["notes"])
+    assert any("Lattice promises only 12,000" in text for text in done.json["report"]["notes"])
     again = cli(*arguments, "--fit", "lfe5u-12f-8", "--lanes", "8", "--multipliers", "auto")
     assert again.code == 0, again.err
     assert (

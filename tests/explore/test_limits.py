@@ -4,12 +4,14 @@ import itertools
 from typing import Any
 
 import pytest
+from support.cell_networks import CELL_NETWORKS
 from support.explored import point
 from support.small_builds import network
 
 from rtlstm.explore.front import costs, pareto_front, rank
 from rtlstm.explore.limits import figures, parse_limit, ruled_out
 from rtlstm.explore.metrics import Metric, find_metric
+from rtlstm.explore.search import find_shapes
 from rtlstm.explore.space import Space, find_devices, parse_numbers
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.spec.errors import ConfigurationError
@@ -144,13 +146,14 @@ def test_each_choice_is_there_once_and_can_be_built():
         data_bits=(8, 10, 14),
         gate_bits=(8, 12, 16),
         cell_bits=(12,),
+        hidden_rounding=("half_up", "odd"),
         lanes=(None, 4),
         macs=(1, 2),
     )
     found = [space.choice(indices) for indices in space.all_indices()]
     assert len({each.key for each in found}) == len(found) == space.size
     # Data of 8, 10 and 14 bits with gates of as many: 3 + 2 + 1, and direct tables of the first two.
-    assert space.size == 2 * 2 * (6 + 5) * 3
+    assert space.size == 2 * 2 * (6 + 5) * 2 * 3
     assert all(each.gate_bits >= each.data_bits and each.settings for each in found)
     every = itertools.product(*(range(len(values)) for values in space.dimensions.values()))
     names = list(space.dimensions)
@@ -162,11 +165,19 @@ def test_each_choice_is_there_once_and_can_be_built():
 @pytest.mark.parametrize("lanes, macs", [(None, (1,)), ((4,), None), ((4,), (1,))])
 def test_given_arrays_are_kept(lanes, macs):
     shapes = quantise(network()).shapes
-    bits: dict[str, Any] = dict.fromkeys(("weight_bits", "data_bits", "gate_bits", "cell_bits"), (8,))
-    space = Space.of(shapes, lanes=lanes, macs=macs, device=("up5k",), tables=("direct",), **bits)
+    numbers: dict[str, Any] = dict.fromkeys(("weight_bits", "data_bits", "gate_bits", "cell_bits"), (8,))
+    numbers |= {"tables": ("direct",), "hidden_rounding": ("half_up",)}
+    space = Space.of(shapes, lanes=lanes, macs=macs, device=("up5k",), **numbers)
     found = [space.choice(indices) for indices in space.all_indices()]
     assert {each.macs for each in found} == set(macs or space.macs)
     assert {each.lanes for each in found} == set(lanes or space.lanes) and None not in space.lanes
+
+
+def test_networks_whose_h_has_no_odd_codes_are_refused():
+    """Before the search: else half of it would be spent on what cannot be built."""
+    assert find_shapes(network(), ("half_up", "odd")) == find_shapes(network())
+    with pytest.raises(ConfigurationError, match="odd.* needs LSTM layers without peepholes"):
+        find_shapes(CELL_NETWORKS["gru"], ("half_up", "odd"))
 
 
 def test_devices_have_estimates():

@@ -46,8 +46,8 @@ def empty(ports: tuple[Port, ...]) -> str:
 @pytest.mark.parametrize(
     ("name", "inputs", "outputs", "bits", "beat"),
     [
-        ("icebreaker", 6, 20, 8, 1),
-        pytest.param("ulx3s-25f", 40, 10, 16, 2, marks=pytest.mark.slow),
+        pytest.param("icebreaker", 6, 20, 8, 1, marks=pytest.mark.slow),
+        ("ulx3s-25f", 40, 10, 16, 2),
     ],
 )
 def test_against_synthesis(

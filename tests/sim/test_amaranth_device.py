@@ -37,7 +37,6 @@ def test_lstm_and_dense(tmp_path: Path) -> None:
     check_device(make_case(1, quantise(network(), NARROW), TINY, steps=4), tmp_path, "amaranth")
 
 
-@pytest.mark.slow
 def test_lanes_and_tables_in_pairs(tmp_path: Path) -> None:
     """Two lanes share multipliers, whose carries count; two gates share a table."""
     made = quantise(network(), LITTLE.replace(tables="direct"))

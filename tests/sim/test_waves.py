@@ -55,8 +55,8 @@ def at(found: list[tuple[int, int | str]], time: int) -> int | str:
 @pytest.mark.parametrize(
     ("kind", "simulator"),
     [
-        pytest.param("steps", "verilator", marks=pytest.mark.slow),
-        ("loadable", "icarus"),
+        ("steps", "verilator"),
+        pytest.param("loadable", "icarus", marks=pytest.mark.slow),
         ("sequences", "icarus"),
     ],
 )

@@ -12,6 +12,7 @@ def point(latency: float, luts: int, error: float, device: str = "up5k") -> Poin
         data_bits=8,
         gate_bits=8,
         cell_bits=12,
+        hidden_rounding="half_up",
         lanes=luts,
         macs=1,
     )

@@ -78,6 +78,16 @@ def test_calibration_data_that_are_not_typical_are_said(x: np.ndarray, words: st
     assert len(found) == (words is not None) and all(text.startswith(words) for text in found)
 
 
+def test_single_steps_with_a_state_each_are_typical():
+    x = np.ones((1, 40, 3))
+    state = np.zeros((40, 4)), np.ones((40, 4))
+    quantised = quantise(network(), QuantizationSettings(), x)
+    manifest = Manifest.create("tiny", quantised.shapes, TINY, quantised.numerics)
+    data = Calibration.of(network(), x, state=state)
+    report = create_report(network(), quantised, manifest, QuantizationSettings(), data)
+    assert not any("more than one step" in text for text in report.assumptions)
+
+
 def test_without_calibration_data_the_assumptions_are_stated():
     report, _, _ = make()
     assert report.accuracy.data == "random"
