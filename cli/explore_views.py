@@ -113,11 +113,11 @@ def _title(found: Found) -> str:
 
 def _metric(found: Found) -> str | None:
     """Say what the metric is, and how good the front's best build is."""
-    front, own = found["front"], found["float_metric"]
+    front, in_float = found["front"], found["float_metric"]
     if not front:
         return None
     best = (max if found["larger_is_better"] else min)(front, key=lambda point: point["measure"])
-    floats = "" if own is None else f"; the float network has {own:.3g}"
+    floats = "" if in_float is None else f"; the float network has {in_float:.3g}"
     text = f"metric: {found['metric']}, {found['metric_meaning']}{floats}"
     if best["measure"] != front[0]["measure"]:
         text += f"; the best is {best['measure']:.3g}, of build {best['number']}"

@@ -65,9 +65,9 @@ def rebuild_command(fields: Mapping[str, Any], folder: object, model: str = "MOD
         chosen["skip_zeros"] = True
     chosen |= {name: numerics.get(name) for name in ("weight_bits", "hidden_rounding")}
     chosen["output_bits"] = numerics.get("own_output_bits")
-    own = numerics.get("own_weight_bits")
-    if isinstance(own, list | tuple) and len(own) == 2:
-        chosen["weight_bits"], chosen["dense_weight_bits"] = own
+    weight_bits = numerics.get("own_weight_bits")
+    if isinstance(weight_bits, list | tuple) and len(weight_bits) == 2:
+        chosen["weight_bits"], chosen["dense_weight_bits"] = weight_bits
     chosen |= {
         f"{name}_bits": _mapping(numerics.get(part)).get("bits")
         for name, part in (("data", "input"), ("gate", "gate"), ("cell", "cell"))

@@ -59,7 +59,7 @@ def _quantities(
     yield f"input x{shifted}", numerics.input, np.ldexp(data.x[valid], numerics.input_shift).ravel()
     formats = StateFormats(quantised.shapes, numerics).hidden_formats
     for form in dict.fromkeys(formats):
-        same = [h.ravel() for h, own in zip(reference.h, formats, strict=True) if own == form]
+        same = [h.ravel() for h, layer_form in zip(reference.h, formats, strict=True) if layer_form == form]
         yield "final hidden state h", form, np.concatenate(same)
     states = np.concatenate([np.zeros(0), *(c.ravel() for c in reference.c)])
     yield "final cell state c", numerics.cell, states
