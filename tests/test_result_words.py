@@ -121,7 +121,10 @@ def test_terms_of_adders() -> None:
 @pytest.mark.tools
 @pytest.mark.parametrize("name", [pytest.param("one block", marks=pytest.mark.slow), "narrow weights"])
 def test_netlist_equals_golden(name: str, tmp_path: Path) -> None:
-    check_netlist(case_of(name, steps=3), tmp_path)
+    """Of a smaller network: synthesis takes most of the time."""
+    settings = DIRECT.replace(weight_bits=4) if name == "narrow weights" else DIRECT
+    network = quantise(stacked(5, 7, dense=((3, "tanh"),)), settings)
+    check_netlist(make_case(3, network, CASES[name], steps=3), tmp_path)
 
 
 def test_words_of_a_beat_are_stored_one_per_cycle_and_cost_none() -> None:
