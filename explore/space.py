@@ -218,14 +218,17 @@ def parse_numbers(name: str, text: str) -> tuple[int, ...]:
 
 def parse_tables(text: str) -> tuple[TableKind, ...]:
     """Read the kinds of tables, with commas between them; ConfigurationError if there is no such kind."""
-    found = dict.fromkeys(part.strip() for part in text.split(","))
-    return tuple(QuantizationSettings(tables=each, data_bits=8).tables for each in found)
+    return tuple(QuantizationSettings(tables=each, data_bits=8).tables for each in _words(text))
 
 
 def parse_roundings(text: str) -> tuple[HiddenRounding, ...]:
     """Read how h is rounded, ways with commas between them; ConfigurationError if there is no such way."""
-    found = dict.fromkeys(part.strip() for part in text.split(","))
-    return tuple(QuantizationSettings(hidden_rounding=each).hidden_rounding for each in found)
+    return tuple(QuantizationSettings(hidden_rounding=each).hidden_rounding for each in _words(text))
+
+
+def _words(text: str) -> Sequence[Any]:
+    """Return words with commas between them, each once; they are checked where they are used."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
 def find_devices(text: str) -> tuple[str, ...]:

@@ -179,8 +179,10 @@ def _rows(
             written = one.beats(op.results)
             busy = [(first, after, step) for (first, _), (_, after) in zip(begun, written, strict=True)]
             (units if op.four_rows else functions).busy += busy
-            results.busy += [(first, after, step) for first, after in written]
-            memories.busy += results.busy[-len(written) :] if op.destination is not None else []
+            given = [(first, after, step) for first, after in written]
+            results.busy += given
+            if op.destination is not None:
+                memories.busy += given
     ports = (
         Row("input port", "accepts a beat per cycle", list(inputs)),
         Row("output port", "offers a step's last beat", [(at, at + 1, step) for at, step in outputs]),
