@@ -204,11 +204,13 @@ def find_target(name: str) -> tuple[Chosen, str]:
     similar = difflib.get_close_matches(name.strip().lower(), (*BOARDS, *ZYNQ_BOARDS), n=3, cutoff=0.7)
     try:
         return find_device(name), ""
-    except ConfigurationError as error:
+    except ConfigurationError:
         if not similar:
             raise
-        known = f"no board is called {name!r}; boards of near names: {', '.join(similar)}"
-        raise ConfigurationError(f"{known}; {error}") from None
+        names = ", ".join(similar)
+        raise ConfigurationError(
+            f"there is no device or board {name!r}; boards of near names: {names}"
+        ) from None
 
 
 _Target = tuple[str, int, str]

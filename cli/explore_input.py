@@ -53,7 +53,7 @@ class Given:
         if text := layout_note("the calibration data", x, self._batch_first, read.report.batch_first):
             self.notes += (text,)
         roundings = parse_roundings(asked.hidden_rounding)
-        space = Space.asked(find_shapes(read.network, roundings), asked)
+        space = Space.asked(find_shapes(read.network, roundings, asked.max_steps), asked)
         self._name = default_name(read.network, read.report)
         state = read.calibration_state(x, self._batch_first)
         data = Calibration.of(read.network, x, valid, state, self._batch_first)

@@ -24,6 +24,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.options import Wording, worded
+from rtlstm.spec.program.passes import Passes
 
 __all__ = ["Context", "Numbers", "few_digits", "measure_numbers", "measure_point"]
 
@@ -50,6 +51,7 @@ class Numbers:
 
     shapes: tuple[LayerShape, ...]
     numerics: Numerics
+    passes: Passes
     errors: Errors
 
 
@@ -78,7 +80,7 @@ def measure_numbers(context: Context, choice: Choice) -> Numbers | str:
         largest=few_digits(float(np.abs(error).max())),
         metric=None if value is None else few_digits(value),
     )
-    return Numbers(quantised.shapes, numerics, errors)
+    return Numbers(quantised.shapes, numerics, quantised.passes, errors)
 
 
 def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
@@ -87,13 +89,15 @@ def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
     request = choice.request
     try:
         with worded(context.wording):
-            parameters, fit = fit_device(context.name, numbers.shapes, numbers.numerics, request)
+            parameters, fit = fit_device(
+                context.name, numbers.shapes, numbers.numerics, request, numbers.passes
+            )
             clock = _clock_mhz(fit.estimate, request)
     except NothingFitsError as refused:
         return Refusal(choice=choice, why=str(refused), fits=False)
     except ConfigurationError as refused:
         return Refusal(choice=choice, why=str(refused), fits=True)
-    manifest = Manifest.create(context.name, numbers.shapes, parameters, numbers.numerics)
+    manifest = Manifest.create(context.name, numbers.shapes, parameters, numbers.numerics, numbers.passes)
     cycles = manifest.cycles
     found = fit.estimate
     return Point(

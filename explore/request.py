@@ -39,6 +39,14 @@ class SpaceOptions(Record):
     hidden_rounding: Annotated[
         str, Option("How h of LSTM layers is rounded: half_up, odd, or both.", group=_SPACE)
     ] = "half_up"
+    max_steps: Annotated[
+        Annotated[int, Field(ge=1)] | None,
+        Option(
+            "Longest sequence, which a network with a reverse direction needs: its latency is that of such a "
+            "sequence.",
+            group=_SPACE,
+        ),
+    ] = None
     lanes: Annotated[
         str | None,
         Option(

@@ -35,13 +35,14 @@ from rtlstm.spec.fixed import HiddenRounding
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.options import Wording, option
+from rtlstm.spec.program.sequences import longest_sequence
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.work import Workers
 
 __all__ = ["Plan", "explore", "find_shapes", "make_context"]
 
 
-_RECORDS = "3"
+_RECORDS = "4"
 """Raised with the fields of points: a study of others is begun again."""
 
 
@@ -106,7 +107,7 @@ def make_context(
     """
     network = read.network
     samples = Samples.of(x, network.inputs, lengths, batch_first, network.frames)
-    last = ActivationFunction.of(find_shapes(network)[-1].activation)
+    last = ActivationFunction.of(quantise(network).shapes[-1].activation)
     threshold = 0.5 if last.is_share else 0.0
     # A user's function takes labels of any kind.
     known = None
@@ -119,22 +120,22 @@ def make_context(
     return Context(name, network, calibration, data, metric, wording)
 
 
-def find_shapes(network: Network, hidden_rounding: Sequence[HiddenRounding] = ()) -> tuple[LayerShape, ...]:
+def find_shapes(
+    network: Network, hidden_rounding: Sequence[HiddenRounding] = (), max_steps: int | None = None
+) -> tuple[LayerShape, ...]:
     """Return the layers that the array computes, whose sizes depend on no choice.
 
     Raises
     ------
     ConfigurationError
-        If arrays are not chosen for such networks, or their h is not rounded in one of these ways.
+        If the h of such networks is not rounded in one of these ways, or they take whole sequences and
+        ``max_steps``, the longest one, is not stated.
     """
     for rounding in hidden_rounding:
         quantise(network, QuantizationSettings(hidden_rounding=rounding))
     found = quantise(network)
     if found.passes:
-        raise ConfigurationError(
-            "rtlstm explore does not choose arrays for networks with a reverse direction yet; state "
-            f"{option('lanes')} and {option('macs')} for rtlstm generate"
-        )
+        longest_sequence(max_steps)
     return found.shapes
 
 

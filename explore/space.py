@@ -42,6 +42,8 @@ class Choice(Record):
     lanes: int | None
     """None, as for ``macs``, for the array with the shortest step that the device holds."""
     macs: int | None
+    max_steps: int | None = None
+    """The longest sequence, of a network that takes whole ones."""
 
     @property
     def settings(self) -> QuantizationSettings:
@@ -52,7 +54,8 @@ class Choice(Record):
     def request(self) -> FitRequest:
         """The request for its hardware."""
         chosen, board = find_target(self.device)
-        return FitRequest(chosen=chosen, board=board, tables=self.tables, lanes=self.lanes, macs=self.macs)
+        own = {name: getattr(self, name) for name in ("tables", "lanes", "macs", "max_steps")}
+        return FitRequest(chosen=chosen, board=board, **own)
 
     @property
     def key(self) -> str:
@@ -68,7 +71,7 @@ class Choice(Record):
     def options(self) -> dict[str, int | str]:
         """The options of ``rtlstm generate`` that make this build."""
         found: dict[str, int | str | None] = {"fit": self.device}
-        found |= {name: getattr(self, name) for name in ("lanes", "macs", *_BITS, "tables")}
+        found |= {name: getattr(self, name) for name in ("lanes", "macs", *_BITS, "tables", "max_steps")}
         if self.hidden_rounding != QuantizationSettings.model_fields["hidden_rounding"].default:
             found["hidden_rounding"] = self.hidden_rounding
         return {name: value for name, value in found.items() if value is not None}
@@ -87,6 +90,7 @@ class Space(Record):
     lanes: tuple[int | None, ...]
     """None for an array that is chosen with its ``macs``."""
     macs: tuple[int, ...]
+    max_steps: tuple[int | None] = (None,)
 
     @classmethod
     def of(
@@ -128,6 +132,7 @@ class Space(Record):
             device=find_devices(asked.devices),
             tables=parse_tables(asked.tables),
             hidden_rounding=parse_roundings(asked.hidden_rounding),
+            max_steps=(asked.max_steps,),
             **values,
         )
 

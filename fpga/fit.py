@@ -1,8 +1,9 @@
 """Finds the array with the lowest step latency on a device: ``rtlstm generate --fit``.
 
-The search tries sizes, with each of the family's pipelines (those with copies of registers for arrays of one
-block), in the order of their lowest possible latency, and ends when no other can be faster than the best one
-that fits. It leaves out lanes and multipliers that do not reduce the number of words.
+Of a network that takes whole sequences, latency is that of the longest sequence. The search tries sizes, with
+each of the family's pipelines (those with copies of registers for arrays of one block), in the order of their
+lowest possible latency, and ends when no other can be faster than the best one that fits. It leaves out lanes
+and multipliers that do not reduce the number of words.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,6 +27,8 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.options import option
 from rtlstm.spec.parameters import MultiplierKind, Parameters, TableMemory, WeightMemory
+from rtlstm.spec.program.passes import Passes, part_layers
+from rtlstm.spec.program.sequences import longest_sequence
 from rtlstm.spec.program.step import unit_cycles
 from rtlstm.spec.record import Record
 
@@ -175,9 +178,15 @@ class _Refused:
 
 
 def fit_device(
-    name: str, shapes: tuple[LayerShape, ...], numerics: Numerics, request: FitRequest
+    name: str,
+    shapes: tuple[LayerShape, ...],
+    numerics: Numerics,
+    request: FitRequest,
+    passes: Passes = (),
 ) -> tuple[Parameters, Fit]:
     """Choose lanes, multipliers and gate units for the shortest estimated step latency.
+
+    With ``passes`` it is the latency of the longest sequence.
 
     Raises
     ------
@@ -187,18 +196,24 @@ def fit_device(
     NothingFitsError
         If nothing fits; the message names the resource.
     """
-    return _Search(name, shapes, numerics, request).run()
+    return _Search(name, shapes, numerics, request, passes).run()
 
 
 class _Search:
     """One search; keeps the best design, and the refused one that is nearest to fitting."""
 
     def __init__(
-        self, name: str, shapes: tuple[LayerShape, ...], numerics: Numerics, request: FitRequest
+        self,
+        name: str,
+        shapes: tuple[LayerShape, ...],
+        numerics: Numerics,
+        request: FitRequest,
+        passes: Passes = (),
     ) -> None:
-        self._name, self._shapes, self._numerics = name, shapes, numerics
+        self._name, self._shapes, self._numerics, self._passes = name, shapes, numerics, passes
         self._request, self._device = request, request.chosen.device
         request.check()
+        self._steps = longest_sequence(request.max_steps) if passes else 1
         self._family = fpga_family(self._device.family).need_estimates()
         self._cell_limit = fill_limits(self._family).cells * self._device.luts
         large = self._device.large_ram
@@ -271,7 +286,7 @@ class _Search:
 
     def _design(self, candidate: _Candidate) -> _Design:
         parameters = self._parameters(candidate)
-        manifest = Manifest.create(self._name, self._shapes, parameters, self._numerics)
+        manifest = Manifest.create(self._name, self._shapes, parameters, self._numerics, self._passes)
         found = estimate(manifest, self._request.chosen, board=self._request.board)
         assert found is not None  # The family has estimates, and the parameters are those of its pipeline.
         return _Design(parameters, found)
@@ -298,10 +313,10 @@ class _Search:
                 if units % gate_units or (request.beat_out or gate_units) % gate_units:
                     continue
                 for macs in self._macs(lcm(gate_units, request.beat_in)):
-                    # Beats that fill several words are taken only where they are asked for.
-                    if (
-                        macs % gate_units and not (given and gate_units % macs == 0)
-                    ) or macs % request.beat_in:
+                    # Beats that fill several words are taken only where they are asked for, and never for
+                    # whole sequences.
+                    several = given and gate_units % macs == 0 and not self._passes
+                    if (macs % gate_units and not several) or macs % request.beat_in:
                         continue
                     arrays = [
                         (lanes, macs, gate_units, *kinds, memory, self._table_memories[0])
@@ -386,8 +401,30 @@ class _Search:
         return macs, 0
 
     def _fewest_cycles(self, lanes: int, macs: int, pipeline: str) -> int:
+        """Return a lower bound of the cycles of a step, or of the longest sequence."""
+        if self._passes:
+            return self._steps * self._fewest_in_passes(lanes, macs, self._stages[pipeline])
+        return self._fewest_in_step(lanes, macs, self._stages[pipeline])
+
+    def _fewest_in_passes(self, lanes: int, macs: int, stages: Parameters) -> int:
+        """Return a lower bound of a step's cycles in all passes.
+
+        Each pass issues all of its words, and no step of a layer begins before the results of its last one.
+        """
+        cycles, timing = 0, self._numerics.unit.timing(stages)
+        for parts in part_layers(self._passes):
+            shapes = [self._shapes[layer] for layers in parts for layer in layers]
+            loops = [
+                stages.preactivation + unit_cycles(shape, timing) - stages.pipeline.operand
+                for shape in shapes
+                if shape.recurrent
+            ]
+            words = sum(_words(shape, lanes, macs) for shape in shapes)
+            cycles += max([words, *loops])
+        return cycles
+
+    def _fewest_in_step(self, lanes: int, macs: int, stages: Parameters) -> int:
         """Return a lower bound of a step's cycles: a layer's first group may be almost done at its input."""
-        stages = self._stages[pipeline]
         cycles, timing = 0, self._numerics.unit.timing(stages)
         for index, shape in enumerate(self._shapes):
             groups, columns = -(-shape.rows // lanes), -(-shape.inputs // macs)
@@ -409,10 +446,7 @@ class _Search:
         sums = (macs - 1) * (numerics.weight_bits + numerics.data_bits)
         luts = in_luts * logic + lanes * (sums + 2 * numerics.accumulator.bits)
         excess.compare("logic cells", luts, self._cell_limit)
-        rows = 0
-        for shape in self._shapes:
-            words = -(-shape.inputs // macs) + (-(-shape.outputs // macs) if shape.recurrent else 0)
-            rows += -(-shape.rows // lanes) * words
+        rows = sum(_words(shape, lanes, macs) for shape in self._shapes)
         width = macs * numerics.weight_bits
         bank = family.map_memory(weight_memory(lanes, width, rows, candidate.memory))
         excess.compare(BLOCK_RAMS, lanes * bank.block_rams, device.block_rams)
@@ -440,6 +474,12 @@ class _Search:
             factor_bits=self._numerics.factor_bits,
             pipeline_name=candidate.pipeline,
         )
+
+
+def _words(shape: LayerShape, lanes: int, macs: int) -> int:
+    """Return the words of the array that a layer's weights fill."""
+    columns = -(-shape.inputs // macs) + (-(-shape.outputs // macs) if shape.recurrent else 0)
+    return -(-shape.rows // lanes) * columns
 
 
 def _up(value: int, multiple: int) -> int:

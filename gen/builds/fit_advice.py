@@ -82,9 +82,8 @@ def find_fit_advice(
             progress("look for what fits", number, len(tried))
         try:
             quantised = quantise(network, narrower, data)
-            _, fit = fit_device(
-                name, quantised.shapes, quantised.numerics, free.replace(tables=narrower.tables)
-            )
+            asked = free.replace(tables=narrower.tables)
+            _, fit = fit_device(name, quantised.shapes, quantised.numerics, asked, quantised.passes)
         except ConfigurationError:
             # Still nothing fits, or these formats are impossible for this network.
             continue

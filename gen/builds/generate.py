@@ -154,7 +154,7 @@ def generate_build(
         quantised = trained.quantised() if trained else quantise(network, settings, data, hardware=hardware)
         fitted = None
         if fit is not None:
-            _check_fit(quantised, capacities)
+            _check_fit(capacities)
             parameters, fitted = _fit(chosen, network, quantised, settings, data, fit, progress)
         if parameters is None:
             parameters = choose_array(quantised, array or ArrayRequest(tables=settings.tables))
@@ -222,12 +222,11 @@ def _skip_zeros(quantised: QuantizedNetwork, manifest: Manifest) -> tuple[Manife
     )
 
 
-def _check_fit(quantised: QuantizedNetwork, capacities: Mapping[str, int] | None) -> None:
+def _check_fit(capacities: Mapping[str, int] | None) -> None:
     """Refuse to choose an array where that is not supported."""
-    if quantised.passes or capacities is not None:
-        what = "loadable cores" if capacities is not None else "networks with a reverse direction"
+    if capacities is not None:
         raise ConfigurationError(
-            f"{option('fit')} does not choose arrays for {what} yet: state {option('lanes')} and "
+            f"{option('fit')} does not choose arrays for loadable cores yet: state {option('lanes')} and "
             f"{option('macs')}"
         )
 
@@ -243,7 +242,7 @@ def _fit(
 ) -> tuple[Parameters, Fit]:
     """Choose the parameters for a device; where none fit, say what would help."""
     try:
-        return fit_device(name, quantised.shapes, quantised.numerics, request)
+        return fit_device(name, quantised.shapes, quantised.numerics, request, quantised.passes)
     except NothingFitsError as refused:
         found = find_fit_advice(name, network, settings, data, request, progress)
         advice = "choose a larger device" if found is None else found.text

@@ -176,6 +176,23 @@ class Timeline:
             words.append(ends[last // per_group] + cycle + stage - ahead)
         return words
 
+    @property
+    def moments(self) -> list[int]:
+        """All cycles on which later ones depend: moved by a number of cycles, they move those by it, too.
+
+        What was possible before the next issue is as good as possible then.
+        """
+        waits = (self.drain_free, *(cycle for words in self.stored for cycle in words))
+        return [self.free, self.results, *(max(cycle, self.free) for cycle in waits)]
+
+    def move(self, cycles: int) -> None:
+        """Go on as if everything so far had happened a number of cycles later."""
+        self.free += cycles
+        self.drain_free += cycles
+        self.results += cycles
+        self.stored_until += cycles
+        self.stored = [[cycle + cycles for cycle in words] for words in self.stored]
+
     def prepare(self) -> None:
         """Issue the recurrent operations that store partial sums."""
         for op in self.program.ops[: self.program.body]:

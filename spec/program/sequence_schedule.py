@@ -15,7 +15,7 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import Cycles, Issued, LayerCycles, Schedule, Timeline
-from rtlstm.spec.program.sequences import SequencePlan
+from rtlstm.spec.program.sequences import PartPlan, SequencePlan
 from rtlstm.spec.program.step import Program
 
 __all__ = ["SequenceCycles", "SequenceSchedule", "sequence_lengths"]
@@ -92,19 +92,34 @@ class SequenceSchedule(Schedule):
         return found
 
     def _compute(self, length: int, free: int, record: list[Issued] | None) -> int:
-        """Run all passes. Their first word may be issued in cycle ``free``."""
+        """Run all passes. Their first word may be issued in cycle ``free``.
+
+        Once a step of a pass moves everything by a number of cycles, all further steps of the pass do. They
+        are run only for a record.
+        """
         timeline = Timeline(self.program, self.parameters, free=free, record=record)
         for parts in self.plan.passes:
-            for _ in range(length):
+            before: list[int] = []
+            for left in reversed(range(length)):
                 for part in parts:
-                    ops = self.program.ops[part.first : part.last + 1]
-                    for op in ops:
-                        timeline.run(op)
-                    # Steps of a single word are issued every second cycle.
-                    timeline.free += sum(op.words for op in ops) == 1
+                    self._run(timeline, part)
+                now = timeline.moments
+                apart = {later - earlier for later, earlier in zip(now, before, strict=False)}
+                if record is None and len(now) == len(before) and len(apart) == 1:
+                    timeline.move(apart.pop() * left)
+                    break
+                before = now
             # The last result is in its register, and one cycle later in the memory.
             timeline.free = timeline.results + 1
         return timeline.results
+
+    def _run(self, timeline: Timeline, part: PartPlan) -> None:
+        """Run a step of a part."""
+        ops = self.program.ops[part.first : part.last + 1]
+        for op in ops:
+            timeline.run(op)
+        # Steps of a single word are issued every second cycle.
+        timeline.free += sum(op.words for op in ops) == 1
 
     def _give(self, suppress: Sequence[bool], now: int) -> tuple[list[int], int]:
         """Give the output; return the cycle that offers each step's, and the cycle after all were read."""

@@ -18,7 +18,7 @@ from rtlstm.spec.program.passes import Passes, input_positions, output_positions
 from rtlstm.spec.program.step import Op, Program, compile_program, idle_between
 from rtlstm.spec.record import Record
 
-__all__ = ["PartPlan", "SequencePlan", "compile_sequences"]
+__all__ = ["PartPlan", "SequencePlan", "compile_sequences", "longest_sequence"]
 
 
 class PartPlan(Record):
@@ -98,11 +98,7 @@ def compile_sequences(
             "a loadable core takes steps one by one, but this network has a reverse direction; "
             f"generate a separate build for it, without {option('capacities')} and {option('device')}"
         )
-    if parameters.max_steps is None:
-        raise ConfigurationError(
-            "a network with a reverse direction keeps whole sequences on the device: state the longest one, "
-            f"with {option('max_steps')}"
-        )
+    longest = longest_sequence(parameters.max_steps)
     if parameters.words_per_beat > 1:
         raise ConfigurationError(
             f"{option('gate_units')} ({parameters.gate_units}) must divide {option('macs')} "
@@ -112,7 +108,17 @@ def compile_sequences(
     merger = _Merger(shapes, passes, parameters, timing, kept)
     for number, parts in enumerate(part_layers(passes)):
         merger.add_pass(number, parts)
-    return merger.program(), merger.plan(parameters.max_steps)
+    return merger.program(), merger.plan(longest)
+
+
+def longest_sequence(max_steps: int | None) -> int:
+    """Return the steps of the longest sequence; ConfigurationError if they are not stated."""
+    if max_steps is None:
+        raise ConfigurationError(
+            "a network with a reverse direction keeps whole sequences on the device: state the longest one, "
+            f"with {option('max_steps')}"
+        )
+    return max_steps
 
 
 class _Merger:

@@ -157,6 +157,30 @@ def test_h_in_odd_codes_is_searched(run, cli, tmp_path):
     run(*SMALL, "--hidden-rounding", "up").refused("--hidden-rounding must be")
 
 
+def test_whole_sequences(cli, tmp_path, monkeypatch):
+    """A network with a reverse direction: cycles are those of the longest sequence."""
+    monkeypatch.chdir(tmp_path)
+    rng, both = np.random.default_rng(3), {}
+    for way in ("", "_reverse"):
+        for name, shape in (("ih", (12, 2)), ("hh", (12, 3))):
+            both[f"rnn.weight_{name}_l0{way}"] = rng.normal(size=shape).astype("f4") / 3
+            both[f"rnn.bias_{name}_l0{way}"] = np.zeros(12, "f4")
+    safetensors.numpy.save_file(both, "both.safetensors")
+    np.save("steps.npy", rng.normal(size=(6, 2, 2)))
+    asked = ("explore", "both.safetensors", "--calibrate", "steps.npy", "--workers", 1, *SMALL)
+    cli(*asked).refused("keeps whole sequences on the device: state the longest one, with --max-steps")
+    done = cli(*asked, "--max-steps", 6, "--json")
+    assert done.code == 0, done.err
+    for best in (done.json["front"][0], done.json["front"][-1]):
+        words = shlex.split(best["command"])
+        assert words[words.index("--max-steps") + 1] == "6"
+        assert cli(*words[1:]).code == 0
+        manifest = Manifest.load(tmp_path / words[words.index("-o") + 1])
+        assert manifest.sequence is not None and manifest.parameters.max_steps == 6
+        assert manifest.cycles.step_latency_cycles == best["step_latency_cycles"]
+        assert manifest.cycles.step_interval_cycles == best["step_interval_cycles"]
+
+
 def test_a_boards_clock_and_link_count(run, cli, tmp_path):
     few = (*SMALL[2:], "--devices", "ulx3s-25f,lfe5u-25f", "--json")
     found = run(*few).json

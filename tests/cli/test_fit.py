@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from support.random_sequences import random_lstm
 from support.small_builds import named_options, network
 
 from rtlstm.bench.shapes import SHAPES
@@ -19,7 +20,7 @@ from rtlstm.gen.builds.fit_advice import find_fit_advice
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
 
 FOUR = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
@@ -50,6 +51,37 @@ def test_nothing_tried_is_better(device: str):
         excess, least = search._excess(design.estimate), search._least(candidate)
         assert not least.resource or excess.resource
         assert excess.resource or design.key >= (found.estimate.step_latency_us, found.estimate.cells)
+
+
+def both_ways(units: int = 5) -> Network:
+    """Two directions side by side, and a dense layer behind them."""
+    rng = np.random.default_rng(1)
+    forward, backward = random_lstm(rng, 3, units), random_lstm(rng, 3, units - 1, reverse=True)
+    dense = Dense(weight=rng.normal(size=(2, 2 * units - 1)) / 4, bias=np.zeros(2))
+    return Network(layers=(Bidirectional(forward=forward, backward=backward), dense))
+
+
+@pytest.mark.parametrize("units", [5, 2])
+def test_nothing_tried_is_better_for_whole_sequences(units: int):
+    quantised = quantise(both_ways(units), FOUR)
+    request = FitRequest(chosen=find_device("lfe5u-12f-8"), max_steps=9)
+    given = "both", quantised.shapes, quantised.numerics, request, quantised.passes
+    parameters, found = fit_device(*given)
+    best = Manifest.create("both", quantised.shapes, parameters, quantised.numerics, quantised.passes)
+    assert estimate(best, request.chosen) == found.estimate and found.estimate.fits
+    assert parameters.max_steps == 9
+    search, bounds = _Search(*given), []
+    for candidate in search._candidates():
+        design = search._design(candidate)
+        made = Manifest.create(
+            "both", quantised.shapes, design.parameters, quantised.numerics, quantised.passes
+        )
+        assert candidate.cycles <= made.cycles.step_latency_cycles
+        bounds.append(candidate.cycles / made.cycles.step_latency_cycles)
+        excess = search._excess(design.estimate)
+        assert excess.resource or design.key >= (found.estimate.step_latency_us, found.estimate.cells)
+    # A bound far below would end no search.
+    assert min(bounds) > 0.4
 
 
 def test_what_is_given_is_kept():
@@ -194,7 +226,7 @@ def test_wrong_options_are_refused(cli, model, tmp_path):
     cli(*run, "--fit", "up5k", "--family", "ice40").refused("leave out --family")
     cli(*run, "--fit", "up5").refused("near names: up5k")
     cli(*run, "--fit", "icebraker").refused(
-        "no board is called 'icebraker'; boards of near names: icebreaker"
+        "there is no device or board 'icebraker'; boards of near names: icebreaker"
     )
     cli(*run, "--fit", "zybo-z7-20").refused("--fit needs estimates", "not for xc7z020")
     cli(*run, "--fit", "tang-nano-20k").refused("--fit needs estimates", "not for gw2ar-18")

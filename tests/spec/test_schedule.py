@@ -4,12 +4,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from support.random_sequences import random_sequence_case
 
 from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.schedule import REDIRECT_CYCLES, StepSchedule, offer_cycles
+from rtlstm.spec.program.schedule import REDIRECT_CYCLES, Issued, StepSchedule, offer_cycles
+from rtlstm.spec.program.sequence_schedule import SequenceSchedule
 from rtlstm.spec.program.step import Program, compile_program, group_ends
 
 FORMAT = Format(bits=16, fraction=15)
@@ -169,3 +171,14 @@ def test_the_architecture_page_counts_right(
     }
     page = " ".join((Path(__file__).parents[2] / "docs/architecture.md").read_text().split())
     assert [text for sentence in sentences if (text := sentence.format(**figures)) not in page] == []
+
+
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_long_sequences_take_what_all_their_steps_take(seed: int) -> None:
+    """Without a record, equal steps are counted and not run one by one."""
+    schedule = random_sequence_case(seed, (1, 2, 3, 5, 7, 11, 13)).manifest.schedule
+    assert isinstance(schedule, SequenceSchedule)
+    lengths = [1, 2, 3, 5, 40, 41, 7]
+    record: list[Issued] = []
+    assert schedule.cycles(lengths) == schedule.cycles(lengths, record=record)
+    assert len(record) >= sum(lengths)
