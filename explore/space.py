@@ -54,8 +54,8 @@ class Choice(Record):
     def request(self) -> FitRequest:
         """The request for its hardware."""
         chosen, board = find_target(self.device)
-        own = {name: getattr(self, name) for name in ("tables", "lanes", "macs", "max_steps")}
-        return FitRequest(chosen=chosen, board=board, **own)
+        given = {name: getattr(self, name) for name in ("tables", "lanes", "macs", "max_steps")}
+        return FitRequest(chosen=chosen, board=board, **given)
 
     @property
     def key(self) -> str:
