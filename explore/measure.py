@@ -11,7 +11,7 @@ import numpy as np
 from rtlstm.boards.board import find_uart_timing
 from rtlstm.boards.catalogue import find_board
 from rtlstm.explore.metrics import Evaluation, Metric
-from rtlstm.explore.records import Errors, Outcome, Point, Refusal
+from rtlstm.explore.records import Errors, Numbers, Outcome, Point, Refusal
 from rtlstm.explore.space import Choice
 from rtlstm.fpga.energy import step_energy_nj
 from rtlstm.fpga.estimate import Estimate, usable
@@ -22,11 +22,9 @@ from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
-from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.options import Wording, worded
-from rtlstm.spec.program.passes import Passes
 
-__all__ = ["Context", "Numbers", "few_digits", "measure_numbers", "measure_point"]
+__all__ = ["Context", "few_digits", "measure_numbers", "measure_point"]
 
 
 @dataclass(frozen=True)
@@ -43,16 +41,6 @@ class Context:
     """The words of the interface in use, for reasons that other processes give."""
     searched: dict[object, float] = field(default_factory=dict)
     """Ranges of cell states that this process has found."""
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Formats of a network, and their errors: what estimates need of a quantised network."""
-
-    shapes: tuple[LayerShape, ...]
-    numerics: Numerics
-    passes: Passes
-    errors: Errors
 
 
 def measure_numbers(context: Context, choice: Choice) -> Numbers | str:
@@ -80,7 +68,7 @@ def measure_numbers(context: Context, choice: Choice) -> Numbers | str:
         largest=few_digits(float(np.abs(error).max())),
         metric=None if value is None else few_digits(value),
     )
-    return Numbers(quantised.shapes, numerics, quantised.passes, errors)
+    return Numbers(shapes=quantised.shapes, numerics=numerics, passes=quantised.passes, errors=errors)
 
 
 def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:

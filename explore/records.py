@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 
 from rtlstm.explore.space import Choice
+from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.parameters import TableMemory
+from rtlstm.spec.program.passes import Passes
 from rtlstm.spec.record import Record
 
-__all__ = ["Errors", "Exploration", "Outcome", "Point", "Proof", "Refusal"]
+__all__ = ["Errors", "Exploration", "Numbers", "Outcome", "Point", "Proof", "Refusal"]
 
 
 class Errors(Record):
@@ -16,6 +18,15 @@ class Errors(Record):
     largest: float
     metric: float | None = None
     """What the user's metric says; None without one."""
+
+
+class Numbers(Record):
+    """Formats of a network, and their errors: what estimates need of a quantised network."""
+
+    shapes: tuple[LayerShape, ...]
+    numerics: Numerics
+    passes: Passes
+    errors: Errors
 
 
 class Proof(Record):

@@ -16,10 +16,10 @@ from pydantic import BaseModel
 from rtlstm.boards.catalogue import find_target
 from rtlstm.explore.front import pareto_front, rank
 from rtlstm.explore.limits import Limit, ruled_out
-from rtlstm.explore.measure import Context, Numbers, few_digits, measure_numbers, measure_point
+from rtlstm.explore.measure import Context, few_digits, measure_numbers, measure_point
 from rtlstm.explore.metrics import Evaluation, Metric
 from rtlstm.explore.prove import Proving, prove_point
-from rtlstm.explore.records import Exploration, Outcome, Point, Refusal
+from rtlstm.explore.records import Exploration, Numbers, Outcome, Point, Refusal
 from rtlstm.explore.request import SearchOptions
 from rtlstm.explore.space import Choice, Space
 from rtlstm.explore.study import Study
@@ -215,34 +215,43 @@ class _FirstStage:
 
     def __init__(self, context: Context, plan: Plan, workers: Workers, study: Study) -> None:
         self._context, self._plan, self._workers, self._study = context, plan, workers, study
-        self._numbers: dict[str, Numbers | str] = {}
-        self._known = {each.choice.key: each for each in study.outcomes()}
+        self._numbers = study.numbers()
+        self._known = {each.choice.key: each for each in study.kept()}
         self.new = 0
 
     def run(self, total: int) -> Iterator[int]:
         """Search until ``total`` choices were asked; yield how many are finished."""
         while asked := self._study.ask(total):
-            choices = {choice.key: choice for _, choice in asked if choice.key not in self._known}
-            self.new += len(choices)
+            new = [(number, choice) for number, choice in asked if choice.key not in self._known]
+            self.new += len(new)
             yield len(self._known)
-            self._measure(list(choices.values()))
+            self._measure(new)
             for number, choice in asked:
                 self._study.tell(number, self._known[choice.key], self._plan.limits, self._context.metric)
             yield len(self._known)
 
-    def _measure(self, choices: Sequence[Choice]) -> None:
-        numbers = {each.numbers_key: each for each in choices if each.numbers_key not in self._numbers}
-        for index, found in self._workers.run(measure_numbers, self._context, list(numbers.values())):
-            self._numbers[list(numbers)[index]] = found
+    def _measure(self, new: Sequence[tuple[int, Choice]]) -> None:
+        """Measure choices; ``new`` has their numbers in the study, too."""
+        unknown = {choice.numbers_key: choice for _, choice in new if choice.numbers_key not in self._numbers}
+        keys = list(unknown)
+        for index, found in self._workers.run(measure_numbers, self._context, list(unknown.values())):
+            self._numbers[keys[index]] = found
+            self._study.keep_numbers(keys[index], found)
+        trials: list[int] = []
         work: list[tuple[Choice, Numbers]] = []
-        for choice in choices:
+        for trial, choice in new:
             known = self._numbers[choice.numbers_key]
             if isinstance(known, str):
-                self._known[choice.key] = Refusal(choice=choice, why=known, fits=True)
+                self._keep(trial, Refusal(choice=choice, why=known, fits=True))
             else:
+                trials.append(trial)
                 work.append((choice, known))
         for index, outcome in self._workers.run(measure_point, self._context, work):
-            self._known[work[index][0].key] = outcome
+            self._keep(trials[index], outcome)
+
+    def _keep(self, trial: int, outcome: Outcome) -> None:
+        self._known[outcome.choice.key] = outcome
+        self._study.keep(trial, outcome)
 
 
 def _prove(

@@ -1,7 +1,8 @@
 """The search: Optuna's NSGA-II asks, and a journal keeps what it was told, so that it goes on after anything.
 
 A generation is asked as a whole and told in the order in which it was asked. So the choices follow from the
-seed alone, for any number of workers, and also if the search was interrupted and goes on.
+seed alone, for any number of workers, and also if the search was interrupted and goes on. Each result is kept
+as soon as it is there.
 """
 
 import fcntl
@@ -18,7 +19,7 @@ from pydantic import TypeAdapter
 from rtlstm.explore.front import unbeaten
 from rtlstm.explore.limits import Limit
 from rtlstm.explore.metrics import Metric
-from rtlstm.explore.records import Outcome, Point, Proof
+from rtlstm.explore.records import Numbers, Outcome, Point, Proof
 from rtlstm.explore.space import Choice, Space
 from rtlstm.spec.errors import BuildError, ToolError
 from rtlstm.spec.options import option
@@ -37,8 +38,9 @@ _DRAWS = 1000
 _WORST = 1e12
 """The objectives of what cannot be built."""
 _NAME = "explore"
-_ABOUT, _OUTCOME, _PROOF = "about", "outcome", "proof:"
+_ABOUT, _OUTCOME, _PROOF, _NUMBERS = "about", "outcome", "proof:", "numbers:"
 _OUTCOMES: TypeAdapter[Outcome] = TypeAdapter(Outcome)
+_MEASURED: TypeAdapter[Numbers | str] = TypeAdapter(Numbers | str)
 
 
 def import_optuna() -> Any:
@@ -118,6 +120,18 @@ class Study:
         with _damage_told(self._path):
             trials = self._trials(finished=True)
             return [_OUTCOMES.validate_python(trial.user_attrs[_OUTCOME]) for trial in trials]
+
+    def kept(self) -> list[Outcome]:
+        """Return all outcomes that were kept, also those of a generation that is not finished.
+
+        Raises
+        ------
+        BuildError
+            If the journal's records have another form.
+        """
+        with _damage_told(self._path):
+            found = (trial.user_attrs.get(_OUTCOME) for trial in self._trials())
+            return [_OUTCOMES.validate_python(each) for each in found if each is not None]
 
     def ask(self, total: int) -> list[tuple[int, Choice]]:
         """Return numbers and choices of a generation that are not finished; none if ``total`` were asked.
@@ -208,15 +222,23 @@ class Study:
             if self._space.choice(indices).key not in self._seen:
                 yield indices
 
-    def tell(self, number: int, outcome: Outcome, limits: Sequence[Limit], metric: Metric) -> None:
-        """Keep the outcome of a choice, and have the search go on from it."""
+    def keep(self, number: int, outcome: Outcome) -> None:
+        """Keep the outcome of a choice, whose generation may not be finished."""
+        self._trial(number).set_user_attr(_OUTCOME, outcome.model_dump(mode="json"))
+
+    def _trial(self, number: int) -> Any:
         # This sampler suggests nothing when the trial is opened again.
         self._study.sampler = self._optuna.samplers.RandomSampler()
         study = self._storage.get_study_id_from_name(_NAME)
-        trial = self._optuna.Trial(
+        return self._optuna.Trial(
             self._study, self._storage.get_trial_id_from_study_id_trial_number(study, number)
         )
-        trial.set_user_attr(_OUTCOME, outcome.model_dump(mode="json"))
+
+    def tell(self, number: int, outcome: Outcome, limits: Sequence[Limit], metric: Metric) -> None:
+        """Have the search go on from the outcome of a choice, and keep it if it is not kept yet."""
+        trial = self._trial(number)
+        if _OUTCOME not in trial.user_attrs:
+            self.keep(number, outcome)
         values = [_WORST] * 3
         constraints = {"fits": 0.0 if isinstance(outcome, Point) else 1e3}
         if isinstance(outcome, Point):
@@ -227,6 +249,27 @@ class Study:
             trial.set_constraint(name, constraints[name])
         self._study.tell(number, values)
 
+    def numbers(self) -> dict[str, Numbers | str]:
+        """Return what was measured of choices' numbers, by their keys: a text says why there are none.
+
+        Raises
+        ------
+        BuildError
+            If the journal's records have another form.
+        """
+        with _damage_told(self._path):
+            return {name: _MEASURED.validate_python(value) for name, value in self._named(_NUMBERS)}
+
+    def keep_numbers(self, key: str, found: Numbers | str) -> None:
+        """Keep what was measured of numbers."""
+        self._study.set_user_attr(_NUMBERS + key, _MEASURED.dump_python(found, mode="json"))
+
+    def _named(self, prefix: str) -> Iterator[tuple[str, Any]]:
+        """Yield what was kept under names that begin so, by the rest of the name."""
+        for name, value in self._study.user_attrs.items():
+            if name.startswith(prefix):
+                yield name.removeprefix(prefix), value
+
     def proofs(self) -> dict[str, Proof]:
         """Return the proofs of points, by the keys of their choices and how they were proven.
 
@@ -236,11 +279,7 @@ class Study:
             If the journal's records have another form.
         """
         with _damage_told(self._path):
-            return {
-                name.removeprefix(_PROOF): Proof.model_validate(value)
-                for name, value in self._study.user_attrs.items()
-                if name.startswith(_PROOF)
-            }
+            return {name: Proof.model_validate(value) for name, value in self._named(_PROOF)}
 
     def keep_proof(self, key: str, proof: Proof) -> None:
         """Keep a proof."""

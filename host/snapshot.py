@@ -1,30 +1,35 @@
 """A stream's state as a file: saved on one backend, restored on another, to the bit.
 
-A file is NumPy's ``.npz``: ``version``, the two formats as (bits, fraction), and each LSTM layer's h and c as
-integers ``h0``, ``c0``, ``h1`` and so on.
+A file is NumPy's ``.npz``: ``version``, the formats ``hidden`` and ``cell`` as a row (bits, fraction) for
+each array, and the state in integers as the device has it: h of each recurrent layer, ``h0``, ``h1`` and so
+on, and each cell state, ``c0``, ``c1`` and so on. A GRU's h is there twice, with more bits as a cell state.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from rtlstm.host.raw_values import as_numbers, is_raw, quantise
 from rtlstm.host.state import LayerArrays, StateLayout
 from rtlstm.spec.array_files import DamagedArraysError, read_arrays
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.files import write_file
-from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.fixed import Format, IntArray
 
 __all__ = ["SNAPSHOT_VERSION", "load_snapshot", "save_snapshot"]
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 
 
 def save_snapshot(
     path: str | Path, layout: StateLayout, h: Sequence[IntArray], c: Sequence[IntArray]
 ) -> None:
-    """Write a state, arrays ``(H_l,)`` per LSTM layer. The old file is replaced once the new one is complete.
+    """Write h of each recurrent layer and each cell state, arrays ``(H_l,)``.
+
+    The old file is replaced once the new one is complete.
 
     Raises
     ------
@@ -38,7 +43,7 @@ def save_snapshot(
 
 
 def load_snapshot(path: str | Path, layout: StateLayout) -> tuple[LayerArrays, LayerArrays]:
-    """Read a state, arrays ``(H_l,)`` per LSTM layer.
+    """Read what :func:`save_snapshot` wrote: h of each recurrent layer and each cell state.
 
     The build may be another than the one it was saved from, if layers and formats are the same.
 
@@ -65,19 +70,49 @@ def load_snapshot(path: str | Path, layout: StateLayout) -> tuple[LayerArrays, L
             f"{path} must be a snapshot of version {SNAPSHOT_VERSION}, not {version}; save it again"
         )
     expected = _formats(layout)
-    sizes = {f"{name}{index}": (size,) for name in "hc" for index, size in enumerate(layout.sizes)}
+    sizes = {f"h{index}": (size,) for index, size in enumerate(layout.sizes)}
+    sizes |= {f"c{index}": (size,) for index, size in enumerate(layout.cell_sizes)}
     found = {name: part.shape for name, part in fields.items() if name not in expected}
     same = all(np.array_equal(fields.get(name, ()), format) for name, format in expected.items())
     if found != sizes or not same:
+        hidden = f"recurrent layers of {layout.sizes} units with h in {_named(layout.hidden_formats)}"
         raise InputError(
-            f"{path} must hold recurrent layers of {layout.sizes} units with h in {layout.hidden} and c in "
-            f"{layout.cell}, but it holds others; restore it on a build of the network it was saved from"
+            f"{path} must hold {hidden}{_cells(layout)}, but it holds others; restore it on a build of the "
+            "network it was saved from"
         )
-    state = [[fields[f"{name}{index}"] for index in range(len(layout.sizes))] for name in "hc"]
-    h, c, _ = layout.parse(state, None, raw=True)
-    return tuple(part[0] for part in h), tuple(part[0] for part in c)
+    return (
+        _codes("h", fields, layout.hidden_formats),
+        _codes("c", fields, layout.cell_formats),
+    )
+
+
+def _codes(name: str, fields: Mapping[str, NDArray[Any]], formats: Sequence[Format]) -> LayerArrays:
+    """Return the integers of a file's arrays of this name, which must be codes of their formats."""
+    found = []
+    for index, form in enumerate(formats):
+        codes = as_numbers(f"{name}{index}", fields[f"{name}{index}"])
+        if not is_raw(codes):
+            raise InputError(
+                f"{name}{index} of a snapshot must hold integers, not {codes.dtype}; save it again"
+            )
+        found.append(quantise(f"{name}{index}", codes, form)[0])
+    return tuple(found)
+
+
+def _named(formats: Sequence[Format]) -> str:
+    return " and ".join(dict.fromkeys(map(str, formats))) or "no format"
+
+
+def _cells(layout: StateLayout) -> str:
+    """Name the sizes and formats of cell states, if there are any."""
+    if not layout.cell_sizes:
+        return ""
+    return f" and cell states of {layout.cell_sizes} units in {_named(layout.cell_formats)}"
 
 
 def _formats(layout: StateLayout) -> dict[str, IntArray]:
-    pairs = {"hidden": layout.hidden, "cell": layout.cell}
-    return {name: np.array([format.bits, format.fraction]) for name, format in pairs.items()}
+    formats = {"hidden": layout.hidden_formats, "cell": layout.cell_formats}
+    return {
+        name: np.array([(form.bits, form.fraction) for form in each], dtype=np.int64).reshape(-1, 2)
+        for name, each in formats.items()
+    }

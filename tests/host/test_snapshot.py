@@ -2,9 +2,18 @@
 
 import numpy as np
 import pytest
+from support.cell_networks import CELL_NETWORKS
 from support.link_bench import LinkBench
+from support.loadable_builds import NARROW
 
+from rtlstm.gen.quantise.quantiser import quantise
+from rtlstm.host import Accelerator
+from rtlstm.sim.backends import GoldenDevice
+from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import InputError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.packing import pack
+from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.rtl
 
@@ -27,6 +36,28 @@ def test_another_backend_continues_on_the_same_bits(name, request, tmp_path):
         stream.restore(path)
         np.testing.assert_array_equal(stream.steps(x[20:]), y[20:])
     assert [file.name for file in tmp_path.iterdir()] == ["stream.npz"]
+
+
+@pytest.mark.parametrize("name", CELL_NETWORKS)
+def test_states_of_other_cells(name, tmp_path):
+    """A GRU keeps its h with more bits, plain cells keep no cell state, a projected h is narrower than c."""
+    network = quantise(CELL_NETWORKS[name], NARROW)
+    manifest = Manifest.create("cells", network.shapes, Parameters(lanes=16, macs=2), network.numerics)
+    low, high = network.numerics.input.lowest, network.numerics.input.maximum
+    x = np.random.default_rng(2).integers(low, high, (9, network.inputs), endpoint=True)
+    y, path = Golden(network).run(x[:, None]).y[:, 0], tmp_path / "stream.npz"
+
+    def opened() -> Accelerator:
+        accelerator = Accelerator(GoldenDevice(tmp_path, manifest), manifest)
+        accelerator.load_weights(pack(network, manifest))
+        return accelerator
+
+    with opened() as first, first.stream() as stream:
+        np.testing.assert_array_equal(stream.steps(x[:4]), y[:4])
+        stream.save(path)
+    with opened() as second, second.stream() as stream:
+        stream.restore(path)
+        np.testing.assert_array_equal(stream.steps(x[4:]), y[4:])
 
 
 def test_build_with_another_array_takes_it(make_build, tmp_path):
@@ -73,11 +104,14 @@ def test_wrong_files(small, uneven, make_build, tmp_path):
         path.write_bytes(whole)
         with np.load(path) as file:
             fields = dict(file)
-        np.savez(path, **(fields | {"version": 2}))
-        with pytest.raises(InputError, match="must be a snapshot of version 1, not 2"):
+        np.savez(path, **(fields | {"version": 1}))
+        with pytest.raises(InputError, match="must be a snapshot of version 2, not 1"):
             stream.restore(path)
         np.savez(path, **(fields | {"h0": fields["h0"] + 1000}))
         with pytest.raises(InputError, match="must be within"):
+            stream.restore(path)
+        np.savez(path, **(fields | {"c0": fields["c0"] / 2}))
+        with pytest.raises(InputError, match="c0 of a snapshot must hold integers, not float64"):
             stream.restore(path)
         with pytest.raises(InputError, match="cannot be written: its folder does not exist"):
             stream.save(tmp_path / "none" / "s")
