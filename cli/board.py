@@ -59,6 +59,8 @@ def board(
         asked = BoardOptions(**options)
         build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud)
         note_bus(console, build)
+        if why := build.misfit:
+            console.note(f"only a simulation: {why}")
         with console.progress() as progress:
             native = build.simulate(seed, progress)
         port: BytePort = BoardPort(native)

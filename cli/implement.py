@@ -1,6 +1,8 @@
 """``rtlstm implement``: what a build takes of a device, and how fast it runs there."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rtlstm.cli.console import Console
@@ -45,15 +47,22 @@ def implement(
                 console.note(note)
         if not found.seeds:
             console.note(f"{found.device} is synthesised only: there is no place and route for it here")
-        board = _board(found.device)
+        board = _board(folder, found.device)
         console.next = board and next_command("bitstream", folder, board=board)
 
 
-def _board(device: str) -> str | None:
-    """A board with this device, if a bitstream can be made for one."""
+def _board(folder: Path, device: str) -> str | None:
+    """A board with this device that the build fits together with its link, if there is one."""
     from rtlstm.boards.catalogue import usable_boards
+    from rtlstm.gen.builds.on_board import OnBoard
+    from rtlstm.spec.errors import ConfigurationError
 
-    return next((board.name for board in usable_boards() if board.chosen.device.name == device), None)
+    for board in usable_boards():
+        # Some builds cannot be behind a serial link.
+        with suppress(ConfigurationError):
+            if board.chosen.device.name == device and not OnBoard.create(folder, board.name).misfit:
+                return board.name
+    return None
 
 
 def _implementation(found: Found) -> "Implementation":

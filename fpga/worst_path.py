@@ -127,7 +127,7 @@ def worst_path(path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str], cell
     if end_kind == "port":
         end_kind = "output port"
     nets = [names.signal(str(step["net"])) for step in path if step["type"] == "routing"]
-    through = [name for name in dict.fromkeys(nets) if name not in (start, end) and "$abc" not in name]
+    through = [name for name in dict.fromkeys(nets) if name not in ("", start, end) and "$abc" not in name]
     share = round(100 * routing / total) if total else 0
     between = f"{logic} logic cell{'s' if logic != 1 else ''}"
     if multipliers:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from rtlstm.gen.quantise.accuracy import Accuracy
 from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
 from rtlstm.gen.quantise.cell_range import search_sample, states_leave
@@ -38,7 +40,12 @@ def list_assumptions(
     ]
     if searched and any(map(keeps_cell_state, network.pseudo_layers)):
         found.append(_searched(network, settings, calibration, manifest, accuracy))
-    return (*found, *_untypical(network, calibration), *_cut_states(manifest, accuracy, asked))
+    return (
+        *found,
+        *_untypical(network, calibration),
+        *_offset_inputs(settings, calibration),
+        *_cut_states(manifest, accuracy, asked),
+    )
 
 
 def _untypical(network: Network, calibration: Calibration) -> Iterator[str]:
@@ -53,6 +60,28 @@ def _untypical(network: Network, calibration: Calibration) -> Iterator[str]:
             "no sequence of the calibration data has more than one step, so ranges hold no state that builds "
             "up: give sequences as long as those in use"
         )
+
+
+def _offset_inputs(settings: QuantizationSettings, calibration: Calibration) -> Iterator[str]:
+    """Say which inputs are so far from 0 that rounding them and their weights costs what they tell.
+
+    Rounding to b bits is off by up to 2**-b of the mean. It is told above an eighth of the standard deviation.
+    """
+    alive = np.arange(len(calibration.x))[:, None] < calibration.lengths
+    values = calibration.x[alive]
+    mean, spread = values.mean(axis=0), values.std(axis=0)
+    bits = min(settings.weight_bits, settings.data_bits)
+    far = np.flatnonzero((spread > 0) & (np.abs(mean) * 2.0**-bits > spread / 8))
+    if not len(far):
+        return
+    worst = far[np.argmax(np.abs(mean[far]) / spread[far])]
+    named = f"input {far[0]} is" if len(far) == 1 else f"inputs {', '.join(map(str, far[:8]))} are"
+    more = f" and {len(far) - 8} more" if len(far) > 8 else ""
+    yield (
+        f"{named}{more} far from 0 for how much they change (input {worst}: {mean[worst]:.3g} +- "
+        f"{spread[worst]:.2g}), which rounding to {bits} bits blurs: subtract the mean before the core; of a "
+        f"model that does so itself, begin behind that, with {option('lstm')}"
+    )
 
 
 def _limit(form: Format) -> str:

@@ -93,12 +93,7 @@ class OnBoard:
         ToolError
             If a tool is missing or fails.
         """
-        chosen = self.board.chosen
-        expected = estimate(self.manifest, chosen, board=self.board.name)
-        if expected is None:
-            check_inventory(self.manifest, chosen.device, board=self.board.name)
-        else:
-            check_estimate(self.manifest.name, expected, chosen.device, insist)
+        estimated = self._check_size(insist)
         found = make_bitstream(
             self.board,
             self.manifest,
@@ -108,11 +103,30 @@ class OnBoard:
             requested_mhz=self.requested_mhz,
             seed=seed,
             # A design with an estimate has been compared with the limits already.
-            insist=insist or expected is not None,
+            insist=insist or estimated,
             progress=progress,
         )
         write_file(self.output_folder / BITSTREAM_RECORD, found.model_dump_json(indent=1) + "\n")
         return found
+
+    @property
+    def misfit(self) -> str:
+        """Why the design does not fit the board's device, before synthesis; empty if it does."""
+        try:
+            self._check_size(insist=False)
+        except ConfigurationError as refused:
+            return str(refused)
+        return ""
+
+    def _check_size(self, insist: bool) -> bool:
+        """Compare the design with the board's device; return whether there is an estimate of it."""
+        chosen = self.board.chosen
+        expected = estimate(self.manifest, chosen, board=self.board.name)
+        if expected is None:
+            check_inventory(self.manifest, chosen.device, board=self.board.name)
+        else:
+            check_estimate(self.manifest.name, expected, chosen.device, insist)
+        return expected is not None
 
     def compile(self, progress: Progress | None = None) -> tuple[Path, BoardSpec]:
         """Compile the board's top for simulation, for a host at its own rate.

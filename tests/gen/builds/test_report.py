@@ -78,6 +78,19 @@ def test_calibration_data_that_are_not_typical_are_said(x: np.ndarray, words: st
     assert len(found) == (words is not None) and all(text.startswith(words) for text in found)
 
 
+def test_inputs_far_from_zero_are_said():
+    """Rounding to few bits is off by more than they change; with 16 bits only by a small part of it."""
+    x = np.random.default_rng(0).normal((0.0, 55.0, -4.0), (1.0, 0.4, 1.0), (30, 4, 3))
+    for bits, words in ((16, None), (8, "input 1 is far"), (4, "inputs 1, 2 are far")):
+        settings = QuantizationSettings(weight_bits=bits, data_bits=8 if bits == 4 else bits)
+        quantised = quantise(network(), settings, x)
+        manifest = Manifest.create("tiny", quantised.shapes, TINY, quantised.numerics)
+        report = create_report(network(), quantised, manifest, settings, Calibration.of(network(), x))
+        found = [text for text in report.assumptions if "far from 0" in text]
+        assert len(found) == (words is not None)
+        assert all(text.startswith(words) and "(input 1: 55 +- 0." in text for text in found)
+
+
 def test_single_steps_with_a_state_each_are_typical():
     x = np.ones((1, 40, 3))
     state = np.zeros((40, 4)), np.ones((40, 4))
