@@ -125,12 +125,16 @@ def _metric(found: Found) -> str | None:
 
 
 def _without_build(found: Found) -> str | None:
-    """Name the devices that have no build, if others have one."""
+    """Name the devices that have no build, or none within the limits, if others have one."""
     if found["tried"] == found["too_large"] + found["impossible"]:
         return None
     lines = [
         f"none of the choices tried for {device} is a build; the last one: {why}"
         for device, why in found["without_build"].items()
+    ]
+    lines += [
+        f"no build tried for {device} meets the limits; {'; '.join(why)}"
+        for device, why in found["beyond_limits"].items()
     ]
     return "\n".join(lines) or None
 

@@ -24,6 +24,8 @@ LINK = re.compile(r"\[([^\]]+)\]\(([^)#:]+\.(?:md|ipynb))\)")
 
 project = "rtlstm"
 root_doc = "docs/index"
+# Two hyphens begin an option: they stay two hyphens.
+smartquotes = False
 include_patterns = ["*.md", "docs/**.md", "examples/**.md", "examples/**.ipynb"]
 exclude_patterns = [".*", "build"]
 

@@ -4,9 +4,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rtlstm.explore.metrics import Metric
+from rtlstm.explore.metrics import BUILT_IN, Metric
 from rtlstm.explore.records import Point
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.options import option
 
 __all__ = ["Figure", "Limit", "figures", "parse_limit", "ruled_out"]
 
@@ -110,8 +111,9 @@ def parse_limit(text: str, known: Mapping[str, Figure]) -> Limit:
     # A user's metric may have capitals.
     figure = known.get(name) or known.get(name.lower())
     if figure is None:
+        hint = f"; give {option('metric', name)}" if name in BUILT_IN else ""
         raise ConfigurationError(
-            f"a limit must be on one of {', '.join(known)}, not on {name!r} as in {text!r}"
+            f"a limit must be on one of {', '.join(known)}, not on {name!r} as in {text!r}{hint}"
         )
     if relation != (">=" if figure.larger_is_better else "<="):
         better = "larger, so its limit is >=" if figure.larger_is_better else "smaller, so its limit is <="
@@ -157,7 +159,7 @@ def _misses(limit: Limit, points: Sequence[Point], why: str) -> str:
     nearest = min(points, key=limit.excess)
     value = limit.figure.text(limit.figure.value(nearest))
     excess = limit.excess(nearest)
-    off = f", {_times(1 + excess)} the limit" if excess > 1 else f", off by {100 * excess:.3g} %"
+    off = f", {_times(1 + excess)} the limit" if excess > 1 else f", off by {100 * excess:.3g} % of it"
     off = off if limit.bound else ""
     return f"{limit.text}: {why}; the best is {value}{off}"
 

@@ -19,6 +19,7 @@ from rtlstm.explore.records import Errors, Point
 from rtlstm.gen.accuracy.samples import Labels, Samples
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.spec.errors import ConfigurationError, InputError
+from rtlstm.spec.options import option
 
 __all__ = ["BUILT_IN", "Evaluation", "Metric", "find_metric"]
 
@@ -107,7 +108,10 @@ class Metric:
             return
         if labels is None or labels.classes != (self.name == "accuracy"):
             given = "there are none" if labels is None else "those given are the other kind"
-            raise InputError(f"the metric {self.name} needs labels (array y) that are {kind}, but {given}")
+            raise InputError(
+                f"the metric {self.name} needs labels that are {kind}, but {given}; give them as array y "
+                f"beside inputs x in the .npz file of {option('evaluation')}"
+            )
 
     def measure(self, fixed: Floats, data: Evaluation) -> float | None:
         """Measure fixed outputs, ``(T, N, outputs)``; None if :class:`Errors` has it already."""

@@ -125,6 +125,8 @@ class Exploration(Record):
     workers: str
     without_build: Mapping[str, str]
     """Devices that have no build, and why the last choice that was tried for them is none."""
+    beyond_limits: Mapping[str, tuple[str, ...]]
+    """Devices whose builds all miss limits that others meet, and which limits rule them out."""
     refusals: Mapping[str, int]
     """Why choices cannot be built, and how often."""
 

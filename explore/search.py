@@ -188,6 +188,7 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
         seconds=round(seconds, 3),
         workers=workers.description,
         without_build=_without_build(outcomes),
+        beyond_limits=_beyond_limits(points, within, plan.limits),
         refusals=dict(Counter(each.why for each in refused).most_common(5)),
     )
 
@@ -197,6 +198,18 @@ def _without_build(outcomes: Sequence[Outcome]) -> dict[str, str]:
     fits = {each.choice.device for each in outcomes if isinstance(each, Point)}
     refused = {each.choice.device: each.why for each in outcomes if isinstance(each, Refusal)}
     return {device: why for device, why in refused.items() if device not in fits}
+
+
+def _beyond_limits(
+    points: Sequence[Point], within: Sequence[Point], limits: Sequence[Limit]
+) -> dict[str, tuple[str, ...]]:
+    """Return the devices whose builds all miss limits that others meet, and which limits rule them out."""
+    met = {point.choice.device for point in within}
+    beyond = {point.choice.device for point in points} - met if within else ()
+    return {
+        device: ruled_out([point for point in points if point.choice.device == device], limits)
+        for device in sorted(beyond)
+    }
 
 
 def _check_energy(space: Space) -> None:

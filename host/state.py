@@ -118,7 +118,11 @@ class StateFormats:
             If shape, type or values are wrong.
         """
         if isinstance(state, np.ndarray) or not isinstance(state, Sequence) or len(state) != 2:
-            raise InputError(f"state must be a pair (h_0, c_0), not {type(state).__name__}")
+            count = f" of {len(state)}" if isinstance(state, tuple | list) else ""
+            raise InputError(
+                f"state must be a pair (h_0, c_0), with an empty tuple for c_0 if no layer is an LSTM, not "
+                f"{type(state).__name__}{count}"
+            )
         formats = [self._seen_h(index) for index in range(len(self.sizes))]
         seen, saturated_h = self._integers("h_0", state[0], self.sizes, formats, batch, raw)
         lstm_formats = [self._kept[number] for number in self._lstms]

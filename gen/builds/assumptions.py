@@ -65,7 +65,7 @@ def _untypical(network: Network, calibration: Calibration) -> Iterator[str]:
 def _offset_inputs(settings: QuantizationSettings, calibration: Calibration) -> Iterator[str]:
     """Say which inputs are so far from 0 that rounding them and their weights costs what they tell.
 
-    Rounding to b bits is off by up to 2**-b of the mean. It is told above an eighth of the standard deviation.
+    Rounding to b bits is off by up to 2**-b of the mean: too much above an eighth of the standard deviation.
     """
     alive = np.arange(len(calibration.x))[:, None] < calibration.lengths
     values = calibration.x[alive]

@@ -274,6 +274,18 @@ def test_device_without_a_build_is_named(run, tmp_path):
     assert run(*SMALL, "--json", out=tmp_path / "all").json["without_build"] == {}
 
 
+def test_device_beyond_the_limits_is_named(run, tmp_path):
+    found = run(*SMALL, "--json").json
+    slow = min(each["latency_us"] for each in found["front"] if each["device"] == "up5k")
+    assert slow > min(each["latency_us"] for each in found["front"])
+    limited = run(*SMALL, "--limit", f"latency<={slow - 0.001:.4f}us", "--json").json
+    assert {each["device"] for each in limited["front"]} == {"lfe5u-25f-8"}
+    (why,) = limited["beyond_limits"]["up5k"]
+    out = " ".join(run(*SMALL, "--limit", f"latency<={slow - 0.001:.4f}us").out.split())
+    assert f"no build tried for up5k meets the limits; {why}" in out
+    assert f"the best is {slow:.4g} us" in why and not found["beyond_limits"]
+
+
 def test_edited_metric_is_another(run, files, monkeypatch):
     given = (*SMALL, "--choices", 2, "--metric", "edited:Third_of3", "--limit", "Third_of3<=-0.3", "--json")
     module = files / "edited.py"
@@ -318,7 +330,14 @@ def test_the_page_has_no_column_without_values(run, tmp_path):
     [
         (("--devices", "lfe5u-26f"), ("there is no device 'lfe5u-26f'",)),
         (("--metric", "f1"), ("a metric must be one of", "not 'f1'")),
-        (("--metric", "accuracy"), ("needs labels (array y)", "there are none")),
+        (
+            ("--metric", "accuracy"),
+            (
+                "needs labels that are integers",
+                "there are none",
+                "y beside inputs x in the .npz file of --evaluate",
+            ),
+        ),
         (("--limit", "latency<2us"), ("a limit must be NAME<=NUMBER", "not 'latency<2us'")),
         (("--limit", "latency<=2"), ("must have a unit",)),
         (("--weight-bits", "1:8"), ("--weight-bits must be greater than or equal to 2",)),

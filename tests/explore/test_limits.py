@@ -74,11 +74,11 @@ POINTS = [point(1.0, 100, 0.1), point(4.0, 20, 0.1), point(4.0, 80, 0.01)]
 def test_what_rules_all_out_and_by_how_much():
     assert ruled_out(POINTS, limits("latency<=1us", "luts<=100")) == ()
     (alone,) = ruled_out(POINTS, limits("latency<=0.5us", "luts<=100"))
-    assert "latency<=0.5us: no build that was tried has it; the best is 1 us, off by 100 %" in alone
+    assert "latency<=0.5us: no build that was tried has it; the best is 1 us, off by 100 % of it" in alone
     both = ruled_out(POINTS, limits("latency<=1us", "luts<=50"))
     assert both == (
         "latency<=1us: builds that meet the other limits miss it; the best is 4 us, 4 times the limit",
-        "luts<=50: builds that meet the other limits miss it; the best is 100, off by 100 %",
+        "luts<=50: builds that meet the other limits miss it; the best is 100, off by 100 % of it",
     )
     assert ruled_out(POINTS, limits("latency<=1us", "luts<=50", "error<=0.01"))
     assert ruled_out(POINTS, limits("error<=0"))[0].endswith("the best is 0.01")

@@ -261,13 +261,23 @@ class _Reader:
         self.report.initial_state = flow.initial_state(network)
         first = network.layers[0].name
         self._leave_classes()
-        self.report.input = self.report.input or f"the input of {first}"
+        self._name_input(first)
         taken = {entry.name for entry in self.report.nodes}
         for layer in network.layers:
             if isinstance(layer, Dense) and layer.name not in taken:
                 self.report.note(f"{layer.name!r} becomes a dense layer of its own in the core")
         self._report_unused()
         return network
+
+    def _name_input(self, first: str) -> None:
+        """Say where the core begins; ``first`` is its first layer."""
+        given = [node.name for node in self.nodes if node.op == "placeholder" and node in self.needed]
+        whole = not self.before and len(given) == 1
+        self.report.input = self.report.input or (given[0] if whole else f"the input of {first}")
+        ahead = ancestors([self.start.args[0]]) if self.before else ()
+        outside = [self._kind(node) for node in self.nodes if node in ahead and node.op.startswith("call")]
+        if outside:
+            self.report.note(f"the host computes what comes before {first!r}: {listed(outside)}")
 
     # Node by node
 

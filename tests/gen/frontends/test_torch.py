@@ -221,6 +221,10 @@ def test_what_is_upstream_can_be_left_outside_on_purpose():
     module = Net(lambda m, r: m.linear(r[0]), before=lambda m, x: torch.exp(x))
     result = read_model(module, ReadOptions(lstm="lstm"))
     assert [entry.name for entry in result.report.outside if entry.kind == "exp"] == ["exp"]
+    assert "the host computes what comes before 'lstm': exp" in result.report.notes
+    assert result.report.input == "the input of lstm"
+    folded = read_model(Net(lambda m, r: m.linear(r[0]), before=lambda m, x: x - 2.0)).report
+    assert folded.input == "x" and not any("the host computes" in note for note in folded.notes)
 
 
 @pytest.mark.filterwarnings("ignore")
