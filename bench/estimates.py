@@ -7,7 +7,7 @@ multipliers, block RAM, LUTs and flip-flops with :mod:`rtlstm.fpga.estimate`.
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -46,6 +46,8 @@ class EstimateCase(Record):
     device: str
     settings: QuantizationSettings
     sizes: Mapping[str, Any]
+    cell: Literal["lstm", "gru"] = "lstm"
+    """What the recurrent layers are."""
     lstm_only: bool = False
     """Whether to leave out the dense layers, so that h is the output."""
     quick: bool = False
@@ -54,7 +56,8 @@ class EstimateCase(Record):
     def manifest(self) -> Manifest:
         """Quantise the network's random weights and return the core's manifest; same case, same manifest."""
         family = find_device(self.device).device.family
-        shape = SHAPES[self.shape].replace(dense=()) if self.lstm_only else SHAPES[self.shape]
+        shape = SHAPES[self.shape].replace(cell=self.cell)
+        shape = shape.replace(dense=()) if self.lstm_only else shape
         quantised = quantise(shape.network(), self.settings)
         parameters = Parameters.for_family(family, **self.sizes)
         return Manifest.create(self.name, quantised.shapes, parameters, quantised.numerics)
@@ -94,6 +97,7 @@ def _case(
     shape: str,
     bits: tuple[int, ...],
     *,
+    cell: Literal["lstm", "gru"] = "lstm",
     lstm_only: bool = False,
     quick: bool = False,
     **sizes: Any,
@@ -108,6 +112,7 @@ def _case(
         shape=shape,
         settings=settings,
         sizes=sizes,
+        cell=cell,
         lstm_only=lstm_only,
         quick=quick,
     )
@@ -155,6 +160,8 @@ CASES = (
     _case("ecp5_macs", _ECP5, "stac_a", (8, 8), lanes=4, macs=32),
     _case("ecp5_4_bits", _ECP5, "stac_a", (4, 8), lanes=24, macs=12, lut_macs=6),
     _case("ecp5_narrow", _ECP5, "vollo_ex3", (8, 8), lanes=64, macs=2),
+    _case("ecp5_gru", _ECP5, "toptag", (8, 8), cell="gru", lanes=8, macs=4),
+    _case("ecp5_gru_direct", _ECP5, "traffic20", (8, 8), cell="gru", lanes=8, macs=4, tables="direct"),
     _case("up5k_small", _UP5K, "traffic20", (8, 8), lanes=4, macs=1, quick=True),
     _case("up5k_16_bits", _UP5K, "traffic20", (16, 16), lanes=4, macs=1),
     _case("up5k_tables", _UP5K, "toptag", (8, 8), lanes=4, macs=4, lut_macs=4, quick=True),
@@ -163,6 +170,8 @@ CASES = (
     _case("up5k_board", _UP5K, "toptag", (8, 8, 8, 12), **_FOR_BOARD),
     _case("up5k_outputs", _UP5K, "toptag", (8, 8, 8, 12), lstm_only=True, **_FOR_BOARD),
     _case("up5k_narrow", _UP5K, "toptag", (6, 6, 6, 10), lstm_only=True, lanes=4, macs=1, tables="direct"),
+    _case("up5k_gru", _UP5K, "traffic20", (8, 8), cell="gru", lanes=4, macs=1),
+    _case("hx8k_gru", _HX8K, "traffic20", (6, 6, 8, 12), cell="gru", lanes=4, macs=1),
     _case("hx8k_small", _HX8K, "traffic20", (8, 8), lanes=4, macs=1, quick=True),
     _case("hx8k_lanes", _HX8K, "mnist32", (8, 8), lanes=8, macs=2),
 )

@@ -19,6 +19,7 @@ from rtlstm.fpga.logic_multipliers import (
 from rtlstm.fpga.netlist.chains import chain_tiles
 from rtlstm.spec import inventory
 from rtlstm.spec.activations.interpolated import ActivationTable
+from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.inventory import MultiplierSpec
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.memory_words import to_bits
@@ -82,7 +83,7 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
         "collect": units * accumulator * blocks * (4 + 2 * shared),
         "shift": units * 4 * partial * numerics.shift_bits,
         "round": units * 4 * (_even(partial) + 2 * numerics.preactivation.bits),
-        "gates": units * gate_sizes(manifest).carries,
+        **_unit_parts(manifest, gate_sizes(manifest).carries),
         "slopes": units * sum(table.base_bits * count for _, table, count in numerics.unit.table_uses)
         if parameters.tables == "interpolated"
         else 0,
@@ -92,6 +93,12 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
         "rows": sum(_row_bits(manifest)),
         "core": 1,
     }
+
+
+def _unit_parts(manifest: Manifest, bits: int) -> dict[str, int]:
+    """Return the arithmetic of all gate units; that of LSTMs takes another number of cells per bit."""
+    all_bits, fused = manifest.parameters.gate_units * bits, isinstance(manifest.numerics.unit, FusedUnit)
+    return {"gates": all_bits if fused else 0, "cells": 0 if fused else all_bits}
 
 
 def _tree_registers(parameters: Parameters, bits: int) -> int:
@@ -137,7 +144,7 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
         "pre-activations": units
         * 4
         * ((2 * pipeline.narrow - 3) * numerics.accumulator.partial_bits + numerics.preactivation.bits),
-        "gates": units * gate_sizes(manifest).registers,
+        **_unit_parts(manifest, gate_sizes(manifest).registers),
         "copies": _copied_bits(manifest) if parameters.register_copies else 0,
         "window": 32 * max(layout.words for layout in manifest.regions.values()),
         "items": sum(_row_bits(manifest)) * (last - parameters.summed),

@@ -55,9 +55,14 @@ def _fused(manifest: Manifest) -> GateSizes:
 
 
 def _registers(cell: CellGraph, parameters: Parameters) -> int:
+    """Return the bits of a cell's registers: a node has them for each stage, and until the last use."""
     count, stages = 0, cell.stages(parameters)
+    begins = [
+        max((stages[arg] for arg in node.args), default=stages[position])
+        for position, node in enumerate(cell.nodes)
+    ]
     for position, node in enumerate(cell.nodes):
-        used = [stages[user] for user, other in enumerate(cell.nodes) if position in other.args]
-        # A register, and one more for each stage until the last use of its value.
-        count += node.format.bits * max(1, max(used, default=0) - stages[position])
+        used = [begins[user] for user, other in enumerate(cell.nodes) if position in other.args]
+        waits = max(0, max(used, default=0) - stages[position])
+        count += node.format.bits * (stages[position] - begins[position] + waits)
     return count

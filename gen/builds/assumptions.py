@@ -71,12 +71,12 @@ def _offset_inputs(settings: QuantizationSettings, calibration: Calibration) -> 
     values = calibration.x[alive]
     mean, spread = values.mean(axis=0), values.std(axis=0)
     bits = min(settings.weight_bits, settings.data_bits)
-    far = np.flatnonzero((spread > 0) & (np.abs(mean) * 2.0**-bits > spread / 8))
-    if not len(far):
+    offset = np.flatnonzero((spread > 0) & (np.abs(mean) * 2.0**-bits > spread / 8))
+    if not len(offset):
         return
-    worst = far[np.argmax(np.abs(mean[far]) / spread[far])]
-    named = f"input {far[0]} is" if len(far) == 1 else f"inputs {', '.join(map(str, far[:8]))} are"
-    more = f" and {len(far) - 8} more" if len(far) > 8 else ""
+    worst = offset[np.argmax(np.abs(mean[offset]) / spread[offset])]
+    named = f"input {offset[0]} is" if len(offset) == 1 else f"inputs {', '.join(map(str, offset[:8]))} are"
+    more = f" and {len(offset) - 8} more" if len(offset) > 8 else ""
     yield (
         f"{named}{more} far from 0 for how much they change (input {worst}: {mean[worst]:.3g} +- "
         f"{spread[worst]:.2g}), which rounding to {bits} bits blurs: subtract the mean before the core; of a "

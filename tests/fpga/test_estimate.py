@@ -10,6 +10,7 @@ from amaranth.back.rtlil import convert
 from amaranth.hdl import Module, Value
 from support.estimate_checks import check_synthesis
 
+from rtlstm.bench.estimates import CASES, measure_case
 from rtlstm.fpga.blocks import count_blocks
 from rtlstm.fpga.core_parts import ff_parts, lut_parts
 from rtlstm.fpga.devices import devices, find_device
@@ -199,6 +200,16 @@ def test_parts_are_all_of_the_core(family: str, sizes: dict[str, object]):
     registers = ff_parts(made, estimates)
     assert estimates.ffs.keys() == registers.keys()
     assert min(registers.values()) >= 0
+
+
+@pytest.mark.tools
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [case.name for case in CASES if case.cell == "gru"])
+def test_grus_against_synthesis(name: str, tmp_path):
+    """Their gate units have factors of their own."""
+    found = measure_case(next(case for case in CASES if case.name == name), tmp_path)
+    assert found.exact
+    assert abs(found.lut_error) < 8 and abs(found.ff_error) < 5
 
 
 @pytest.mark.tools
