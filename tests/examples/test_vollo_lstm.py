@@ -6,7 +6,7 @@ from support.example_file import load_example
 pytestmark = pytest.mark.rtl
 
 
-@pytest.mark.parametrize("backend", [pytest.param("golden", marks=pytest.mark.slow), "verilator"])
+@pytest.mark.parametrize("backend", ["golden", pytest.param("verilator", marks=pytest.mark.slow)])
 def test_streaming_and_whole_sequence(backend: str, capsys: pytest.CaptureFixture[str]) -> None:
     figures = load_example("vollo_lstm").compare(backend)
     with capsys.disabled():

@@ -73,7 +73,7 @@ def play(accelerator: Accelerator, case: Case) -> list[object]:
     return said
 
 
-@pytest.mark.parametrize("backend", ["icarus", "verilator"])
+@pytest.mark.parametrize("backend", [pytest.param("icarus", marks=pytest.mark.slow), "verilator"])
 def test_registers_answer_alike(backend: str, tmp_path: Path) -> None:
     case = pick_case()
     case.write(tmp_path)
