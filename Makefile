@@ -54,13 +54,13 @@ setup: build/setup-dev
 # build/ holds the links of a strict editable install: the stamps beside them go when they go.
 build/setup-dev: pyproject.toml build/files $(VENV)/pyvenv.cfg
 	@echo 'setting up $(VENV) for development'
-	@$(PIP) install -q '$(TORCH)+cpu' 2>/dev/null || $(PIP) install -q '$(TORCH)'
-	@PYTHONWARNINGS=ignore $(PIP) install -q -e '.[dev]' --config-settings editable_mode=strict
+	@$(PIP) install -q --no-compile '$(TORCH)+cpu' 2>/dev/null || $(PIP) install -q --no-compile '$(TORCH)'
+	@PYTHONWARNINGS=ignore $(PIP) install -q --no-compile -e '.[dev]' --config-settings editable_mode=strict
 	@touch build/setup-demo $@
 
 build/setup-demo: pyproject.toml build/files $(VENV)/pyvenv.cfg
 	@echo 'setting up $(VENV) for the demo'
-	@PYTHONWARNINGS=ignore $(PIP) install -q -e '.[demo]' --config-settings editable_mode=strict
+	@PYTHONWARNINGS=ignore $(PIP) install -q --no-compile -e '.[demo]' --config-settings editable_mode=strict
 	@touch $@
 
 # The set of files, not what they say: a strict editable install links each file by name.
@@ -71,7 +71,7 @@ build/files: FORCE
 
 $(VENV)/pyvenv.cfg: | system
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install -q --upgrade pip
+	@$(PIP) install -q --no-compile --upgrade pip
 
 # Installs what the shell's array `missing` names, or says what to install.
 define INSTALL
