@@ -13,7 +13,7 @@ from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
 
 from rtlstm.boards.board import Board
 from rtlstm.boards.zynq import ZYNQ_BOARDS, ZynqBoard
-from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.devices import UnknownDeviceError, find_device, similar_devices
 from rtlstm.fpga.families.base import Pin
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.spec.errors import ConfigurationError, RtlstmError
@@ -204,12 +204,13 @@ def find_target(name: str) -> tuple[Chosen, str]:
     similar = difflib.get_close_matches(name.strip().lower(), (*BOARDS, *ZYNQ_BOARDS), n=3, cutoff=0.7)
     try:
         return find_device(name), ""
-    except ConfigurationError:
+    except UnknownDeviceError:
         if not similar:
             raise
-        names = ", ".join(similar)
+        more = similar_devices(name)
         raise ConfigurationError(
-            f"there is no device or board {name!r}; boards of near names: {names}"
+            f"there is no device or board {name!r}; boards of near names: {', '.join(similar)}"
+            + (f"; devices: {more}" if more else "")
         ) from None
 
 

@@ -59,7 +59,7 @@ def board(
         asked = BoardOptions(**options)
         build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud)
         note_bus(console, build)
-        if why := build.misfit:
+        if why := build.find_misfit(insist=True):
             console.note(f"only a simulation: {why}")
         with console.progress() as progress:
             native = build.simulate(seed, progress)

@@ -133,8 +133,7 @@ def _without_build(found: Found) -> str | None:
         for device, why in found["without_build"].items()
     ]
     lines += [
-        f"no build tried for {device} meets the limits; {'; '.join(why)}"
-        for device, why in found["beyond_limits"].items()
+        f"{device} is left out by {' and by '.join(why)}" for device, why in found["beyond_limits"].items()
     ]
     return "\n".join(lines) or None
 

@@ -60,7 +60,7 @@ def _board(folder: Path, device: str) -> str | None:
     for board in usable_boards():
         # Some builds cannot be behind a serial link.
         with suppress(ConfigurationError):
-            if board.chosen.device.name == device and not OnBoard.create(folder, board.name).misfit:
+            if board.chosen.device.name == device and not OnBoard.create(folder, board.name).find_misfit():
                 return board.name
     return None
 

@@ -111,7 +111,7 @@ def parse_limit(text: str, known: Mapping[str, Figure]) -> Limit:
     # A user's metric may have capitals.
     figure = known.get(name) or known.get(name.lower())
     if figure is None:
-        hint = f"; give {option('metric', name)}" if name in BUILT_IN else ""
+        hint = f"; give {option('metric', name.lower())}" if name.lower() in BUILT_IN else ""
         raise ConfigurationError(
             f"a limit must be on one of {', '.join(known)}, not on {name!r} as in {text!r}{hint}"
         )
@@ -136,16 +136,18 @@ def parse_limit(text: str, known: Mapping[str, Figure]) -> Limit:
     return Limit(text.strip(), figure, bound)
 
 
-def ruled_out(points: Sequence[Point], limits: Sequence[Limit]) -> tuple[str, ...]:
+def ruled_out(
+    points: Sequence[Point], limits: Sequence[Limit], none: str = "no build that was tried has it"
+) -> tuple[str, ...]:
     """Say which limits no point meets, and by how much; if each is met by some, what they miss together.
 
-    Returns nothing if a point meets all limits.
+    Returns nothing if a point meets all limits. ``none`` says what builds the points are.
     """
     if not limits or not points or any(all(limit.met(point) for limit in limits) for point in points):
         return ()
     alone = [limit for limit in limits if not any(limit.met(point) for point in points)]
     if alone:
-        return tuple(_misses(limit, points, "no build that was tried has it") for limit in alone)
+        return tuple(_misses(limit, points, none) for limit in alone)
     found = []
     for limit in limits:
         others = [each for each in limits if each is not limit]

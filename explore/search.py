@@ -207,7 +207,11 @@ def _beyond_limits(
     met = {point.choice.device for point in within}
     beyond = {point.choice.device for point in points} - met if within else ()
     return {
-        device: ruled_out([point for point in points if point.choice.device == device], limits)
+        device: ruled_out(
+            [point for point in points if point.choice.device == device],
+            limits,
+            f"no build tried for {device} has it",
+        )
         for device in sorted(beyond)
     }
 

@@ -15,7 +15,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.activations.interpolated import DIRECT_BITS
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import HiddenRounding
-from rtlstm.spec.numerics import LayerShape
+from rtlstm.spec.numerics import LayerShape, vector_lengths
 from rtlstm.spec.options import option
 from rtlstm.spec.parameters import TableKind
 from rtlstm.spec.record import Record
@@ -106,7 +106,7 @@ class Space(Record):
         Without ``lanes`` and ``macs`` it has all that differ in their words, and the fastest that fits. That
         one has multipliers of its own choice, so it is left out if either is given.
         """
-        lengths = {shape.inputs for shape in shapes} | {shape.outputs for shape in shapes if shape.recurrent}
+        lengths = vector_lengths(shapes)
         rows = {shape.rows for shape in shapes}
         arrays: dict[str, Any] = {
             "lanes": lanes or (*(() if macs else (None,)), *_parts(rows, 4)),

@@ -224,7 +224,10 @@ class Study:
 
     def keep(self, number: int, outcome: Outcome) -> None:
         """Keep the outcome of a choice, whose generation may not be finished."""
-        self._trial(number).set_user_attr(_OUTCOME, outcome.model_dump(mode="json"))
+        self._keep(self._trial(number), outcome)
+
+    def _keep(self, trial: Any, outcome: Outcome) -> None:
+        trial.set_user_attr(_OUTCOME, outcome.model_dump(mode="json"))
 
     def _trial(self, number: int) -> Any:
         # This sampler suggests nothing when the trial is opened again.
@@ -238,7 +241,7 @@ class Study:
         """Have the search go on from the outcome of a choice, and keep it if it is not kept yet."""
         trial = self._trial(number)
         if _OUTCOME not in trial.user_attrs:
-            self.keep(number, outcome)
+            self._keep(trial, outcome)
         values = [_WORST] * 3
         constraints = {"fits": 0.0 if isinstance(outcome, Point) else 1e3}
         if isinstance(outcome, Point):

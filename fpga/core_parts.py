@@ -98,7 +98,7 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
 def _unit_parts(manifest: Manifest, bits: int) -> dict[str, int]:
     """Return the arithmetic of all gate units; that of LSTMs takes another number of cells per bit."""
     all_bits, fused = manifest.parameters.gate_units * bits, isinstance(manifest.numerics.unit, FusedUnit)
-    return {"gates": all_bits if fused else 0, "cells": 0 if fused else all_bits}
+    return {"gates": all_bits if fused else 0, "other gates": 0 if fused else all_bits}
 
 
 def _tree_registers(parameters: Parameters, bits: int) -> int:

@@ -8,7 +8,11 @@ from rtlstm.fpga.families.device import Chosen, FpgaDevice
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.options import option
 
-__all__ = ["devices", "find_device"]
+__all__ = ["UnknownDeviceError", "devices", "find_device", "similar_devices"]
+
+
+class UnknownDeviceError(ConfigurationError):
+    """There is no device of a name."""
 
 
 def devices() -> dict[str, FpgaDevice]:
@@ -21,12 +25,16 @@ def find_device(name: str, package: str | None = None, grade: str | None = None)
 
     Raises
     ------
+    UnknownDeviceError
+        If there is none of this name.
     ConfigurationError
-        If there is none of this name, or it has no such package or speed grade.
+        If it has no such package or speed grade.
     """
     device, code, own_grade = _split(name.strip().lower())
     if device is None:
-        raise ConfigurationError(_unknown(name))
+        similar = similar_devices(name)
+        offered = f"near names: {similar}" if similar else f"known ones: {', '.join(devices())}"
+        raise UnknownDeviceError(f"there is no device {name!r}; {offered}")
     if grade is not None and own_grade is not None and grade.lower() != own_grade.lower():
         raise ConfigurationError(
             f"{option('speed_grade')} must agree with the device's name, but they say {grade} and {own_grade}"
@@ -80,11 +88,10 @@ def _with_grades(devices: list[FpgaDevice], text: str) -> str:
     return ", ".join(names) + hint
 
 
-def _unknown(name: str) -> str:
+def similar_devices(name: str) -> str:
+    """Return the devices whose names are like this one, as a text; empty if there are none."""
     known = devices()
     names = {alias: device.name for device in known.values() for alias in (device.name, *device.aliases)}
     similar = difflib.get_close_matches(name.strip().lower(), names, n=6, cutoff=0.5)
     found = [known[each] for each in dict.fromkeys(names[alias] for alias in similar)][:3]
-    if found:
-        return f"there is no device {name!r}; near names: {_with_grades(found, name.strip().lower())}"
-    return f"there is no device {name!r}; known ones: {', '.join(known)}"
+    return _with_grades(found, name.strip().lower()) if found else ""

@@ -24,11 +24,11 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import DEFAULT_PIPELINE, FAMILIES
 from rtlstm.spec.inventory import MultiplierSpec, activation_spec, gate_multipliers, weight_memory
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.numerics import LayerShape, Numerics
+from rtlstm.spec.numerics import LayerShape, Numerics, array_words, vector_lengths
 from rtlstm.spec.options import option
 from rtlstm.spec.parameters import MultiplierKind, Parameters, TableMemory, WeightMemory
 from rtlstm.spec.program.passes import Passes, part_layers
-from rtlstm.spec.program.sequences import longest_sequence
+from rtlstm.spec.program.sequences import check_gate_units, longest_sequence
 from rtlstm.spec.program.step import unit_cycles
 from rtlstm.spec.record import Record
 
@@ -40,7 +40,7 @@ _MOST = 1024
 """Largest numbers of lanes, and of multipliers per lane, that can be built."""
 _LOOKED_AT = 100
 """How many refused designs are examined for the limiting resource, the fastest first."""
-_NOTHING = "the network: a larger array would not make a step shorter"
+_NOTHING = "the network: a larger array would not be faster"
 _GIVEN = "what was given ({}): without it, more may fit"
 
 
@@ -213,7 +213,11 @@ class _Search:
         self._name, self._shapes, self._numerics, self._passes = name, shapes, numerics, passes
         self._request, self._device = request, request.chosen.device
         request.check()
-        self._steps = longest_sequence(request.max_steps) if passes else 1
+        self._steps = 1
+        if passes:
+            self._steps = longest_sequence(request.max_steps)
+            if request.gate_units and request.macs:
+                check_gate_units(request.gate_units, request.macs)
         self._family = fpga_family(self._device.family).need_estimates()
         self._cell_limit = fill_limits(self._family).cells * self._device.luts
         large = self._device.large_ram
@@ -342,8 +346,7 @@ class _Search:
         """Return the fewest multipliers for each number of words that a vector can have."""
         if self._request.macs:
             return [self._request.macs]
-        lengths = {shape.inputs for shape in self._shapes}
-        lengths |= {shape.outputs for shape in self._shapes if shape.recurrent}
+        lengths = vector_lengths(self._shapes)
         found = {_up(needed, multiple) for length in lengths for needed in _shares(length)}
         return sorted(macs for macs in found if self._request.least_macs <= macs <= _MOST)
 
@@ -419,8 +422,7 @@ class _Search:
                 for shape in shapes
                 if shape.recurrent
             ]
-            words = sum(_words(shape, lanes, macs) for shape in shapes)
-            cycles += max([words, *loops])
+            cycles += max([array_words(shapes, lanes, macs), *loops])
         return cycles
 
     def _fewest_in_step(self, lanes: int, macs: int, stages: Parameters) -> int:
@@ -446,7 +448,7 @@ class _Search:
         sums = (macs - 1) * (numerics.weight_bits + numerics.data_bits)
         luts = in_luts * logic + lanes * (sums + 2 * numerics.accumulator.bits)
         excess.compare("logic cells", luts, self._cell_limit)
-        rows = sum(_words(shape, lanes, macs) for shape in self._shapes)
+        rows = array_words(self._shapes, lanes, macs)
         width = macs * numerics.weight_bits
         bank = family.map_memory(weight_memory(lanes, width, rows, candidate.memory))
         excess.compare(BLOCK_RAMS, lanes * bank.block_rams, device.block_rams)
@@ -474,12 +476,6 @@ class _Search:
             factor_bits=self._numerics.factor_bits,
             pipeline_name=candidate.pipeline,
         )
-
-
-def _words(shape: LayerShape, lanes: int, macs: int) -> int:
-    """Return the words of the array that a layer's weights fill."""
-    columns = -(-shape.inputs // macs) + (-(-shape.outputs // macs) if shape.recurrent else 0)
-    return -(-shape.rows // lanes) * columns
 
 
 def _up(value: int, multiple: int) -> int:

@@ -364,9 +364,11 @@ class Accelerator(Closing):
         if limit is not None and steps > limit:
             frames = self.manifest.frames
             each = f", of {frames} frames each," if frames > 1 else ","
+            # What a reverse direction gives for a part depends on what follows.
+            split = "split them and pass the state on, or " if self.manifest.sequence is None else ""
             raise InputError(
-                f"this build takes sequences of at most {limit} steps{each} not {steps}; split them "
-                f"and pass the state on, or generate with a larger {option('max_steps')}"
+                f"this build takes sequences of at most {limit} steps{each} not {steps}; {split}generate "
+                f"with a larger {option('max_steps')}"
             )
         valid = self._check_lengths(lengths, steps, count)
         if lengths is not None:

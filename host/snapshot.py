@@ -67,7 +67,8 @@ def load_snapshot(path: str | Path, layout: StateLayout) -> tuple[LayerArrays, L
         ) from None
     if version != SNAPSHOT_VERSION:
         raise InputError(
-            f"{path} must be a snapshot of version {SNAPSHOT_VERSION}, not {version}; save it again"
+            f"{path} must be a snapshot of version {SNAPSHOT_VERSION}, not {version}; save it again, or "
+            "restore it with the rtlstm that wrote it"
         )
     expected = _formats(layout)
     sizes = {f"h{index}": (size,) for index, size in enumerate(layout.sizes)}
@@ -81,21 +82,22 @@ def load_snapshot(path: str | Path, layout: StateLayout) -> tuple[LayerArrays, L
             "network it was saved from"
         )
     return (
-        _codes("h", fields, layout.hidden_formats),
-        _codes("c", fields, layout.cell_formats),
+        _codes(path, "h", fields, layout.hidden_formats),
+        _codes(path, "c", fields, layout.cell_formats),
     )
 
 
-def _codes(name: str, fields: Mapping[str, NDArray[Any]], formats: Sequence[Format]) -> LayerArrays:
+def _codes(
+    path: str | Path, name: str, fields: Mapping[str, NDArray[Any]], formats: Sequence[Format]
+) -> LayerArrays:
     """Return the integers of a file's arrays of this name, which must be codes of their formats."""
     found = []
     for index, form in enumerate(formats):
-        codes = as_numbers(f"{name}{index}", fields[f"{name}{index}"])
+        which = f"{name}{index} of {path}"
+        codes = as_numbers(which, fields[f"{name}{index}"])
         if not is_raw(codes):
-            raise InputError(
-                f"{name}{index} of a snapshot must hold integers, not {codes.dtype}; save it again"
-            )
-        found.append(quantise(f"{name}{index}", codes, form)[0])
+            raise InputError(f"{which} must hold integers, not {codes.dtype}; save it again")
+        found.append(quantise(which, codes, form)[0])
     return tuple(found)
 
 

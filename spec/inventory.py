@@ -377,8 +377,8 @@ def link_limits(manifest: Manifest) -> Limits:
     """
     if manifest.sequence is not None:
         raise ConfigurationError(
-            "the serial link takes steps one by one, but this network has a reverse direction; use the "
-            "core's streams"
+            "the serial link takes steps one by one, but this network has a reverse direction; connect "
+            "the ports of its core yourself"
         )
 
     def memory(values: int, bits: int) -> int:

@@ -30,10 +30,12 @@ __all__ = [
     "QuantizedNetwork",
     "QuantizedRecurrent",
     "ShapeKind",
+    "array_words",
     "continues_sums",
     "has_four_rows",
     "rounding_offsets",
     "steps_back",
+    "vector_lengths",
 ]
 
 
@@ -121,6 +123,26 @@ class LayerShape(Record):
     def has_state(self) -> bool:
         """Whether it has rows of the cell memory. A GRU that became two layers uses the first one's."""
         return self.kind in ("lstm", "gru", "gru_reset")
+
+
+def vector_lengths(shapes: Sequence[LayerShape]) -> set[int]:
+    """Return the lengths of all vectors that the array reads: layers' inputs, and h that is fed back."""
+    fed_back = (shapes[index + shape.feedback] for index, shape in enumerate(shapes) if shape.recurrent)
+    return {shape.inputs for shape in shapes} | {shape.outputs for shape in fed_back}
+
+
+def array_words(shapes: Sequence[LayerShape], lanes: int, macs: int) -> int:
+    """Return the words of weights of an array of this size: a lower bound of a step's cycles.
+
+    Layers that feed back the results of another one have it among the ``shapes``.
+    """
+    words = 0
+    for index, shape in enumerate(shapes):
+        columns = -(-shape.inputs // macs)
+        if shape.recurrent:
+            columns += -(-shapes[index + shape.feedback].outputs // macs)
+        words += -(-shape.rows // lanes) * columns
+    return words
 
 
 class Accumulator(Record):

@@ -78,6 +78,10 @@ NETWORKS = {
         stacked(8, dense=((48, "identity"),)),
         Parameters(lanes=16, macs=8, beat_in=8),
     ),
+    "a longest sequence": (
+        stacked(3, dense=((2, "identity"),)),
+        Parameters(lanes=4, macs=3, beat_in=3, max_steps=40),
+    ),
     "a residual": (with_residual(), Parameters(lanes=8, macs=2, streams=2)),
 }
 

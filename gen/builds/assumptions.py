@@ -75,10 +75,12 @@ def _offset_inputs(settings: QuantizationSettings, calibration: Calibration) -> 
     if not len(offset):
         return
     worst = offset[np.argmax(np.abs(mean[offset]) / spread[offset])]
-    named = f"input {offset[0]} is" if len(offset) == 1 else f"inputs {', '.join(map(str, offset[:8]))} are"
     more = f" and {len(offset) - 8} more" if len(offset) > 8 else ""
+    named = f"inputs {', '.join(map(str, offset[:8]))}{more} are far from 0 for how much they change"
+    if len(offset) == 1:
+        named = f"input {worst} is far from 0 for how much it changes"
     yield (
-        f"{named}{more} far from 0 for how much they change (input {worst}: {mean[worst]:.3g} +- "
+        f"{named} (input {worst}: {mean[worst]:.3g} +- "
         f"{spread[worst]:.2g}), which rounding to {bits} bits blurs: subtract the mean before the core; of a "
         f"model that does so itself, begin behind that, with {option('lstm')}"
     )

@@ -13,7 +13,7 @@ from rtlstm.fpga.request import HardwareRequest
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import GENERIC
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.numerics import LayerShape, QuantizedNetwork
+from rtlstm.spec.numerics import LayerShape, QuantizedNetwork, array_words, vector_lengths
 from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
 
@@ -77,7 +77,7 @@ def choose_array(network: QuantizedNetwork, request: ArrayRequest) -> Parameters
         _smaller(network.shapes, request, large), key=lambda size: (size[0] * (size[1] + 1), size[0])
     )
     for lanes, macs in smaller:
-        if _words(network.shapes, lanes, macs) > interval:
+        if array_words(network.shapes, lanes, macs) > interval:
             continue
         found = request.parameters(lanes, macs, bits)
         its_latency, its_interval = _speed(network, found)
@@ -91,7 +91,7 @@ def _smaller(
 ) -> Iterator[tuple[int, int]]:
     """Yield lanes and multipliers of the smaller arrays: the fewest for each number of groups and words."""
     cost = large.lanes * (large.macs + 1)
-    lengths = {shape.inputs for shape in shapes} | {shape.outputs for shape in shapes if shape.recurrent}
+    lengths = vector_lengths(shapes)
     rows = {shape.rows for shape in shapes}
     all_lanes = [request.lanes] if request.lanes else _sizes(rows, 4 * (request.gate_units or 1))
     all_macs = [request.macs] if request.macs else _sizes(lengths, request.multiple)
@@ -106,15 +106,6 @@ def _sizes(values: set[int], multiple: int) -> list[int]:
     """Return the smallest sizes of parts that values can be divided into, for each number of parts."""
     parts = {-(-value // count) for value in values for count in range(1, value + 1)}
     return sorted({-(-part // multiple) * multiple for part in parts})
-
-
-def _words(shapes: tuple[LayerShape, ...], lanes: int, macs: int) -> int:
-    """Return the words of the array in a step, a lower bound of its cycles."""
-    total = 0
-    for shape in shapes:
-        columns = -(-shape.inputs // macs) + (-(-shape.outputs // macs) if shape.recurrent else 0)
-        total += -(-shape.rows // lanes) * columns
-    return total
 
 
 def _speed(network: QuantizedNetwork, parameters: Parameters) -> tuple[int, int]:

@@ -48,6 +48,8 @@ class FitAdvice:
     """Options to leave out."""
     fit: Fit
     """The design chosen with these options."""
+    sequences: bool
+    """Whether its latency is that of a whole sequence."""
 
     @property
     def text(self) -> str:
@@ -57,7 +59,7 @@ class FitAdvice:
         found = self.fit.estimate
         return (
             f"{' and '.join(parts)} it fits: {found.cell_share:g} % of the logic cells, "
-            f"{found.step_latency_us:.4g} us a step"
+            f"{found.step_latency_us:.4g} us a {'sequence' if self.sequences else 'step'}"
         )
 
 
@@ -87,7 +89,7 @@ def find_fit_advice(
         except ConfigurationError:
             # Still nothing fits, or these formats are impossible for this network.
             continue
-        return FitAdvice(more, less, fit)
+        return FitAdvice(more, less, fit, bool(quantised.passes))
     return None
 
 

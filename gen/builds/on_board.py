@@ -109,11 +109,13 @@ class OnBoard:
         write_file(self.output_folder / BITSTREAM_RECORD, found.model_dump_json(indent=1) + "\n")
         return found
 
-    @property
-    def misfit(self) -> str:
-        """Why the design does not fit the board's device, before synthesis; empty if it does."""
+    def find_misfit(self, *, insist: bool = False) -> str:
+        """Find out before synthesis why the design does not fit the board's device; empty if it does.
+
+        ``insist``: a design fits, too, that is fuller than any that is known to have been routed.
+        """
         try:
-            self._check_size(insist=False)
+            self._check_size(insist)
         except ConfigurationError as refused:
             return str(refused)
         return ""

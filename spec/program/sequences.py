@@ -6,6 +6,7 @@ with its input. The sequence memory has two halves: a pass reads one and writes 
 """
 
 from collections.abc import Sequence
+from math import gcd
 
 from rtlstm.spec.buses import NO_BUS
 from rtlstm.spec.cells.unit import UnitTiming
@@ -18,7 +19,7 @@ from rtlstm.spec.program.passes import Passes, input_positions, output_positions
 from rtlstm.spec.program.step import Op, Program, compile_program, idle_between
 from rtlstm.spec.record import Record
 
-__all__ = ["PartPlan", "SequencePlan", "compile_sequences", "longest_sequence"]
+__all__ = ["PartPlan", "SequencePlan", "check_gate_units", "compile_sequences", "longest_sequence"]
 
 
 class PartPlan(Record):
@@ -99,16 +100,21 @@ def compile_sequences(
             f"generate a separate build for it, without {option('capacities')} and {option('device')}"
         )
     longest = longest_sequence(parameters.max_steps)
-    if parameters.words_per_beat > 1:
-        raise ConfigurationError(
-            f"{option('gate_units')} ({parameters.gate_units}) must divide {option('macs')} "
-            f"({parameters.macs}) for a network with a reverse direction, whose results go to a memory of "
-            f"whole sequences; try {option('gate_units', parameters.macs)}"
-        )
+    check_gate_units(parameters.gate_units, parameters.macs)
     merger = _Merger(shapes, passes, parameters, timing, kept)
     for number, parts in enumerate(part_layers(passes)):
         merger.add_pass(number, parts)
     return merger.program(), merger.plan(longest)
+
+
+def check_gate_units(gate_units: int, macs: int) -> None:
+    """Refuse results of a cycle that fill several words: the sequence memory takes one."""
+    if macs % gate_units:
+        raise ConfigurationError(
+            f"{option('gate_units')} ({gate_units}) must divide {option('macs')} ({macs}) for a network with "
+            "a reverse direction, whose results go to a memory of whole sequences; try "
+            f"{option('gate_units', gcd(gate_units, macs))}"
+        )
 
 
 def longest_sequence(max_steps: int | None) -> int:
@@ -183,7 +189,7 @@ class _Merger:
             for (index, recurrent), groups in self._kept.items()
             if index in layers
         }
-        program = compile_program(tuple(shapes), self._parameters, self._timing, kept)
+        program = compile_program(tuple(shapes), self._parameters, self._timing, kept, kept_results=True)
         recurrent = {op.layer: op for op in program.ops[: program.body]}
         for op in program.ops[program.body : program.prefetch]:
             before = recurrent.get(op.layer)

@@ -294,12 +294,18 @@ class _Layout:
 
 
 def compile_program(
-    shapes: tuple[LayerShape, ...], parameters: Parameters, timing: UnitTiming, kept: Kept = NOTHING_SKIPPED
+    shapes: tuple[LayerShape, ...],
+    parameters: Parameters,
+    timing: UnitTiming,
+    kept: Kept = NOTHING_SKIPPED,
+    *,
+    kept_results: bool = False,
 ) -> Program:
     """Allocate the memories and order the operations of one step.
 
     ``timing`` is that of the unit that computes the layers' cells; ``kept`` says which words are issued of
-    products that skip some.
+    products that skip some. ``kept_results``: the results go to a memory of whole sequences, and none to the
+    output queue.
 
     Raises
     ------
@@ -323,8 +329,7 @@ def compile_program(
     for skip in (body + index for index, layer in enumerate(shapes) if layer.kind == "skip"):
         layout.space(skip, skip, skip + 1)
     _keep_order(layout.ops, body)
-    # Where whole sequences are kept, the parts of a step give nothing to the output queue.
-    if not body and parameters.max_steps is None:
+    if not body and not kept_results:
         _leave_room(layout.ops, parameters)
     # Without a recurrent layer, a step with a suppressed output is computed as any other.
     last = max(

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from support.random_sequences import random_lstm
+from support.random_sequences import random_gru, random_lstm, random_projection
 from support.small_builds import named_options, network
 
 from rtlstm.bench.shapes import SHAPES
@@ -21,6 +21,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
+from rtlstm.spec.numerics import array_words
 from rtlstm.spec.parameters import Parameters
 
 FOUR = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
@@ -53,17 +54,25 @@ def test_nothing_tried_is_better(device: str):
         assert excess.resource or design.key >= (found.estimate.step_latency_us, found.estimate.cells)
 
 
-def both_ways(units: int = 5) -> Network:
-    """Two directions side by side, and a dense layer behind them."""
+def both_ways(kind: str) -> Network:
+    """Two directions side by side, perhaps with a dense layer behind them."""
     rng = np.random.default_rng(1)
-    forward, backward = random_lstm(rng, 3, units), random_lstm(rng, 3, units - 1, reverse=True)
-    dense = Dense(weight=rng.normal(size=(2, 2 * units - 1)) / 4, bias=np.zeros(2))
-    return Network(layers=(Bidirectional(forward=forward, backward=backward), dense))
+    match kind:
+        case "lstm":
+            forward, backward = random_lstm(rng, 3, 5), random_lstm(rng, 3, 4, reverse=True)
+        case "gru":
+            forward, backward = random_gru(rng, 3, 5), random_gru(rng, 3, 4, True, reset_after=True)
+        case _:
+            # h that is fed back is shorter than c.
+            forward, backward = (random_projection(rng, 2, 10, 2, reverse) for reverse in (False, True))
+    layers = (Bidirectional(forward=forward, backward=backward),)
+    head = Dense(weight=rng.normal(size=(2, layers[0].outputs)) / 4, bias=np.zeros(2))
+    return Network(layers=layers if kind == "projection" else (*layers, head))
 
 
-@pytest.mark.parametrize("units", [5, 2])
-def test_nothing_tried_is_better_for_whole_sequences(units: int):
-    quantised = quantise(both_ways(units), FOUR)
+@pytest.mark.parametrize("kind", ["lstm", "gru", "projection"])
+def test_nothing_tried_is_better_for_whole_sequences(kind: str):
+    quantised = quantise(both_ways(kind), FOUR)
     request = FitRequest(chosen=find_device("lfe5u-12f-8"), max_steps=9)
     given = "both", quantised.shapes, quantised.numerics, request, quantised.passes
     parameters, found = fit_device(*given)
@@ -78,10 +87,20 @@ def test_nothing_tried_is_better_for_whole_sequences(units: int):
         )
         assert candidate.cycles <= made.cycles.step_latency_cycles
         bounds.append(candidate.cycles / made.cycles.step_latency_cycles)
-        excess = search._excess(design.estimate)
+        words = array_words(quantised.shapes, candidate.lanes, candidate.macs)
+        assert words <= made.program.weight_rows
+        excess, least = search._excess(design.estimate), search._least(candidate)
+        assert not least.resource or excess.resource
         assert excess.resource or design.key >= (found.estimate.step_latency_us, found.estimate.cells)
-    # A bound far below would end no search.
-    assert min(bounds) > 0.4
+    # A bound that is much too low would end no search.
+    assert max(bounds) > 0.6
+
+
+def test_gate_units_of_whole_sequences_divide_the_multipliers():
+    quantised = quantise(both_ways("lstm"), FOUR)
+    request = FitRequest(chosen=find_device("lfe5u-12f-8"), max_steps=9, gate_units=4, macs=2)
+    with pytest.raises(ConfigurationError, match=r"gate_units .4. must divide macs .2.*try gate_units=2"):
+        fit_device("both", quantised.shapes, quantised.numerics, request, quantised.passes)
 
 
 def test_what_is_given_is_kept():

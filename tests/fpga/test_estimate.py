@@ -209,7 +209,7 @@ def test_grus_against_synthesis(name: str, tmp_path):
     """Their gate units have factors of their own."""
     found = measure_case(next(case for case in CASES if case.name == name), tmp_path)
     assert found.exact
-    assert abs(found.lut_error) < 8 and abs(found.ff_error) < 5
+    assert abs(found.lut_error) < 6.5 and abs(found.ff_error) < 2
 
 
 @pytest.mark.tools

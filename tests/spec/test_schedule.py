@@ -10,7 +10,7 @@ from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.schedule import REDIRECT_CYCLES, Issued, StepSchedule, offer_cycles
+from rtlstm.spec.program.schedule import REDIRECT_CYCLES, Issued, StepSchedule, Timeline, offer_cycles
 from rtlstm.spec.program.sequence_schedule import SequenceSchedule
 from rtlstm.spec.program.step import Program, compile_program, group_ends
 
@@ -174,7 +174,7 @@ def test_the_architecture_page_counts_right(
 
 
 @pytest.mark.parametrize("seed", range(1, 13))
-def test_long_sequences_take_what_all_their_steps_take(seed: int) -> None:
+def test_long_sequences_take_what_all_their_steps_take(seed: int, monkeypatch) -> None:
     """Without a record, equal steps are counted and not run one by one."""
     schedule = random_sequence_case(seed, (1, 2, 3, 5, 7, 11, 13)).manifest.schedule
     assert isinstance(schedule, SequenceSchedule)
@@ -182,3 +182,8 @@ def test_long_sequences_take_what_all_their_steps_take(seed: int) -> None:
     record: list[Issued] = []
     assert schedule.cycles(lengths) == schedule.cycles(lengths, record=record)
     assert len(record) >= sum(lengths)
+    runs = []
+    run = Timeline.run
+    monkeypatch.setattr(Timeline, "run", lambda *given: runs.append(1) or run(*given))
+    assert schedule.cycles([10_000])[0].computed > 10_000
+    assert len(runs) < 1000

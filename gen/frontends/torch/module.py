@@ -274,10 +274,15 @@ class _Reader:
         given = [node.name for node in self.nodes if node.op == "placeholder" and node in self.needed]
         whole = not self.before and len(given) == 1
         self.report.input = self.report.input or (given[0] if whole else f"the input of {first}")
-        ahead = ancestors([self.start.args[0]]) if self.before else ()
+        ahead = ancestors([self._read_first(self.start)]) if self.before else ()
         outside = [self._kind(node) for node in self.nodes if node in ahead and node.op.startswith("call")]
         if outside:
             self.report.note(f"the host computes what comes before {first!r}: {listed(outside)}")
+
+    @staticmethod
+    def _read_first(node: Any) -> Any:
+        """The sequence that a recurrent module reads, which may be given by its name."""
+        return node.args[0] if node.args else node.kwargs["input"]
 
     # Node by node
 

@@ -11,6 +11,7 @@ from support.small_builds import TINY, network
 
 import rtlstm.gen.quantise.cell_range
 from rtlstm.gen.accuracy.records import ErrorReport, LayerErrors, PartErrors, Saturations, Score, WidthErrors
+from rtlstm.gen.builds.assumptions import _offset_inputs
 from rtlstm.gen.builds.error_charts import error_charts
 from rtlstm.gen.builds.report import BuildReport, create_report, table_error
 from rtlstm.gen.builds.report_html import cycle_bars, render_report
@@ -89,6 +90,13 @@ def test_inputs_far_from_zero_are_said():
         found = [text for text in report.assumptions if "far from 0" in text]
         assert len(found) == (words is not None)
         assert all(text.startswith(words) and "(input 1: 55 +- 0." in text for text in found)
+
+
+def test_many_inputs_are_named_in_short():
+    x = np.random.default_rng(0).normal(9, 0.1, (30, 2, 10))
+    data = Calibration(x, np.array([30, 30]), None)
+    (text,) = _offset_inputs(QuantizationSettings(weight_bits=4, data_bits=8), data)
+    assert text.startswith("inputs 0, 1, 2, 3, 4, 5, 6, 7 and 2 more are far from 0 for how much they change")
 
 
 def test_single_steps_with_a_state_each_are_typical():

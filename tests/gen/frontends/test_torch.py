@@ -19,6 +19,17 @@ def _seed():
     torch.manual_seed(0)
 
 
+class ByName(nn.Module):
+    """An LSTM whose input is given by its name."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(I, H)
+
+    def forward(self, x):
+        return self.lstm(input=torch.exp(x))[0]
+
+
 class Net(nn.Module):
     """An LSTM whose output goes through ``tail(self, y)``; the head is self.linear."""
 
@@ -223,6 +234,8 @@ def test_what_is_upstream_can_be_left_outside_on_purpose():
     assert [entry.name for entry in result.report.outside if entry.kind == "exp"] == ["exp"]
     assert "the host computes what comes before 'lstm': exp" in result.report.notes
     assert result.report.input == "the input of lstm"
+    named = read_model(ByName(), ReadOptions(lstm="lstm"))
+    assert "the host computes what comes before 'lstm': exp" in named.report.notes
     folded = read_model(Net(lambda m, r: m.linear(r[0]), before=lambda m, x: x - 2.0)).report
     assert folded.input == "x" and not any("the host computes" in note for note in folded.notes)
 
