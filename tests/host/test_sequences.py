@@ -72,12 +72,15 @@ def test_no_single_steps(build: Path) -> None:
 
 
 def test_no_longer_sequences(build: Path) -> None:
-    with Accelerator.open(build) as accelerator, pytest.raises(InputError, match="at most 6 steps"):
+    with (
+        Accelerator.open(build) as accelerator,
+        pytest.raises(InputError, match="at most 6 steps, not 7; generate"),
+    ):
         accelerator.run(np.zeros((STEPS + 1, 3)))
 
 
 def test_builds_need_the_longest_sequence(network: Network, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="max_steps"):
         generate_build(network, tmp_path / "none", parameters=Parameters())
-    with pytest.raises(ConfigurationError, match="state lanes and macs"):
+    with pytest.raises(ConfigurationError, match="state the longest one, with max_steps"):
         generate_build(network, tmp_path / "fit", fit=FitRequest(chosen=find_device("lfe5u-85f-8")))
