@@ -25,13 +25,15 @@ def list_assumptions(
     loaded: bool,
 ) -> tuple[str, ...]:
     """Return what was assumed, and what to do where that does not hold: a sentence each."""
+    sequences = tuple(_whole_sequences(manifest))
     if loaded:
         return (
+            *sequences,
             _loaded(manifest),
             *_cut_states(manifest, accuracy, "generate that hardware with a larger cell range"),
         )
     if calibration is None:
-        return tuple(_uncalibrated(network, settings, manifest))
+        return (*sequences, *_uncalibrated(network, settings, manifest))
     searched = settings.cell_range is None
     asked = f"generate with {option('final_states', True)}" if searched else "choose a larger cell range"
     found = [
@@ -41,11 +43,22 @@ def list_assumptions(
     if searched and any(map(keeps_cell_state, network.pseudo_layers)):
         found.append(_searched(network, settings, calibration, manifest, accuracy))
     return (
+        *sequences,
         *found,
         *_untypical(network, calibration),
         *_offset_inputs(settings, calibration),
         *_cut_states(manifest, accuracy, asked),
     )
+
+
+def _whole_sequences(manifest: Manifest) -> Iterator[str]:
+    """Say what latency and interval are of a network that takes whole sequences."""
+    if manifest.sequence is not None:
+        yield (
+            "the core takes whole sequences: its step latency is that of the longest one, of "
+            f"{manifest.sequence.steps} steps, from its last input to its last output; the step interval is "
+            "what one step more takes"
+        )
 
 
 def _untypical(network: Network, calibration: Calibration) -> Iterator[str]:

@@ -9,6 +9,7 @@ from support.random_sequences import random_dense, random_lstm
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.builds.report import BuildReport
 from rtlstm.host import Accelerator
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
@@ -77,6 +78,11 @@ def test_no_longer_sequences(build: Path) -> None:
         pytest.raises(InputError, match="at most 6 steps, not 7; generate"),
     ):
         accelerator.run(np.zeros((STEPS + 1, 3)))
+
+
+def test_report_says_what_the_latency_is_of(build: Path) -> None:
+    words = "its step latency is that of the longest one, of 6 steps"
+    assert sum(words in text for text in BuildReport.load(build).assumptions) == 1
 
 
 def test_builds_need_the_longest_sequence(network: Network, tmp_path: Path) -> None:
