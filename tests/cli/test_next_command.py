@@ -39,10 +39,22 @@ def test_nothing_follows_a_run(cli, pristine: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "board"), [("lfe5u-85f", "ulx3s-85f"), ("up5k", "icebreaker"), ("xc7a35t", None)]
+    ("device", "family", "lanes", "board"),
+    [
+        ("lfe5u-85f", "ecp5", 4, "ulx3s-85f"),
+        ("up5k", "ice40", 4, "icebreaker"),
+        # With its link it is too large.
+        ("up5k", "ice40", 32, None),
+        ("xc7a35t", "xilinx", 4, None),
+    ],
 )
-def test_a_board_has_the_device(device: str, board: str | None) -> None:
-    assert _board(device) == board
+def test_a_board_has_the_device(
+    cli, model: Path, tmp_path: Path, device: str, family: str, lanes: int, board: str | None
+) -> None:
+    array = ("--family", family, "--lanes", lanes, "--macs", 1)
+    bits = ("--weight-bits", 6, "--data-bits", 6, "--gate-bits", 8, "--cell-bits", 12, "--tables", "direct")
+    assert cli("generate", model, "-o", tmp_path / "b", *array, *bits).code == 0
+    assert _board(tmp_path / "b", device) == board
 
 
 def test_device_of_a_build(cli, model: Path, pristine: Path, tmp_path: Path) -> None:
