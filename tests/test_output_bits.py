@@ -43,10 +43,18 @@ NETWORKS = {
     ),
     "GRU with a residual": Network(layers=(GRU, dense(3, 4, skip=np.eye(3)))),
 }
+QUICK = ("scores", "GRU with a residual")
+"""Those whose wider outputs are no slow test."""
 
 
-@pytest.mark.parametrize("settings", [WIDE, NARROWER], ids=["wider", "narrower"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [pytest.param(name, NARROWER, id=f"{name}, narrower") for name in NETWORKS]
+    + [
+        pytest.param(name, WIDE, id=f"{name}, wider", marks=[] if name in QUICK else pytest.mark.slow)
+        for name in NETWORKS
+    ],
+)
 def test_rtl_equals_golden_model(name, settings, tmp_path):
     """On every bit and cycle, with larger inputs than calibrated, so that outputs are limited."""
     parameters = TINY.replace(beat_out=2) if name == "scores" else TINY

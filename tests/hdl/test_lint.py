@@ -81,8 +81,24 @@ KINDS: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("family", FAMILIES)
+# Each kind and each family once; the others are slow.
+QUICK = (
+    ("ecp5", "direct"),
+    ("generic", "plain"),
+    ("ice40", "logic"),
+    ("ultrascale", "constant"),
+    ("xilinx", "plain"),
+)
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        pytest.param(family, kind, marks=[] if (family, kind) in QUICK else pytest.mark.slow)
+        for family in FAMILIES
+        for kind in KINDS
+    ],
+)
 def test_cores_of_every_family_pass(family: str, kind: str, tmp_path: Path) -> None:
     """Their primitives, too: in their descriptions for simulation, which have no hard cells."""
     settings = QuantizationSettings(weight_bits=4, data_bits=8, gate_bits=8, cell_bits=12)

@@ -151,9 +151,15 @@ def core(dense: bool, inputs: int = 6, **sizes: object) -> Core:
     return Core(quantised, Manifest.create("dut", quantised.shapes, parameters, quantised.numerics))
 
 
-@pytest.mark.parametrize("accept", [0, 1])
-@pytest.mark.parametrize("asks", ["reads", "resets"])
-@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize(
+    ("asks", "dense", "accept"),
+    [
+        pytest.param(asks, dense, accept, marks=[] if dense == bool(accept) else pytest.mark.slow)
+        for asks in ("reads", "resets")
+        for dense in (False, True)
+        for accept in (0, 1)
+    ],
+)
 def test_bus_in_the_middle_of_an_input(asks: str, dense: bool, accept: int, tmp_path: Path) -> None:
     """After each beat of a step's input the core waits, is asked on the bus, and goes on."""
     built = core(dense, pipeline=Pipeline(accept=accept))
@@ -206,8 +212,10 @@ def test_another_network_in_the_middle_of_an_input(tmp_path: Path) -> None:
     assert small.run(tmp_path)[2] == wanted
 
 
-@pytest.mark.parametrize("accept", [0, 1])
-@pytest.mark.parametrize("inputs", [2, 4])
+@pytest.mark.parametrize(
+    ("inputs", "accept"),
+    [(2, 0), (4, 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((2, 1), (4, 0)))],
+)
 def test_streams_with_time_between_steps(inputs: int, accept: int, tmp_path: Path) -> None:
     """Outputs are right, and every step takes the cycles of a cold or a warm one."""
     sizes = {"streams": 3, "macs": inputs, "beat_in": inputs, "pipeline": Pipeline(accept=accept)}
@@ -233,8 +241,14 @@ def test_streams_with_time_between_steps(inputs: int, accept: int, tmp_path: Pat
     ] == latencies
 
 
-@pytest.mark.parametrize("accept", [0, 1])
-@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize(
+    ("dense", "accept"),
+    [
+        (False, 0),
+        (True, 1),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((False, 1), (True, 0))),
+    ],
+)
 def test_status_is_busy_from_the_last_beat_to_the_last_output(
     dense: bool, accept: int, tmp_path: Path
 ) -> None:
