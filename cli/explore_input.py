@@ -40,7 +40,7 @@ class Given:
         from rtlstm.cli.data import layout_note, load_array, load_arrays, load_lengths
         from rtlstm.cli.main import find_command
         from rtlstm.cli.wording import CommandWording
-        from rtlstm.explore.search import find_shapes, make_context
+        from rtlstm.explore.search import check_boards, find_shapes, make_context
         from rtlstm.explore.space import Space, parse_roundings
         from rtlstm.gen.builds.generate import default_name
         from rtlstm.gen.frontends import read_model
@@ -54,6 +54,7 @@ class Given:
             self.notes += (text,)
         roundings = parse_roundings(asked.hidden_rounding)
         space = Space.asked(find_shapes(read.network, roundings, asked.max_steps), asked)
+        check_boards(read.network, space)
         self._name = default_name(read.network, read.report)
         state = read.calibration_state(x, self._batch_first)
         data = Calibration.of(read.network, x, valid, state, self._batch_first)

@@ -39,7 +39,7 @@ from rtlstm.spec.program.sequences import longest_sequence
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.work import Workers
 
-__all__ = ["Plan", "explore", "find_shapes", "make_context"]
+__all__ = ["Plan", "check_boards", "explore", "find_shapes", "make_context"]
 
 
 _RECORDS = "4"
@@ -137,6 +137,23 @@ def find_shapes(
     if found.passes:
         longest_sequence(max_steps)
     return found.shapes
+
+
+def check_boards(network: Network, space: Space) -> None:
+    """Refuse boards for a network that takes whole sequences.
+
+    Raises
+    ------
+    ConfigurationError
+        If there are any.
+    """
+    boards = [name for name in space.device if find_target(name)[1]]
+    if boards and quantise(network).passes:
+        parts = ", ".join(find_target(name)[0].label for name in boards)
+        raise ConfigurationError(
+            f"{option('devices')} must be devices for a network with a reverse direction, not boards "
+            f"({', '.join(boards)}), whose serial link takes steps one by one; try {parts}"
+        )
 
 
 def explore(context: Context, plan: Plan, workers: Workers, progress: Progress | None = None) -> Exploration:

@@ -169,6 +169,9 @@ def test_whole_sequences(cli, tmp_path, monkeypatch):
     np.save("steps.npy", rng.normal(size=(6, 2, 2)))
     asked = ("explore", "both.safetensors", "--calibrate", "steps.npy", "--workers", 1, *SMALL)
     cli(*asked).refused("keeps whole sequences on the device: state the longest one, with --max-steps")
+    cli(*asked, "--max-steps", 6, "--devices", "up5k,icebreaker").refused(
+        "--devices must be devices for a network with a reverse direction, not boards (icebreaker)"
+    )
     done = cli(*asked, "--max-steps", 6, "--json")
     assert done.code == 0, done.err
     for best in (done.json["front"][0], done.json["front"][-1]):
