@@ -149,15 +149,19 @@ class Study:
                 if self._space.size <= total:
                     self._try(position, next(self._unseen))
                 elif position % _FITTED == 0:
-                    self._ask(position, next(fitted, {}))
+                    self._ask(position, self._in_turn(position // _FITTED) | next(fitted, {}))
                 else:
-                    self._ask(position, {})
+                    self._ask(position, self._in_turn(position - position // _FITTED))
             trials = self._trials()
         return [
             (trial.number, self._choice(trial))
             for trial in trials[first:last]
             if not trial.state.is_finished()
         ]
+
+    def _in_turn(self, turn: int) -> dict[str, int]:
+        """Return the index of the device whose turn it is: each has a front of its own, and its share."""
+        return {"device": turn % len(self._space.device)}
 
     def _ask(self, position: int, indices: dict[str, int]) -> None:
         """Ask for a choice that was not seen; the search suggests what is not in these indices.

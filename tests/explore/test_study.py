@@ -1,6 +1,7 @@
 """A study's journal: cut anywhere, of another form, or continued for a whole space."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -70,6 +71,13 @@ def test_the_array_of_fit_is_for_every_device_and_within_limits(tmp_path):
     assert {each.device for each in later} == {"up5k", "hx8k"}
     within = [each for each in later if 1 / (each.weight_bits + each.cell_bits) <= 0.045]
     assert len(within) > len(later) / 2
+
+
+def test_each_device_has_its_share(tmp_path):
+    """Also one that is slower with everything."""
+    space = ARRAYS.replace(device=("up5k", "hx8k", "lfe5u-25f-6"), weight_bits=tuple(range(4, 17)))
+    counts = Counter(each.device for each in explore(tmp_path, 96, space))
+    assert len(counts) == 3 and min(counts.values()) >= 30
 
 
 def test_the_best_numbers_have_the_array_of_fit(tmp_path):
