@@ -250,7 +250,7 @@ class _FirstStage:
     def __init__(self, context: Context, plan: Plan, workers: Workers, study: Study) -> None:
         self._context, self._plan, self._workers, self._study = context, plan, workers, study
         self._numbers = study.numbers()
-        self._known = {each.choice.key: each for each in study.kept()}
+        self._known = {each.choice.key: each for each in study.outcomes(unfinished=True)}
         self.new = 0
 
     def run(self, total: int) -> Iterator[int]:
@@ -265,7 +265,7 @@ class _FirstStage:
             yield len(self._known)
 
     def _measure(self, new: Sequence[tuple[int, Choice]]) -> None:
-        """Measure choices; ``new`` has their numbers in the study, too."""
+        """Measure choices and keep what is found; ``new`` has the number of each one's trial, too."""
         unknown = {choice.numbers_key: choice for _, choice in new if choice.numbers_key not in self._numbers}
         keys = list(unknown)
         for index, found in self._workers.run(measure_numbers, self._context, list(unknown.values())):

@@ -109,20 +109,10 @@ class Study:
                 )
             yield found
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self, *, unfinished: bool = False) -> list[Outcome]:
         """Return what is known of each choice that was tried, in the order of the search.
 
-        Raises
-        ------
-        BuildError
-            If the journal's records have another form.
-        """
-        with _damage_told(self._path):
-            trials = self._trials(finished=True)
-            return [_OUTCOMES.validate_python(trial.user_attrs[_OUTCOME]) for trial in trials]
-
-    def kept(self) -> list[Outcome]:
-        """Return all outcomes that were kept, also those of a generation that is not finished.
+        ``unfinished``: also of those that were kept in a generation that is not finished.
 
         Raises
         ------
@@ -130,8 +120,11 @@ class Study:
             If the journal's records have another form.
         """
         with _damage_told(self._path):
-            found = (trial.user_attrs.get(_OUTCOME) for trial in self._trials())
-            return [_OUTCOMES.validate_python(each) for each in found if each is not None]
+            return [
+                _OUTCOMES.validate_python(trial.user_attrs[_OUTCOME])
+                for trial in self._trials(finished=not unfinished)
+                if trial.state.is_finished() or _OUTCOME in trial.user_attrs
+            ]
 
     def ask(self, total: int) -> list[tuple[int, Choice]]:
         """Return numbers and choices of a generation that are not finished; none if ``total`` were asked.

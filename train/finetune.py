@@ -324,8 +324,7 @@ class _Judge:
         codes = network.numerics.quantise_input(data.x)
         found = Golden(network).run(codes, data.integer_state(network), data.lengths)
         error = network.shapes[-1].output.to_floats(found.y) - self._wanted
-        valid = np.arange(len(error))[:, None] < data.lengths
-        mine = error[valid]
+        mine = error[data.alive]
         return Errors(rms=float(np.sqrt(np.mean(mine**2))), largest=float(np.abs(mine).max()))
 
 

@@ -161,7 +161,7 @@ def _as_floats(values: Any, table: Embedding | None) -> Any:
 
 def _check_range(data: Calibration, numerics: Numerics) -> None:
     """Refuse data of which nothing is left: their gradients would be zero as well."""
-    valid = data.x[np.arange(len(data.x))[:, None] < data.lengths]
+    valid = data.x[data.alive]
     if (np.abs(np.ldexp(valid, numerics.input_shift)) > numerics.input.limit).all():
         raise InputError(
             f"calibration data must be within the input's range, +-{numerics.input.limit:g}, but all "

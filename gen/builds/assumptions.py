@@ -80,8 +80,7 @@ def _offset_inputs(settings: QuantizationSettings, calibration: Calibration) -> 
 
     Rounding to b bits is off by up to 2**-b of the mean: too much above an eighth of the standard deviation.
     """
-    alive = np.arange(len(calibration.x))[:, None] < calibration.lengths
-    values = calibration.x[alive]
+    values = calibration.x[calibration.alive]
     mean, spread = values.mean(axis=0), values.std(axis=0)
     bits = min(settings.weight_bits, settings.data_bits)
     offset = np.flatnonzero((spread > 0) & (np.abs(mean) * 2.0**-bits > spread / 8))

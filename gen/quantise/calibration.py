@@ -165,6 +165,12 @@ class Calibration:
         return len(self.x)
 
     @property
+    def alive(self) -> NDArray[np.bool_]:
+        """Which steps belong to a sequence and are no padding, ``(T, N)``."""
+        mask: NDArray[np.bool_] = np.arange(self.steps)[:, None] < self.lengths
+        return mask
+
+    @property
     def total_steps(self) -> int:
         """Steps of all sequences."""
         return int(self.lengths.sum())

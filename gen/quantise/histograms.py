@@ -54,7 +54,7 @@ def _quantities(
     quantised: QuantizedNetwork, data: Calibration, reference: FloatResult
 ) -> Iterator[tuple[str, Format, NDArray[np.float64]]]:
     numerics = quantised.numerics
-    valid = np.arange(len(data.x))[:, None] < data.lengths
+    valid = data.alive
     shifted = ", shifted" if numerics.input_shifts else ""
     yield f"input x{shifted}", numerics.input, np.ldexp(data.x[valid], numerics.input_shift).ravel()
     formats = StateFormats(quantised.shapes, numerics).hidden_formats
