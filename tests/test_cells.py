@@ -160,7 +160,7 @@ def test_icarus_equals_golden(name: str, tmp_path: Path) -> None:
     ("name", "family"),
     [
         ("peephole", "ecp5"),
-        ("two_reset_before", "ecp5"),
+        pytest.param("two_reset_before", "ecp5", marks=pytest.mark.slow),
         ("custom_c", "ice40"),
         ("other_functions", "ultrascale"),
     ],

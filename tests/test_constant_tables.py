@@ -55,9 +55,9 @@ def make(
         (LSTM, "interpolated", "ecp5", "icarus"),
         (LSTM, "direct", "ice40", "verilator"),
         (GRU, "interpolated", "generic", "verilator"),
-        (GRU, "direct", "ecp5", "icarus"),
+        pytest.param(GRU, "direct", "ecp5", "icarus", marks=pytest.mark.slow),
         pytest.param(LSTM, "direct", "ecp5", "amaranth", marks=pytest.mark.slow),
-        (GRU, "interpolated", "generic", "amaranth"),
+        pytest.param(GRU, "interpolated", "generic", "amaranth", marks=pytest.mark.slow),
     ],
 )
 def test_bits_and_cycles(

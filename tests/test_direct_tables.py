@@ -40,12 +40,9 @@ def test_golden_equals_the_second_model(source: Network) -> None:
         assert state.c == [part[0].tolist() for part in result.c]
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
-@pytest.mark.parametrize(
-    ("source", "family"),
-    [(LSTM, "ecp5"), pytest.param(GRU, "ecp5", marks=pytest.mark.slow)],
-    ids=["lstm-ecp5", "gru-ecp5"],
-)
+@pytest.mark.parametrize(("source", "family"), [(LSTM, "ecp5"), (GRU, "ecp5")], ids=["lstm-ecp5", "gru-ecp5"])
 def test_icarus_equals_golden(source: Network, family: str, tmp_path: Path) -> None:
     case = make(source, family)
     assert any(memory.pairs for memory in memories(case.manifest).values())

@@ -28,8 +28,6 @@ SHAPES = {
     "lstm128": (128, (128,), None),
     "stac_a": (100, (100, 100), 1),
 }
-ARRAYS = [(4, 32), (8, 16)]
-"""Lanes and macs: 128 multiply-accumulates per cycle."""
 
 
 def network(inputs: int, hidden: tuple[int, ...], head: int | None) -> Network:
@@ -59,9 +57,17 @@ def build(folder: Path, shape: str, lanes: int, macs: int) -> Manifest:
     return manifest
 
 
-@pytest.mark.parametrize(("lanes", "macs"), ARRAYS)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "lanes", "macs"),
+    [
+        ("stac_a", 4, 32),
+        ("lstm128", 8, 16),
+        pytest.param("stac_a", 8, 16, marks=pytest.mark.slow),
+        pytest.param("lstm128", 4, 32, marks=pytest.mark.slow),
+    ],
+)
 def test_latency(shape: str, lanes: int, macs: int, tmp_path: Path) -> None:
+    """Of arrays of 128 multiply-accumulates per cycle."""
     manifest = build(tmp_path, shape, lanes, macs)
     cycles = manifest.cycles
     for layer in cycles.layers:

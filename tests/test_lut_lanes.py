@@ -38,7 +38,7 @@ def make(name: str, steps: int = 6) -> Case:
     ("name", "backend"),
     [
         ("alone", "verilator"),
-        ("alone, all in LUTs", "icarus"),
+        pytest.param("alone, all in LUTs", "icarus", marks=pytest.mark.slow),
         ("pairs", "verilator"),
         ("pairs, all in LUTs", "icarus"),
     ],
@@ -56,8 +56,9 @@ def test_netlist_equals_golden(name: str, tmp_path: Path) -> None:
     check_netlist(make(name, steps=4), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.tools
-@pytest.mark.parametrize("name", [pytest.param("alone", marks=pytest.mark.slow), "pairs"])
+@pytest.mark.parametrize("name", ["alone", "pairs"])
 def test_estimate_against_synthesis(name: str, tmp_path: Path) -> None:
     check_synthesis(make(name).manifest, "lfe5u-25f", tmp_path)
 

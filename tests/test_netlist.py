@@ -83,10 +83,8 @@ def test_tiny_netlist_equals_golden(family: str, tmp_path: Path) -> None:
     check(make_case(1, quantise(network, settings), parameters, steps=4), "icarus", tmp_path)
 
 
-@pytest.mark.parametrize(
-    "family",
-    [pytest.param("ice40", marks=pytest.mark.slow), "ecp5", pytest.param("xilinx", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["ice40", "ecp5", "xilinx"])
 def test_netlist_with_constant_tables_equals_golden(family: str, tmp_path: Path) -> None:
     network, settings = tiny()
     parameters = Parameters.for_family(family, lanes=4, macs=2, table_memory="rom")

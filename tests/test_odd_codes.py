@@ -58,7 +58,7 @@ def test_the_middle_of_two_steps(shift: int) -> None:
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("family", ["generic", "ecp5"])
+@pytest.mark.parametrize("family", [pytest.param("generic", marks=pytest.mark.slow), "ecp5"])
 def test_a_cycle_less_in_each_layer(family: str, tmp_path: Path) -> None:
     """On every bit and cycle, of pipelines whose results have a register; it is the same without one."""
     x = inputs(20, 2, 3)

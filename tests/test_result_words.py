@@ -55,11 +55,11 @@ def case_of(name: str, steps: int = 8) -> Case:
     ("name", "backend"),
     [
         ("one block", "icarus"),
-        ("narrow weights", "icarus"),
-        ("wide words", "verilator"),
+        pytest.param("narrow weights", "icarus", marks=pytest.mark.slow),
+        pytest.param("wide words", "verilator", marks=pytest.mark.slow),
         ("wider words", "verilator"),
         pytest.param("six terms", "verilator", marks=pytest.mark.slow),
-        ("two blocks", "verilator"),
+        pytest.param("two blocks", "verilator", marks=pytest.mark.slow),
         ("words of one value", "verilator"),
         ("a word of all units", "verilator"),
     ],
@@ -118,8 +118,9 @@ def test_terms_of_adders() -> None:
     assert CASES["six terms"].adders == []
 
 
+@pytest.mark.slow
 @pytest.mark.tools
-@pytest.mark.parametrize("name", [pytest.param("one block", marks=pytest.mark.slow), "narrow weights"])
+@pytest.mark.parametrize("name", ["one block", "narrow weights"])
 def test_netlist_equals_golden(name: str, tmp_path: Path) -> None:
     """Of a smaller network: synthesis takes most of the time."""
     settings = DIRECT.replace(weight_bits=4) if name == "narrow weights" else DIRECT

@@ -108,5 +108,5 @@ class ActivationUnit(Component):
             low = Staged(m, self.magnitude[: table.low_bits], 0)
             slope = Staged(m, word[table.base_bits :].as_signed(), read)
             rise = slope.times(low, spec.slope, "rise")
-        value = (base + rise).map(lambda total: total >> table.extra).registered("value", len(self.value))
-        return value.at(spec.latency)
+        value = (base + rise).map(lambda total: total.shift_right(table.extra))
+        return value.registered("value", len(self.value)).at(spec.latency)

@@ -214,7 +214,7 @@ class _Cell:
         half = (1 << drop) >> 1 if drop > 0 else 0
 
         def rounded(value: Value) -> Value:
-            return (value + half) >> drop if drop > 0 else value << -drop
+            return (value + half).shift_right(drop)
 
         def over(value: Value) -> Value:
             return value >= ((most + 1) << drop) - half if drop >= 0 else rounded(value) > most
@@ -259,7 +259,7 @@ class _Cell:
             slope.as_signed(function.slope_bits), self._unit.multiplier(name), f"{name}_product"
         )
         half = (1 << function.extra) >> 1
-        total = (product + offset + half).map(lambda value: value >> function.extra)
+        total = (product + offset + half).map(lambda value: value.shift_right(function.extra))
         return _clipped(total, function.lowest, function.highest)
 
     def _of_line(self, x: Staged, thresholds: tuple[int, ...], values: tuple[int, ...], name: str) -> Staged:

@@ -128,7 +128,7 @@ class GateUnit(Unit):
             added = (added << (fraction - 2 * numerics.gate.fraction)) ^ minus.replicate(bits).as_signed()
             # -a is ~a + 1, and the 1 comes in as the carry below the lowest bit.
             with_carry = Cat(Const(1, 1), kept).as_signed() + Cat(minus, added).as_signed()
-            return with_carry >> 1
+            return with_carry.shift_right(1)
 
         total = combine(exact_sum, kept, added, Staged(m, self.negative[2], 0))
         return total.registered("total", signed(bits), zero=self.window)
@@ -243,7 +243,7 @@ def _sum_bits(manifest: Manifest) -> int:
 
 def _round(value: Value, drop: int) -> Value:
     """Drop low bits, rounding half up."""
-    return value if drop == 0 else (value + Const(1 << (drop - 1))) >> drop
+    return value if drop == 0 else (value + Const(1 << (drop - 1))).shift_right(drop)
 
 
 def _signed(
@@ -259,7 +259,8 @@ def _signed(
     def half_up(magnitude: Value, negative: Value) -> Value:
         # In halves of its last bit: 2 * m + 1 for m, 2 * ~m + 2 for -m.
         wide = Cat(Const(1, 1), magnitude ^ negative.replicate(len(magnitude)), negative).as_signed()
-        return (wide + Cat(negative, Const(half, max(1, drop)), Const(0, 1)).as_signed()) >> (1 + drop)
+        rounding = Cat(negative, Const(half, max(1, drop)), Const(0, 1)).as_signed()
+        return (wide + rounding).shift_right(1 + drop)
 
     def beyond(magnitude: Value, negative: Value) -> Value:
         # Half a unit below the next value counts for a positive one and not for a negative one.

@@ -242,7 +242,8 @@ def round_down(value: Value, drop: int, bits: int) -> tuple[Value, Value]:
 
     Returns the sign, and the magnitude in ``bits - 1`` bits as a ``middle`` table counts it: -1 has 0.
     """
-    kept = (value >> drop if drop >= 0 else value << -drop).as_signed()
+    # Slices: each use of a shift by >> would be a shifter of its own.
+    kept = value.shift_right(drop).as_signed()
     negative = kept[-1]
     magnitude = kept[:-1] ^ negative.replicate(len(kept) - 1)
-    return negative, magnitude[: bits - 1] | magnitude[bits - 1 :].any().replicate(bits - 1)
+    return negative, Mux(magnitude[bits - 1 :].any(), (1 << (bits - 1)) - 1, magnitude[: bits - 1])

@@ -1,17 +1,20 @@
 """Runs Yosys to convert components: the system's, else Amaranth's.
 
-Amaranth's Yosys is WebAssembly, compiled on its first use into a cache folder in the user's home.
+Amaranth's Yosys is WebAssembly, compiled on its first use into a cache folder in the user's home. It runs in
+this process: a process for each script would load its 50 MB each time, which takes as long as most scripts.
 """
 
-import os
 import re
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from concurrent.futures import Future
 from functools import cache
+from importlib.resources import as_file, files
+from pathlib import Path
+from threading import Thread
 from typing import Any
 
+import wasmtime
 from amaranth._toolchain.yosys import YosysError, find_yosys
 
 from rtlstm.spec.errors import ToolError
@@ -48,43 +51,62 @@ def run_yosys(script: str) -> str:
         package = getattr(yosys, "YOSYS_PACKAGE", None)
         if package is None:
             return str(yosys.run(["-q", "-"], script))
-        done = _run_package(package, script, os.environ)
-        if done.returncode and "wasmtime" in done.stderr:
-            # It cannot use its cache folder, because the home does not exist or cannot be written.
-            home = _private_home().name
-            done = _run_package(package, script, dict(os.environ) | {"HOME": home, "XDG_CACHE_HOME": home})
-        return str(yosys._process_result(done.returncode, done.stdout, done.stderr, False, 0))
+        return str(yosys._process_result(*_run_package(package, script), False, 0))
     except YosysError as error:
         raise ToolError(f"Yosys could not write Verilog: {_reason(str(error))}") from None
-    except OSError as error:
-        raise ToolError(f"Yosys could not be started: {error}") from None
+    except (OSError, wasmtime.WasmtimeError, wasmtime.Trap) as error:
+        raise ToolError(f"Yosys could not be run: {_reason(str(error))}") from None
 
 
-def _run_package(
-    package: str, script: str, environment: Mapping[str, str]
-) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", package, "-q", "-"],
-        input=script,
-        capture_output=True,
-        encoding="utf-8",
-        env=environment,
-        # It opens the folder it is started in, and Python would import from there.
-        cwd=os.sep,
-        check=False,
-    )
+def _run_package(package: str, script: str) -> tuple[int, str, str]:
+    """Run a packaged Yosys; return its exit code, standard output and standard error."""
+    with tempfile.TemporaryDirectory(prefix="rtlstm-yosys-", ignore_cleanup_errors=True) as folder:
+        streams = [Path(folder) / name for name in ("stdin", "stdout", "stderr")]
+        streams[0].write_text(script, encoding="utf-8")
+        code: Future[int] = Future()
+
+        def run() -> None:
+            try:
+                code.set_result(_execute(package, streams))
+            except Exception as error:
+                code.set_exception(error)
+
+        # The main thread waits, since it would hear of Ctrl-C only when Yosys has ended.
+        Thread(target=run, name="yosys", daemon=True).start()
+        return code.result(), streams[1].read_text(encoding="utf-8"), streams[2].read_text(encoding="utf-8")
+
+
+def _execute(package: str, streams: list[Path]) -> int:
+    """Run a packaged Yosys with files as its standard streams; return its exit code."""
+    engine, module = _compiled(package)
+    setup = wasmtime.WasiConfig()
+    setup.argv = [package, "-q", "-"]
+    setup.stdin_file, setup.stdout_file, setup.stderr_file = map(str, streams)
+    linker, store = wasmtime.Linker(engine), wasmtime.Store(engine)
+    linker.define_wasi()
+    store.set_wasi(setup)
+    start: Any = linker.instantiate(store, module).exports(store)["_start"]
+    try:
+        start(store)
+    except wasmtime.ExitTrap as trap:
+        return trap.code
+    return 0
 
 
 @cache
-def _private_home() -> "tempfile.TemporaryDirectory[str]":
-    """Return a folder that lasts as long as this process: Yosys is compiled once in it, for 10 seconds."""
+def _compiled(package: str) -> tuple[wasmtime.Engine, wasmtime.Module]:
+    """Return the machine code of a packaged Yosys, from the cache folder if that can be used."""
+    with as_file(files(package) / "yosys.wasm") as path:
+        wasm = path.read_bytes()
     try:
-        return tempfile.TemporaryDirectory(prefix="rtlstm-yosys-")
-    except OSError as error:
-        raise ToolError(
-            f"Yosys is compiled into the user's cache folder or a temporary one, but: {error}; set "
-            "XDG_CACHE_HOME or TMPDIR to a folder that can be written"
-        ) from None
+        settings = wasmtime.Config()
+        settings.cache = True
+        engine = wasmtime.Engine(settings)
+        return engine, wasmtime.Module(engine, wasm)
+    except wasmtime.WasmtimeError:
+        # The home does not exist or cannot be written: compiling takes 10 seconds in each process.
+        engine = wasmtime.Engine()
+        return engine, wasmtime.Module(engine, wasm)
 
 
 def _reason(text: str) -> str:

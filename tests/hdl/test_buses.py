@@ -34,13 +34,6 @@ TESTBENCHES = [
     BusTestbench("wishbone", tests=7, few=3, many=60),
 ]
 by_bus = pytest.mark.parametrize("testbench", TESTBENCHES, ids=lambda testbench: testbench.bus)
-by_bus_one_quick = pytest.mark.parametrize(
-    "testbench",
-    [
-        pytest.param(each, id=each.bus, marks=[] if each.bus == "axilite" else [pytest.mark.slow])
-        for each in TESTBENCHES
-    ],
-)
 
 
 def play(testbench: BusTestbench, folder: Path, simulator: Simulator, sequences: int) -> None:
@@ -62,7 +55,8 @@ def test_bus(testbench: BusTestbench, tmp_path: Path) -> None:
     play(testbench, tmp_path, "icarus", testbench.few)
 
 
-@by_bus_one_quick
+@pytest.mark.slow
+@by_bus
 def test_loadable_core_on_a_bus(testbench: BusTestbench, tmp_path: Path) -> None:
     """The same, and networks of other sizes in the midst of sequences."""
     write_loadable(tmp_path, testbench.bus)

@@ -258,7 +258,7 @@ def test_plain_cores(name: str) -> None:
     check(plain(name))
 
 
-@pytest.mark.parametrize("seed", range(200, 203))
+@pytest.mark.parametrize("seed", [200, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (201, 202))])
 def test_drawn_cores(seed: int) -> None:
     check(replace_name(random_case(seed, TINY).manifest))
 
@@ -268,12 +268,15 @@ def test_cores_with_cells(name: str) -> None:
     check(with_cells(name))
 
 
-@pytest.mark.parametrize("name", ["peephole", "gru", "two_reset_before"])
+@pytest.mark.parametrize(
+    "name",
+    ["peephole", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gru", "two_reset_before"))],
+)
 def test_tables_on_two_ports_of_a_memory(name: str) -> None:
     check(with_paired_tables(name))
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_cores_of_whole_sequences(seed: int) -> None:
     check(replace_name(random_sequence_case(seed, TINY).manifest))
 

@@ -113,7 +113,10 @@ def comparable(frame: Frame) -> Frame:
     return frame._replace(payload=payload, ack=0)
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.slow] if name == "uneven beats" else []) for name in CASES],
+)
 def pair(request: pytest.FixtureRequest) -> Pair:
     return Pair(CASES[request.param]())
 

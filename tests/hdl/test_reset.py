@@ -105,12 +105,12 @@ def networks() -> dict[str, tuple[Network, Parameters]]:
     }
 
 
-_SLOW = "copies of registers"
-"""Its copies are those of a case that is quick."""
+_SLOW = ("copies of registers", "long drain")
+"""The copies of the first are those of a case that is quick."""
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == _SLOW else []) for name in networks()]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in _SLOW else []) for name in networks()]
 )
 def test_reset_in_every_cycle(name: str, tmp_path: Path) -> None:
     network, parameters = networks()[name]

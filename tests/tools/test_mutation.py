@@ -18,6 +18,7 @@ def test_mutants_are_drawn_and_named() -> None:
         assert place.startswith("of ") and "rtl/" not in place
 
 
+@pytest.mark.slow
 def test_what_changes_bits_is_seen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code = mutation.main(["--workers", "1", "--mutants", "3", "--journal", str(tmp_path / "j"), "odd"])
     said = capsys.readouterr().out
