@@ -82,7 +82,9 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Pat
         _write_page(console, page, Pictures.of_model(found), report.name or path.stem)
     for text in report.notes:
         console.note(text)
-    following = next_command("generate", path, output=Path("build") / (report.name or path.stem))
+    # Only the caller knows how long the longest sequence is.
+    longest = {"max-steps": "STEPS"} if found.network.whole_sequences else {}
+    following = next_command("generate", path, output=Path("build") / (report.name or path.stem), **longest)
     chosen = typed(options.model_dump(exclude_defaults=True), "generate")
     console.next = f"{following} {chosen}".rstrip()
 

@@ -19,6 +19,7 @@ from rtlstm.host.notebook import html_table
 from rtlstm.host.raw_values import (
     CodesWarning,
     SaturationWarning,
+    as_array,
     as_flag,
     as_numbers,
     is_raw,
@@ -388,8 +389,8 @@ class Accelerator(Closing):
     def _check_lengths(lengths: ArrayLike | None, steps: int, count: int) -> IntArray:
         if lengths is None:
             return np.full(count, steps, dtype=np.int64)
-        array = np.atleast_1d(as_numbers("lengths", lengths))
-        if not is_raw(array) or array.shape != (count,):
+        array = np.atleast_1d(as_array("lengths", lengths))
+        if array.dtype.kind not in "iu" or array.shape != (count,):
             raise InputError(
                 f"lengths must be {count} integers, one per sequence, not {array.size} of type {array.dtype}"
             )

@@ -26,6 +26,13 @@ def test_people_read_it_and_json_holds_it(cli, model: Path, tmp_path: Path) -> N
     assert cli("inspect", folder, "--json").json["next"] is None
 
 
+def test_a_reverse_direction_needs_the_longest_sequence(cli, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save(torch.nn.LSTM(3, 4, bidirectional=True).state_dict(), tmp_path / "bi.pt")
+    following = cli("inspect", tmp_path / "bi.pt", "--json").json["next"]
+    assert following.endswith("bi.pt --output build/bi --max-steps STEPS")
+
+
 def test_nothing_follows_an_error(cli, model: Path, tmp_path: Path) -> None:
     refused = ("generate", model, "-o", tmp_path / "b", "--lanes", "5")
     cli(*refused).refused("--lanes must be")

@@ -210,6 +210,7 @@ def test_outputs_at_the_end_of_their_format_are_counted_and_told(tmp_path):
         ({"x": "abc"}, "must hold floats"),
         ({"x": [[1.0], [1.0, 2.0]]}, "must be an array of numbers"),
         ({"lengths": [1, 2, 3]}, r"lengths must be 2 integers.* not 3 of type int64"),
+        ({"lengths": ["1", "2"]}, r"lengths must be 2 integers, one per sequence, not 2 of type <U1"),
         ({"lengths": [1.0, 2.0]}, "not 2 of type float64"),
         ({"lengths": [0, 2]}, "within 1 to T = 4, but they range from 0 to 2"),
         ({"lengths": [1, 5]}, "range from 1 to 5"),
