@@ -28,7 +28,7 @@ TORCH := torch==2.13.0
 TOOLS := iverilog g++ make perl
 
 # What runs with the oldest packages: numbers, host, simulators, front door, front ends without torch.
-OLDEST_TESTS := tests/spec tests/sim/test_icarus.py tests/sim/test_native.py \
+OLDEST_TESTS := tests/spec tests/hdl/test_yosys.py tests/sim/test_icarus.py tests/sim/test_native.py \
   tests/host/test_run.py tests/host/test_stream.py tests/host/test_steps_gate.py tests/host/test_link_lines.py \
   tests/gen/frontends/test_onnx_layers.py tests/gen/frontends/test_tensors.py \
   tests/gen/frontends/test_hdf5.py tests/cli/test_command_help.py tests/cli/test_command_words.py \

@@ -390,7 +390,7 @@ class Accelerator(Closing):
         if lengths is None:
             return np.full(count, steps, dtype=np.int64)
         array = np.atleast_1d(as_array("lengths", lengths))
-        if array.dtype.kind not in "iu" or array.shape != (count,):
+        if not is_raw(array) or array.shape != (count,):
             raise InputError(
                 f"lengths must be {count} integers, one per sequence, not {array.size} of type {array.dtype}"
             )

@@ -24,7 +24,7 @@ OUTSIDE = {
     "rtlstm.host": {"numpy", "pydantic"},
     "rtlstm.host.link": {"numpy", "cobs", "fastcrc", "serialx"},
     "rtlstm.host.pynq": {"pynq"},
-    "rtlstm.hdl": {"numpy", "amaranth"},
+    "rtlstm.hdl": {"numpy", "amaranth", "wasmtime"},
     "rtlstm.sim": {"numpy", "amaranth", "cocotb", "cocotb_tools", "vcd"},
     "rtlstm.train": {"numpy", "pydantic", "torch"},
 }

@@ -83,8 +83,9 @@ def test_tiny_netlist_equals_golden(family: str, tmp_path: Path) -> None:
     check(make_case(1, quantise(network, settings), parameters, steps=4), "icarus", tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["ice40", "ecp5", "xilinx"])
+@pytest.mark.parametrize(
+    "family", ["ecp5", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ice40", "xilinx"))]
+)
 def test_netlist_with_constant_tables_equals_golden(family: str, tmp_path: Path) -> None:
     network, settings = tiny()
     parameters = Parameters.for_family(family, lanes=4, macs=2, table_memory="rom")

@@ -179,7 +179,7 @@ class _Cell:
                 left = [node.format.fraction - self.graph.nodes[index].format.fraction for index in node.args]
 
                 def exact(a: Value, b: Value) -> Value:
-                    a, b = a << left[0], b << left[1]
+                    a, b = a.shift_left(left[0]), b.shift_left(left[1])
                     return a + b if node.kind == "add" else a - b
 
                 return combine(exact, *args).registered(name, shape)

@@ -124,8 +124,9 @@ class GateUnit(Unit):
         added = gates[0].times(gates[2], self._multipliers["i g"], "added")
 
         def exact_sum(kept: Value, added: Value, minus: Value) -> Value:
-            kept = kept << (fraction - numerics.gate.fraction - numerics.cell.fraction)
-            added = (added << (fraction - 2 * numerics.gate.fraction)) ^ minus.replicate(bits).as_signed()
+            kept = kept.shift_left(fraction - numerics.gate.fraction - numerics.cell.fraction)
+            added = added.shift_left(fraction - 2 * numerics.gate.fraction)
+            added = added ^ minus.replicate(bits).as_signed()
             # -a is ~a + 1, and the 1 comes in as the carry below the lowest bit.
             with_carry = Cat(Const(1, 1), kept).as_signed() + Cat(minus, added).as_signed()
             return with_carry.shift_right(1)

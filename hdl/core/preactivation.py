@@ -157,7 +157,7 @@ class Preactivation(Component):
             else:
                 picked = [self._total_of_block(gate, block) for block in range(parameters.blocks)]
             terms = [Staged(m, total, 0).later(max(0, stages - 1)) for total in picked]
-            total = combine(lambda *terms: any_of(list(terms)) << self._align, *terms)
+            total = combine(lambda *terms: any_of(list(terms)).shift_left(self._align), *terms)
             bits = self._manifest.numerics.accumulator.bits + self._align
             total = total.as_signed(bits).named(f"total{gate}")
             if parameters.shifts_collected:

@@ -202,7 +202,7 @@ class Unit(Component):
         row = self.table_row[: table.segment_bits + table.halves - 1]
         m.d.comb += [
             unit.negative.eq(negative.value | row[table.segment_bits :]),
-            unit.magnitude.eq(magnitude.value | (row[: table.segment_bits] << table.low_bits)),
+            unit.magnitude.eq(magnitude.value | row[: table.segment_bits].shift_left(table.low_bits)),
         ]
         if not spec.constant:
             m.d.comb += [
@@ -242,8 +242,10 @@ def round_down(value: Value, drop: int, bits: int) -> tuple[Value, Value]:
 
     Returns the sign, and the magnitude in ``bits - 1`` bits as a ``middle`` table counts it: -1 has 0.
     """
-    # Slices: each use of a shift by >> would be a shifter of its own.
-    kept = value.shift_right(drop).as_signed()
+    assert value.shape().signed
+    # Amaranth makes an operator again for each use of its value, here for each bit. Slices are none, and Mux
+    # uses its condition once. With shifters, conversion took twice as long.
+    kept = value.shift_right(drop)
     negative = kept[-1]
     magnitude = kept[:-1] ^ negative.replicate(len(kept) - 1)
     return negative, Mux(magnitude[bits - 1 :].any(), (1 << (bits - 1)) - 1, magnitude[: bits - 1])

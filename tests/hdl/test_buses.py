@@ -55,12 +55,22 @@ def test_bus(testbench: BusTestbench, tmp_path: Path) -> None:
     play(testbench, tmp_path, "icarus", testbench.few)
 
 
-@pytest.mark.slow
-@by_bus
-def test_loadable_core_on_a_bus(testbench: BusTestbench, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("testbench", "sequences"),
+    [
+        pytest.param(
+            each,
+            1 if each.bus == "axi" else each.few,
+            id=each.bus,
+            marks=[] if each.bus == "axi" else [pytest.mark.slow],
+        )
+        for each in TESTBENCHES
+    ],
+)
+def test_loadable_core_on_a_bus(testbench: BusTestbench, sequences: int, tmp_path: Path) -> None:
     """The same, and networks of other sizes in the midst of sequences."""
     write_loadable(tmp_path, testbench.bus)
-    play(testbench, tmp_path, "icarus", testbench.few)
+    play(testbench, tmp_path, "icarus", sequences)
 
 
 @pytest.mark.slow

@@ -113,10 +113,7 @@ def comparable(frame: Frame) -> Frame:
     return frame._replace(payload=payload, ack=0)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=[pytest.mark.slow] if name == "uneven beats" else []) for name in CASES],
-)
+@pytest.fixture(scope="module", params=CASES)
 def pair(request: pytest.FixtureRequest) -> Pair:
     return Pair(CASES[request.param]())
 

@@ -106,7 +106,7 @@ def networks() -> dict[str, tuple[Network, Parameters]]:
 
 
 _SLOW = ("copies of registers", "long drain")
-"""The copies of the first are those of a case that is quick."""
+"""Copies and a long drain are those of "copies that synthesis keeps", too."""
 
 
 @pytest.mark.parametrize(

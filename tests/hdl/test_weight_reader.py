@@ -52,7 +52,7 @@ CASES = {
 }
 
 
-_SLOW = ("blocks of three units", "lanes that share multipliers")
+_SLOW = ("blocks of three units", "seven blocks")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -55,6 +57,14 @@ def test_cache_that_cannot_be_used(monkeypatch, fails: str) -> None:
     assert module.exports == []
 
 
+def test_a_home_that_cannot_be_written_is_an_error_of_wasmtime(monkeypatch) -> None:
+    """By which it is known that there is no cache."""
+    monkeypatch.setenv("HOME", "/proc/none")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    with pytest.raises(wasmtime.WasmtimeError):
+        wasmtime.Config().cache = True
+
+
 def test_no_folder_for_its_script(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
@@ -67,12 +77,44 @@ def test_a_fault_inside_is_told(monkeypatch) -> None:
     module = wasmtime.Module(engine, '(module (func (export "_start") unreachable))')
     monkeypatch.setattr(yosys, "_compiled", lambda package: (engine, module))
     monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
-    with pytest.raises(ToolError, match=r"Yosys could not be run: .*unreachable"):
+    with pytest.raises(ToolError, match=r"^Yosys could not be run: wasm trap: .*unreachable"):
         run_yosys("")
 
 
-def test_ctrl_c_is_heard_while_yosys_computes(monkeypatch) -> None:
+@pytest.mark.tools
+def test_output_that_is_not_complete_is_refused(monkeypatch) -> None:
+    """As on a full disk: files of this process may have 600 bytes, and a write beyond fails."""
+    monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
+    wires = "".join(f"  wire output {port} \\y{port}\n" for port in range(1, 40))
+    script = f"read_rtlil <<rtlil\nmodule \\top\n{wires}end\nrtlil\nwrite_verilog"
+    assert run_yosys(script).endswith("endmodule\n")
+    program = f"""
+import resource, signal
+from rtlstm.hdl.emit.yosys import run_yosys
+from rtlstm.spec.errors import ToolError
+run_yosys("")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+script = {script!r}
+resource.setrlimit(resource.RLIMIT_FSIZE, (len(script) + 100, resource.RLIM_INFINITY))
+try:
+    print(run_yosys(script))
+except ToolError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Yosys could not be run: its output is not complete; there may be no space")
+
+
+def test_a_machine_without_its_library(monkeypatch) -> None:
+    monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
+    monkeypatch.setitem(sys.modules, "wasmtime", None)
+    with pytest.raises(ToolError, match="^Yosys could not be run: import of wasmtime halted"):
+        run_yosys("")
+
+
+def test_ctrl_c_is_heard_while_yosys_computes(monkeypatch, tmp_path: Path) -> None:
     """Here a loop of some seconds stands for it."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     engine = wasmtime.Engine()
     module = wasmtime.Module(engine, LOOP)
     monkeypatch.setattr(yosys, "_compiled", lambda package: (engine, module))
@@ -86,6 +128,7 @@ def test_ctrl_c_is_heard_while_yosys_computes(monkeypatch) -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     [still_running] = [each for each in threading.enumerate() if each.name == "yosys"]
+    assert not list(tmp_path.iterdir())
     still_running.join()
 
 

@@ -89,13 +89,9 @@ def test_ports_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        "--bus wishbone --streams 3 --max-steps 7 --cell-range 4 --input-range 2 --output-bits 7",
-        pytest.param(
-            "--family ice40 --weight-memory large --beat-in 2 --multipliers lut --dense-weight-bits 5",
-            marks=pytest.mark.slow,
-        ),
-        "--family ecp5 --lanes 8 --gate-units 2 --multipliers 1 --tables direct --loadable",
-        pytest.param("--family ecp5 --lanes 8 --multipliers dsp --lut-lanes 3", marks=pytest.mark.slow),
+        "--bus wishbone --streams 3 --max-steps 7 --cell-range 4 --input-range 2 --output-bits 7 --beat-in 2 "
+        "--family ice40 --weight-memory large --multipliers lut --dense-weight-bits 5",
+        "--family ecp5 --lanes 8 --gate-units 2 --multipliers 1 --lut-lanes 3 --tables direct --loadable",
     ],
 )
 def test_options_make_the_file_again(cli, model: Path, tmp_path: Path, options: str) -> None:

@@ -118,17 +118,12 @@ SMALL = (
 @pytest.mark.parametrize(
     "given",
     [
-        ("--bus", "axilite", "--beat-in", 2, "--max-steps", 30, "--streams", 3),
-        pytest.param(
-            ("--family", "ecp5", "--gate-units", 2, "--beat-out", 4, "--multipliers", 1, "--lut-lanes", 2),
-            marks=pytest.mark.slow,
+        (
+            *("--bus", "axilite", "--beat-in", 2, "--max-steps", 30, "--streams", 3),
+            *("--family", "ecp5", "--gate-units", 2, "--beat-out", 4, "--multipliers", 1, "--lut-lanes", 2),
         ),
-        pytest.param(
-            ("--multipliers", "lut", "--output-bits", 10, "--dense-weight-bits", 5, "--table-memory", "rom"),
-            marks=pytest.mark.slow,
-        ),
-        ("--skip-zeros", "--tables", "direct", "--hidden-rounding", "odd"),
-        ("--loadable",),
+        ("--skip-zeros", "--tables", "direct", "--hidden-rounding", "odd", "--dense-weight-bits", 5),
+        ("--loadable", "--multipliers", "lut", "--output-bits", 10, "--table-memory", "rom"),
     ],
     ids=lambda given: given[0],
 )
