@@ -110,7 +110,7 @@ def _execute(package: str, streams: list[Path]) -> int:
         return trap.code
     except (wasmtime.WasmtimeError, wasmtime.Trap) as error:
         said = streams[2].read_text(encoding="utf-8") if streams[2].exists() else ""
-        raise RuntimeError(f"{error}\n{said}") from None
+        raise RuntimeError(said.strip() or str(error)) from None
 
 
 @cache
@@ -134,5 +134,5 @@ def _compiled(package: str) -> "tuple[wasmtime.Engine, wasmtime.Module]":
 def _reason(text: str) -> str:
     """Return the line that says why."""
     lines = text.strip().splitlines() or ["it says nothing"]
-    found = [line for line in lines if re.match(r"(\S*Error|ERROR): ", line)]
+    found = [line for line in lines if re.match(r"\s*(\S*Error|ERROR|wasm trap): ", line)]
     return (found or lines[-1:])[0].strip()
