@@ -392,7 +392,8 @@ class Accelerator(Closing):
         array = np.atleast_1d(as_array("lengths", lengths))
         if not is_raw(array) or array.shape != (count,):
             raise InputError(
-                f"lengths must be {count} integers, one per sequence, not {array.size} of type {array.dtype}"
+                f"lengths must be {count} integers, one per sequence, not an array of shape {array.shape} "
+                f"and type {array.dtype}"
             )
         if count and (array.min() < 1 or array.max() > steps):
             raise InputError(

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -152,6 +153,50 @@ def test_build_goes_to_a_folder_of_its_name(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     assert rtlstm.compile(random_network(), lanes=4, macs=4).folder == Path("build/tiny")
     assert (tmp_path / "build" / "tiny" / "manifest.json").is_file()
+
+
+def test_a_build_that_was_written_again_is_refused(x: np.ndarray, tmp_path: Path) -> None:
+    """Also by one of the same sizes, as two modules of one class are by default."""
+    sizes = {"lanes": 4, "macs": 4, "weight_bits": 8, "data_bits": 8}
+    first = rtlstm.compile(random_network(), folder=tmp_path / "b", **sizes)
+    second = rtlstm.compile(random_network(seed=1), folder=tmp_path / "b", **sizes)
+    assert first.manifest == second.manifest
+    for call in (first.run, first.simulate):
+        with pytest.raises(rtlstm.BuildError, match="must hold the build of this object, but it was written"):
+            call(x)
+    with pytest.raises(rtlstm.BuildError, match=r"open it again with rtlstm\.Build"):
+        first.report()
+    np.testing.assert_array_equal(rtlstm.Build(first.folder).run(x)[0], second.run(x)[0])
+
+
+def test_threads_that_compile_into_one_folder(x: np.ndarray, tmp_path: Path) -> None:
+    """Each gets a build of its own network, or hears that the folder was written again."""
+
+    def work(seed: int) -> tuple[int, rtlstm.Build]:
+        sizes = {"lanes": 4, "macs": 4, "weight_bits": 8, "data_bits": 8}
+        return seed, rtlstm.compile(random_network(seed, units=3 + seed), folder=tmp_path / "b", **sizes)
+
+    with ThreadPoolExecutor(3) as pool:
+        made = dict(pool.map(work, range(3)))
+    assert {seed: build.outputs for seed, build in made.items()} == {0: 3, 1: 4, 2: 5}
+    refused = 0
+    for build in made.values():
+        try:
+            build.run(x)
+        except rtlstm.BuildError:
+            refused += 1
+    assert refused == 2
+
+
+@pytest.mark.parametrize("folder", ["/proc/none", "file/build"])
+def test_a_folder_that_cannot_be_written_is_named(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(rtlstm.BuildError, match=rf"the build cannot be written to .*{folder}: \w.*; name"):
+        rtlstm.compile(random_network(), folder=folder, lanes=4, macs=4)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_mistakes_are_named(build: rtlstm.Build, tmp_path: Path):

@@ -4,6 +4,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import RLock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -38,12 +39,13 @@ from rtlstm.host.notebook import html_table
 from rtlstm.host.raw_values import as_array
 from rtlstm.host.state import State
 from rtlstm.spec.capacity import Capacity
-from rtlstm.spec.errors import ConfigurationError, InputError
+from rtlstm.spec.errors import BuildError, ConfigurationError, InputError
 from rtlstm.spec.files import as_path
-from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.manifest import INITIAL_STATE, Manifest
 from rtlstm.spec.options import declared_options, option, option_values, shows_options
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
+from rtlstm.tools.cache import digest
 
 __all__ = ["OPTIONS", "Build", "check_alone", "check_hardware", "compile", "device_folder"]
 
@@ -70,6 +72,16 @@ class Build:
     def __init__(self, folder: str | Path) -> None:
         self.folder = as_path("the build folder", folder)
         self.manifest = Manifest.load(self.folder)
+        self._contents = _contents(self.folder)
+
+    def _checked_folder(self) -> Path:
+        """Return the folder; BuildError if it holds another build by now."""
+        if _contents(self.folder) != self._contents:
+            raise BuildError(
+                f"{self.folder} must hold the build of this object, but it was written again since; open it "
+                "again with rtlstm.Build, or give each build a folder of its own (folder=)"
+            )
+        return self.folder
 
     @property
     def name(self) -> str:
@@ -95,7 +107,7 @@ class Build:
         self, backend: str = "golden", *, verify: bool = True, progress: Progress | None = None
     ) -> Accelerator:
         """Open the build on a backend; see :meth:`rtlstm.host.Accelerator.open`."""
-        return Accelerator.open(self.folder, backend, verify, progress)
+        return Accelerator.open(self._checked_folder(), backend, verify, progress)
 
     def run(
         self,
@@ -149,7 +161,7 @@ class Build:
         asked = _checked(SimulateOptions, self.simulate, options)
         given = None if x is None else as_array("x", x)
         valid = None if lengths is None else as_array("lengths", lengths)
-        return compare_build(self.folder, asked, given, valid, batch_first, progress)[0]
+        return compare_build(self._checked_folder(), asked, given, valid, batch_first, progress)[0]
 
     @shows_options(ImplementOptions)
     def implement(self, device: str, *, progress: Progress | None = None, **options: Any) -> Implementation:
@@ -159,7 +171,7 @@ class Build:
         :class:`rtlstm.gen.builds.command_options.ImplementOptions`.
         """
         asked = _checked(ImplementOptions, self.implement, {"device": device} | options)
-        return implement(self.folder, asked, progress)
+        return implement(self._checked_folder(), asked, progress)
 
     @shows_options(BitstreamOptions)
     def bitstream(
@@ -182,8 +194,8 @@ class Build:
         target = find_any_board(asked.board)
         if isinstance(target, ZynqBoard):
             asked.check_vivado()
-            return OnZynq.create(self.folder, target, asked.clock_mhz).write()
-        on_board = OnBoard.create(self.folder, asked.board, asked.clock_mhz, asked.baud)
+            return OnZynq.create(self._checked_folder(), target, asked.clock_mhz).write()
+        on_board = OnBoard.create(self._checked_folder(), asked.board, asked.clock_mhz, asked.baud)
         return on_board.make_bitstream(asked.seed, progress, insist=asked.insist)
 
     @shows_options(ReadOptions)
@@ -224,7 +236,7 @@ class Build:
         """
         reading = _checked(ReadOptions, self.accuracy, options)
         return measure_build(
-            self.folder,
+            self._checked_folder(),
             x,
             model=model,
             reading=reading,
@@ -236,7 +248,7 @@ class Build:
 
     def report(self) -> BuildReport:
         """Return the report: sizes, formats, cycles, accuracy; ``report.html`` shows it as a page."""
-        return BuildReport.load(self.folder)
+        return BuildReport.load(self._checked_folder())
 
     def pictures(self) -> Pictures:
         """Return the pictures of ``report.html``: a notebook shows them where they end a cell."""
@@ -261,6 +273,16 @@ class Build:
 
     def _repr_html_(self) -> str:
         return html_table(f"rtlstm build {self.name}", self._facts())
+
+
+def _contents(folder: Path) -> str:
+    """Return a digest of what a build computes: of its manifest, weights and initial state."""
+    paths = [folder / name for name in ("manifest.json", "weights.bin", INITIAL_STATE)]
+    return digest(*(path.read_bytes() if path.exists() else b"" for path in paths))
+
+
+_ALONE = RLock()
+"""Held while a build is made: conversion suspends the garbage collector of the whole process."""
 
 
 @shows_options(*OPTIONS)
@@ -321,7 +343,10 @@ def compile(
     InputError
         If the calibration data do not fit the network.
     BuildError
-        If ``folder`` holds anything but a build.
+        If ``folder`` holds anything but a build, or cannot be written.
+
+    Threads wait for each other. A :class:`Build` whose folder is written again raises
+    :class:`~rtlstm.BuildError` from then on.
     """
     _check_options(compile, options, *OPTIONS)
     _check_types(name, fit, capacities, calibration, progress)
@@ -361,18 +386,19 @@ def compile(
         "source": source,
         "progress": progress,
     }
-    if given_device is not None:
-        there = device_folder(given_device)
-        generate_for(network, target, there, input_range=settings.input_range, trained=trained, **common)
-    elif trained is not None:
-        generate_build(
-            network, target, name=name, capacities=capacities, trained=trained, **hardware, **common
-        )
-    else:
-        generate_build(
-            network, target, name=name, settings=settings, capacities=capacities, **hardware, **common
-        )
-    return Build(target)
+    with _ALONE:
+        if given_device is not None:
+            there = device_folder(given_device)
+            generate_for(network, target, there, input_range=settings.input_range, trained=trained, **common)
+        elif trained is not None:
+            generate_build(
+                network, target, name=name, capacities=capacities, trained=trained, **hardware, **common
+            )
+        else:
+            generate_build(
+                network, target, name=name, settings=settings, capacities=capacities, **hardware, **common
+            )
+        return Build(target)
 
 
 def _trained(model: Any, options: Mapping[str, Any], **others: object) -> TrainedNetwork | None:

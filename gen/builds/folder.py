@@ -85,6 +85,11 @@ def new_folder(target: Path) -> Iterator[Path]:
 
     After an error or an interrupt, ``target`` is unchanged and the new folder is removed.
     ``target`` must have passed :func:`check_target`.
+
+    Raises
+    ------
+    BuildError
+        If the files cannot be written.
     """
     made = [path for path in target.parents if not path.exists()]
     work = _beside(target, "new")
@@ -92,7 +97,7 @@ def new_folder(target: Path) -> Iterator[Path]:
         work.mkdir(parents=True)
         yield work
         _swap(work, target)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(work, ignore_errors=True)
         if target.exists():
             # The interrupt may have come while the old build was being removed.
@@ -100,6 +105,12 @@ def new_folder(target: Path) -> Iterator[Path]:
         for path in made:
             with suppress(OSError):
                 path.rmdir()
+        if isinstance(error, OSError):
+            # Without the file's name: it is in the new folder, which nobody named.
+            reason = error.strerror or error
+            raise BuildError(
+                f"the build cannot be written to {target}: {reason}; name another folder"
+            ) from None
         raise
 
 

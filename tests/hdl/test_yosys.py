@@ -102,7 +102,9 @@ except ToolError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("Yosys could not be run: its output is not complete; there may be no space")
+    assert done.stdout.startswith(
+        "Yosys could not be run: its output is not complete, as on a full disk; its files are in "
+    )
 
 
 def test_a_machine_without_its_library(monkeypatch) -> None:
