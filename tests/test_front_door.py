@@ -1,5 +1,6 @@
 """``import rtlstm``: what a notebook does, from a module to a simulated board."""
 
+import shutil
 import subprocess
 import sys
 import warnings
@@ -166,7 +167,12 @@ def test_a_build_that_was_written_again_is_refused(x: np.ndarray, tmp_path: Path
             call(x)
     with pytest.raises(rtlstm.BuildError, match=r"open it again with rtlstm\.Build"):
         first.report()
+    with pytest.raises(rtlstm.BuildError, match="must hold the build of this object"):
+        rtlstm.compile(random_network(), device=first, folder=tmp_path / "c")
     np.testing.assert_array_equal(rtlstm.Build(first.folder).run(x)[0], second.run(x)[0])
+    shutil.rmtree(tmp_path / "b")
+    with pytest.raises(rtlstm.BuildError, match="is not a build folder: it does not exist"):
+        second.run(x)
 
 
 def test_threads_that_compile_into_one_folder(x: np.ndarray, tmp_path: Path) -> None:

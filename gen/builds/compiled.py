@@ -75,8 +75,9 @@ class Build:
         self._contents = _contents(self.folder)
 
     def _checked_folder(self) -> Path:
-        """Return the folder; BuildError if it holds another build by now."""
+        """Return the folder; BuildError if it holds no build by now, or another one."""
         if _contents(self.folder) != self._contents:
+            Manifest.load(self.folder)
             raise BuildError(
                 f"{self.folder} must hold the build of this object, but it was written again since; open it "
                 "again with rtlstm.Build, or give each build a folder of its own (folder=)"
@@ -470,7 +471,7 @@ def _check_types(
 
 def device_folder(device: str | Path | Build) -> Path:
     """Return the folder of a build whose hardware is used for other weights."""
-    return device.folder if isinstance(device, Build) else as_path("the device's folder", device)
+    return device._checked_folder() if isinstance(device, Build) else as_path("the device's folder", device)
 
 
 def check_alone(options: Mapping[str, Any], **others: object) -> None:
