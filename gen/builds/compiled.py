@@ -41,7 +41,7 @@ from rtlstm.host.state import State
 from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.errors import BuildError, ConfigurationError, InputError
 from rtlstm.spec.files import as_path
-from rtlstm.spec.manifest import INITIAL_STATE, Manifest
+from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import declared_options, option, option_values, shows_options
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
@@ -277,8 +277,8 @@ class Build:
 
 
 def _contents(folder: Path) -> str:
-    """Return a digest of what a build computes: of its manifest, weights and initial state."""
-    paths = [folder / name for name in ("manifest.json", "weights.bin", INITIAL_STATE)]
+    """Return a digest of a build: of its weights and its manifest, which has digests of the other files."""
+    paths = [folder / name for name in ("manifest.json", "weights.bin")]
     return digest(*(path.read_bytes() if path.exists() else b"" for path in paths))
 
 
@@ -303,6 +303,9 @@ def compile(
     **options: Any,
 ) -> Build:
     """Make a build from a model: hardware, weights, manifest and report. The same input gives the same bytes.
+
+    Threads wait for each other. A :class:`Build` whose folder is written again raises
+    :class:`~rtlstm.BuildError` from then on.
 
     Parameters
     ----------
@@ -345,9 +348,6 @@ def compile(
         If the calibration data do not fit the network.
     BuildError
         If ``folder`` holds anything but a build, or cannot be written.
-
-    Threads wait for each other. A :class:`Build` whose folder is written again raises
-    :class:`~rtlstm.BuildError` from then on.
     """
     _check_options(compile, options, *OPTIONS)
     _check_types(name, fit, capacities, calibration, progress)

@@ -53,6 +53,7 @@ CASES = {
 
 
 _SLOW = ("blocks of three units", "seven blocks")
+"""Blocks of several units, and several blocks, are those of "lanes that share multipliers", too."""
 
 
 @pytest.mark.parametrize(
