@@ -103,7 +103,7 @@ def load_lengths(text: str | None) -> Array | None:
     parts = [part.strip() for part in text.split(",")]
     if all(part.isascii() and part.lstrip("-").isdecimal() and len(part) < 19 for part in parts):
         return np.array([int(part) for part in parts], dtype=np.int64)
-    if "," in text:
+    if "," in text or not text.strip():
         raise InputError(f"lengths must be whole numbers with commas between them, or a file, not {text!r}")
     return load_array(Path(text), "lengths", "lengths")
 

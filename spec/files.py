@@ -65,7 +65,8 @@ def write_file(path: str | Path, content: Content) -> None:
     except FileNotFoundError:
         raise _refusal(path, _NO_FOLDER) from None
     except OSError as error:
-        raise _refusal(path, error.strerror or str(error)) from None
+        # NumPy counts what a full disk did not take, and gives no reason.
+        raise _refusal(path, error.strerror or f"{error}; is the disk full?") from None
 
 
 def copy_file(source: Path, target: Path) -> None:

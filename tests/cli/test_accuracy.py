@@ -220,6 +220,7 @@ def other_model(folder, **changes):
         ({"y": np.full((COUNT, OUTPUTS), np.inf)}, ["labels must be finite", "inf"]),
         ({"y": np.array(["a"] * COUNT)}, ["y.npy must be", "plain numbers"]),
         ({"lengths": "1,2"}, ["lengths must be 3 integers", "[1, 2]"]),
+        ({"lengths": " "}, ["lengths must be whole numbers with commas between them"]),
         ({"options": DENSE}, ["--dense", "give --model"]),
         ({"model": {}}, ["read with the same options", "layer 2 is dense 4 -> 2 identity", "sigmoid"]),
         ({"model": {"lstm.weight_ih_l0": OTHER}}, ["weight of layer 'lstm'", "as have"]),

@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 import stat
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -98,10 +99,9 @@ def test_ice40(cli, tmp_path: Path):
 def layers(inputs: int, units: int, *outputs: int) -> Network:
     """An LSTM and dense layers of these sizes."""
     lstm = Lstm(name="lstm", w_ih=rand(4 * units, inputs), w_hh=rand(4 * units, units), bias=rand(4 * units))
-    sizes = zip((units, *outputs[:-1]), outputs, strict=True)
     dense = (
         Dense(name=f"fc{index}", weight=rand(many, few), bias=rand(many))
-        for index, (few, many) in enumerate(sizes)
+        for index, (few, many) in enumerate(pairwise((units, *outputs)))
     )
     return Network(name="sized", layers=(lstm, *dense))
 
@@ -139,7 +139,8 @@ def test_published_sizes_meet_the_usual_clock(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("board", "sizes"), [("icebreaker", (6, 20)), ("icebreaker", (6, 20, 64, 1)), ("ulx3s-12f", (64, 64, 1))]
+    ("board", "sizes"),
+    [("icebreaker", (6, 20)), ("icebreaker", (6, 20, 64, 1)), ("ulx3s-12f", (100, 100, 1))],
 )
 def test_options_that_a_refusal_names_make_a_bitstream(
     cli, tmp_path: Path, board: str, sizes: tuple[int, ...]

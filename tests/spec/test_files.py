@@ -64,6 +64,12 @@ def test_failure_leaves_the_old_file(tmp_path: Path):
 
     with pytest.raises(InputError, match="a cannot be written: No space left on device; name another file"):
         write_file(path, full)
+
+    def short(file):
+        raise OSError("16 requested and 4 written")
+
+    with pytest.raises(InputError, match="16 requested and 4 written; is the disk full"):
+        write_file(path, short)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
