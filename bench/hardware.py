@@ -179,6 +179,9 @@ def post_route(folder: Path, devices: tuple[str, ...] = ()) -> Clock | None:
     for entry in reversed(found if isinstance(found, list) else []):
         if not isinstance(entry, dict) or (devices and entry.get("device") not in devices):
             continue
+        # Several cores side by side say little of one alone.
+        if entry.get("cores", 1) != 1:
+            continue
         clock = entry.get("fmax_median_mhz")
         if isinstance(clock, int | float) and clock > 0:
             parts = (entry.get("device"), entry.get("speed_grade"))

@@ -29,6 +29,7 @@ def implement(
     with Console(as_json, debug) as console:
         from rtlstm.fpga.devices import find_device
         from rtlstm.fpga.families.device import device_label
+        from rtlstm.fpga.implementation import folder_name
         from rtlstm.gen.builds.implement import implement as run
 
         asked = ImplementOptions(**options)
@@ -39,7 +40,9 @@ def implement(
             _IMPLEMENTATION,
             folder=str(folder),
             report=str(folder / "report.html"),
-            logs=str(folder / "impl" / device_label(found.device, found.speed_grade)),
+            logs=str(
+                folder / "impl" / folder_name(device_label(found.device, found.speed_grade), found.cores)
+            ),
             implementation=found.model_dump(mode="json"),
         )
         for note in (found.note, find_device(found.device).device.note):
@@ -151,7 +154,12 @@ def _sizes(estimated: bool) -> Table:
         return record.resources if (record.estimate is not None) == estimated else ()
 
     columns = (*_SIZES, *_ESTIMATES) if estimated else _SIZES
-    return Table(lambda found: f"On {_implementation(found).label}: the core alone", rows, columns)
+
+    def title(found: Found) -> str:
+        record = _implementation(found)
+        return f"On {record.label}: the core{'s' * (record.cores > 1)} alone"
+
+    return Table(title, rows, columns)
 
 
 def _seeds(found: Found) -> list[Found]:

@@ -63,12 +63,12 @@ class Estimate(Resources):
 
 
 def estimate(
-    manifest: Manifest, chosen: Chosen, multipliers: bool = True, board: str = ""
+    manifest: Manifest, chosen: Chosen, multipliers: bool = True, board: str = "", cores: int = 1
 ) -> Estimate | None:
     """Estimate a core on a device; None if the core or the device is of a family without estimates.
 
     ``multipliers`` says whether DSP blocks are used. ``board`` is the name of a board whose top is included,
-    or empty.
+    or empty. ``cores`` is the number of cores side by side, of which the utilisation is.
 
     Raises
     ------
@@ -94,6 +94,8 @@ def estimate(
         luts, ffs, block_rams = luts + top.luts, ffs + top.ffs, block_rams + int(top.block_rams)
         lone += family.top_lone_ffs * top.ffs
         tiles = None if tiles is None else tiles + family.top_chain_tiles
+    luts, ffs, lone, block_rams = cores * luts, cores * ffs, cores * lone, cores * block_rams
+    tiles = None if tiles is None else cores * tiles
     cells = luts + round(lone) if family.lone_ffs is not None else max(luts, ffs)
     parameters = manifest.parameters
     clock = family.clock(device.name, parameters.pipeline_name).mhz(
@@ -115,10 +117,10 @@ def estimate(
         chain_tiles=tiles,
         chain_share=None if tiles is None else percent(tiles, device.chain_tiles or 0),
         fits=True,
-        multipliers=blocks.multipliers,
+        multipliers=cores * blocks.multipliers,
         block_rams=block_rams,
-        wrapper_block_rams=0 if board else blocks.wrapper_block_rams,
-        large_rams=blocks.large_rams,
+        wrapper_block_rams=0 if board else cores * blocks.wrapper_block_rams,
+        large_rams=cores * blocks.large_rams,
         fmax_mhz=round(clock, 1),
         step_latency_us=round(manifest.cycles.step_latency_cycles / clock, 4),
     )

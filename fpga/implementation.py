@@ -12,11 +12,16 @@ from rtlstm.fpga.worst_path import WorstPath
 from rtlstm.spec.program.schedule import Cycles
 from rtlstm.spec.record import Record
 
-__all__ = ["Implementation", "ResourceUse", "error_percent"]
+__all__ = ["Implementation", "ResourceUse", "error_percent", "folder_name"]
+
+
+def folder_name(device: str, cores: int) -> str:
+    """Return the name of the folder with the logs of a build on a device, named with its speed grade."""
+    return device if cores == 1 else f"{device}-{cores}-cores"
 
 
 class ResourceUse(Record):
-    """Utilisation of one resource of the device by the core."""
+    """Utilisation of one resource of the device by the core, or by all cores."""
 
     name: str
     used: float
@@ -52,12 +57,15 @@ class Implementation(Record):
     multiplier_blocks: bool
     tools: Mapping[str, str]
     resources: tuple[ResourceUse, ...]
-    """Resources of the core alone, without the harness that place and route needs."""
+    """Resources of the cores alone, without the harness that place and route needs."""
+    cores: int = 1
+    """Cores of the build side by side."""
     core: Counts
+    """Resources of one core."""
     harness: Counts
-    """Resources of the harness around the core."""
+    """Resources of the harness around the cores."""
     unpacked_ffs: int = 0
-    """Flip-flops of the core that the vendor's tool packs into DSP blocks, but Yosys does not."""
+    """Flip-flops of a core that the vendor's tool packs into DSP blocks, but Yosys does not."""
     synthesis_seconds: float
     requested_mhz: float | None
     target_mhz: float | None
@@ -94,6 +102,7 @@ class Implementation(Record):
         chosen: Chosen,
         cycles: Cycles,
         core: Counts,
+        cores: int = 1,
         seeds: Sequence[Routed],
         requested_mhz: float | None,
         estimate: Estimate | None = None,
@@ -120,8 +129,9 @@ class Implementation(Record):
             architecture=device.architecture,
             resources=tuple(
                 ResourceUse(name=name, used=used, available=there, estimated=expected.get(name))
-                for name, used, there in resource_uses(core, device)
+                for name, used, there in resource_uses(core * cores, device)
             ),
+            cores=cores,
             core=core,
             estimate=estimate,
             requested_mhz=requested_mhz,
@@ -148,10 +158,11 @@ class Implementation(Record):
         """A note on the counts; empty if there is none."""
         if not self.unpacked_ffs:
             return ""
+        counted, unpacked = self.cores * self.core.ffs, self.cores * self.unpacked_ffs
         return (
-            f"{self.core.ffs:,} flip-flops are too many: Yosys packs no register into a DSP48E2 that it "
-            f"infers, and {self.unpacked_ffs:,} of these are the multipliers' own, which Vivado packs; "
-            f"expect about {self.core.ffs - self.unpacked_ffs:,}"
+            f"{counted:,} flip-flops are too many: Yosys packs no register into a DSP48E2 that it infers, "
+            f"and {unpacked:,} of these are the multipliers' own, which Vivado packs; expect about "
+            f"{counted - unpacked:,}"
         )
 
     @property
@@ -163,6 +174,11 @@ class Implementation(Record):
 
     @property
     def label(self) -> str:
-        """Device, package and speed grade, as text."""
-        parts = [self.device, self.package, f"speed grade {self.speed_grade}" if self.speed_grade else ""]
+        """Device, package and speed grade, and the number of cores if there are several, as text."""
+        parts = [
+            self.device,
+            self.package,
+            f"speed grade {self.speed_grade}" if self.speed_grade else "",
+            f"{self.cores} cores" if self.cores > 1 else "",
+        ]
         return ", ".join(part for part in parts if part)

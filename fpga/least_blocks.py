@@ -10,7 +10,7 @@ from math import ceil
 from rtlstm.fpga.blocks import Blocks
 from rtlstm.fpga.families.base import FpgaFamily, fpga_family
 from rtlstm.fpga.families.device import FpgaDevice
-from rtlstm.fpga.resources import BLOCK_RAMS, fit_advice, large_name
+from rtlstm.fpga.resources import BLOCK_RAMS, design_name, fit_advice, large_name
 from rtlstm.spec import inventory
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES
@@ -79,11 +79,11 @@ def unpacked_registers(manifest: Manifest, device: FpgaDevice, multipliers: bool
 
 
 def check_inventory(
-    manifest: Manifest, device: FpgaDevice, multipliers: bool = True, board: str = ""
+    manifest: Manifest, device: FpgaDevice, multipliers: bool = True, board: str = "", cores: int = 1
 ) -> None:
     """Refuse a build, for a family without estimates, that needs more hard blocks than a device has.
 
-    ``board`` is the name of the build's board, or empty.
+    ``board`` is the name of the build's board, or empty. ``cores`` is the number of its cores side by side.
 
     Raises
     ------
@@ -92,15 +92,15 @@ def check_inventory(
     """
     found = least_blocks(manifest, device, multipliers)
     uses = (
-        ("multipliers", found.multipliers, device.multipliers),
-        (BLOCK_RAMS, found.block_rams, device.block_rams),
-        (large_name(device), found.large_rams, device.large_ram.count if device.large_ram else 0),
+        ("multipliers", cores * found.multipliers, device.multipliers),
+        (BLOCK_RAMS, cores * found.block_rams, device.block_rams),
+        (large_name(device), cores * found.large_rams, device.large_ram.count if device.large_ram else 0),
     )
     lacking = [f"{used:,} {what} (it has {there:,})" for what, used, there in uses if used > there]
     if lacking:
         no_blocks = found.multipliers > device.multipliers and not board
         no_dsp = f"implement it with {option('multipliers', False, 'implement')}"
         raise ConfigurationError(
-            f"{manifest.name} does not fit {device.name}: it takes at least {', '.join(lacking)}; "
-            f"{fit_advice(device, board, no_dsp if no_blocks else '')}"
+            f"{design_name(manifest.name, cores)} does not fit {device.name}: it takes at least "
+            f"{', '.join(lacking)}; {fit_advice(device, board, no_dsp if no_blocks else '')}"
         )

@@ -15,6 +15,7 @@ __all__ = [
     "Resources",
     "check_fit",
     "count_cells",
+    "design_name",
     "fit_advice",
     "large_name",
     "percent",
@@ -41,6 +42,16 @@ class Counts(Resources):
     cells: Mapping[str, int]
     """Number of cells by the tool's names."""
 
+    def __mul__(self, times: int) -> "Counts":
+        return Counts(
+            luts=times * self.luts,
+            ffs=times * self.ffs,
+            multipliers=times * self.multipliers,
+            block_rams=times * self.block_rams,
+            large_rams=times * self.large_rams,
+            cells={name: times * count for name, count in self.cells.items()},
+        )
+
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(
             luts=self.luts + other.luts,
@@ -66,6 +77,11 @@ def count_cells(counted: Mapping[str, int], cells: Cells) -> Counts:
         large_rams=int(total(cells.large_rams)),
         cells={name: count for name, count in sorted(counted.items()) if not name.startswith("$")},
     )
+
+
+def design_name(name: str, cores: int) -> str:
+    """Return what messages call a design of so many cores of a build."""
+    return name if cores == 1 else f"{name} with {option('cores', cores)}"
 
 
 def percent(used: float, there: float) -> float:
@@ -107,7 +123,7 @@ def check_fit(name: str, counts: Counts, device: FpgaDevice, board: str = "") ->
         If it does not fit; the message names every resource of which there is too little.
     """
     lacking = [
-        f"{used:g} {what} (it has {there:,})"
+        f"{used:,.6g} {what} (it has {there:,})"
         for what, used, there in resource_uses(counts, device)
         if used > there
     ]

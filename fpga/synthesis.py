@@ -40,6 +40,7 @@ class Synthesis(BaseModel):
     """The folder with the netlist, in the cache: its files must not be changed."""
     key: str
     core: Counts
+    """Of one core."""
     harness: Counts
     seconds: float
     stored: bool
@@ -92,6 +93,7 @@ def synthesise(
     folder: Path,
     *,
     multipliers: bool = True,
+    cores: int = 1,
     top: Top | None = None,
     progress: Progress | None = None,
     stop: Event | None = None,
@@ -106,6 +108,8 @@ def synthesise(
         Folder for log, script and the top's Verilog.
     multipliers
         Whether to use DSP blocks.
+    cores
+        Cores side by side in the harness. Each is the same netlist.
     top
         The top around the core; by default the harness, which needs three pins.
 
@@ -117,7 +121,7 @@ def synthesise(
         If Yosys fails.
     """
     ports = read_ports(verilog, name)
-    top = top or Top(HARNESS, harness(name, ports))
+    top = top or Top(HARNESS, harness(name, ports, cores))
     family = fpga_family(device.family)
     instances = any(cell in verilog for cell in family.cells.multipliers)
     rules = family.netlist_rules(device)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rtlstm.fpga.families.base import Cells
-from rtlstm.fpga.netlist.harness import CORE, PREFIX
+from rtlstm.fpga.netlist.harness import INSTANCE, PORT_REGISTER
 from rtlstm.spec.record import Record
 
 __all__ = ["Hop", "WorstPath", "signal_name", "worst_path"]
@@ -46,6 +46,12 @@ class WorstPath(Record):
     """From start to end; empty in a report of an earlier version."""
 
 
+def _without(beginning: re.Pattern[str], name: str) -> str:
+    """Return a name without a beginning that matches."""
+    found = beginning.match(name)
+    return name[found.end() :] if found else name
+
+
 class _Names:
     """How tools change the names of signals, and how to recover them."""
 
@@ -68,11 +74,11 @@ class _Names:
 
     def signal(self, name: str) -> str:
         """Return the Verilog name behind a cell's or net's name."""
-        clean = name.removeprefix(f"{CORE}.")
+        clean = _without(INSTANCE, name)
         clean = self._packed.sub("", clean.partition("/")[0])
         clean = self._added.sub("", clean)
         clean = re.sub(r"(\[\d+\]|\.\d+)+$", "", clean)
-        return clean.removeprefix(PREFIX) if clean.startswith(PREFIX) else clean
+        return _without(PORT_REGISTER, clean)
 
     def kind(self, cell: str, kinds: Mapping[str, str]) -> str:
         """Return a cell's type in the netlist, without what packing added to the cell's name."""
@@ -81,7 +87,7 @@ class _Names:
 
     def end(self, cell: str, kind: str, net: str) -> tuple[str, str]:
         """Return the name and the kind of a path's start or end."""
-        if cell.startswith(PREFIX):
+        if PORT_REGISTER.match(cell):
             return self.signal(cell), "port"
         if kind in self._cells.multipliers:
             return self.signal(cell), "multiplier"

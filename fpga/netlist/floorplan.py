@@ -4,13 +4,18 @@ The placer alone scatters the blocks of each lane over the die. This module know
 consecutive lanes get neighbouring sites along a line that winds through the rows of multipliers. The blocks
 that read the lanes' totals get sites in the middle, unit by unit along the same line. The placer then places
 the logic by itself. (36 lanes of 4 on an LFE5U-85F: half the wire length, 147 MHz instead of 99, a quarter of
-the time.)
+the time.) Of several cores side by side, each has a part of the die of its own. Without that the placer would
+begin with all of them in the middle, and would never get them apart.
 """
 
+import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from rtlstm.fpga.netlist.harness import INSTANCE
 
 __all__ = ["DIES", "PLAN", "Die", "Site", "floorplan", "plan"]
 
@@ -65,6 +70,30 @@ class Die:
         """Return the centre of the sites."""
         return sum(self.columns) / len(self.columns), sum(self.multiplier_rows) / len(self.multiplier_rows)
 
+    def cuts(self, count: int) -> list[list["Die"]]:
+        """Return the ways to cut the die into a grid of at least so many parts, the squarest parts first."""
+
+        def elongation(grid: tuple[int, int]) -> float:
+            across, down = grid
+            width, height = max(self.columns) / across, max(self.ram_rows) / down
+            return max(width, height) / min(width, height)
+
+        grids = {(-(-count // down), down) for down in range(1, len(self.multiplier_rows) + 1)}
+        return [self._parts(across, down) for across, down in sorted(grids, key=elongation)]
+
+    def _parts(self, across: int, down: int) -> list["Die"]:
+        rows = zip(_pieces(self.multiplier_rows, down), _pieces(self.ram_rows, down), strict=True)
+        return [
+            Die(columns, multiplier_rows, ram_rows)
+            for multiplier_rows, ram_rows in rows
+            for columns in _pieces(self.columns, across)
+        ]
+
+    def holds(self, kinds: Iterable[str]) -> bool:
+        """Whether there is a site for each multiplier and block RAM among cells of these types."""
+        counts = Counter(kinds)
+        return counts[_MULTIPLIER] <= len(self.multipliers()) and counts[_RAM] <= len(self.rams())
+
     def multipliers(self) -> list[Site]:
         """Return the sites of multipliers, slice by slice along a line that winds through the rows."""
         sites = []
@@ -83,6 +112,11 @@ class Die:
         ]
 
 
+def _pieces(row: tuple[int, ...], count: int) -> list[tuple[int, ...]]:
+    edges = [round(index * len(row) / count) for index in range(count + 1)]
+    return [row[begin:end] for begin, end in itertools.pairwise(edges)]
+
+
 _NARROW = (4, 13, 22, 33, 42, 51, 60)
 _MIDDLE = (4, 13, 22, 31, 42, 51, 60, 69, 78)
 _WIDE = (4, 13, 22, 31, 40, 49, 58, 69, 78, 87, 96, 105, 114)
@@ -98,20 +132,39 @@ DIES: dict[str, Die] = {
 def floorplan(netlist: dict[str, Any], device: str) -> int:
     """Assign sites to the hard blocks of a netlist in Yosys's JSON; return how many got one.
 
-    No block gets one if the device's sites are unknown or too few, or the lanes have few multipliers.
+    No block gets one if the device's sites are unknown or too few, or if the lanes of the only core have few
+    multipliers.
     """
     die = DIES.get(device)
     if die is None:
         return 0
     module = next(m for m in netlist["modules"].values() if m.get("attributes", {}).get("top"))
-    sites = plan({name: cell["type"] for name, cell in module["cells"].items()}, die)
+    cores: dict[str, dict[str, str]] = {}
+    for name, cell in module["cells"].items():
+        found = INSTANCE.match(name)
+        cores.setdefault(found[1] if found else "", {})[name] = cell["type"]
+    # What has no number is the only core with its top, or the harness of several, without blocks.
+    only = cores.pop("")
+    sites = _side_by_side(list(cores.values()), die) if cores else plan(only, die)
     for name, site in sites.items():
         module["cells"][name].setdefault("attributes", {})["BEL"] = site.bel
     return len(sites)
 
 
-def plan(kinds: dict[str, str], die: Die) -> dict[str, Site]:
-    """Choose a site for each multiplier and block RAM among cells of these names and types."""
+def _side_by_side(cores: list[dict[str, str]], die: Die) -> dict[str, Site]:
+    """Choose the sites of each core in a part of the die of its own; none if the parts are too small."""
+    for parts in die.cuts(len(cores)):
+        pairs = list(zip(cores, parts, strict=False))
+        if all(part.holds(kinds.values()) for kinds, part in pairs):
+            return {name: site for kinds, part in pairs for name, site in plan(kinds, part, 0).items()}
+    return {}
+
+
+def plan(kinds: dict[str, str], die: Die, least: int = _LEAST) -> dict[str, Site]:
+    """Choose a site for each multiplier and block RAM among cells of these names and types.
+
+    None is chosen if the sites do not suffice, or the lanes have fewer multipliers than ``least``.
+    """
     lanes: dict[int, dict[str, list[str]]] = {}
     others: dict[str, list[str]] = {_MULTIPLIER: [], _RAM: []}
     for name in sorted(kinds):
@@ -120,15 +173,12 @@ def plan(kinds: dict[str, str], die: Die) -> dict[str, Site]:
         found = _LANE.search(name)
         group = lanes.setdefault(int(found[1]), {_MULTIPLIER: [], _RAM: []}) if found else others
         group[kinds[name]].append(name)
-    multipliers, rams = die.multipliers(), die.rams()
     in_lanes = sum(len(lane[_MULTIPLIER]) for lane in lanes.values())
-    needed = in_lanes + len(others[_MULTIPLIER])
-    all_rams = sum(kind == _RAM for kind in kinds.values())
-    if in_lanes < _LEAST or needed > len(multipliers) or all_rams > len(rams):
+    if in_lanes < least or not (lanes or any(others.values())) or not die.holds(kinds.values()):
         return {}
     blocks = {number: lane[_MULTIPLIER] for number, lane in sorted(lanes.items())}
-    sites = _along_the_line(blocks, others[_MULTIPLIER], multipliers, die)
-    free = set(rams)
+    sites = _along_the_line(blocks, others[_MULTIPLIER], die)
+    free = set(die.rams())
     sites |= _beside_units(others, sites, free, die)
     x, y = die.middle
     for _, lane in sorted(lanes.items()):
@@ -140,9 +190,7 @@ def plan(kinds: dict[str, str], die: Die) -> dict[str, Site]:
     return sites
 
 
-def _along_the_line(
-    lanes: dict[int, list[str]], others: list[str], multipliers: list[Site], die: Die
-) -> dict[str, Site]:
+def _along_the_line(lanes: dict[int, list[str]], others: list[str], die: Die) -> dict[str, Site]:
     """Return the sites of all multipliers: those of lanes, lane by lane, and the others.
 
     Where a unit reads the totals of its own four lanes alone, its multipliers stand behind theirs. Else a
@@ -150,12 +198,13 @@ def _along_the_line(
     left around it; both are whole slices.
     """
     in_lanes = sum(map(len, lanes.values()))
+    multipliers = die.multipliers()
     central = _central(multipliers, die)
     units: dict[int, list[str]] = {}
     for name in others:
         if found := _UNIT.search(name):
             units.setdefault(int(found[1]), []).append(name)
-    if len(units) > 1 and max(lanes) // 4 == max(units):
+    if len(units) > 1 and max(lanes, default=-1) // 4 == max(units):
         order: list[str] = []
         for unit in range(max(units) + 1):
             order += [name for lane in range(4 * unit, 4 * unit + 4) for name in lanes.get(lane, ())]

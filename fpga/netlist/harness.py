@@ -4,7 +4,8 @@ The core has more ports than most packages have pins. Its inputs come from regis
 long shift register behind one pin; its outputs go to registers that are folded, by one exclusive or
 each, into a second shift register in front of another pin. Between any two registers of the harness
 is at most one logic cell, so no path inside it is the worst one. The paths from the core's inputs and
-to its outputs stay, each with a register at the port.
+to its outputs stay, each with a register at the port. There may be several cores, each with registers of its
+own.
 """
 
 import re
@@ -13,16 +14,19 @@ from typing import Literal
 
 from rtlstm.spec.errors import BuildError
 
-__all__ = ["CORE", "HARNESS", "PREFIX", "Port", "black_box", "harness", "read_ports"]
+__all__ = ["CORE", "HARNESS", "INSTANCE", "PORT_REGISTER", "Port", "black_box", "harness", "read_ports"]
 
 HARNESS = "rtlstm_harness"
 """The harness's module; no build may have this name."""
 
 CORE = "core"
-"""Name of the core's instance in the harness."""
+"""Name of the core's instance in the harness or in a board's top; a number follows if there are several."""
 
-PREFIX = "port_"
-"""Prefix of the harness's register at a port, in front of the port's name."""
+INSTANCE = re.compile(rf"{CORE}(\d*)\.")
+"""Matches the beginning of a cell's name inside a core."""
+
+PORT_REGISTER = re.compile(r"port\d*_")
+"""Matches the beginning of the name of the harness's register at a port, in front of the port's."""
 
 _CLOCK = "clk"
 
@@ -73,36 +77,50 @@ def _range(width: int) -> str:
     return f"[{width - 1}:0] " if width > 1 else ""
 
 
-def harness(top: str, ports: tuple[Port, ...]) -> str:
-    """Return the Verilog of the harness around a core with these ports."""
-    inputs = [port for port in ports if port.direction == "input" and port.name != _CLOCK]
-    outputs = [port for port in ports if port.direction == "output"]
-    bits = sum(port.width for port in outputs)
-    chain = _list([PREFIX + port.name for port in inputs])
-    found = _list([PREFIX + port.name for port in outputs])
+def harness(top: str, ports: tuple[Port, ...], cores: int = 1) -> str:
+    """Return the Verilog of the harness around so many cores with these ports."""
+    instances = [_Instance(top, ports, str(number) if cores > 1 else "") for number in range(cores)]
+    inputs = [register for each in instances for register in each.input_registers]
+    outputs = [register for each in instances for register in each.output_registers]
+    bits = cores * sum(port.width for port in ports if port.direction == "output")
+    chain, found = _list(inputs), _list(outputs)
     lines = [
         f"module {HARNESS}(input clk, input pin_in, output reg pin_out);",
-        *(f"  reg {_range(port.width)}{PREFIX}{port.name};" for port in inputs),
-        *(f"  reg {_range(port.width)}{PREFIX}{port.name};" for port in outputs),
-        *(f"  wire {_range(port.width)}out_{port.name};" for port in outputs),
+        *(line for each in instances for line in each.declarations),
         f"  reg {_range(bits)}folded;",
         "  always @(posedge clk) begin",
         # The assignment drops the uppermost bit: the shift register moves by one.
         *([f"    {{{chain}}} <= {{{chain}, pin_in}};"] if inputs else []),
-        *(f"    {PREFIX}{port.name} <= out_{port.name};" for port in outputs),
+        *(line for each in instances for line in each.captures),
         f"    folded <= {{folded, pin_in}} ^ {{{found}}};",
         f"    pin_out <= folded[{bits - 1}];" if bits > 1 else "    pin_out <= folded;",
         "  end",
-        f"  {top} {CORE} (",
-        ",\n".join(
-            [f"    .{_CLOCK}({_CLOCK})"]
-            + [f"    .{port.name}({PREFIX}{port.name})" for port in inputs]
-            + [f"    .{port.name}(out_{port.name})" for port in outputs]
-        ),
-        "  );",
+        *(each.text for each in instances),
         "endmodule",
     ]
     return "\n".join(lines) + "\n"
+
+
+class _Instance:
+    """One core in the harness, with its registers; ``number`` is empty if there is only one."""
+
+    def __init__(self, top: str, ports: tuple[Port, ...], number: str) -> None:
+        self._prefix, self._out = f"port{number}_", f"out{number}_"
+        inputs = [port for port in ports if port.direction == "input" and port.name != _CLOCK]
+        outputs = [port for port in ports if port.direction == "output"]
+        self.input_registers = [self._prefix + port.name for port in inputs]
+        self.output_registers = [self._prefix + port.name for port in outputs]
+        self.declarations = [
+            *(f"  reg {_range(port.width)}{self._prefix}{port.name};" for port in [*inputs, *outputs]),
+            *(f"  wire {_range(port.width)}{self._out}{port.name};" for port in outputs),
+        ]
+        self.captures = [f"    {self._prefix}{port.name} <= {self._out}{port.name};" for port in outputs]
+        connections = [
+            f"    .{_CLOCK}({_CLOCK})",
+            *(f"    .{port.name}({self._prefix}{port.name})" for port in inputs),
+            *(f"    .{port.name}({self._out}{port.name})" for port in outputs),
+        ]
+        self.text = f"  {top} {CORE}{number} (\n" + ",\n".join(connections) + "\n  );"
 
 
 def black_box(top: str, ports: tuple[Port, ...]) -> str:

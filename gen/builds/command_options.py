@@ -67,6 +67,10 @@ class ImplementOptions(Record):
         Option("The clock to aim at; exits with 1 if it is missed.", flag="--clock", metavar="MHZ"),
     ] = None
     seeds: Annotated[Annotated[int, Field(ge=1, le=99)], Option("Times to place and route.")] = DEFAULT_SEEDS
+    cores: Annotated[
+        Annotated[int, Field(ge=1, le=99)],
+        Option("Cores of the build side by side in the device, each with inputs and outputs of its own."),
+    ] = 1
     package: Annotated[str | None, Option("By default the device's most common one.")] = None
     speed_grade: Annotated[str | None, Option("By default the slowest.")] = None
     router: Annotated[Router | None, Option("Of nextpnr; by default the better one for the device.")] = None

@@ -6,7 +6,7 @@ from pathlib import Path
 from rtlstm.boards.bitstream import BITSTREAM_RECORD
 from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
 from rtlstm.fpga.families.device import device_label
-from rtlstm.fpga.implementation import Implementation
+from rtlstm.fpga.implementation import Implementation, folder_name
 from rtlstm.gen.builds.command_options import DEFAULT_SEEDS
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.spec.errors import BuildError
@@ -40,7 +40,9 @@ def former_results(folder: Path) -> tuple[FormerResult, ...]:
         implementations = BuildReport.load(folder).implementations
     except BuildError:
         implementations = ()
-    by_label = {device_label(each.device, each.speed_grade): each for each in implementations}
+    by_label = {
+        folder_name(device_label(each.device, each.speed_grade), each.cores): each for each in implementations
+    }
     found = [
         FormerResult(path=f"impl/{path.name}", command=_implement(folder, by_label.get(path.name)))
         for path in sorted(folder.glob("impl/*"))
@@ -59,6 +61,8 @@ def _implement(folder: Path, made: Implementation | None) -> str:
     words += [made.device, "--package", made.package]
     if made.speed_grade:
         words += ["--speed-grade", made.speed_grade]
+    if made.cores > 1:
+        words += ["--cores", str(made.cores)]
     if made.requested_mhz is not None:
         words += ["--clock", f"{made.requested_mhz:g}"]
     if len(made.seeds) not in (0, DEFAULT_SEEDS):

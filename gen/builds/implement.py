@@ -12,10 +12,10 @@ from rtlstm.fpga.estimate import Estimate, check_estimate, estimate
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import Chosen, FpgaDevice
 from rtlstm.fpga.fill import check_chains
-from rtlstm.fpga.implementation import Implementation
+from rtlstm.fpga.implementation import Implementation, folder_name
 from rtlstm.fpga.least_blocks import check_inventory, unpacked_registers
 from rtlstm.fpga.place_route import Routed, nextpnr_options, place_and_route
-from rtlstm.fpga.resources import check_fit
+from rtlstm.fpga.resources import check_fit, design_name
 from rtlstm.fpga.synthesis import NETLIST, synthesise
 from rtlstm.fpga.tools import find_yosys
 from rtlstm.gen.builds.command_options import ImplementOptions
@@ -65,15 +65,21 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
     expected = _check_request(manifest, chosen, asked)
     yosys = find_yosys()
     nextpnr = fpga_family(device.family).find_nextpnr() if device.routable else None
-    work = Path(folder) / "impl" / chosen.label
+    work = Path(folder) / "impl" / folder_name(chosen.label, asked.cores)
     synthesis = synthesise(
-        verilog, manifest.name, device, yosys, work, multipliers=multipliers, progress=progress
+        verilog,
+        manifest.name,
+        device,
+        yosys,
+        work,
+        multipliers=multipliers,
+        cores=asked.cores,
+        progress=progress,
     )
-    check_fit(manifest.name, synthesis.core, device)
+    design = design_name(manifest.name, asked.cores)
+    check_fit(design, synthesis.core * asked.cores, device)
     # A design with an estimate has been compared with the limits already.
-    check_chains(
-        manifest.name, synthesis.folder / NETLIST, device, insist=asked.insist or expected is not None
-    )
+    check_chains(design, synthesis.folder / NETLIST, device, insist=asked.insist or expected is not None)
     target = asked.clock_mhz or chosen.target_mhz
     routed: Sequence[Routed] = ()
     tools = {"yosys": yosys.version}
@@ -82,7 +88,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
         route = partial(
             place_and_route,
             synthesis,
-            manifest.name,
+            design,
             chosen,
             nextpnr,
             work,
@@ -98,6 +104,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
         chosen=chosen,
         cycles=manifest.cycles,
         core=synthesis.core,
+        cores=asked.cores,
         seeds=routed,
         requested_mhz=asked.clock_mhz,
         estimate=expected,
@@ -128,11 +135,11 @@ def _check_request(manifest: Manifest, chosen: Chosen, asked: ImplementOptions) 
             f"{device.name} can only be synthesised, because its place and route is not supported: leave out "
             f"{option('clock_mhz')}"
         )
-    expected = estimate(manifest, chosen, asked.multipliers)
+    expected = estimate(manifest, chosen, asked.multipliers, cores=asked.cores)
     if expected is None:
-        check_inventory(manifest, device, asked.multipliers)
+        check_inventory(manifest, device, asked.multipliers, cores=asked.cores)
     else:
-        check_estimate(manifest.name, expected, device, asked.insist)
+        check_estimate(design_name(manifest.name, asked.cores), expected, device, asked.insist)
     return expected
 
 

@@ -202,7 +202,7 @@ class BuildReport(Record):
     weight_changes: tuple[WeightChange, ...] = ()
     """How far the weights are from the integers that the model holds, if it does."""
     implementations: tuple[Implementation, ...] = ()
-    """What ``rtlstm implement`` found, one per device, package and speed grade."""
+    """What ``rtlstm implement`` found, one per device, package, speed grade and number of cores."""
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -224,7 +224,7 @@ class BuildReport(Record):
             ) from None
 
     def with_implementation(self, found: Implementation) -> Self:
-        """Return a copy that has this implementation, instead of an earlier one on the same device."""
+        """Return a copy that has this implementation, instead of an earlier one of the same label."""
         others = (item for item in self.implementations if item.label != found.label)
         return self.replace(implementations=(*others, found))
 

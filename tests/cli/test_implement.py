@@ -33,11 +33,18 @@ def build(pristine: Path, tmp_path: Path) -> Path:
     return shutil.copytree(pristine, tmp_path / "build")
 
 
-def test_small_build_on_ecp5(cli, tmp_path):
-    """The whole way, once; a second time it is stored."""
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A build that is routed in seconds."""
     folder = tmp_path / "small"
-    small = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
-    generate_build(network(), folder, parameters=Parameters(lanes=4, macs=1), settings=small)
+    settings = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
+    generate_build(network(), folder, parameters=Parameters(lanes=4, macs=1), settings=settings)
+    return folder
+
+
+def test_small_build_on_ecp5(cli, small):
+    """The whole way, once; a second time it is stored."""
+    folder = small
     arguments = ("implement", folder, "--device", "lfe5u-12f", "--seeds", "1", "--clock", "1")
     done = cli(*arguments, "--json")
     assert done.code == 0, done.err
@@ -72,6 +79,49 @@ def test_small_build_on_ecp5(cli, tmp_path):
     assert (logs / "seed1.log").exists()
     cli(*arguments, "--placer", "sa").refused("'sa' is not one of 'heap', 'static'")
     cli(*arguments, "--router", "router3").refused("'router3' is not one of 'router1', 'router2'")
+
+
+def test_synthesis_of_several_cores(cli, small):
+    arguments = ("implement", small, "--device", "xc7a35t", "--cores", "3")
+    done = cli(*arguments, "--json")
+    assert done.code == 0, done.err
+    found = done.json["implementation"]
+    core, taken = found["core"], {item["name"]: item["used"] for item in found["resources"]}
+    assert found["cores"] == 3 and found["seeds"] == []
+    assert (taken["LUTs"], taken["multipliers"]) == (3 * core["luts"], 3 * core["multipliers"])
+    assert Path(done.json["logs"]) == small / "impl" / "xc7a35t-3-cores"
+    assert "On xc7a35t, 3 cores: the cores alone" in cli(*arguments).out
+    most = 90 // int(core["multipliers"])
+    cli("implement", small, "--device", "xc7a35t", "--cores", most + 1).refused(
+        f"with --cores {most + 1} does not fit xc7a35t: it takes", "multipliers (it has 90)"
+    )
+    cli("implement", small, "--device", "xc7a35t", "--cores", "0").refused("cores")
+
+
+@pytest.mark.slow
+def test_cores_side_by_side(cli, small):
+    """Two cores of a build are routed in one device: they take what one takes twice, and its cycles."""
+    arguments = ("implement", small, "--device", "lfe5u-12f", "--seeds", "1")
+    done = cli(*arguments, "--cores", "2", "--json")
+    assert done.code == 0, done.err
+    found = done.json["implementation"]
+    core, harness, routed = found["core"], found["harness"], found["seeds"][0]
+    taken = {item["name"]: item["used"] for item in found["resources"]}
+    assert found["cores"] == 2 and taken["flip-flops"] == 2 * core["ffs"]
+    assert routed["used"]["MULT18X18D"] == taken["multipliers"] == 2 * core["multipliers"] > 0
+    # Some registers are copied for several units.
+    assert routed["used"]["TRELLIS_FF"] >= taken["flip-flops"] + harness["ffs"]
+    # Each core has registers of its own at its ports, and no number in the names of its signals.
+    start, end = (found["worst_path"][end].partition(".")[0] for end in ("start", "end"))
+    assert not {start, end} & {"core0", "core1", "port0", "port1"}
+    assert found["step_latency_us"] == pytest.approx(
+        Manifest.load(small).cycles.step_latency_cycles / found["fmax_median_mhz"], rel=1e-3
+    )
+    assert Path(done.json["logs"]) == small / "impl" / "lfe5u-12f-6-2-cores"
+    assert (small / "impl" / "lfe5u-12f-6-2-cores" / "seed1.log").exists()
+    assert [each.label for each in BuildReport.load(small).implementations] == [
+        "lfe5u-12f, CABGA381, speed grade 6, 2 cores"
+    ]
 
 
 def test_figures(build):
@@ -121,6 +171,9 @@ def test_report_keeps_one_per_device(build):
     assert "<h3>Slowest path, median seed" in page and "<title>wire n: 3 ns</title>" in page
     unplaced = report.with_implementation(implementation(build))
     assert "After place and route" not in render_report(unplaced, Manifest.load(build))
+    several = twice.with_implementation(implementation(build, 90, cores=3))
+    assert [(each.cores, each.fmax_best_mhz) for each in several.implementations] == [(1, 120), (3, 90)]
+    assert "speed grade 6, 3 cores" in render_report(several, Manifest.load(build))
 
 
 def test_inspect_shows_what_was_measured(cli, build):

@@ -47,6 +47,43 @@ def test_every_block_has_a_site_of_its_own(device: str, lanes: int, macs: int, r
         assert len(rows) > 1 or max(site.x for site in mine) - min(site.x for site in mine) <= 36
 
 
+def side_by_side(cores: int, **size: int) -> dict[str, Any]:
+    """A netlist with so many cores in the harness."""
+    kinds = {"port0_x_TRELLIS_FF_Q": "TRELLIS_FF"}
+    for number in range(cores):
+        kinds |= {name.replace("core.", f"core{number}.", 1): kind for name, kind in blocks(**size).items()}
+    cells = {name: {"type": kind} for name, kind in kinds.items()}
+    return {"modules": {"top": {"attributes": {"top": "1"}, "cells": cells}}}
+
+
+@pytest.mark.parametrize(
+    ("cores", "lanes", "macs", "rams"),
+    [(4, 4, 3, 4), (4, 9, 3, 4), (13, 2, 0, 1), (2, 16, 4, 4), (3, 0, 0, 0)],
+)
+def test_each_of_several_cores_has_a_part_of_its_own(cores: int, lanes: int, macs: int, rams: int) -> None:
+    netlist = side_by_side(cores, lanes=lanes, macs=macs, rams=rams)
+    assert floorplan(netlist, "lfe5u-85f") == cores * (lanes * (macs + rams) + 2 * 8)
+    bels = {
+        name: cell["attributes"]["BEL"]
+        for name, cell in netlist["modules"]["top"]["cells"].items()
+        if "attributes" in cell
+    }
+    assert len(set(bels.values())) == len(bels)
+    boxes = []
+    for number in range(cores):
+        mine = [bel for name, bel in bels.items() if name.startswith(f"core{number}.")]
+        xs, ys = ([int(re.match(r"X(\d+)/Y(\d+)/", bel)[axis]) for bel in mine] for axis in (1, 2))
+        boxes.append((min(xs), max(xs), min(ys), max(ys)))
+    for (left, right, top, bottom), other in itertools.combinations(boxes, 2):
+        assert right < other[0] or other[1] < left or bottom < other[2] or other[3] < top
+
+
+def test_cores_that_exceed_their_parts_are_left_to_the_placer() -> None:
+    # However the die is cut, one core in four gets no more than 36 multipliers.
+    assert floorplan(side_by_side(4, lanes=10, macs=3, rams=1), "lfe5u-85f") == 0
+    assert floorplan(side_by_side(60, lanes=0, macs=0, rams=0, others=1), "lfe5u-85f") == 0
+
+
 def test_next_lane_is_near() -> None:
     sites = plan(blocks(36, 4, 3), DIES["lfe5u-85f"])
     places = [sites[f"core.core.array.lane{i}.product0.block"] for i in range(36)]

@@ -59,6 +59,12 @@ def test_unreadable_ports(text: str, words: str):
         read_ports(text, "top")
 
 
+def test_text_of_several_cores():
+    text = harness("top", PORTS, 3)
+    assert [f"top core{number} (" in text for number in range(4)] == [True, True, True, False]
+    assert ".x(port2_x)" in text and ".y(out2_y)" in text and "reg [14:0] folded" in text
+
+
 def test_text():
     text = harness("top", PORTS)
     assert "{port_rst, port_x} <= {port_rst, port_x, pin_in};" in text
@@ -70,25 +76,28 @@ def test_text():
 
 
 @pytest.mark.rtl
-def test_every_port_is_reached(tmp_path: Path):
-    """What is shifted in reaches the ports, and every output bit reaches the pin."""
-    bench = """
+@pytest.mark.parametrize(("cores", "prefixes"), [(1, ["port_"]), (2, ["port0_", "port1_"])])
+def test_every_port_is_reached(tmp_path: Path, cores: int, prefixes: list[str]):
+    """What is shifted in reaches the ports of every core, and every output bit reaches the pin."""
+    bits = 5 * cores
+    inputs = ", ".join(f"frame.{prefix}rst, frame.{prefix}x" for prefix in prefixes)
+    bench = f"""
 module bench;
   reg clk = 0, pin_in = 0; wire pin_out; integer i, seen = 0;
   rtlstm_harness frame(clk, pin_in, pin_out);
-  reg [4:0] word = 5'b01101;
+  reg [{bits - 1}:0] word = {{{cores}{{5'b01101}}}};
   initial begin
     for (i = 0; i < 40; i = i + 1) begin
-      pin_in = i < 5 ? word[4 - i] : 0;
+      pin_in = i < {bits} ? word[{bits - 1} - i] : 0;
       #1 clk = 1; #1 clk = 0;
-      if (i == 4 && {frame.port_rst, frame.port_x} !== word) $display("wrong");
+      if (i == {bits - 1} && {{{inputs}}} !== word) $display("wrong");
       if (pin_out === 1) seen = seen + 1;
     end
     $display("seen %0d", seen);
   end
 endmodule
 """
-    (tmp_path / "all.v").write_text(OLD + harness("top", PORTS) + bench)
+    (tmp_path / "all.v").write_text(OLD + harness("top", PORTS, cores) + bench)
     subprocess.run(["iverilog", "-g2005", "-s", "bench", "-o", "sim", "all.v"], cwd=tmp_path, check=True)
     said = subprocess.run(["vvp", "sim"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert "wrong" not in said and "seen" in said and "seen 0" not in said

@@ -304,6 +304,9 @@ def test_report_names_ports():
         ("ecp5", "core.window$176.$signal", "window$176.$signal"),
         ("ecp5", "core.lane0.sum[4]", "lane0.sum"),
         ("ecp5", "core.lane0.value_do_more", "lane0.value_do_more"),
+        ("ecp5", "core12.lane0.sum[4]", "lane0.sum"),
+        ("ecp5", "port12_x_data_TRELLIS_FF_Q_3", "x_data"),
+        ("ecp5", "core_sum_TRELLIS_FF_Q", "core_sum"),
     ],
 )
 def test_signal_names(family: str, cell: str, name: str):

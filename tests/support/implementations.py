@@ -51,6 +51,7 @@ def implementation(
     asked: float | None = None,
     rams: int = 1,
     estimate: Estimate | None = None,
+    cores: int = 1,
 ) -> Implementation:
     counts = count_cells(
         {"LUT4": 100, "TRELLIS_FF": 50, "MULT18X18D": 8, "DP16KD": rams}, fpga_family("ecp5").cells
@@ -59,6 +60,7 @@ def implementation(
         chosen=find_device("lfe5u-25f-6"),
         cycles=Manifest.load(folder).cycles,
         core=counts,
+        cores=cores,
         seeds=[routed(number, clock) for number, clock in enumerate(clocks, 1)],
         requested_mhz=asked,
         multiplier_blocks=True,
