@@ -40,7 +40,7 @@ class Synthesis(BaseModel):
     """The folder with the netlist, in the cache: its files must not be changed."""
     key: str
     core: Counts
-    """Of one core."""
+    """Resources of one core."""
     harness: Counts
     seconds: float
     stored: bool
