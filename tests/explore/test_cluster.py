@@ -5,11 +5,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import distributed
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -59,9 +59,15 @@ def test_a_host_of_two_is_lost(cli, files):
         started(*workers, "127.0.0.1"),
         started(*workers, "127.0.0.2") as lost,
     ):
-        timer = threading.Thread(target=_end_when_begun, args=(files / "two" / "study.journal", lost))
+        # A machine that is busy takes longer to start them than the command waits.
+        with distributed.Client(address, timeout=120) as client:
+            client.wait_for_workers(8, timeout=120)
+        ended = threading.Event()
+        arguments = (files / "two" / "study.journal", lost, ended)
+        timer = threading.Thread(target=_end_when_begun, args=arguments)
         timer.start()
         done = cli(*given, "-o", "two", "--scheduler", address)
+        ended.set()
         timer.join()
     assert done.code == 0, done.err
     assert lost.returncode == -signal.SIGKILL
@@ -70,10 +76,11 @@ def test_a_host_of_two_is_lost(cli, files):
         assert done.json[name] == whole[name], name
 
 
-def _end_when_begun(journal: Path, process: subprocess.Popen[bytes]) -> None:
-    while not journal.exists() or len(journal.read_bytes().splitlines()) < 100:
-        time.sleep(0.01)
-    end(process)
+def _end_when_begun(journal: Path, process: subprocess.Popen[bytes], ended: threading.Event) -> None:
+    """End a process when the journal has 100 lines, unless the command has ended before."""
+    while not ended.wait(0.01):
+        if journal.exists() and len(journal.read_bytes().splitlines()) >= 100:
+            return end(process)
 
 
 @pytest.mark.tools
