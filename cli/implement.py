@@ -50,7 +50,8 @@ def implement(
                 console.note(note)
         if not found.seeds:
             console.note(f"{found.device} is synthesised only: there is no place and route for it here")
-        board = _board(folder, found.device)
+        # A board's top holds one core.
+        board = _board(folder, found.device) if found.cores == 1 else None
         console.next = board and next_command("bitstream", folder, board=board)
 
 
@@ -91,7 +92,9 @@ def _on_routed(reading: "Callable[[Implementation], str | None]") -> Text:
 
 
 def _count(value: float | None) -> str | None:
-    return None if value is None else f"{value:,.6g}"
+    from rtlstm.fpga.resources import count_text
+
+    return None if value is None else count_text(value)
 
 
 def _error(percent: float | None) -> str | None:
@@ -125,7 +128,7 @@ def _verdict(found: "Implementation") -> str | None:
         return f"{found.requested_mhz:g} MHz: reached"
     return (
         f"{found.requested_mhz:g} MHz: MISSED, the best seed reaches {found.fmax_best_mhz:g} MHz; try more "
-        "--seeds, a faster speed grade or fewer gate units, lanes or macs"
+        f"--seeds, a faster speed grade or fewer {'cores, ' * (found.cores > 1)}gate units, lanes or macs"
     )
 
 
@@ -136,7 +139,7 @@ def _stored(found: "Implementation") -> str | None:
 
 _SIZES = (
     Field("resource", "{name}"),
-    Field("taken", "{used:,.6g}", right=True),
+    Field("taken", lambda use: _count(use.used), right=True),
     Field("there", "{available:,}", right=True),
     Field("share", "{share:g} %", right=True),
 )

@@ -15,7 +15,15 @@ from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import Chosen, FpgaDevice
 from rtlstm.fpga.fill import fill_limits
-from rtlstm.fpga.resources import BLOCK_RAMS, Resources, fit_advice, large_name, percent, resource_uses
+from rtlstm.fpga.resources import (
+    BLOCK_RAMS,
+    Resources,
+    design_name,
+    fit_advice,
+    large_name,
+    percent,
+    resource_uses,
+)
 from rtlstm.fpga.top_sizes import top_sizes
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.inventory import constant_tables
@@ -43,6 +51,8 @@ class Estimate(Resources):
     """The device with its speed grade, as ``rtlstm implement`` takes it."""
     board: str = ""
     """The board whose top, with its link, is included; empty for the core alone."""
+    cores: int = 1
+    """Cores side by side, which take these resources together."""
     multipliers: int
     block_rams: int
     wrapper_block_rams: int = 0
@@ -110,6 +120,7 @@ def estimate(
     found = Estimate(
         device=chosen.label,
         board=board,
+        cores=cores,
         luts=luts,
         ffs=ffs,
         cells=cells,
@@ -160,7 +171,7 @@ def estimate_devices(manifest: Manifest, chosen: Estimate | None = None) -> tupl
 
 
 def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool = False) -> None:
-    """Refuse a core, or a core in a board's top, that does not fit by its estimate.
+    """Refuse cores, or a core in a board's top, that do not fit by their estimate.
 
     Parameters
     ----------
@@ -174,7 +185,7 @@ def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool 
     ConfigurationError
         The message names every resource of which there is too little.
     """
-    whole = f"{name} with its link" if found.board else name
+    whole = f"{name} with its link" if found.board else design_name(name, found.cores)
     lacking = [
         f"{used:,} {what} (it has {there:,})"
         for what, used, there in resource_uses(found, device)
@@ -184,12 +195,12 @@ def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool 
         other = option("multipliers", "lut") if found.multipliers > device.multipliers else ""
         raise ConfigurationError(
             f"{whole} does not fit {device.name}: by its estimate it takes {', '.join(lacking)}; "
-            f"{fit_advice(device, found.board, other)}"
+            f"{fit_advice(device, found.board, other, found.cores)}"
         )
     full = [f"{used:,} {what} (of {there:,})" for what, used, there in usable(found, device) if used > there]
     if full and not insist:
         raise ConfigurationError(
             f"{whole} is fuller than any design known to have been routed on such a device: by its estimate "
-            f"it takes {', '.join(full)}; {fit_advice(device, found.board)}; "
+            f"it takes {', '.join(full)}; {fit_advice(device, found.board, cores=found.cores)}; "
             f"{option('insist', True)} does it all the same"
         )

@@ -14,7 +14,7 @@ from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.netlist.chains import count_chains
-from rtlstm.fpga.resources import fit_advice
+from rtlstm.fpga.resources import design_name, fit_advice
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.options import option
 
@@ -46,7 +46,7 @@ def fill_limits(family: Estimates) -> FillLimits:
 
 
 def check_chains(
-    name: str, netlist: Path, device: FpgaDevice, *, insist: bool = False, board: str = ""
+    name: str, netlist: Path, device: FpgaDevice, *, insist: bool = False, board: str = "", cores: int = 1
 ) -> None:
     """Check the carry chains of a synthesised design: place and route could search for hours in vain.
 
@@ -58,6 +58,8 @@ def check_chains(
         Refuse only designs for which the device has too few tiles.
     board
         The board's name, or empty.
+    cores
+        The design's cores side by side.
 
     Raises
     ------
@@ -74,6 +76,6 @@ def check_chains(
         known = "" if insist else " that designs known to be routed take"
         more = "" if insist else f"; {option('insist', True)} does it all the same"
         raise ConfigurationError(
-            f"{name} does not fit {device.name}: its carry chains take {taken:,} tiles (of {most:,}{known}); "
-            f"{fit_advice(device, board)}{more}"
+            f"{design_name(name, cores)} does not fit {device.name}: its carry chains take {taken:,} tiles "
+            f"(of {most:,}{known}); {fit_advice(device, board, cores=cores)}{more}"
         )

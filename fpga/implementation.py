@@ -68,6 +68,8 @@ class Implementation(Record):
     """Flip-flops of a core that the vendor's tool packs into DSP blocks, but Yosys does not."""
     synthesis_seconds: float
     requested_mhz: float | None
+    insist: bool = False
+    """Whether the design was allowed to be fuller than any that is known to be routed."""
     target_mhz: float | None
     """The target clock of place and route; None without place and route."""
     block_ram_mhz: float | None

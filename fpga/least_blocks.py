@@ -98,9 +98,9 @@ def check_inventory(
     )
     lacking = [f"{used:,} {what} (it has {there:,})" for what, used, there in uses if used > there]
     if lacking:
-        no_blocks = found.multipliers > device.multipliers and not board
+        no_blocks = cores * found.multipliers > device.multipliers and not board
         no_dsp = f"implement it with {option('multipliers', False, 'implement')}"
         raise ConfigurationError(
             f"{design_name(manifest.name, cores)} does not fit {device.name}: it takes at least "
-            f"{', '.join(lacking)}; {fit_advice(device, board, no_dsp if no_blocks else '')}"
+            f"{', '.join(lacking)}; {fit_advice(device, board, no_dsp if no_blocks else '', cores)}"
         )

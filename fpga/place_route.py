@@ -12,7 +12,7 @@ from typing import Any
 from rtlstm.fpga.families.base import Cells, Pin, fpga_family
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.path_families import PathFamily, path_families
-from rtlstm.fpga.resources import fit_advice
+from rtlstm.fpga.resources import design_name, fit_advice
 from rtlstm.fpga.stored_run import read_json, run_stored
 from rtlstm.fpga.synthesis import NETLIST, Synthesis
 from rtlstm.fpga.tools import Tool, run_logged
@@ -157,7 +157,7 @@ def place_and_route(
                 stop=stop,
             )
         except ToolError as error:
-            raise _refusal(name, chosen, log) or error from None
+            raise _refusal(name, synthesis.cores, chosen, log) or error from None
         (work / NETLIST).unlink()
         if delays:
             with (work / _DELAYS).open() as lines:
@@ -189,14 +189,14 @@ def place_and_route(
         ) from None
 
 
-def _refusal(name: str, chosen: Chosen, log: Path) -> ConfigurationError | None:
+def _refusal(name: str, cores: int, chosen: Chosen, log: Path) -> ConfigurationError | None:
     """Return an error if the log says that the design was too large, else None."""
     full = overfull(log.read_text(errors="replace")) if log.exists() else []
     if not full:
         return None
     return ConfigurationError(
-        f"{name} does not fit {chosen.device.name}: it takes {', '.join(full)}; "
-        f"{fit_advice(chosen.device)}; see {log}"
+        f"{design_name(name, cores)} does not fit {chosen.device.name}: it takes {', '.join(full)}; "
+        f"{fit_advice(chosen.device, cores=cores)}; see {log}"
     )
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "Resources",
     "check_fit",
     "count_cells",
+    "count_text",
     "design_name",
     "fit_advice",
     "large_name",
@@ -46,8 +47,8 @@ class Counts(Resources):
         return Counts(
             luts=times * self.luts,
             ffs=times * self.ffs,
-            multipliers=times * self.multipliers,
-            block_rams=times * self.block_rams,
+            multipliers=round(times * self.multipliers, 2),
+            block_rams=round(times * self.block_rams, 2),
             large_rams=times * self.large_rams,
             cells={name: times * count for name, count in self.cells.items()},
         )
@@ -84,6 +85,11 @@ def design_name(name: str, cores: int) -> str:
     return name if cores == 1 else f"{name} with {option('cores', cores)}"
 
 
+def count_text(count: float) -> str:
+    """Write a count of a resource, which may end in a half."""
+    return f"{round(count, 2):,.10g}"
+
+
 def percent(used: float, there: float) -> float:
     """Return the utilisation of a resource in percent; 0 if the device has none of it."""
     return round(100 * used / there, 1) if there else 0.0
@@ -105,17 +111,19 @@ def resource_uses(sizes: Resources, device: FpgaDevice) -> Iterator[tuple[str, f
         yield large_name(device), sizes.large_rams, 0 if large is None else large.count
 
 
-def fit_advice(device: FpgaDevice, board: str = "", other: str = "") -> str:
-    """Return advice for a build that is too large for a device or board; ``other`` is another remedy."""
+def fit_advice(device: FpgaDevice, board: str = "", other: str = "", cores: int = 1) -> str:
+    """Return advice for a design that is too large for a device or board; ``other`` is another remedy."""
     fewer = f"with fewer {option('lanes')} or {option('macs')}"
-    fitted = f"with {option('fit', board or device.name)}, which chooses its array, or "
-    known = fpga_family(device.family).estimates is not None
-    remedies = [f"generate it {fitted if known else ''}{fewer}", *([other] if other else [])]
+    # An array that is chosen for the device leaves no room for a second core.
+    alone = cores == 1 and fpga_family(device.family).estimates is not None
+    fitted = f"with {option('fit', board or device.name)}, which chooses its array, or " if alone else ""
+    several = [f"implement it with fewer {option('cores')}"] if cores > 1 else []
+    remedies = [*several, f"generate it {fitted}{fewer}", *([other] if other else [])]
     return f"{', '.join(remedies)}, or choose a larger device"
 
 
-def check_fit(name: str, counts: Counts, device: FpgaDevice, board: str = "") -> None:
-    """Check that a design fits a device; ``board`` is the design's board, or empty.
+def check_fit(name: str, counts: Counts, device: FpgaDevice, board: str = "", cores: int = 1) -> None:
+    """Check that so many cores of these counts fit a device; ``board`` is the design's board, or empty.
 
     Raises
     ------
@@ -123,11 +131,12 @@ def check_fit(name: str, counts: Counts, device: FpgaDevice, board: str = "") ->
         If it does not fit; the message names every resource of which there is too little.
     """
     lacking = [
-        f"{used:,.6g} {what} (it has {there:,})"
-        for what, used, there in resource_uses(counts, device)
+        f"{count_text(used)} {what} (it has {there:,})"
+        for what, used, there in resource_uses(counts * cores, device)
         if used > there
     ]
     if lacking:
         raise ConfigurationError(
-            f"{name} does not fit {device.name}: it takes {', '.join(lacking)}; {fit_advice(device, board)}"
+            f"{design_name(name, cores)} does not fit {device.name}: it takes {', '.join(lacking)}; "
+            f"{fit_advice(device, board, cores=cores)}"
         )

@@ -41,6 +41,7 @@ class Synthesis(BaseModel):
     key: str
     core: Counts
     """Resources of one core."""
+    cores: int
     harness: Counts
     seconds: float
     stored: bool
@@ -161,6 +162,7 @@ def synthesise(
         folder=done.folder,
         key=key,
         core=count_cells(_cells(done.folder / "core_stat.json"), family.cells),
+        cores=cores,
         harness=count_cells(
             _cells(done.folder / "harness_stat.json") if device.routable else {}, family.cells
         ),

@@ -65,8 +65,14 @@ def write_file(path: str | Path, content: Content) -> None:
     except FileNotFoundError:
         raise _refusal(path, _NO_FOLDER) from None
     except OSError as error:
-        # NumPy counts what a full disk did not take, and gives no reason.
-        raise _refusal(path, error.strerror or f"{error}; is the disk full?") from None
+        raise _refusal(path, _reason(error)) from None
+
+
+def _reason(error: OSError) -> str:
+    """Return why a file cannot be written."""
+    # NumPy counts what a full disk did not take, and gives no reason.
+    full = f"the disk may be full ({error})" if "requested and" in str(error) else ""
+    return error.strerror or full or str(error) or type(error).__name__
 
 
 def copy_file(source: Path, target: Path) -> None:

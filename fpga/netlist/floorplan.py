@@ -19,7 +19,7 @@ from rtlstm.fpga.netlist.harness import INSTANCE
 
 __all__ = ["DIES", "PLAN", "Die", "Site", "floorplan", "plan"]
 
-PLAN = "lanes along the rows of multipliers, 7"
+PLAN = "lanes along the rows of multipliers, 7; cores, 1"
 """The rule, as a text for the hash of a synthesis: increase the number when it changes."""
 
 _MULTIPLIER, _RAM = "MULT18X18D", "DP16KD"
@@ -82,10 +82,11 @@ class Die:
         return [self._parts(across, down) for across, down in sorted(grids, key=elongation)]
 
     def _parts(self, across: int, down: int) -> list["Die"]:
-        rows = zip(_pieces(self.multiplier_rows, down), _pieces(self.ram_rows, down), strict=True)
+        # A row of block RAMs belongs to the row of multipliers beside it.
+        beside = {y: min(self.multiplier_rows, key=lambda row: abs(row - y)) for y in self.ram_rows}
         return [
-            Die(columns, multiplier_rows, ram_rows)
-            for multiplier_rows, ram_rows in rows
+            Die(columns, rows, tuple(y for y in self.ram_rows if beside[y] in rows))
+            for rows in _pieces(self.multiplier_rows, down)
             for columns in _pieces(self.columns, across)
         ]
 
@@ -144,7 +145,7 @@ def floorplan(netlist: dict[str, Any], device: str) -> int:
         found = INSTANCE.match(name)
         cores.setdefault(found[1] if found else "", {})[name] = cell["type"]
     # What has no number is the only core with its top, or the harness of several, without blocks.
-    only = cores.pop("")
+    only = cores.pop("", {})
     sites = _side_by_side(list(cores.values()), die) if cores else plan(only, die)
     for name, site in sites.items():
         module["cells"][name].setdefault("attributes", {})["BEL"] = site.bel
@@ -163,7 +164,8 @@ def _side_by_side(cores: list[dict[str, str]], die: Die) -> dict[str, Site]:
 def plan(kinds: dict[str, str], die: Die, least: int = _LEAST) -> dict[str, Site]:
     """Choose a site for each multiplier and block RAM among cells of these names and types.
 
-    None is chosen if the sites do not suffice, or the lanes have fewer multipliers than ``least``.
+    None is chosen if the sites do not suffice, if no block belongs to a lane or unit, or if the lanes have
+    fewer multipliers than ``least``.
     """
     lanes: dict[int, dict[str, list[str]]] = {}
     others: dict[str, list[str]] = {_MULTIPLIER: [], _RAM: []}
@@ -174,7 +176,9 @@ def plan(kinds: dict[str, str], die: Die, least: int = _LEAST) -> dict[str, Site
         group = lanes.setdefault(int(found[1]), {_MULTIPLIER: [], _RAM: []}) if found else others
         group[kinds[name]].append(name)
     in_lanes = sum(len(lane[_MULTIPLIER]) for lane in lanes.values())
-    if in_lanes < least or not (lanes or any(others.values())) or not die.holds(kinds.values()):
+    # Portable Verilog is flat when its multipliers are chosen: their names say nothing of lanes and units.
+    known = lanes or any(_UNIT.search(name) for names in others.values() for name in names)
+    if in_lanes < least or not known or not die.holds(kinds.values()):
         return {}
     blocks = {number: lane[_MULTIPLIER] for number, lane in sorted(lanes.items())}
     sites = _along_the_line(blocks, others[_MULTIPLIER], die)

@@ -87,7 +87,7 @@ class ImplementOptions(Record):
     ] = True
     insist: Annotated[bool, _INSIST] = False
     jobs: Annotated[
-        Annotated[int, Field(ge=1)] | None, Option("Seeds to run at once; by default all cores but one.")
+        Annotated[int, Field(ge=1)] | None, Option("Seeds to run at once; by default all processors but one.")
     ] = None
 
 

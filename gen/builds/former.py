@@ -67,4 +67,8 @@ def _implement(folder: Path, made: Implementation | None) -> str:
         words += ["--clock", f"{made.requested_mhz:g}"]
     if len(made.seeds) not in (0, DEFAULT_SEEDS):
         words += ["--seeds", str(len(made.seeds))]
-    return shlex.join(words if made.multiplier_blocks else [*words, "--no-dsp"])
+    if not made.multiplier_blocks:
+        words.append("--no-dsp")
+    if made.insist:
+        words.append("--try")
+    return shlex.join(words)

@@ -15,7 +15,7 @@ from rtlstm.fpga.fill import check_chains
 from rtlstm.fpga.implementation import Implementation, folder_name
 from rtlstm.fpga.least_blocks import check_inventory, unpacked_registers
 from rtlstm.fpga.place_route import Routed, nextpnr_options, place_and_route
-from rtlstm.fpga.resources import check_fit, design_name
+from rtlstm.fpga.resources import check_fit
 from rtlstm.fpga.synthesis import NETLIST, synthesise
 from rtlstm.fpga.tools import find_yosys
 from rtlstm.gen.builds.command_options import ImplementOptions
@@ -32,7 +32,7 @@ __all__ = ["check_family", "default_jobs", "implement"]
 
 
 def default_jobs() -> int:
-    """Return the number of seeds to run in parallel: all cores but one."""
+    """Return the number of seeds to run in parallel: all processors but one."""
     return max(1, (os.cpu_count() or 1) - 1)
 
 
@@ -76,10 +76,15 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
         cores=asked.cores,
         progress=progress,
     )
-    design = design_name(manifest.name, asked.cores)
-    check_fit(design, synthesis.core * asked.cores, device)
+    check_fit(manifest.name, synthesis.core, device, cores=asked.cores)
     # A design with an estimate has been compared with the limits already.
-    check_chains(design, synthesis.folder / NETLIST, device, insist=asked.insist or expected is not None)
+    check_chains(
+        manifest.name,
+        synthesis.folder / NETLIST,
+        device,
+        insist=asked.insist or expected is not None,
+        cores=asked.cores,
+    )
     target = asked.clock_mhz or chosen.target_mhz
     routed: Sequence[Routed] = ()
     tools = {"yosys": yosys.version}
@@ -88,7 +93,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
         route = partial(
             place_and_route,
             synthesis,
-            design,
+            manifest.name,
             chosen,
             nextpnr,
             work,
@@ -107,6 +112,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
         cores=asked.cores,
         seeds=routed,
         requested_mhz=asked.clock_mhz,
+        insist=asked.insist,
         estimate=expected,
         multiplier_blocks=multipliers and device.multipliers > 0,
         tools=tools,
@@ -139,7 +145,7 @@ def _check_request(manifest: Manifest, chosen: Chosen, asked: ImplementOptions) 
     if expected is None:
         check_inventory(manifest, device, asked.multipliers, cores=asked.cores)
     else:
-        check_estimate(design_name(manifest.name, asked.cores), expected, device, asked.insist)
+        check_estimate(manifest.name, expected, device, asked.insist)
     return expected
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Self
 
+from rtlstm.fpga.resources import count_text
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.gen.pictures.histograms import draw_histogram
@@ -93,6 +94,6 @@ def templates() -> "Environment":
         loader=FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8")),
     )
     environment.filters["thousands"] = lambda value: f"{value:,}".replace(",", "\u202f")
-    environment.filters["count"] = lambda value: f"{value:,.6g}".replace(",", "\u202f")
+    environment.filters["count"] = lambda value: count_text(value).replace(",", "\u202f")
     environment.filters["short"] = lambda value: f"{value:.5g}"
     return environment

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import Estimate
 from rtlstm.fpga.implementation import Implementation, ResourceUse
-from rtlstm.fpga.resources import percent, resource_uses
+from rtlstm.fpga.resources import count_text, percent, resource_uses
 from rtlstm.gen.pictures.picture import Picture, Rectangle, Text, shorten
 from rtlstm.spec.record import Record
 
@@ -80,7 +80,7 @@ def draw_use(use: DeviceUse) -> Picture:
         top = _ROW * row
         share = each.used / each.available if each.available else 1.0
         fits = each.used <= each.available
-        figure = f"{each.used:,.6g} of {each.available:,}, {percent(each.used, each.available):g} %"
+        figure = f"{count_text(each.used)} of {each.available:,}, {percent(each.used, each.available):g} %"
         picture.add(
             Rectangle(0, top + 18, _WIDTH, _BAR, "line"),
             Rectangle(

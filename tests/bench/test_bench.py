@@ -134,6 +134,12 @@ def test_post_route_clock(tmp_path: Path) -> None:
     assert clock is not None
     assert clock.label == "201.5 MHz post-route, lfe5u-85f grade 8"
     assert post_route(tmp_path, ("lfe5u-85f",)) == clock
+    several = implementation | {"cores": 4, "fmax_median_mhz": 150}
+    report.write_text(json.dumps({"implementations": [implementation, several]}))
+    assert post_route(tmp_path) == clock
+    report.write_text(
+        json.dumps({"implementations": [{"device": "up5k", "fmax_median_mhz": 30}, implementation]})
+    )
     other = post_route(tmp_path, ("up5k",))
     assert other is not None
     assert other.label == "30 MHz post-route, up5k"

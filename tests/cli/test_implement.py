@@ -93,7 +93,8 @@ def test_synthesis_of_several_cores(cli, small):
     assert "On xc7a35t, 3 cores: the cores alone" in cli(*arguments).out
     most = 90 // int(core["multipliers"])
     cli("implement", small, "--device", "xc7a35t", "--cores", most + 1).refused(
-        f"with --cores {most + 1} does not fit xc7a35t: it takes", "multipliers (it has 90)"
+        f"with --cores {most + 1} does not fit xc7a35t: it takes",
+        "multipliers (it has 90); implement it with fewer --cores, generate it with fewer --lanes",
     )
     cli("implement", small, "--device", "xc7a35t", "--cores", "0").refused("cores")
 
@@ -111,9 +112,10 @@ def test_cores_side_by_side(cli, small):
     assert routed["used"]["MULT18X18D"] == taken["multipliers"] == 2 * core["multipliers"] > 0
     # Some registers are copied for several units.
     assert routed["used"]["TRELLIS_FF"] >= taken["flip-flops"] + harness["ffs"]
-    # Each core has registers of its own at its ports, and no number in the names of its signals.
-    start, end = (found["worst_path"][end].partition(".")[0] for end in ("start", "end"))
-    assert not {start, end} & {"core0", "core1", "port0", "port1"}
+    # Names of signals do not say in which core.
+    for paths in ([found["worst_path"]], found["path_families"]):
+        names = [path[end] for path in paths for end in ("start", "end")]
+        assert names and not [name for name in names if re.match(r"(core|port)[\d*]+[._]", name)]
     assert found["step_latency_us"] == pytest.approx(
         Manifest.load(small).cycles.step_latency_cycles / found["fmax_median_mhz"], rel=1e-3
     )
@@ -173,7 +175,10 @@ def test_report_keeps_one_per_device(build):
     assert "After place and route" not in render_report(unplaced, Manifest.load(build))
     several = twice.with_implementation(implementation(build, 90, cores=3))
     assert [(each.cores, each.fmax_best_mhz) for each in several.implementations] == [(1, 120), (3, 90)]
-    assert "speed grade 6, 3 cores" in render_report(several, Manifest.load(build))
+    page = render_report(several, Manifest.load(build))
+    of_three = page.partition("<h2>On lfe5u-25f, CABGA381, speed grade 6, 3 cores</h2>")[2]
+    assert "The core alone, after" in page and "The cores alone, after" in of_three
+    assert '<td>multipliers</td><td class="n">24</td>' in of_three
 
 
 def test_inspect_shows_what_was_measured(cli, build):

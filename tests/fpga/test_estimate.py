@@ -292,6 +292,24 @@ def test_families_without_estimates_have_none():
     assert names == {find_device(name).label for name in devices() if devices()[name].family == "ice40"}
 
 
+def test_several_cores_take_several_times_the_device():
+    chosen = find_device("lfe5u-85f")
+    one, three = (estimate(manifest("ecp5"), chosen, cores=cores) for cores in (1, 3))
+    for name in ("luts", "ffs", "cells", "chain_tiles", "multipliers", "block_rams", "wrapper_block_rams"):
+        assert getattr(three, name) == 3 * getattr(one, name), name
+    assert (three.cores, three.cell_share) == (3, pytest.approx(3 * one.cell_share, abs=0.2))
+    assert 0.5 * one.fmax_mhz < three.fmax_mhz <= one.fmax_mhz
+    most = chosen.device.multipliers // one.multipliers
+    many = estimate(manifest("ecp5"), chosen, cores=most + 1)
+    assert not many.fits
+    with pytest.raises(ConfigurationError) as refused:
+        check_estimate("tiny", many, chosen.device)
+    assert f"tiny with cores={most + 1} does not fit lfe5u-85f: by its estimate" in str(refused.value)
+    # An array that fills the device is no remedy.
+    assert "implement it with fewer cores, generate it with fewer lanes or macs" in str(refused.value)
+    assert "fit=" not in str(refused.value)
+
+
 def test_only_what_cannot_fit_is_refused():
     device = find_device("up5k").device
     found = estimate(manifest("ice40", lanes=4, macs=1), find_device("up5k"))

@@ -58,7 +58,7 @@ def side_by_side(cores: int, **size: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("cores", "lanes", "macs", "rams"),
-    [(4, 4, 3, 4), (4, 9, 3, 4), (13, 2, 0, 1), (2, 16, 4, 4), (3, 0, 0, 0)],
+    [(4, 4, 3, 4), (4, 9, 3, 4), (13, 2, 0, 1), (2, 16, 4, 4), (3, 1, 0, 1), (5, 8, 2, 2)],
 )
 def test_each_of_several_cores_has_a_part_of_its_own(cores: int, lanes: int, macs: int, rams: int) -> None:
     netlist = side_by_side(cores, lanes=lanes, macs=macs, rams=rams)
@@ -82,6 +82,13 @@ def test_cores_that_exceed_their_parts_are_left_to_the_placer() -> None:
     # However the die is cut, one core in four gets no more than 36 multipliers.
     assert floorplan(side_by_side(4, lanes=10, macs=3, rams=1), "lfe5u-85f") == 0
     assert floorplan(side_by_side(60, lanes=0, macs=0, rams=0, others=1), "lfe5u-85f") == 0
+
+
+def test_blocks_of_portable_cores_are_left_to_the_placer() -> None:
+    """Their names say nothing of lanes and units."""
+    cells = {f"core{core}.p{k}_MULT18X18D_P0": {"type": "MULT18X18D"} for core in range(2) for k in range(20)}
+    module = {"attributes": {"top": "1"}, "cells": cells}
+    assert floorplan({"modules": {"top": module}}, "lfe5u-85f") == 0
 
 
 def test_next_lane_is_near() -> None:

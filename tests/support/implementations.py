@@ -52,6 +52,7 @@ def implementation(
     rams: int = 1,
     estimate: Estimate | None = None,
     cores: int = 1,
+    insist: bool = False,
 ) -> Implementation:
     counts = count_cells(
         {"LUT4": 100, "TRELLIS_FF": 50, "MULT18X18D": 8, "DP16KD": rams}, fpga_family("ecp5").cells
@@ -61,6 +62,7 @@ def implementation(
         cycles=Manifest.load(folder).cycles,
         core=counts,
         cores=cores,
+        insist=insist,
         seeds=[routed(number, clock) for number, clock in enumerate(clocks, 1)],
         requested_mhz=asked,
         multiplier_blocks=True,

@@ -22,9 +22,11 @@ def used(pristine: Path, tmp_path: Path) -> Path:
     """A build that was implemented on two devices, one without a record, put on two boards and simulated."""
     folder = shutil.copytree(pristine, tmp_path / "my build")
     report = BuildReport.load(folder).with_implementation(implementation(folder, 90, 100, asked=80))
+    report = report.with_implementation(implementation(folder, 70, 75, 80, cores=3, insist=True))
     (folder / "report.json").write_text(report.to_json())
     for path in (
         "impl/lfe5u-25f-6",
+        "impl/lfe5u-25f-6-3-cores",
         "impl/up5k",
         "boards/ulx3s-85f",
         "boards/pynq-z2",
@@ -43,6 +45,8 @@ def wanted(folder: Path) -> dict[str, str]:
     return {
         "impl/lfe5u-25f-6": f"rtlstm implement {name} --device lfe5u-25f --package CABGA381 --speed-grade 6 "
         "--clock 80 --seeds 2",
+        "impl/lfe5u-25f-6-3-cores": f"rtlstm implement {name} --device lfe5u-25f --package CABGA381 "
+        "--speed-grade 6 --cores 3 --try",
         "impl/up5k": f"rtlstm implement {name} --device DEVICE",
         "boards/pynq-z2": f"rtlstm bitstream {name} --board pynq-z2",
         "boards/ulx3s-85f": f"rtlstm bitstream {name} --board ulx3s-85f",
@@ -65,13 +69,13 @@ def test_command_says_what_is_removed(cli, used: Path, model: Path) -> None:
 def test_refused_command_removes_nothing_and_says_nothing(cli, used: Path, model: Path) -> None:
     done = cli("generate", model, "-o", used, "--lanes", "5", "--json")
     assert done.code == 2 and "removed" not in done.out + done.err
-    assert len(former_results(used)) == 4
+    assert len(former_results(used)) == 5
 
 
 def test_python_is_warned(used: Path) -> None:
     with pytest.warns(ReplacedWarning, match="belonged to the former build") as found:
         generate_build(network(), used, parameters=TINY, settings=NARROW)
-    assert len(found) == 4 and {warning.filename for warning in found} == {__file__}
+    assert len(found) == 5 and {warning.filename for warning in found} == {__file__}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         generate_build(network(), used, parameters=TINY, settings=NARROW)
