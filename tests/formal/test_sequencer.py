@@ -240,7 +240,7 @@ def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
 
 BUGS = {
     "idle between redirect and word": (Activity, "(left <= 1) & ~self.redirect", "(left <= 1)"),
-    "begins without room": (Admission, "(~next_op.emit | self.room | kept)", "(1 | kept)"),
+    "begins without room": (Admission, "room = ~next_op.emit | self.room | kept", "room = 1"),
     "waits without room": (Admission, "~walk.begins | ~self.fetched.op.emit | self.room | reserved", "1"),
     "reserves twice": (Admission, "(reserved | self.emits) & ~self.output", "self.emits & ~self.output"),
     "keeps room that is used": (Admission, "reserved & (loading | ~op.emit)", "reserved | 1"),
