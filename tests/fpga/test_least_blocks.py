@@ -128,8 +128,12 @@ def test_registers_that_vivado_packs() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.tools
 def test_registers_against_a_family_that_packs_them(tmp_path: Path) -> None:
-    """Yosys packs registers into the blocks of 7-series devices: UltraScale+ takes about as many more."""
+    """Yosys packs registers into the blocks of 7-series devices: UltraScale+ has few more but the unpacked.
+
+    It packs registers before the operands, too, which are not counted.
+    """
     made = manifest(lanes=4, macs=1)
     counts = []
     for name in ("xczu3eg", "xc7a35t"):
@@ -138,13 +142,16 @@ def test_registers_against_a_family_that_packs_them(tmp_path: Path) -> None:
             synthesise(core_to_verilog(made), "dut", device, find_yosys(), tmp_path / name).core.ffs
         )
     unpacked = unpacked_registers(made, devices()["xczu3eg"])
-    assert unpacked == pytest.approx(counts[0] - counts[1], rel=0.3)
+    assert counts[1] < counts[0] - unpacked < 1.15 * counts[1]
 
 
 @pytest.mark.slow
 @pytest.mark.tools
 def test_instances_are_counted_exactly(tmp_path: Path) -> None:
-    """Two products of lanes share a block; those of gates and slopes have one each, with their registers."""
+    """Two products of lanes share a block; those of gates and slopes have one each, with their registers.
+
+    Blocks of UltraScale+ add the products of a lane; 7-series devices have registers for these sums.
+    """
     ffs = []
     for family, name in (("xilinx", "xc7a35t"), ("ultrascale", "xczu3eg")):
         made, device = manifest(lanes=4, macs=2, family=family), devices()[name]
@@ -155,7 +162,7 @@ def test_instances_are_counted_exactly(tmp_path: Path) -> None:
         core = synthesise(core_to_verilog(made), "dut", device, find_yosys(), tmp_path / name).core
         assert core.multipliers == found.multipliers
         ffs.append(core.ffs)
-    assert ffs[1] == pytest.approx(ffs[0], rel=0.02)
+    assert 0.95 * ffs[0] < ffs[1] <= ffs[0]
 
 
 def test_large_memory_that_is_an_instance_is_counted() -> None:
