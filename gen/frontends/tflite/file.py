@@ -2,7 +2,8 @@
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +27,18 @@ _BITS: Final = {"INT4": 4, "INT8": 8, "UINT8": 8, "INT16": 16, "INT32": 32, "INT
 _DAMAGE = (struct.error, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """Errors of flatbuffers over bytes that are no file of this kind."""
 _AGAIN = "convert the model again"
+
+
+@contextmanager
+def _refusing_damage() -> Iterator[None]:
+    """Turn what flatbuffers raises over damaged bytes into one error."""
+    try:
+        yield
+    except RtlstmError:
+        raise
+    except _DAMAGE as error:
+        text = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        raise ModelError(f"is a damaged TFLite file ({text}); {_AGAIN}") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +100,16 @@ class TfliteOperator:
         """How messages name it."""
         return f"{self.kind} operator {self.name!r}"
 
-    def option(self, name: str) -> Any:
-        """An option by the name that the schema's classes give it; 0 without options, as in the schema."""
-        return getattr(self.options, name)() if hasattr(self.options, name) else 0
+    def option(self, name: str, *arguments: int) -> Any:
+        """An option by the name that the schema's classes give it; 0 without options, as in the schema.
+
+        Raises
+        ------
+        ModelError
+            If the file is damaged there: options are read when they are asked for.
+        """
+        with _refusing_damage():
+            return getattr(self.options, name)(*arguments) if hasattr(self.options, name) else 0
 
     def input(self, number: int) -> int:
         """The tensor of an input; -1 if it is left out."""
@@ -193,14 +213,11 @@ def load_tflite(path: Path) -> TfliteFile:
     """
     schema = import_extra("tflite", "tflite")
     try:
-        return _File(schema, path.read_bytes()).read()
-    except RtlstmError:
-        raise
+        data = path.read_bytes()
     except OSError as error:
         raise ModelError(f"cannot be read: {error.strerror or error}") from None
-    except _DAMAGE as error:
-        text = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        raise ModelError(f"is a damaged TFLite file ({text}); {_AGAIN}") from None
+    with _refusing_damage():
+        return _File(schema, data).read()
 
 
 class _File:

@@ -135,7 +135,7 @@ def _transpose(writer: OnnxWriter, operator: TfliteOperator) -> None:
 
 def _squeeze(writer: OnnxWriter, operator: TfliteOperator) -> None:
     count = int(operator.option("SqueezeDimsLength"))
-    axes = [int(operator.options.SqueezeDims(at)) for at in range(min(count, 64))]
+    axes = [int(operator.option("SqueezeDims", at)) for at in range(min(count, 64))]
     names = [writer.tensor(operator.input(0)), *([writer.integers(axes)] if axes else [])]
     writer.node("Squeeze", names, [writer.tensor(operator.outputs[0])], operator.name)
 

@@ -137,6 +137,7 @@ def test_node_tests_on_the_golden_model(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.rtl
 @pytest.mark.parametrize("name", NAMES)
 def test_node_tests_on_the_hardware(name: str, folder: Path, tmp_path: Path) -> None:
     (case,) = cases(folder, name)

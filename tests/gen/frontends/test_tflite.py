@@ -1,5 +1,6 @@
 """TFLite files against what TensorFlow's interpreters made of them (tests/support/make_tflite.py)."""
 
+import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from support.tflite_files import Operator, Tensor, build, lstm  # noqa: E402
 
 from rtlstm.gen.builds.compiled import compile  # noqa: E402
 from rtlstm.gen.frontends import ReadOptions, ReadResult, inspect_model, read_model  # noqa: E402
+from rtlstm.gen.frontends.tflite.file import TfliteOperator  # noqa: E402
 from rtlstm.host import softmax  # noqa: E402
 from rtlstm.sim.reference import run_float  # noqa: E402
 from rtlstm.spec.errors import ModelError, ToolError  # noqa: E402
@@ -312,3 +314,18 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match="damaged|no graph"):
             read_model(path)
     assert isinstance(read_model(FILES / "coupled.tflite"), ReadResult)
+
+
+@pytest.mark.parametrize("damage", [struct.error("requires a buffer of 9 bytes"), TypeError("bad number")])
+def test_damaged_options_are_refused(damage: Exception) -> None:
+    """They are read late: flatbuffers says then that the file ends before them, or that they lie in front."""
+
+    class Options:
+        def Axis(self, *at: int) -> int:
+            raise damage
+
+    operator = TfliteOperator("CONCATENATION", 0, (), (), Options())
+    for arguments in ((), (1,)):
+        with pytest.raises(ModelError, match=f"is a damaged TFLite file .*{damage}.*convert the model again"):
+            operator.option("Axis", *arguments)
+    assert operator.option("Alpha") == 0
