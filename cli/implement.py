@@ -28,8 +28,6 @@ def implement(
     """Synthesise a build for a device, place and route it, and report size and clock."""
     with Console(as_json, debug) as console:
         from rtlstm.fpga.devices import find_device
-        from rtlstm.fpga.families.device import device_label
-        from rtlstm.fpga.implementation import folder_name
         from rtlstm.gen.builds.implement import implement as run
 
         asked = ImplementOptions(**options)
@@ -40,9 +38,7 @@ def implement(
             _IMPLEMENTATION,
             folder=str(folder),
             report=str(folder / "report.html"),
-            logs=str(
-                folder / "impl" / folder_name(device_label(found.device, found.speed_grade), found.cores)
-            ),
+            logs=str(folder / "impl" / found.folder),
             implementation=found.model_dump(mode="json"),
         )
         for note in (found.note, find_device(found.device).device.note):

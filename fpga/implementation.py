@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from rtlstm.fpga.estimate import Estimate
-from rtlstm.fpga.families.device import Chosen
+from rtlstm.fpga.families.device import Chosen, device_label
 from rtlstm.fpga.path_families import PathFamily
 from rtlstm.fpga.place_route import Routed, seed_name
 from rtlstm.fpga.resources import Counts, percent, resource_uses
@@ -149,6 +149,11 @@ class Implementation(Record):
             met=None if requested_mhz is None or best is None else best >= requested_mhz,
             **fields,
         )
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder with its logs, in ``impl`` of the build."""
+        return folder_name(device_label(self.device, self.speed_grade), self.cores)
 
     @property
     def seed_names(self) -> tuple[str, ...]:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from rtlstm.boards.bitstream import BITSTREAM_RECORD
 from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
-from rtlstm.fpga.families.device import device_label
-from rtlstm.fpga.implementation import Implementation, folder_name
+from rtlstm.fpga.implementation import Implementation
 from rtlstm.gen.builds.command_options import DEFAULT_SEEDS
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.spec.errors import BuildError
@@ -40,11 +39,9 @@ def former_results(folder: Path) -> tuple[FormerResult, ...]:
         implementations = BuildReport.load(folder).implementations
     except BuildError:
         implementations = ()
-    by_label = {
-        folder_name(device_label(each.device, each.speed_grade), each.cores): each for each in implementations
-    }
+    by_folder = {each.folder: each for each in implementations}
     found = [
-        FormerResult(path=f"impl/{path.name}", command=_implement(folder, by_label.get(path.name)))
+        FormerResult(path=f"impl/{path.name}", command=_implement(folder, by_folder.get(path.name)))
         for path in sorted(folder.glob("impl/*"))
     ]
     for path in sorted(folder.glob("boards/*")):
