@@ -468,7 +468,7 @@ def uzmorph(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]
     from taggers import read_uzbek, same_letters
 
     metric, letters = "letters with the float network's tag, %", read_uzbek(12000, 1000, SEED)
-    return [tags("Uzbek tags", metric, letters, same_letters, weight_bits, 12, 1200, progress)]
+    return [tags("Uzbek tags", metric, letters, same_letters, weight_bits, 12, 600, progress)]
 
 
 def arabic(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
