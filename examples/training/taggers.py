@@ -9,7 +9,7 @@ import gzip
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,14 @@ class Letters:
     def inputs(self, words: list[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return what the network reads for words, ``(T, N, width)``, and each one's steps, ``(N,)``."""
         return self.tagger.inputs(self.table, words)
+
+    def split(self, count: int) -> tuple["Letters", "Letters"]:
+        """Return one that trains on all but the last words, and one whose held-out words are these."""
+        trained, others = self.words.trained[:-count], self.words.trained[-count:]
+        return (
+            replace(self, words=Words(trained=trained, held_out=self.words.held_out)),
+            replace(self, words=Words(trained=trained, held_out=others)),
+        )
 
     def lesson(self, count: int, draws: np.random.Generator) -> tuple[Any, Any]:
         """Draw words of one length to train on.

@@ -190,6 +190,32 @@ def test_a_tagger_learns_its_float_networks_tags(tasks):
     assert row.rounded < row.trained <= 100.0
 
 
+def test_the_best_of_several_states_is_kept(tasks):
+    module, seen, scores = torch.nn.Linear(1, 1, bias=False), [], [2, 5, 3, 1, 5, 4, 0, 2, 1, 3]
+
+    def judge():
+        seen.append(module.weight.item())
+        return scores[len(seen) - 1]
+
+    tasks.fit(
+        module,
+        lambda: (torch.ones(4, 1), 2.0),
+        lambda y, wanted: ((y - wanted) ** 2).mean(),
+        40,
+        0.1,
+        judge=judge,
+    )
+    assert len(set(seen)) == len(scores) and module.weight.item() == seen[1]
+
+
+def test_words_that_choose_are_not_trained_on(tasks):
+    taggers = importlib.import_module("taggers")
+    letters = taggers.Letters(None, None, None, taggers.Words(["a", "b", "c", "d"], ["e"]))
+    training, choosing = letters.split(1)
+    assert (training.words.trained, training.words.held_out) == (["a", "b", "c"], ["e"])
+    assert (choosing.words.trained, choosing.words.held_out) == (["a", "b", "c"], ["d"])
+
+
 def test_agreement_of_letters_and_words(tasks):
     taggers = importlib.import_module("taggers")
     found, wanted = [["a", "b", "b"], ["a"]], [["a", "b", "a"], ["a"]]
