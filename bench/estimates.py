@@ -77,7 +77,7 @@ class EstimateResult(Record):
     estimated_ffs: int
     ff_error: float
     multipliers: float
-    estimated_multipliers: int
+    estimated_multipliers: int | float
     block_rams: float
     estimated_block_rams: int
     parts: Mapping[str, float]
@@ -118,8 +118,35 @@ def _case(
     )
 
 
-_ECP5, _UP5K, _HX8K = "lfe5u-85f", "up5k", "hx8k"
+_ECP5, _UP5K, _HX8K, _GW2A, _LIFCL = "lfe5u-85f", "up5k", "hx8k", "gw2a-18", "lifcl-40"
 _FOR_BOARD: Mapping[str, Any] = {"lanes": 4, "macs": 1, "tables": "direct", "weight_memory": "large"}
+
+
+def _portable_cases(name: str, device: str) -> Iterator[EstimateCase]:
+    """Yield the cases of a device whose hard blocks synthesis infers."""
+    yield _case(f"{name}_small", device, "traffic20", (8, 8), lanes=4, macs=2, quick=True)
+    yield _case(f"{name}_direct", device, "traffic20", (8, 8), lanes=8, macs=4, tables="direct")
+    yield _case(f"{name}_16_bits", device, "traffic20", (16, 16), lanes=4, macs=2)
+    yield _case(f"{name}_macs", device, "toptag", (8, 8), lanes=8, macs=4)
+    yield _case(f"{name}_units", device, "toptag", (8, 8), lanes=16, macs=2, gate_units=2, beat_out=2)
+    yield _case(f"{name}_narrow", device, "toptag", (6, 6, 6, 10), lanes=8, macs=2, tables="direct")
+    yield _case(f"{name}_12_bits", device, "mnist32", (12, 12), lanes=8, macs=2)
+    yield _case(f"{name}_4_bits", device, "stac_a", (4, 8), lanes=16, macs=2)
+    yield _case(f"{name}_lanes", device, "stac_a", (8, 8), lanes=40, macs=1)
+    yield _case(f"{name}_long_rows", device, "stac_a", (8, 8), lanes=4, macs=8)
+    # Weights in LUTRAM.
+    short: Mapping[str, Any] = {"shape": "toptag", "lstm_only": True}
+    yield _case(
+        f"{name}_short_rows", device, bits=(8, 8), lanes=16, macs=2, gate_units=2, beat_out=2, **short
+    )
+    yield _case(f"{name}_3_bits", device, bits=(3, 8), lanes=8, macs=1, **short)
+    yield _case(f"{name}_lutram", device, bits=(4, 8), lanes=16, macs=1, **short)
+    yield _case(f"{name}_rom", device, "toptag", (8, 8), lanes=8, macs=2, table_memory="rom")
+    yield _case(f"{name}_gru", device, "toptag", (8, 8), cell="gru", lanes=8, macs=2)
+    yield _case(
+        f"{name}_gru_direct", device, "traffic20", (8, 8), cell="gru", lanes=4, macs=2, tables="direct"
+    )
+
 
 CASES = (
     _case("ecp5_small", _ECP5, "traffic20", (8, 8), lanes=4, macs=2, quick=True),
@@ -174,8 +201,10 @@ CASES = (
     _case("hx8k_gru", _HX8K, "traffic20", (6, 6, 8, 12), cell="gru", lanes=4, macs=1),
     _case("hx8k_small", _HX8K, "traffic20", (8, 8), lanes=4, macs=1, quick=True),
     _case("hx8k_lanes", _HX8K, "mnist32", (8, 8), lanes=8, macs=2),
+    *_portable_cases("gw2a", _GW2A),
+    *_portable_cases("lifcl", _LIFCL),
 )
-"""Six quick cases, and others that vary everything that the utilisation depends on."""
+"""Eight quick cases, and others that vary everything that the utilisation depends on."""
 
 
 def measure_case(case: EstimateCase, folder: Path, progress: Progress | None = None) -> EstimateResult:

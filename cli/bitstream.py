@@ -106,6 +106,8 @@ def _note_board(console: Console, build: "OnBoard", found: "Bitstream") -> None:
     """Say what is to be known about the board, and what to do about a clock that is missed."""
     from rtlstm.gen.builds.on_board import slower_clock
 
+    if note := build.board.chosen.device.note:
+        console.note(note)
     if build.board.note:
         console.note(build.board.note)
     if not found.met:

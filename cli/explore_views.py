@@ -121,6 +121,9 @@ def _metric(found: Found) -> str | None:
     text = f"metric: {found['metric']}, {found['metric_meaning']}{floats}"
     if best["measure"] != front[0]["measure"]:
         text += f"; the best is {best['measure']:.3g}, of build {best['number']}"
+        if not found["limits"]:
+            sign = ">" if found["larger_is_better"] else "<"
+            text += f"; --limit 'metric{sign}=NUMBER' leaves out what is worse"
     return text
 
 

@@ -51,8 +51,9 @@ def generate(
         str | None,
         typer.Option(
             metavar="DEVICE|BOARD",
-            help="Choose family, lanes, macs, gate units and multipliers for the shortest step on this ECP5 "
-            "or iCE40 device, or on this board, its serial link counted in; those given are kept.",
+            help="Choose family, lanes, macs, gate units and multipliers for the shortest step on this ECP5, "
+            "Gowin, iCE40 or Nexus device, or on this board, its serial link counted in; those given are "
+            "kept.",
         ),
     ] = None,
     calibration: Annotated[Path | None, CALIBRATE] = None,
@@ -316,20 +317,21 @@ _BUILD = (
             Field("weights and biases", "{report[parameters]:,}"),
             Field("array", lambda found: _array(found["report"])),
             Field("memory", lambda found: f"{found['report']['memory_bits'] / 1024:.1f} Kibit"),
-            Field("step latency", "{report[cycles][step_latency_cycles]} cycles"),
-            Field("step interval", "{report[cycles][step_interval_cycles]} cycles"),
+            Field("step latency", "{report[cycles][step_latency_cycles]:,} cycles"),
+            Field("step interval", "{report[cycles][step_interval_cycles]:,} cycles"),
             Field("array in use", lambda found: f"{100 * found['report']['cycles']['array_use']:.1f} %"),
             Field("error against float", lambda found: _error(found, trained=False)),
             Field("error against the trained weights in float", lambda found: _error(found, trained=True)),
             Field("largest float output", "{report[accuracy][max_abs_output]:.4g}"),
             Field(
                 "saturated",
-                "{report[accuracy][input_saturations]} inputs, "
-                "{report[accuracy][cell_saturations]} cell states",
+                "{report[accuracy][input_saturations]:,} inputs, "
+                "{report[accuracy][cell_saturations]:,} cell states",
             ),
             Field(
                 "inputs below half a step",
-                "{report[accuracy][losses][0][lost]} of {report[accuracy][losses][0][values]} that are not 0",
+                "{report[accuracy][losses][0][lost]:,} of {report[accuracy][losses][0][values]:,} that "
+                "are not 0",
             ),
             Field("headroom for a retrained model", lambda found: _headroom(found["report"])),
             Field("measured on", "{report[accuracy][description]}"),

@@ -89,7 +89,7 @@ _DEVICES = (
             Field("for", lambda each: _uses(each["fit"], each["place_and_route"])),
         ),
     ),
-    Text(lambda found: "\n".join(each["note"] for each in found["devices"] if each["note"])),
+    Text(lambda found: "\n".join(dict.fromkeys(each["note"] for each in found["devices"] if each["note"]))),
     Text("A speed grade is appended, as in lfe5u-85f-8; without one the slowest is taken."),
 )
 

@@ -68,7 +68,7 @@ class Point(Record):
     fmax_mhz: float
     luts: int
     ffs: int
-    multipliers: int
+    multipliers: int | float
     block_rams: int
     large_rams: int
     energy_nj: float | None

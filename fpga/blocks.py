@@ -13,7 +13,8 @@ __all__ = ["Blocks", "count_blocks"]
 class Blocks:
     """Exact counts of hard blocks."""
 
-    multipliers: int
+    multipliers: int | float
+    """A half of a block counts as such."""
     block_rams: int
     large_rams: int
     wrapper_block_rams: int = 0
@@ -23,14 +24,14 @@ class Blocks:
 def count_blocks(manifest: Manifest, family: Estimates, multipliers: bool = True) -> Blocks:
     """Count the hard blocks of a core for a family; ``multipliers`` says whether it uses DSP blocks."""
     hard = sum(
-        some.sets * family.hard_blocks(some.a_bits, some.b_bits, some.each) // (1 + some.shared)
+        some.sets * family.hard_blocks(some.a_bits, some.b_bits, some.each) / (1 + some.shared)
         for some in inventory.multipliers(manifest).values()
-        if some.kind == "dsp" and multipliers
+        if family.is_hard(some, multipliers)
     )
     memories = inventory.memories(manifest).values()
     wrapped = inventory.wrapper_memories(manifest).values()
     return Blocks(
-        multipliers=hard,
+        multipliers=int(hard) if hard == int(hard) else hard,
         block_rams=sum(map(family.block_rams, memories)),
         large_rams=sum(memory.count * family.map_memory(memory).large_rams for memory in memories),
         wrapper_block_rams=sum(family.map_memory(memory).block_rams for memory in wrapped),

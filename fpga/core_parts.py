@@ -73,7 +73,7 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
             * (
                 # In a shared DSP block, a weight is corrected by the other's sign before it is multiplied.
                 ((some.a_bits + 1) / 2 if some.shared else 0) + family.hard_luts(some.a_bits, some.b_bits)
-                if some.kind == "dsp" and multipliers
+                if family.is_hard(some, multipliers)
                 else multiplier_luts(some.a_bits, some.b_bits, some.stages, family)
             )
             for some in inventory.multipliers(manifest).values()
@@ -127,7 +127,7 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
     return {
         "sums": lanes * (tree + 2 * numerics.accumulator.bits),
         "products": sum(
-            0 if some.kind == "dsp" and multipliers else _all_registers(some, blocks)
+            _registers(some, blocks, family, family.is_hard(some, multipliers))
             for some in inventory.multipliers(manifest).values()
         ),
         "banks": lanes * behind * word,
@@ -190,6 +190,19 @@ def _all_registers(some: MultiplierSpec, blocks: int) -> float:
     return some.count * exclusive + copies * some.each * shared
 
 
+def _registers(some: MultiplierSpec, blocks: int, family: Estimates, hard: bool) -> float:
+    """Return the bits of a core's multipliers' registers that are flip-flops."""
+    if not hard:
+        return _all_registers(some, blocks)
+    if not family.registers_outside:
+        return 0
+    # As portable.v has them: of the factors if there are two stages or more, and of the product.
+    factors, products = min(1, some.stages - 1), max(1, some.stages - 1)
+    copies = min(some.sets, blocks) if some.blocks is None else some.blocks
+    exclusive = factors * some.a_bits + products * (some.a_bits + some.b_bits)
+    return some.count * exclusive + copies * some.each * factors * some.b_bits
+
+
 def _kept_results(manifest: Manifest) -> int:
     """Return the results that are kept until they are stored, a word per cycle."""
     return manifest.parameters.gate_units - manifest.parameters.values_stored
@@ -209,7 +222,7 @@ def _memory_units(manifest: Manifest, family: Estimates) -> dict[str, float]:
     found = {"LUTRAM": 0.0, "registers": 0.0, "banks": 0.0, "tables": 0.0}
     for memory in inventory.memories(manifest).values():
         mapped = family.map_memory(memory)
-        found["LUTRAM"] += memory.count * 6 * mapped.lutrams
+        found["LUTRAM"] += memory.count * family.lutram_luts * mapped.lutrams
         found["registers"] += memory.count * mapped.flip_flop_bits
         found["banks"] += memory.count * (mapped.banks - 1) * memory.width
     for activation in inventory.constant_tables(manifest):

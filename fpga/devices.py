@@ -4,7 +4,7 @@ import difflib
 import re
 
 from rtlstm.fpga.families.base import fpga_families
-from rtlstm.fpga.families.device import Chosen, FpgaDevice
+from rtlstm.fpga.families.device import Chosen, FpgaDevice, device_label
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.options import option
 
@@ -52,11 +52,14 @@ def _split(text: str) -> tuple[FpgaDevice | None, str | None, str | None]:
     aliases = {alias: device for device in devices().values() for alias in (device.name, *device.aliases)}
     if text in aliases:
         return aliases[text], None, None
+    flat = text.replace("/", "-")
     for alias, device in aliases.items():
         for grade in device.grades:
-            rest = text.removeprefix(f"{alias}-{grade.lower()}")
-            if rest == text:
+            # Names of grades may have a slash, labels of devices have none.
+            head = device_label(alias, grade)
+            if not flat.startswith(head):
                 continue
+            rest = flat.removeprefix(head)
             if not rest:
                 return device, None, grade
             order = re.fullmatch(r"([a-z]+\d+)[ci]?", rest)

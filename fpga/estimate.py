@@ -53,12 +53,13 @@ class Estimate(Resources):
     """The board whose top, with its link, is included; empty for the core alone."""
     cores: int = 1
     """Cores side by side, which take these resources together."""
-    multipliers: int
+    multipliers: int | float
+    """DSP blocks; a half of one counts as such."""
     block_rams: int
     wrapper_block_rams: int = 0
     """Block RAMs of the bus wrapper's FIFOs, in addition to the core's. A board's top has no wrapper."""
     cells: int
-    """Logic cells, each a LUT and a flip-flop."""
+    """Logic cells, each a LUT and a flip-flop, or that share of a flip-flop which the device has."""
     cell_share: float
     """Share of the device's logic cells in percent."""
     chain_tiles: int | None = None
@@ -87,10 +88,13 @@ def estimate(
     """
     device = chosen.device
     family = fpga_family(device.family).estimates
-    # The factors hold for the families' own primitives, not for portable Verilog.
+    # The factors hold for builds of the family, not for generic ones.
     if family is None or manifest.parameters.family != device.family:
         return None
     hard = multipliers and device.multipliers > 0
+    if family.inferred_multipliers and not hard:
+        # What synthesis makes of such products without DSP blocks is not known.
+        return None
     luts = _total(family.luts, lut_parts(manifest, family, hard))
     ffs = _total(family.ffs, ff_parts(manifest, family, hard))
     lone = (family.lone_ffs or 0) * ffs
@@ -106,7 +110,10 @@ def estimate(
         tiles = None if tiles is None else tiles + family.top_chain_tiles
     luts, ffs, lone, block_rams = cores * luts, cores * ffs, cores * lone, cores * block_rams
     tiles = None if tiles is None else cores * tiles
-    cells = luts + round(lone) if family.lone_ffs is not None else max(luts, ffs)
+    if family.lone_ffs is None:
+        cells = max(luts, round(ffs * device.luts / device.ffs))
+    else:
+        cells = luts + round(lone)
     parameters = manifest.parameters
     clock = family.clock(device.name, parameters.pipeline_name).mhz(
         chosen.grade,
@@ -141,11 +148,12 @@ def estimate(
 def usable(found: Estimate, device: FpgaDevice) -> Iterator[tuple[str, float, float]]:
     """Yield each resource that limits designs: its name, how much is used, how much may be used.
 
-    All hard blocks may be used; the wrapper's are counted, too. Of logic cells and carry chains, only as many
-    may be used as in designs that were routed.
+    All block RAMs may be used; the wrapper's are counted, too. Of logic cells, carry chains and DSP blocks,
+    only as many may be used as in designs that were placed.
     """
-    limits = fill_limits(fpga_family(device.family).need_estimates())
-    yield "multipliers", found.multipliers, device.multipliers
+    family = fpga_family(device.family).need_estimates()
+    limits = fill_limits(family)
+    yield "multipliers", found.multipliers, family.placed_multipliers * device.multipliers
     yield BLOCK_RAMS, found.block_rams + found.wrapper_block_rams, device.block_rams
     yield large_name(device), found.large_rams, 0 if device.large_ram is None else device.large_ram.count
     yield "logic cells", found.cells, int(limits.cells * device.luts)
@@ -192,7 +200,9 @@ def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool 
         if used * (1 - MARGIN if what in _UNSURE else 1) > there
     ]
     if lacking:
-        other = option("multipliers", "lut") if found.multipliers > device.multipliers else ""
+        inferred = fpga_family(device.family).need_estimates().inferred_multipliers
+        in_luts = found.multipliers > device.multipliers and not inferred
+        other = option("multipliers", "lut") if in_luts else ""
         raise ConfigurationError(
             f"{whole} does not fit {device.name}: by its estimate it takes {', '.join(lacking)}; "
             f"{fit_advice(device, found.board, other, found.cores)}"

@@ -8,7 +8,7 @@ and multipliers that do not reduce the number of words.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import lcm
+from math import ceil, lcm
 from typing import Any
 
 from pydantic import field_validator
@@ -78,7 +78,7 @@ class FitRequest(HardwareRequest):
         if fpga_family(device.family).estimates is None:
             raise ConfigurationError(
                 f"{option('fit')} needs estimates, which there are for devices of "
-                f"{' and '.join(estimated_families())}, not for {device.name}; "
+                f"{', '.join(estimated_families())}, not for {device.name}; "
                 f"give {option('family')}, {option('lanes')} and {option('macs')}"
             )
         if self.family is not None:
@@ -241,7 +241,7 @@ class _Search:
         self._slope_blocks = self._blocks(some for some in slopes if some is not None)
         self._product_blocks = self._blocks(gate_multipliers(numerics.unit))
 
-    def _blocks(self, multipliers: Iterable[MultiplierSpec]) -> int:
+    def _blocks(self, multipliers: Iterable[MultiplierSpec]) -> float:
         """DSP blocks of the multipliers of a gate unit."""
         return sum(some.count * self._family.hard_blocks(some.a_bits, some.b_bits) for some in multipliers)
 
@@ -360,8 +360,8 @@ class _Search:
             yield macs if request.all_lut else request.lut_macs or 0, request.lut_lanes or 0, "dsp"
             return
         there = self._device.multipliers
-        if not there:
-            # Synthesis makes all multipliers of LUTs, whatever their kind.
+        if not there or self._family.inferred_multipliers:
+            # Synthesis decides what it makes of multipliers, whatever their kind.
             yield 0, 0, "dsp"
             return
         products, slopes = gate_units * self._product_blocks, gate_units * self._slope_blocks
@@ -385,7 +385,7 @@ class _Search:
         given = self._request.table_memory
         return ("ram", "rom") if given is None else (given,)
 
-    def _in_luts(self, macs: int, blocks: int, lanes: int) -> tuple[int, int]:
+    def _in_luts(self, macs: int, blocks: float, lanes: int) -> tuple[int, int]:
         """Return how many multipliers of a lane are made of LUTs, and how many lanes have one more.
 
         The fewest, with so many DSP blocks for all lanes. All lanes are alike if the user wants no others.
@@ -398,7 +398,7 @@ class _Search:
             if lacking <= 0:
                 return macs - hard, 0
             if self._request.lut_lanes is None and each > less:
-                lut_lanes = _up(-(-lacking // (each - less)), together)
+                lut_lanes = _up(ceil(lacking / (each - less)), together)
                 if lut_lanes < lanes:
                     return macs - hard, lut_lanes
         return macs, 0
@@ -444,10 +444,15 @@ class _Search:
         excess = _Excess()
         lanes, macs = candidate.lanes, candidate.macs
         in_luts = lanes * candidate.lut_macs + candidate.lut_lanes if device.multipliers else lanes * macs
+        if family.inferred_multipliers:
+            in_luts = 0
         logic = multiplier_luts(numerics.weight_bits, numerics.data_bits, 3, family)
         sums = (macs - 1) * (numerics.weight_bits + numerics.data_bits)
         luts = in_luts * logic + lanes * (sums + 2 * numerics.accumulator.bits)
         excess.compare("logic cells", luts, self._cell_limit)
+        if family.inferred_multipliers:
+            products = family.hard_blocks(numerics.weight_bits, numerics.data_bits, macs)
+            excess.compare("multipliers", lanes * products, family.placed_multipliers * device.multipliers)
         rows = array_words(self._shapes, lanes, macs)
         width = macs * numerics.weight_bits
         bank = family.map_memory(weight_memory(lanes, width, rows, candidate.memory))

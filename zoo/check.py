@@ -50,7 +50,7 @@ class ZooResult(Record):
     """Estimated; None without a device."""
     latency_us: float | None
     luts: int | None
-    multipliers: int | None
+    multipliers: int | float | None
     block_rams: int | None
     comparison: Comparison
     """What Verilog and golden model gave for a stretch of the data."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.spec.progress import Progress
 from rtlstm.zoo.entry import Entry, Floats, Metric, Subject
@@ -60,6 +61,7 @@ def differences(one: Floats, other: Floats) -> Floats:
 
 
 def _load(progress: Progress | None) -> Subject:
+    import_extra("h5py", "zoo", "gait-phase")
     path, x, truth = load_gait()
     return Subject(
         read_gait(path),

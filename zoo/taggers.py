@@ -99,7 +99,7 @@ class Tagger:
 
 def load_uzmorph() -> Tagger:
     """Letters, padded to 30, through the network to the most likely tags."""
-    torch = import_extra("torch", "torch", "uzmorph")
+    torch = import_extra("torch", "zoo", "uzmorph")
     weights, letters, tags = fetch(_UZMORPH).values()
     numbers: dict[str, int] = json.loads(letters.read_text())
     names = {number: tag for tag, number in json.loads(tags.read_text()).items()}
@@ -118,7 +118,7 @@ def load_uzmorph() -> Tagger:
 
 def load_segmenter() -> Tagger:
     """Letters through the network to the tags that the conditional random field likes best together."""
-    torch = import_extra("torch", "torch", "segmenter")
+    torch = import_extra("torch", "zoo", "segmenter")
     (path,) = fetch(_SEGMENTER).values()
     checkpoint = torch.load(path, weights_only=True)
     state, numbers = checkpoint["model_state_dict"], checkpoint["char2id"]

@@ -108,8 +108,9 @@ class PlaceRoute:
     clock_lines: Callable[[str, int], list[str]] = _no_lines
     """Lines of a constraint file that state the frequency of the clock at a port, in Hz."""
     router: str | None = None
-    """The placer, if the user does not choose; None for nextpnr's own choice."""
+    """The router, if the user does not choose; None for nextpnr's own choice."""
     placer: str | None = None
+    """The placer, likewise."""
     placer_options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Options by placer."""
     free_options: tuple[str, ...] = ()

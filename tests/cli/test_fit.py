@@ -34,7 +34,7 @@ def fit(device: str, settings: QuantizationSettings = EIGHT, **given: object):
     return quantised, *fit_device("tiny", quantised.shapes, quantised.numerics, request)
 
 
-@pytest.mark.parametrize("device", ["lfe5u-12f-8", "hx8k", "up5k"])
+@pytest.mark.parametrize("device", ["lfe5u-12f-8", "hx8k", "up5k", "gw1n-9", "lifcl-17"])
 def test_nothing_tried_is_better(device: str):
     chosen = find_device(device)
     quantised, parameters, found = fit(device, FOUR)
@@ -240,6 +240,20 @@ def test_estimates_without_a_device(cli, model, tmp_path):
     assert done.json["report"]["estimates"] == [] and done.json["report"]["fit"] is None
 
 
+@pytest.mark.parametrize(
+    ("target", "device"), [("tang-nano-20k", "gw2ar-18-c8-i7"), ("lifcl-40-9", "lifcl-40-9")]
+)
+def test_devices_whose_blocks_are_inferred(cli, model, tmp_path, target: str, device: str):
+    """Every multiplier of their arrays is a DSP block, and all of them are there."""
+    done = cli("generate", model, "-o", tmp_path / "b", "--fit", target, "--json")
+    assert done.code == 0, done.err
+    report = done.json["report"]
+    found = report["fit"]["estimate"]
+    assert (found["device"], report["lut_macs"], report["lut_lanes"]) == (device, 0, 0)
+    # The label is a device's name, too.
+    assert 0 < found["multipliers"] <= find_device(device).device.multipliers
+
+
 def test_wrong_options_are_refused(cli, model, tmp_path):
     run = ("generate", model, "-o", tmp_path / "b")
     cli(*run, "--fit", "up5k", "--family", "ice40").refused("leave out --family")
@@ -248,8 +262,8 @@ def test_wrong_options_are_refused(cli, model, tmp_path):
         "there is no device or board 'icebraker'; boards of near names: icebreaker"
     )
     cli(*run, "--fit", "zybo-z7-20").refused("--fit needs estimates", "not for xc7z020")
-    cli(*run, "--fit", "tang-nano-20k").refused("--fit needs estimates", "not for gw2ar-18")
-    cli(*run, "--fit", "xc7a35t").refused("--fit needs estimates", "ecp5 and ice40", "not for xc7a35t")
+    known = "ecp5, gowin, ice40, nexus"
+    cli(*run, "--fit", "xc7a35t").refused("--fit needs estimates", known, "not for xc7a35t")
     cli(*run, "--fit", "up5k", "--lanes", "6").refused("multiple of 4", "try 8")
     cli(*run, "--fit", "up5k", "--multipliers", "some").refused("must be dsp, lut, auto or a number")
     cli(*run, "--multipliers", "auto").refused("give --fit, or dsp")

@@ -65,7 +65,9 @@ def test_aliases_are_unique_and_labels_make_folders():
     names = [name for device in devices().values() for name in (device.name, *device.aliases)]
     assert len(names) == len(set(names))
     for name in devices():
-        assert re.fullmatch(r"[a-z0-9-]+", find_device(name).label)
+        label = find_device(name).label
+        assert re.fullmatch(r"[a-z0-9-]+", label)
+        assert find_device(label) == find_device(name)
 
 
 def test_clock_limits_and_targets_are_per_grade():

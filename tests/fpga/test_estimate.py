@@ -36,7 +36,9 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
 
-ECP5, ICE40 = (fpga_family(name).need_estimates() for name in ("ecp5", "ice40"))
+ECP5, GOWIN, ICE40, NEXUS = (
+    fpga_family(name).need_estimates() for name in ("ecp5", "gowin", "ice40", "nexus")
+)
 SMALL = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
 
 
@@ -76,6 +78,8 @@ def manifest(
         ("ice40", MemorySpec("m", 1, 8, 230), 1, 0, 0),
         ("ice40", MemorySpec("m", 1, 8, 2), 0, 0, 16),
         ("ice40", MemorySpec("m", 1, 8, 200, asynchronous=True), 0, 0, 1600),
+        ("gowin", MemorySpec("m", 1, 8, 20, style="block"), 1, 0, 0),
+        ("nexus", MemorySpec("m", 1, 36, 513), 2, 0, 0),
     ],
 )
 def test_memories(family: str, part: MemorySpec, blocks: int, tables: int, bits: int):
@@ -130,6 +134,10 @@ def test_multipliers():
     )
     assert [ICE40.hard_blocks(8, 8, count) for count in (1, 2, 3)] == [1, 1, 2]
     assert ICE40.hard_blocks(8, 9, 3) == 3
+    # Two halves are one block, whoever has them.
+    assert [GOWIN.hard_blocks(8, bits) for bits in (3, 9, 10)] == [0, 0.5, 1]
+    assert count_blocks(manifest("gowin", lanes=8, macs=2), GOWIN).multipliers == 13.5
+    assert count_blocks(manifest("nexus", lanes=8, macs=2), NEXUS).multipliers == 24
     wide = QuantizationSettings(cell_bits=32, weight_bits=8, data_bits=8)
     assert count_blocks(manifest("ecp5", wide, lanes=4, macs=2), ECP5).multipliers == 17
 
@@ -152,6 +160,42 @@ def test_multipliers_against_synthesis(a: int, b: int, stages: int, tmp_path: Pa
     chains = count_chains(json.loads((tmp_path / "top.json").read_text()))
     # One chain of wide factors ends in a cell more.
     assert chains.tiles == pytest.approx(multiplier_tiles(a, b, stages), abs=1)
+
+
+# A narrow and a wide factor, alone and beyond 18 bits.
+INFERRED = [
+    (2, 8),
+    (3, 12),
+    (4, 4),
+    (9, 9),
+    (9, 10),
+    (18, 18),
+    (12, 20),
+    (12, 22),
+    (16, 24),
+    (12, 28),
+    (20, 32),
+]
+
+
+@pytest.mark.tools
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["gowin", "nexus"])
+def test_inferred_multipliers_against_synthesis(family: str, tmp_path: Path):
+    found, counted = fpga_family(family), {}
+    device = found.devices[0]
+    for a, b in [*INFERRED, (22, 24)]:
+        ports = f"input clk, input [{a - 1}:0] a, input [{b - 1}:0] b, output [{a + b - 1}:0] product"
+        sizes = f'.A_BITS({a}), .B_BITS({b}), .STAGES(2), .KIND("lut")'
+        top = f"module top({ports});\n  rtlstm_multiplier #({sizes}) dut (clk, a, b, product);\nendmodule\n"
+        (tmp_path / "top.v").write_text(primitives(family) + top)
+        yosys = found.yosys(device)
+        script = ["read_verilog top.v", f"{yosys.command} {yosys.no_pads} -top top"]
+        (tmp_path / "top.ys").write_text("\n".join([*script, "tee -q -o stat.json stat -json"]))
+        run_logged(find_yosys(), ["top.ys"], folder=tmp_path, log=tmp_path / "log", what="synthesis")
+        stat = json.loads((tmp_path / "stat.json").read_text())["design"]["num_cells_by_type"]
+        counted[a, b] = count_cells(stat, found.cells).multipliers
+    assert counted == {size: found.need_estimates().hard_blocks(*size) for size in counted}
 
 
 def test_large_memories():
@@ -213,7 +257,9 @@ def test_grus_against_synthesis(name: str, tmp_path):
 
 
 @pytest.mark.tools
-@pytest.mark.parametrize("device", ["lfe5u-25f", "up5k"])
+@pytest.mark.parametrize(
+    "device", ["lfe5u-25f", "up5k", "gw2a-18", pytest.param("lifcl-40", marks=pytest.mark.slow)]
+)
 def test_against_synthesis(device: str, tmp_path):
     made = manifest(find_device(device).device.family, SMALL, lanes=4, macs=1)
     found, synthesis = check_synthesis(made, device, tmp_path)
@@ -247,7 +293,7 @@ def core_clocks(family: str) -> list[RoutedDesign]:
 
 @pytest.mark.parametrize(
     "design",
-    [*core_clocks("ecp5"), *core_clocks("ice40")],
+    [design for family in estimated_families() for design in core_clocks(family)],
     ids=lambda each: f"{each.device}, {each.cell_share} %",
 )
 def test_clock_of_a_routed_design_is_estimated(design: RoutedDesign):
@@ -286,7 +332,8 @@ def test_a_short_pipeline_has_a_clock_of_its_own(name: str):
 def test_families_without_estimates_have_none():
     assert estimate(manifest("generic"), find_device("lfe5u-85f")) is None
     assert estimate(manifest("ecp5"), find_device("up5k")) is None
-    assert estimate(manifest("nexus"), find_device("lifcl-40")) is None
+    # What Yosys makes of their multipliers without DSP blocks is not known.
+    assert estimate(manifest("nexus"), find_device("lifcl-40"), multipliers=False) is None
     assert estimate_devices(manifest("xilinx")) == ()
     names = {found.device for found in estimate_devices(manifest("ice40"))}
     assert names == {find_device(name).label for name in devices() if devices()[name].family == "ice40"}
