@@ -141,6 +141,7 @@ def _portable_cases(name: str, device: str) -> Iterator[EstimateCase]:
     )
     yield _case(f"{name}_3_bits", device, bits=(3, 8), lanes=8, macs=1, **short)
     yield _case(f"{name}_lutram", device, bits=(4, 8), lanes=16, macs=1, **short)
+    yield _case(f"{name}_9_bits", device, bits=(9, 9), lanes=16, macs=1, **short)
     yield _case(f"{name}_rom", device, "toptag", (8, 8), lanes=8, macs=2, table_memory="rom")
     yield _case(f"{name}_gru", device, "toptag", (8, 8), cell="gru", lanes=8, macs=2)
     yield _case(
@@ -203,6 +204,7 @@ CASES = (
     _case("hx8k_lanes", _HX8K, "mnist32", (8, 8), lanes=8, macs=2),
     *_portable_cases("gw2a", _GW2A),
     *_portable_cases("lifcl", _LIFCL),
+    _case("lifcl_large", "lifcl-17", "traffic20", (8, 8), lanes=4, macs=2, weight_memory="large"),
 )
 """Eight quick cases, and others that vary everything that the utilisation depends on."""
 

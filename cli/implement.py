@@ -29,6 +29,8 @@ def implement(
     with Console(as_json, debug) as console:
         from rtlstm.fpga.devices import find_device
         from rtlstm.gen.builds.implement import implement as run
+        from rtlstm.spec.family import GENERIC
+        from rtlstm.spec.manifest import Manifest
 
         asked = ImplementOptions(**options)
         with console.progress() as progress:
@@ -41,7 +43,9 @@ def implement(
             logs=str(folder / "impl" / found.folder),
             implementation=found.model_dump(mode="json"),
         )
-        for note in (found.note, find_device(found.device).device.note):
+        device, family = find_device(found.device).device, Manifest.load(folder).parameters.family
+        other = f"the build was generated for {family}: there is no estimate of it on {device.name}"
+        for note in (found.note, device.note, "" if family in (GENERIC, device.family) else other):
             if note:
                 console.note(note)
         if not found.seeds:

@@ -63,19 +63,21 @@ def simulate(
             steps_per_second=round(found.steps_per_second, 1),
             passed=found.passed,
         )
-        console.next = next_command("implement", folder, device=_device(folder))
+        console.next = _following(folder)
 
 
-def _device(folder: Path) -> str:
-    """The device that the build's array was chosen for, or a word for the user's."""
+def _following(folder: Path) -> str:
+    """A bitstream for the board that the build's array was chosen for, or place and route for its device."""
     from rtlstm.gen.builds.report import BuildReport
     from rtlstm.spec.errors import BuildError
 
     try:
         fit = BuildReport.load(folder).fit
     except BuildError:
-        return "DEVICE"
-    return "DEVICE" if fit is None else fit.estimate.device
+        fit = None
+    if fit is not None and fit.estimate.board:
+        return next_command("bitstream", folder, board=fit.estimate.board)
+    return next_command("implement", folder, device="DEVICE" if fit is None else fit.estimate.device)
 
 
 _COMPARISON = (

@@ -9,7 +9,7 @@ from typing import Any, Self
 from rtlstm.boards.catalogue import find_target
 from rtlstm.explore.request import SpaceOptions
 from rtlstm.fpga.devices import find_device
-from rtlstm.fpga.families.base import estimated_families, fpga_family
+from rtlstm.fpga.families.base import estimated_names, fpga_family
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.activations.interpolated import DIRECT_BITS
@@ -250,7 +250,7 @@ def find_devices(text: str) -> tuple[str, ...]:
         if fpga_family(chosen.device.family).estimates is None:
             raise ConfigurationError(
                 f"devices to explore need estimates, which there are for those of "
-                f"{' and '.join(estimated_families())}, not for {board or chosen.device.name}; leave it out"
+                f"{estimated_names()}, not for {board or chosen.device.name}; leave it out"
             )
         found.append(board or chosen.label)
     return tuple(dict.fromkeys(found))

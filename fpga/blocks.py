@@ -13,7 +13,7 @@ __all__ = ["Blocks", "count_blocks"]
 class Blocks:
     """Exact counts of hard blocks."""
 
-    multipliers: int | float
+    multipliers: float
     """A half of a block counts as such."""
     block_rams: int
     large_rams: int
@@ -31,7 +31,7 @@ def count_blocks(manifest: Manifest, family: Estimates, multipliers: bool = True
     memories = inventory.memories(manifest).values()
     wrapped = inventory.wrapper_memories(manifest).values()
     return Blocks(
-        multipliers=int(hard) if hard == int(hard) else hard,
+        multipliers=hard,
         block_rams=sum(map(family.block_rams, memories)),
         large_rams=sum(memory.count * family.map_memory(memory).large_rams for memory in memories),
         wrapper_block_rams=sum(family.map_memory(memory).block_rams for memory in wrapped),

@@ -52,14 +52,13 @@ def _split(text: str) -> tuple[FpgaDevice | None, str | None, str | None]:
     aliases = {alias: device for device in devices().values() for alias in (device.name, *device.aliases)}
     if text in aliases:
         return aliases[text], None, None
-    flat = text.replace("/", "-")
     for alias, device in aliases.items():
         for grade in device.grades:
             # Names of grades may have a slash, labels of devices have none.
-            head = device_label(alias, grade)
-            if not flat.startswith(head):
+            heads = (f"{alias}-{grade.lower()}", device_label(alias, grade))
+            rest = next((text.removeprefix(head) for head in heads if text.startswith(head)), None)
+            if rest is None:
                 continue
-            rest = flat.removeprefix(head)
             if not rest:
                 return device, None, grade
             order = re.fullmatch(r"([a-z]+\d+)[ci]?", rest)

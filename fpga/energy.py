@@ -62,7 +62,7 @@ def _multiplications(manifest: Manifest) -> tuple[float, float]:
     The lanes' multipliers work once for each word of weights, those of the gate units once for each result.
     """
     parameters = manifest.parameters
-    hard_blocks = fpga_family(parameters.family).need_estimates().hard_blocks
+    family = fpga_family(parameters.family).need_estimates()
     lanes = {spec.name for kind in lane_kinds(manifest) for spec in (kind.hard, kind.soft)}
     results = sum(shape.outputs for shape in manifest.layers) / parameters.gate_units
 
@@ -71,8 +71,8 @@ def _multiplications(manifest: Manifest) -> tuple[float, float]:
 
     blocks = bit_products = 0.0
     for spec in multipliers(manifest).values():
-        if spec.kind == "dsp":
-            blocks += times(spec) * hard_blocks(spec.a_bits, spec.b_bits, spec.count)
+        if family.is_hard(spec, multipliers=True):
+            blocks += times(spec) * family.hard_blocks(spec.a_bits, spec.b_bits, spec.count)
         else:
             bit_products += times(spec) * spec.count * spec.a_bits * spec.b_bits
     return blocks, bit_products

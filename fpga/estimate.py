@@ -18,11 +18,14 @@ from rtlstm.fpga.fill import fill_limits
 from rtlstm.fpga.resources import (
     BLOCK_RAMS,
     Resources,
+    count_text,
     design_name,
     fit_advice,
     large_name,
     percent,
     resource_uses,
+    whole,
+    without_blocks,
 )
 from rtlstm.fpga.top_sizes import top_sizes
 from rtlstm.spec.errors import ConfigurationError
@@ -135,7 +138,7 @@ def estimate(
         chain_tiles=tiles,
         chain_share=None if tiles is None else percent(tiles, device.chain_tiles or 0),
         fits=True,
-        multipliers=cores * blocks.multipliers,
+        multipliers=whole(cores * blocks.multipliers),
         block_rams=block_rams,
         wrapper_block_rams=0 if board else cores * blocks.wrapper_block_rams,
         large_rams=cores * blocks.large_rams,
@@ -151,9 +154,8 @@ def usable(found: Estimate, device: FpgaDevice) -> Iterator[tuple[str, float, fl
     All block RAMs may be used; the wrapper's are counted, too. Of logic cells, carry chains and DSP blocks,
     only as many may be used as in designs that were placed.
     """
-    family = fpga_family(device.family).need_estimates()
-    limits = fill_limits(family)
-    yield "multipliers", found.multipliers, family.placed_multipliers * device.multipliers
+    limits = fill_limits(fpga_family(device.family).need_estimates())
+    yield "multipliers", found.multipliers, limits.most_multipliers(device)
     yield BLOCK_RAMS, found.block_rams + found.wrapper_block_rams, device.block_rams
     yield large_name(device), found.large_rams, 0 if device.large_ram is None else device.large_ram.count
     yield "logic cells", found.cells, int(limits.cells * device.luts)
@@ -200,14 +202,19 @@ def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool 
         if used * (1 - MARGIN if what in _UNSURE else 1) > there
     ]
     if lacking:
-        inferred = fpga_family(device.family).need_estimates().inferred_multipliers
-        in_luts = found.multipliers > device.multipliers and not inferred
-        other = option("multipliers", "lut") if in_luts else ""
+        other = ""
+        if found.multipliers > device.multipliers:
+            inferred = fpga_family(device.family).need_estimates().inferred_multipliers
+            other = without_blocks(found.board) if inferred else option("multipliers", "lut")
         raise ConfigurationError(
             f"{whole} does not fit {device.name}: by its estimate it takes {', '.join(lacking)}; "
             f"{fit_advice(device, found.board, other, found.cores)}"
         )
-    full = [f"{used:,} {what} (of {there:,})" for what, used, there in usable(found, device) if used > there]
+    full = [
+        f"{count_text(used)} {what} (of {count_text(there)})"
+        for what, used, there in usable(found, device)
+        if used > there
+    ]
     if full and not insist:
         raise ConfigurationError(
             f"{whole} is fuller than any design known to have been routed on such a device: by its estimate "

@@ -32,17 +32,27 @@ class FillLimits:
     cells: float
     chains: float | None
     """None if the family does not limit carry chains."""
+    multipliers: float = 1.0
+
+    def most_multipliers(self, device: FpgaDevice) -> float:
+        """Return the DSP blocks of a device that may be used, to the half."""
+        return int(2 * self.multipliers * device.multipliers) / 2
 
 
 def fill_limits(family: Estimates) -> FillLimits:
     """Return the largest shares of the routed designs of a family.
 
-    The share of cells is reduced by :data:`RESERVE`; chains are estimated almost exactly.
+    The share of cells is reduced by :data:`RESERVE`; chains are estimated almost exactly, blocks exactly.
     """
     good = [each for each in family.routed if each.mhz is not None]
     chains = [each.chain_share for each in good if each.chain_share is not None]
     cells = max(each.cell_share for each in good)
-    return FillLimits(round(cells / 100 - RESERVE, 3), max(chains) / 100 if chains else None)
+    blocks = [each.multiplier_share for each in good if each.multiplier_share is not None]
+    return FillLimits(
+        cells=max(family.assumed_fill, round(cells / 100 - RESERVE, 3)),
+        chains=max(chains) / 100 if chains else None,
+        multipliers=max(blocks) / 100 if blocks else 1.0,
+    )
 
 
 def check_chains(

@@ -14,12 +14,12 @@ from typing import Any
 from pydantic import field_validator
 
 from rtlstm.fpga.estimate import Estimate, estimate, usable
-from rtlstm.fpga.families.base import estimated_families, fpga_family
+from rtlstm.fpga.families.base import estimated_names, fpga_family
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.fill import fill_limits
 from rtlstm.fpga.logic_multipliers import multiplier_luts
 from rtlstm.fpga.request import HardwareRequest
-from rtlstm.fpga.resources import BLOCK_RAMS, large_name
+from rtlstm.fpga.resources import BLOCK_RAMS, count_text, large_name
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import DEFAULT_PIPELINE, FAMILIES
 from rtlstm.spec.inventory import MultiplierSpec, activation_spec, gate_multipliers, weight_memory
@@ -78,13 +78,20 @@ class FitRequest(HardwareRequest):
         if fpga_family(device.family).estimates is None:
             raise ConfigurationError(
                 f"{option('fit')} needs estimates, which there are for devices of "
-                f"{', '.join(estimated_families())}, not for {device.name}; "
+                f"{estimated_names()}, not for {device.name}; "
                 f"give {option('family')}, {option('lanes')} and {option('macs')}"
             )
         if self.family is not None:
             raise ConfigurationError(
                 f"{option('fit')} takes the family from its device: leave out {option('family')}, or "
                 f"{option('fit')}"
+            )
+        in_luts = self.all_lut or self.lut_macs or self.lut_lanes
+        if in_luts and fpga_family(device.family).need_estimates().inferred_multipliers:
+            raise ConfigurationError(
+                f"{option('multipliers')} and {option('lut_lanes')} cannot be chosen for {device.name}, "
+                f"because synthesis makes DSP blocks of all multipliers; leave them out, or implement the "
+                f"build with {option('multipliers', False, 'implement')}"
             )
         if self.lut_lanes and self.multipliers is None:
             raise ConfigurationError(
@@ -165,7 +172,7 @@ class _Excess:
         share = used / there if there else float(used > 0) * used * 1e9
         if share > self.share:
             self.share, self.resource = share, resource
-            self.text = f"{used:,.0f} {resource} (of {there:,.0f} that may be used)"
+            self.text = f"{count_text(used)} {resource} (of {count_text(there)} that may be used)"
 
 
 @dataclass(frozen=True)
@@ -219,7 +226,9 @@ class _Search:
             if request.gate_units and request.macs:
                 check_gate_units(request.gate_units, request.macs)
         self._family = fpga_family(self._device.family).need_estimates()
-        self._cell_limit = fill_limits(self._family).cells * self._device.luts
+        limits = fill_limits(self._family)
+        self._cell_limit = limits.cells * self._device.luts
+        self._most_multipliers = limits.most_multipliers(self._device)
         large = self._device.large_ram
         self._large_rams = 0 if large is None else large.count
         self._large_name = large_name(self._device)
@@ -241,9 +250,11 @@ class _Search:
         self._slope_blocks = self._blocks(some for some in slopes if some is not None)
         self._product_blocks = self._blocks(gate_multipliers(numerics.unit))
 
-    def _blocks(self, multipliers: Iterable[MultiplierSpec]) -> float:
+    def _blocks(self, multipliers: Iterable[MultiplierSpec]) -> int:
         """DSP blocks of the multipliers of a gate unit."""
-        return sum(some.count * self._family.hard_blocks(some.a_bits, some.b_bits) for some in multipliers)
+        return ceil(
+            sum(some.count * self._family.hard_blocks(some.a_bits, some.b_bits) for some in multipliers)
+        )
 
     def run(self) -> tuple[Parameters, Fit]:
         """Search; see :func:`fit_device`."""
@@ -385,7 +396,7 @@ class _Search:
         given = self._request.table_memory
         return ("ram", "rom") if given is None else (given,)
 
-    def _in_luts(self, macs: int, blocks: float, lanes: int) -> tuple[int, int]:
+    def _in_luts(self, macs: int, blocks: int, lanes: int) -> tuple[int, int]:
         """Return how many multipliers of a lane are made of LUTs, and how many lanes have one more.
 
         The fewest, with so many DSP blocks for all lanes. All lanes are alike if the user wants no others.
@@ -393,12 +404,12 @@ class _Search:
         weight, data = self._numerics.weight_bits, self._numerics.data_bits
         together = 1 + FAMILIES.named(self._device.family).shares_multipliers(weight, data)
         for hard in range(macs, 0, -1):
-            each, less = (self._family.hard_blocks(weight, data, count) for count in (hard, hard - 1))
+            each, less = (ceil(self._family.hard_blocks(weight, data, count)) for count in (hard, hard - 1))
             lacking = lanes * each - together * blocks
             if lacking <= 0:
                 return macs - hard, 0
             if self._request.lut_lanes is None and each > less:
-                lut_lanes = _up(ceil(lacking / (each - less)), together)
+                lut_lanes = _up(-(-lacking // (each - less)), together)
                 if lut_lanes < lanes:
                     return macs - hard, lut_lanes
         return macs, 0
@@ -444,15 +455,13 @@ class _Search:
         excess = _Excess()
         lanes, macs = candidate.lanes, candidate.macs
         in_luts = lanes * candidate.lut_macs + candidate.lut_lanes if device.multipliers else lanes * macs
-        if family.inferred_multipliers:
-            in_luts = 0
         logic = multiplier_luts(numerics.weight_bits, numerics.data_bits, 3, family)
         sums = (macs - 1) * (numerics.weight_bits + numerics.data_bits)
         luts = in_luts * logic + lanes * (sums + 2 * numerics.accumulator.bits)
         excess.compare("logic cells", luts, self._cell_limit)
         if family.inferred_multipliers:
             products = family.hard_blocks(numerics.weight_bits, numerics.data_bits, macs)
-            excess.compare("multipliers", lanes * products, family.placed_multipliers * device.multipliers)
+            excess.compare("multipliers", lanes * products, self._most_multipliers)
         rows = array_words(self._shapes, lanes, macs)
         width = macs * numerics.weight_bits
         bank = family.map_memory(weight_memory(lanes, width, rows, candidate.memory))

@@ -10,12 +10,11 @@ from math import ceil
 from rtlstm.fpga.blocks import Blocks
 from rtlstm.fpga.families.base import FpgaFamily, fpga_family
 from rtlstm.fpga.families.device import FpgaDevice
-from rtlstm.fpga.resources import BLOCK_RAMS, design_name, fit_advice, large_name
+from rtlstm.fpga.resources import BLOCK_RAMS, design_name, fit_advice, large_name, without_blocks
 from rtlstm.spec import inventory
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.options import option
 
 __all__ = ["check_inventory", "least_blocks", "unpacked_registers"]
 
@@ -98,9 +97,8 @@ def check_inventory(
     )
     lacking = [f"{used:,} {what} (it has {there:,})" for what, used, there in uses if used > there]
     if lacking:
-        no_blocks = cores * found.multipliers > device.multipliers and not board
-        no_dsp = f"implement it with {option('multipliers', False, 'implement')}"
+        other = without_blocks(board) if cores * found.multipliers > device.multipliers else ""
         raise ConfigurationError(
             f"{design_name(manifest.name, cores)} does not fit {device.name}: it takes at least "
-            f"{', '.join(lacking)}; {fit_advice(device, board, no_dsp if no_blocks else '', cores)}"
+            f"{', '.join(lacking)}; {fit_advice(device, board, other, cores)}"
         )

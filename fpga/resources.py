@@ -21,6 +21,8 @@ __all__ = [
     "large_name",
     "percent",
     "resource_uses",
+    "whole",
+    "without_blocks",
 ]
 
 BLOCK_RAMS = "block RAMs"
@@ -88,6 +90,16 @@ def design_name(name: str, cores: int) -> str:
 def count_text(count: float) -> str:
     """Write a count of a resource, which may end in a half."""
     return f"{round(count, 2):,.10g}"
+
+
+def whole(count: float) -> int | float:
+    """Return a count as an integer, unless it ends in a half."""
+    return int(count) if count == int(count) else count
+
+
+def without_blocks(board: str = "") -> str:
+    """Return the remedy of a core that needs too many DSP blocks; empty on a board, which has none."""
+    return "" if board else f"implement it with {option('multipliers', False, 'implement')}"
 
 
 def percent(used: float, there: float) -> float:

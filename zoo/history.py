@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rtlstm.fpga.resources import count_text
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.files import write_file
 from rtlstm.zoo.catalogue import ENTRIES
@@ -94,7 +95,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def _cells(row: Row) -> tuple[str, ...]:
     device = f"`{row['device']}`, " if row["device"] else ""
-    sizes = [f"{int(row[name]):,}" for name in ("luts", "multipliers", "block_rams") if row[name]]
+    sizes = [count_text(float(row[name])) for name in ("luts", "multipliers", "block_rams") if row[name]]
     return (
         f"`{row['model']}`",
         f"{row['weight_bits']}, {row['data_bits']}",

@@ -29,6 +29,7 @@ __all__ = [
     "PlaceRoute",
     "Yosys",
     "estimated_families",
+    "estimated_names",
     "fpga_families",
     "fpga_family",
     "largest_blocks",
@@ -201,8 +202,9 @@ class FpgaFamily(Family):
     def need_estimates(self) -> Estimates:
         """Return ``estimates``; ConfigurationError if there are none."""
         if self.estimates is None:
-            having = " and ".join(estimated_families())
-            raise ConfigurationError(f"estimates must be of a device of {having}, not of {self.name}")
+            raise ConfigurationError(
+                f"estimates must be of a device of {estimated_names()}, not of {self.name}"
+            )
         return self.estimates
 
     @abstractmethod
@@ -263,6 +265,11 @@ def fpga_family(name: str) -> FpgaFamily:
 def estimated_families() -> list[str]:
     """Return the names of the families whose builds can be estimated."""
     return [family.name for family in fpga_families() if family.estimates is not None]
+
+
+def estimated_names() -> str:
+    """Return the families whose designs can be estimated, for messages."""
+    return ", ".join(estimated_families())
 
 
 def fpga_families() -> list[FpgaFamily]:

@@ -78,8 +78,7 @@ class FpgaDevice(Record):
     power: PowerFigures | None = None
     """Measured currents; None if none are known to be published."""
     note: str = ""
-    """What to know before it is chosen; shown by generate with a device to fit, implement, explore and
-    devices. Mostly empty."""
+    """What to know before it is chosen; shown by all commands that state its clock or size. Mostly empty."""
 
     @property
     def routable(self) -> bool:

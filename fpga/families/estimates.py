@@ -13,7 +13,15 @@ from rtlstm.spec.inventory import MemorySpec, MultiplierSpec
 from rtlstm.spec.parameters import ceil_log2
 from rtlstm.spec.record import Record
 
-__all__ = ["ClockModel", "Estimates", "Mapped", "RamKind", "RoutedDesign", "cheapest_memory"]
+__all__ = [
+    "LATTICE_BLOCK",
+    "ClockModel",
+    "Estimates",
+    "Mapped",
+    "RamKind",
+    "RoutedDesign",
+    "cheapest_memory",
+]
 
 
 @dataclass(frozen=True)
@@ -42,8 +50,12 @@ class RamKind:
     """Bits per write enable; 0 for one enable for all bits."""
     cost: int
     block: bool
+    scaled: bool = False
+    """Whether a cell whose bits are not all used costs less: ``widthscale`` of Yosys's rules."""
 
 
+LATTICE_BLOCK = RamKind(14, (1, 2, 4, 9, 18, 36), 9, 128, block=True)
+"""A block RAM of 18 Kibit, as Lattice and Gowin have it."""
 # A port costs two, whatever its width.
 _PORT_COST = 2.0
 
@@ -79,7 +91,8 @@ def _cheapest(memory: MemorySpec, kind: RamKind) -> tuple[Mapped, float]:
         bits = memory.granules * -(-granule // byte) * byte
         banks = -(-memory.depth >> kind.address_bits - index)
         cells = -(-banks * bits // width)
-        price = kind.cost * cells + (banks - 1) * memory.width / 2 + _PORT_COST
+        used = banks * memory.width / width if kind.scaled else cells
+        price = kind.cost * used + (banks - 1) * memory.width / 2 + _PORT_COST
         price += banks * memory.granules / 2 if banks > 1 else 0
         if price < cost:
             best = Mapped(block_rams=cells, banks=banks) if kind.block else Mapped(lutrams=cells, banks=banks)
@@ -154,6 +167,8 @@ class RoutedDesign(NamedTuple):
     default pipeline: the family's clocks are fitted to such designs. Else None."""
     direct: bool = False
     """Whether its tables are direct."""
+    multiplier_share: float | None = None
+    """DSP blocks, where not all can be placed; else None."""
 
 
 class Estimates(ABC):
@@ -185,9 +200,6 @@ class Estimates(ABC):
     registers_outside: bool = False
     """Whether synthesis makes flip-flops of the registers of those multipliers."""
 
-    placed_multipliers: float = 1
-    """Largest share of the DSP blocks that place and route found sites for."""
-
     top_luts: tuple[float, float]
     """LUTs of a board's top, and those for each bit of ``x_data`` and ``y_data``."""
     top_ffs: tuple[float, float]
@@ -204,6 +216,8 @@ class Estimates(ABC):
     pipelines: ClassVar[Mapping[str, float]] = {}
     """Factors of the clocks by the name of a pipeline in :attr:`~rtlstm.spec.family.Family.shorter`, each of
     them measured. ``--fit`` offers these, and the default."""
+    assumed_fill: float = 0
+    """Share of the logic cells that a design may take although none so full was routed: an assumption."""
     routed: tuple[RoutedDesign, ...]
     """Designs from which it follows how full a device may be; at least one was routed."""
 

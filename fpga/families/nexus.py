@@ -1,11 +1,13 @@
 """Lattice Nexus."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from rtlstm.fpga.families.base import Cells, FpgaFamily, Pin, PlaceRoute, Yosys, largest_blocks
 from rtlstm.fpga.families.device import FpgaDevice, Memory
 from rtlstm.fpga.families.estimates import (
+    LATTICE_BLOCK,
     ClockModel,
     Estimates,
     Mapped,
@@ -51,45 +53,45 @@ def _pin_lines(pin: Pin) -> list[str]:
 
 
 _LUTRAM = RamKind(4, (4,), 0, 4, block=False)
-_BLOCK = RamKind(14, (1, 2, 4, 9, 18, 36), 9, 128, block=True)
-_LARGE_BITS, _LARGE_WORDS = 32, 1 << 14
+_LARGE = RamKind(14, (32,), 8, 2048, block=True)
 
 
 class _Estimates(Estimates):
     luts: ClassVar[Mapping[str, float]] = {
         "LUTRAM": 1,
         "registers": 0.7,
-        "banks": 0.869,
-        "tables": 2.79,
-        "read back": 2.24,
-        "collect": 0.918,
-        "shift": 0.94,
+        "banks": 0.866,
+        "tables": 2.91,
+        "read back": 2.16,
+        "collect": 1.04,
+        "shift": 0.928,
         "round": 1.84,
-        "gates": 2.49,
-        "other gates": 1.5,
-        "slopes": 0.72,
-        "vector": 5.08,
-        "window": 3.33,
-        "rows": 13.8,
-        "core": 167,
+        "gates": 2.04,
+        "other gates": 1.42,
+        "slopes": 0.847,
+        "vector": 10.4,
+        "window": 3.52,
+        "rows": 11.8,
+        "core": 150,
     }
     ffs: ClassVar[Mapping[str, float]] = {
         "sums": 1.3,
         "products": 1,
         "banks": 1.17,
-        "passed": 0.91,
+        "passed": 0.88,
         "copies": 1,
-        "vector": 0.896,
-        "read back": 1.11,
-        "collected": 1.23,
-        "memories": 0.812,
-        "pre-activations": 1.29,
-        "gates": 2.32,
-        "other gates": 1.28,
-        "window": 3.18,
-        "items": 0.658,
-        "core": 525,
+        "vector": 0.963,
+        "read back": 1.23,
+        "collected": 1.25,
+        "memories": 0.787,
+        "pre-activations": 1.41,
+        "gates": 2.15,
+        "other gates": 1.26,
+        "window": 3.36,
+        "items": 0.647,
+        "core": 508,
     }
+    # Registers of up to two stages, which the pipeline has, are in the DSP blocks.
     inferred_multipliers = True
     # No board has these devices: assumed to be as on ECP5.
     top_luts = (1426, 0.69)
@@ -97,16 +99,17 @@ class _Estimates(Estimates):
     # Fitted to ``routed``, one seed each; grade 8 lies between the others. The losses are assumptions.
     clocks: ClassVar[Mapping[str, ClockModel]] = {
         "": ClockModel(
-            base_mhz={"7": 189, "8": 204, "9": 219},
+            base_mhz={"7": 193, "8": 212, "9": 232},
             filled=0.25,
             narrow_bits=28,
             wide_bit=0.01,
             logic_slopes=0,
         )
     }
+    assumed_fill = 0.6
     routed = (
-        RoutedDesign("lifcl-40-7", "toptag, 8 bits, 8 x 4", 11.9, None, 183.7, 19),
-        RoutedDesign("lifcl-40-9", "toptag, 8 bits, 8 x 4", 11.9, None, 213.0, 19),
+        RoutedDesign("lifcl-40-7", "toptag, 8 bits, 8 x 4", 11.9, None, 187.7, 19),
+        RoutedDesign("lifcl-40-9", "toptag, 8 bits, 8 x 4", 11.9, None, 233.4, 19),
         RoutedDesign(
             "lifcl-40-9", "LSTM 1 -> 20, 8 bits, direct, 20 x 1, 5 gate units", 28.2, None, 208.9, 19, True
         ),
@@ -115,14 +118,9 @@ class _Estimates(Estimates):
     def map_memory(self, memory: MemorySpec) -> Mapped:
         """Return the cells of one of these memories, by Yosys's rules for ``memory.v``."""
         if memory.style == "huge":
-            banks = -(-memory.depth // _LARGE_WORDS)
-            columns = -(-memory.width // _LARGE_BITS)
-            return Mapped(
-                large_rams=banks * columns,
-                banks=banks,
-                output_bits=memory.width * memory.output_register,
-            )
-        return cheapest_memory(memory, (_LUTRAM, _BLOCK))
+            found = cheapest_memory(memory, (_LARGE,))
+            return replace(found, block_rams=0, large_rams=found.block_rams)
+        return cheapest_memory(memory, (_LUTRAM, LATTICE_BLOCK))
 
     def hard_blocks(self, a_bits: int, b_bits: int, count: int = 1) -> int:
         """Return what Yosys 0.70 takes: a block is 18 x 18, two are 18 x 36, four 36 x 36."""

@@ -9,6 +9,7 @@ from warnings import warn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rtlstm.fpga.devices import devices
 from rtlstm.fpga.fit import Fit, FitRequest, NothingFitsError, fit_device
 from rtlstm.gen.builds.c_header import c_header
 from rtlstm.gen.builds.default_array import ArrayRequest, choose_array
@@ -164,8 +165,7 @@ def generate_build(
         notes: tuple[str, ...] = () if trained is None else (_TRAINED,)
         if name is None and (renamed := explain_build_name(_model_name(network, source))) is not None:
             notes += (renamed,)
-        if fit is not None and fit.chosen.device.note:
-            notes += (fit.chosen.device.note,)
+        notes += _device_notes(manifest.parameters.family, fit)
         if array is not None and array.skip_zeros:
             manifest, more = _skip_zeros(quantised, manifest)
             notes += more
@@ -190,6 +190,13 @@ def generate_build(
     begin(4)
     _tell_former(former)
     return manifest
+
+
+def _device_notes(family: str, fit: FitRequest | None) -> tuple[str, ...]:
+    """Return the note of the device to fit, or the one that all devices of the family have."""
+    every = devices().values() if fit is None else (fit.chosen.device,)
+    found = {each.note for each in every if each.family == family}
+    return tuple(found) if len(found) == 1 and "" not in found else ()
 
 
 def _check_skipping(

@@ -160,8 +160,8 @@ def check_family(manifest: Manifest, device: FpgaDevice, board: str) -> None:
     family = manifest.parameters.family
     if family not in (device.family, GENERIC):
         raise ConfigurationError(
-            f"{board} has an {device.name}, but {manifest.name} was generated for {family}; generate it "
-            f"with {option('family', device.family)}"
+            f"{board} has the device {device.name}, but {manifest.name} was generated for {family}; "
+            f"generate it with {option('family', device.family)}"
         )
 
 

@@ -236,6 +236,8 @@ def test_estimates_without_a_device(cli, model, tmp_path):
     done = cli("generate", model, "-o", tmp_path / "b", "--family", "ice40", "--macs", "2")
     assert done.code == 0, done.err
     assert "up5k" in done.out and "hx8k" in done.out
+    done = cli("generate", model, "-o", tmp_path / "g", "--family", "gowin", "--macs", "2")
+    assert "gw2ar-18-c8-i7" in done.out and "nextpnr knows no delays of Gowin's multipliers" in done.err
     done = cli("generate", model, "-o", tmp_path / "c", "--macs", "2", "--json")
     assert done.json["report"]["estimates"] == [] and done.json["report"]["fit"] is None
 
@@ -264,6 +266,8 @@ def test_wrong_options_are_refused(cli, model, tmp_path):
     cli(*run, "--fit", "zybo-z7-20").refused("--fit needs estimates", "not for xc7z020")
     known = "ecp5, gowin, ice40, nexus"
     cli(*run, "--fit", "xc7a35t").refused("--fit needs estimates", known, "not for xc7a35t")
+    inferred = ("cannot be chosen for gw2a-18", "implement the build with --no-dsp")
+    cli(*run, "--fit", "gw2a-18", "--multipliers", "lut").refused("--multipliers", *inferred)
     cli(*run, "--fit", "up5k", "--lanes", "6").refused("multiple of 4", "try 8")
     cli(*run, "--fit", "up5k", "--multipliers", "some").refused("must be dsp, lut, auto or a number")
     cli(*run, "--multipliers", "auto").refused("give --fit, or dsp")

@@ -7,7 +7,7 @@ import pytest
 from support.small_builds import INPUTS
 
 from rtlstm.cli.implement import _board
-from rtlstm.cli.simulate import _device
+from rtlstm.cli.simulate import _following
 from rtlstm.cli.wording import next_command
 
 
@@ -65,11 +65,14 @@ def test_a_board_has_the_device(
 
 
 def test_device_of_a_build(cli, model: Path, pristine: Path, tmp_path: Path) -> None:
-    assert _device(pristine) == _device(tmp_path) == "DEVICE"
+    for folder in (pristine, tmp_path):
+        assert _following(folder) == next_command("implement", folder, device="DEVICE")
     folder = tmp_path / "fit"
     bits = ("--weight-bits", "4", "--data-bits", "8")
     assert cli("generate", model, "-o", folder, "--fit", "lfe5u-85f-8", *bits).code == 0
-    assert _device(folder) == "lfe5u-85f-8"
+    assert _following(folder) == next_command("implement", folder, device="lfe5u-85f-8")
+    assert cli("generate", model, "-o", folder, "--fit", "ulx3s-85f", *bits).code == 0
+    assert _following(folder) == next_command("bitstream", folder, board="ulx3s-85f")
 
 
 def test_words_are_quoted_for_a_shell() -> None:

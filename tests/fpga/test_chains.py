@@ -60,7 +60,10 @@ def test_limits_are_those_of_routed_designs(family):
     limits, tried = fill_limits(estimates), estimates.routed
     assert all(find_device(each.device).device.family == family for each in tried)
     routed = [each for each in tried if each.mhz is not None]
-    assert any(each.cell_share == pytest.approx(100 * (limits.cells + RESERVE)) for each in routed)
+    if limits.cells == estimates.assumed_fill:
+        assert all(each.cell_share < 100 * (limits.cells + RESERVE) for each in routed)
+    else:
+        assert any(each.cell_share == pytest.approx(100 * (limits.cells + RESERVE)) for each in routed)
     assert (limits.chains is None) == (find_device(routed[0].device).device.chain_tiles is None)
     for failed in (each for each in tried if each.mhz is None):
         beyond = failed.chain_share is not None and failed.chain_share > 100 * (limits.chains or 1)

@@ -18,7 +18,7 @@ from rtlstm.sim.reference import run_float
 from rtlstm.zoo import catalogue
 from rtlstm.zoo.entry import Entry, Metric, Subject
 from rtlstm.zoo.fetch import Package, fetch
-from rtlstm.zoo.history import COLUMNS, read_history, with_table
+from rtlstm.zoo.history import COLUMNS, read_history, table, with_table
 
 pytestmark = pytest.mark.rtl
 
@@ -119,6 +119,11 @@ def test_the_page_has_the_table_of_the_history() -> None:
     assert {row["model"] for row in rows} == set(catalogue.ENTRIES)
     page = PAGE.read_text()
     assert with_table(page, rows) == page, "python -m rtlstm.zoo.history docs/zoo-history.csv docs/zoo.md"
+
+
+def test_the_table_has_halves_of_multipliers() -> None:
+    row = read_history(HISTORY)[-1] | {"multipliers": "13.5"}
+    assert "13.5" in table([row])
 
 
 @pytest.mark.slow
