@@ -171,11 +171,24 @@ def generate(
         console.show(_BUILD, folder=str(folder), report=report, removed=removed, finetuned=trained)
         for text in (*report["assumptions"], *report["notes"]):
             console.note(text)
+        if fit is not None and (board := report["fit"]["estimate"]["board"]):
+            console.note(_board_clock(folder, board, report["cycles"]["step_latency_cycles"]))
         data = given["calibration"]
         what = "the calibration data" if finetune is None else "the data to train on"
         if data is not None and (text := layout_note(what, data, batch_first, report["batch_first"])):
             console.note(text)
         console.next = next_command("simulate", folder)
+
+
+def _board_clock(folder: Path, board: str, cycles: int) -> str:
+    """Say which clock a bitstream for the board has by default, which is below the core's."""
+    from rtlstm.gen.builds.on_board import OnBoard
+
+    clock = OnBoard.create(folder, board).uart.clock_mhz
+    return (
+        f"rtlstm bitstream takes {clock:.4g} MHz on {board}, {cycles / clock:.4g} us for these cycles; its "
+        "--clock asks for more"
+    )
 
 
 def _capacities(loadable: bool, given: Sequence[str]) -> dict[str, int] | None:
@@ -343,6 +356,7 @@ _BUILD = (
         (
             Field("device", _device),
             Field("LUTs", "{luts:,}", right=True),
+            Field("flip-flops", "{ffs:,}", right=True),
             Field("logic cells", "{cell_share:g} %", right=True),
             Field("carry chains", _chains, right=True),
             Field("multipliers", "{multipliers:,}", right=True),

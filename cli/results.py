@@ -105,7 +105,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Table:
-    """A row for each of some objects, a column for each field; left out without rows."""
+    """A row for each of some objects, a column for each field; both are left out where there is nothing."""
 
     title: Reading
     rows: Callable[[Found], Iterable[Any]]
@@ -114,12 +114,13 @@ class Table:
 
     def text(self, found: Found) -> str | None:
         """Return title and table."""
-        rows = [
-            [write_value(column.reading, row) or "" for column in self.columns] for row in self.rows(found)
-        ]
-        if not rows:
+        objects = list(self.rows(found))
+        if not objects:
             return None
-        columns = [(column.label, column.right) for column in self.columns]
+        values = [[write_value(column.reading, each) for each in objects] for column in self.columns]
+        shown = [pair for pair in zip(self.columns, values, strict=True) if set(pair[1]) != {None}]
+        columns = [(column.label, column.right) for column, _ in shown]
+        rows = [[text or "" for text in row] for row in zip(*(texts for _, texts in shown), strict=True)]
         return render_table(write_value(self.title, found) or "", columns, rows)
 
 

@@ -236,6 +236,9 @@ def test_estimates_without_a_device(cli, model, tmp_path):
     done = cli("generate", model, "-o", tmp_path / "b", "--family", "ice40", "--macs", "2")
     assert done.code == 0, done.err
     assert "up5k" in done.out and "hx8k" in done.out
+    # Chains limit nothing there.
+    assert "flip-flops" in done.out and "carry chains" not in done.out
+    assert "carry chains" in cli("generate", model, "-o", tmp_path / "e", "--family", "ecp5").out
     done = cli("generate", model, "-o", tmp_path / "g", "--family", "gowin", "--macs", "2")
     assert "gw2ar-18-c8-i7" in done.out and "nextpnr knows no delays of Gowin's multipliers" in done.err
     done = cli("generate", model, "-o", tmp_path / "c", "--macs", "2", "--json")
@@ -252,6 +255,8 @@ def test_devices_whose_blocks_are_inferred(cli, model, tmp_path, target: str, de
     report = done.json["report"]
     found = report["fit"]["estimate"]
     assert (found["device"], report["lut_macs"], report["lut_lanes"]) == (device, 0, 0)
+    clock = f"rtlstm bitstream takes 39 MHz on {target}, "
+    assert any(clock in note for note in done.json["notes"]) == bool(found["board"])
     # The label is a device's name, too.
     assert 0 < found["multipliers"] <= find_device(device).device.multipliers
 
