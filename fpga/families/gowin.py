@@ -130,36 +130,36 @@ class _Estimates(Estimates):
     luts: ClassVar[Mapping[str, float]] = {
         "LUTRAM": 1,
         "registers": 0.7,
-        "banks": 0.805,
+        "banks": 0.817,
         "tables": 2.53,
-        "read back": 2.43,
-        "collect": 0.905,
-        "shift": 1.25,
-        "round": 1.22,
-        "gates": 2.2,
-        "other gates": 1.11,
-        "slopes": 0.776,
-        "vector": 9.05,
-        "window": 4.21,
-        "rows": 11.7,
-        "core": 182,
+        "read back": 2.63,
+        "collect": 0.926,
+        "shift": 1.17,
+        "round": 1.23,
+        "gates": 2.02,
+        "other gates": 1.03,
+        "slopes": 0.82,
+        "vector": 9.55,
+        "window": 4.47,
+        "rows": 11.1,
+        "core": 200,
     }
     ffs: ClassVar[Mapping[str, float]] = {
-        "sums": 1.22,
-        "products": 1.08,
+        "sums": 1.21,
+        "products": 1.11,
         "banks": 1.17,
-        "passed": 0.893,
+        "passed": 0.862,
         "copies": 1,
-        "vector": 0.867,
-        "read back": 1.11,
-        "collected": 1.3,
-        "memories": 0.819,
-        "pre-activations": 1.35,
-        "gates": 2.51,
-        "other gates": 1.27,
-        "window": 3.43,
-        "items": 0.65,
-        "core": 510,
+        "vector": 0.886,
+        "read back": 1.17,
+        "collected": 1.29,
+        "memories": 0.767,
+        "pre-activations": 1.47,
+        "gates": 2.37,
+        "other gates": 1.25,
+        "window": 3.59,
+        "items": 0.639,
+        "core": 497,
     }
     inferred_multipliers = True
     registers_outside = True
@@ -219,7 +219,7 @@ class _Estimates(Estimates):
             if 18 < one <= 21
         )
         if wide > 21:
-            luts += 2 * narrow + (5 * (narrow - 9) * (wide - 17) if 10 <= narrow <= 12 and wide <= 27 else 0)
+            luts += 5 * (narrow - 9) * (wide - 17) if 10 <= narrow <= 12 and wide <= 27 else 2 * narrow
         return round(luts)
 
 
