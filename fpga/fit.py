@@ -75,7 +75,8 @@ class FitRequest(HardwareRequest):
             If the device's family has no estimates, or the given properties cannot be built.
         """
         device = self.chosen.device
-        if fpga_family(device.family).estimates is None:
+        estimates = fpga_family(device.family).estimates
+        if estimates is None:
             raise ConfigurationError(
                 f"{option('fit')} needs estimates, which there are for devices of "
                 f"{estimated_names()}, not for {device.name}; "
@@ -87,7 +88,7 @@ class FitRequest(HardwareRequest):
                 f"{option('fit')}"
             )
         in_luts = self.all_lut or self.lut_macs or self.lut_lanes
-        if in_luts and fpga_family(device.family).need_estimates().inferred_multipliers:
+        if in_luts and estimates.inferred_multipliers:
             raise ConfigurationError(
                 f"{option('multipliers')} and {option('lut_lanes')} cannot be chosen for {device.name}, "
                 f"because synthesis makes DSP blocks of all multipliers; leave them out, or implement the "

@@ -20,10 +20,10 @@ from rtlstm.fpga.families.base import (
 from rtlstm.fpga.families.device import Chosen, FpgaDevice
 from rtlstm.fpga.families.estimates import (
     LATTICE_BLOCK,
+    LATTICE_LUTRAM,
     ClockModel,
     Estimates,
     Mapped,
-    RamKind,
     RoutedDesign,
     cheapest_memory,
 )
@@ -148,7 +148,6 @@ def _pack_arguments(chosen: Chosen, routed: str, target: str) -> list[str]:
     return ["--compress", "--input", routed, "--bit", target]
 
 
-_LUTRAM = RamKind(4, (4,), 0, 4, block=False)
 _ASPECTS = ((36, 9), (18, 10), (9, 11), (4, 12), (2, 13), (1, 14))
 """Aspect ratios of the block RAM: width of the word, width of the address."""
 _PAIR_ASPECTS = _ASPECTS[1:]
@@ -304,7 +303,7 @@ class _Estimates(Estimates):
             return _block(memory)
         if free and memory.output_register:
             memory = replace(memory, style="distributed")
-        return cheapest_memory(memory, (_LUTRAM, LATTICE_BLOCK))
+        return cheapest_memory(memory, (LATTICE_LUTRAM, LATTICE_BLOCK))
 
     def block_rams(self, memory: MemorySpec) -> int:
         """Return the block RAMs of all of these memories; two read ports are one block's."""

@@ -15,6 +15,7 @@ from rtlstm.spec.record import Record
 
 __all__ = [
     "LATTICE_BLOCK",
+    "LATTICE_LUTRAM",
     "ClockModel",
     "Estimates",
     "Mapped",
@@ -54,6 +55,8 @@ class RamKind:
     """Whether a cell whose bits are not all used costs less: ``widthscale`` of Yosys's rules."""
 
 
+LATTICE_LUTRAM = RamKind(4, (4,), 0, 4, block=False)
+"""A cell of 16 x 4 bits, as ECP5 and Nexus have it."""
 LATTICE_BLOCK = RamKind(14, (1, 2, 4, 9, 18, 36), 9, 128, block=True)
 """A block RAM of 18 Kibit, as Lattice and Gowin have it."""
 # A port costs two, whatever its width.

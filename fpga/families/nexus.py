@@ -8,6 +8,7 @@ from rtlstm.fpga.families.base import Cells, FpgaFamily, Pin, PlaceRoute, Yosys,
 from rtlstm.fpga.families.device import FpgaDevice, Memory
 from rtlstm.fpga.families.estimates import (
     LATTICE_BLOCK,
+    LATTICE_LUTRAM,
     ClockModel,
     Estimates,
     Mapped,
@@ -52,7 +53,6 @@ def _pin_lines(pin: Pin) -> list[str]:
     return [f"ldc_set_location -site {{{pin.site}}} [get_ports {pin.port}]"]
 
 
-_LUTRAM = RamKind(4, (4,), 0, 4, block=False)
 _LARGE = RamKind(14, (32,), 8, 2048, block=True)
 
 
@@ -120,7 +120,7 @@ class _Estimates(Estimates):
         if memory.style == "huge":
             found = cheapest_memory(memory, (_LARGE,))
             return replace(found, block_rams=0, large_rams=found.block_rams)
-        return cheapest_memory(memory, (_LUTRAM, LATTICE_BLOCK))
+        return cheapest_memory(memory, (LATTICE_LUTRAM, LATTICE_BLOCK))
 
     def hard_blocks(self, a_bits: int, b_bits: int, count: int = 1) -> int:
         """Return what Yosys 0.70 takes: a block is 18 x 18, two are 18 x 36, four 36 x 36."""

@@ -148,19 +148,27 @@ def test_multipliers():
     assert count_blocks(manifest("ecp5", wide, lanes=4, macs=2), ECP5).multipliers == 17
 
 
+def multiplier_cells(
+    family: str, synthesis: str, a: int, b: int, stages: int, folder: Path
+) -> dict[str, int]:
+    """The cells of one multiplier that is to be made of LUTs, by name."""
+    ports = f"input clk, input [{a - 1}:0] a, input [{b - 1}:0] b, output [{a + b - 1}:0] product"
+    sizes = f'.A_BITS({a}), .B_BITS({b}), .STAGES({stages}), .KIND("lut")'
+    top = f"module top({ports});\n  rtlstm_multiplier #({sizes}) dut (clk, a, b, product);\nendmodule\n"
+    (folder / "top.v").write_text(primitives(family) + top)
+    script = ["read_verilog top.v", f"{synthesis} -top top -json top.json", "tee -q -o stat.json stat -json"]
+    (folder / "top.ys").write_text("\n".join(script))
+    run_logged(find_yosys(), ["top.ys"], folder=folder, log=folder / "log", what="synthesis")
+    counts: dict[str, int] = json.loads((folder / "stat.json").read_text())["design"]["num_cells_by_type"]
+    return counts
+
+
 @pytest.mark.tools
 @pytest.mark.parametrize("stages", [1, 2, 3])
 @pytest.mark.parametrize(("a", "b"), [(4, 8), (5, 8), (8, 6), (8, 8), (12, 9), (16, 16)])
 def test_multipliers_against_synthesis(a: int, b: int, stages: int, tmp_path: Path):
     """LUTs and flip-flops of a multiplier made of LUTs are known to the cell."""
-    ports = f"input clk, input [{a - 1}:0] a, input [{b - 1}:0] b, output [{a + b - 1}:0] product"
-    sizes = f'.A_BITS({a}), .B_BITS({b}), .STAGES({stages}), .KIND("lut")'
-    top = f"module top({ports});\n  rtlstm_multiplier #({sizes}) dut (clk, a, b, product);\nendmodule\n"
-    (tmp_path / "top.v").write_text(primitives("ecp5") + top)
-    script = ["read_verilog top.v", "synth_ecp5 -top top -json top.json", "tee -q -o stat.json stat -json"]
-    (tmp_path / "top.ys").write_text("\n".join(script))
-    run_logged(find_yosys(), ["top.ys"], folder=tmp_path, log=tmp_path / "log", what="synthesis")
-    stat = json.loads((tmp_path / "stat.json").read_text())["design"]["num_cells_by_type"]
+    stat = multiplier_cells("ecp5", "synth_ecp5", a, b, stages, tmp_path)
     assert stat.get("LUT4", 0) + 2 * stat["CCU2C"] == multiplier_luts(a, b, stages, ECP5)
     assert stat["TRELLIS_FF"] == sum(multiplier_registers(a, b, stages))
     chains = count_chains(json.loads((tmp_path / "top.json").read_text()))
@@ -181,6 +189,7 @@ INFERRED = [
     (16, 24),
     (12, 28),
     (20, 32),
+    (22, 24),
 ]
 
 
@@ -189,17 +198,9 @@ INFERRED = [
 @pytest.mark.parametrize("family", ["gowin", "nexus"])
 def test_inferred_multipliers_against_synthesis(family: str, tmp_path: Path):
     found, counted = fpga_family(family), {}
-    device = found.devices[0]
-    for a, b in [*INFERRED, (22, 24)]:
-        ports = f"input clk, input [{a - 1}:0] a, input [{b - 1}:0] b, output [{a + b - 1}:0] product"
-        sizes = f'.A_BITS({a}), .B_BITS({b}), .STAGES(2), .KIND("lut")'
-        top = f"module top({ports});\n  rtlstm_multiplier #({sizes}) dut (clk, a, b, product);\nendmodule\n"
-        (tmp_path / "top.v").write_text(primitives(family) + top)
-        yosys = found.yosys(device)
-        script = ["read_verilog top.v", f"{yosys.command} {yosys.no_pads} -top top"]
-        (tmp_path / "top.ys").write_text("\n".join([*script, "tee -q -o stat.json stat -json"]))
-        run_logged(find_yosys(), ["top.ys"], folder=tmp_path, log=tmp_path / "log", what="synthesis")
-        stat = json.loads((tmp_path / "stat.json").read_text())["design"]["num_cells_by_type"]
+    yosys = found.yosys(found.devices[0])
+    for a, b in INFERRED:
+        stat = multiplier_cells(family, f"{yosys.command} {yosys.no_pads}", a, b, 2, tmp_path)
         counted[a, b] = count_cells(stat, found.cells)
     estimates = found.need_estimates()
     assert {size: each.multipliers for size, each in counted.items()} == {
