@@ -13,8 +13,8 @@ from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
 
 from rtlstm.boards.board import Board
 from rtlstm.boards.zynq import ZYNQ_BOARDS, ZynqBoard
-from rtlstm.fpga.devices import UnknownDeviceError, find_device, similar_devices
-from rtlstm.fpga.families.base import Pin
+from rtlstm.fpga.devices import UnknownDeviceError, devices, find_device, similar_devices
+from rtlstm.fpga.families.base import Pin, estimated_families
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.spec.errors import ConfigurationError, RtlstmError
 from rtlstm.spec.plugins import Registry
@@ -201,17 +201,21 @@ def find_target(name: str) -> tuple[Chosen, str]:
         board = find_any_board(name)
         chosen = find_device(board.device) if isinstance(board, ZynqBoard) else board.chosen
         return chosen, board.name
-    similar = difflib.get_close_matches(name.strip().lower(), (*BOARDS, *ZYNQ_BOARDS), n=3, cutoff=0.7)
     try:
         return find_device(name), ""
     except UnknownDeviceError:
-        if not similar:
+        given, names = name.strip().lower(), (*BOARDS, *ZYNQ_BOARDS)
+        similar = [each for each in names if given and each.startswith(given)]
+        similar = similar or difflib.get_close_matches(given, names, n=3, cutoff=0.7)
+        if similar_devices(name) and not similar:
             raise
-        more = similar_devices(name)
-        raise ConfigurationError(
-            f"there is no device or board {name!r}; boards of near names: {', '.join(similar)}"
-            + (f"; devices: {more}" if more else "")
-        ) from None
+        known = [each.name for each in devices().values() if each.family in estimated_families()]
+        offered = (
+            f"boards of near names: {', '.join(similar)}"
+            if similar
+            else f"boards: {', '.join(BOARDS)}; devices: {', '.join(known)}"
+        )
+        raise ConfigurationError(f"there is no device or board {name!r}; {offered}") from None
 
 
 _Target = tuple[str, int, str]

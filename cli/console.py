@@ -191,18 +191,20 @@ class Console:
 def _phase_lines() -> Iterator[Progress]:
     """Print a line for each phase that takes long, and now and then how far it is: nobody watches a bar."""
     timers: dict[str, Timer] = {}
+    begun: dict[str, float] = {}
     said: dict[str, float] = {}
 
     def show(what: str, done: int, total: int) -> None:
         if what not in timers:
             end()
-            said[what] = monotonic()
+            begun[what] = said[what] = monotonic()
             timers[what] = Timer(_LONG_SECONDS, write_error, (f"{plain(what)} ...",))
             timers[what].daemon = True
             timers[what].start()
         elif monotonic() - said[what] >= _LINE_SECONDS:
             said[what] = monotonic()
-            write_error(f"{plain(what)}: {done:,} of {total:,}")
+            minutes, seconds = divmod(round(said[what] - begun[what]), 60)
+            write_error(f"{plain(what)}: {done:,} of {total:,} after {minutes}:{seconds:02} minutes")
 
     def end() -> None:
         for timer in timers.values():

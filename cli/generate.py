@@ -17,7 +17,7 @@ from rtlstm.cli.options import (
     JsonOption,
 )
 from rtlstm.cli.results import Field, Found, Table, Text, Values
-from rtlstm.cli.wording import next_command
+from rtlstm.cli.wording import chosen_for, next_command
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
@@ -297,13 +297,7 @@ def _estimates(found: Found) -> list[Found]:
 
 def _chosen(found: Found) -> str | None:
     fit = found["report"]["fit"]
-    if fit is None:
-        return None
-    link = ", its link counted in" if fit["estimate"]["board"] else ""
-    return (
-        f"Sizes chosen for {fit['device']}{link}, with the {fit['pipeline']} pipeline, of {fit['tried']} "
-        f"worked out; limited by {fit['limited_by']}."
-    )
+    return None if fit is None else chosen_for(fit)
 
 
 def _device(estimate: Found) -> str:

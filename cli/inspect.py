@@ -10,12 +10,13 @@ from rtlstm.cli.console import Console
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import DebugOption, JsonOption
 from rtlstm.cli.results import Field, Found, Table, Text
-from rtlstm.cli.wording import next_command
+from rtlstm.cli.wording import chosen_for, next_command
 from rtlstm.gen.frontends.reading import ReadOptions
 
 if TYPE_CHECKING:
     from rtlstm.fpga.implementation import Implementation, ResourceUse
     from rtlstm.gen.builds.pictures import Pictures
+    from rtlstm.gen.builds.report import BuildReport
     from rtlstm.spec.manifest import Manifest
 
 __all__ = ["inspect"]
@@ -113,7 +114,15 @@ def _inspect_build(console: Console, folder: Path, page: Path | None) -> None:
             read_listed(folder, manifest, file.path)
     except (BuildError, ImageError) as error:
         damage = error
-    console.show(_BUILD, **_describe_build(manifest), implementations=_measured(console, folder, manifest))
+    report = _report(console, folder, manifest)
+    console.show(
+        _BUILD,
+        **_describe_build(manifest),
+        fit=None if report is None or report.fit is None else report.fit.model_dump(mode="json"),
+        implementations=[]
+        if report is None
+        else [found.model_dump(mode="json") for found in report.implementations],
+    )
     console.show(
         image={
             "ok": headroom is not None,
@@ -132,8 +141,8 @@ def _inspect_build(console: Console, folder: Path, page: Path | None) -> None:
         _write_page(console, page, Pictures.of_build(BuildReport.load(folder), manifest), manifest.name)
 
 
-def _measured(console: Console, folder: Path, manifest: "Manifest") -> list[dict[str, Any]]:
-    """The JSON objects of what 'rtlstm implement' found of this build, which its report holds."""
+def _report(console: Console, folder: Path, manifest: "Manifest") -> "BuildReport | None":
+    """The report of this build; None, with a note, if it cannot be read or is of another build."""
     from rtlstm.gen.builds.report import BuildReport
     from rtlstm.spec.errors import BuildError
 
@@ -141,13 +150,13 @@ def _measured(console: Console, folder: Path, manifest: "Manifest") -> list[dict
         report = BuildReport.load(folder)
     except BuildError as error:
         console.note(str(error))
-        return []
+        return None
     if report.build_hash != manifest.build_hash:
         console.note(
             f"{folder / 'report.json'} is of another build and is left out; generate the build again"
         )
-        return []
-    return [found.model_dump(mode="json") for found in report.implementations]
+        return None
+    return report
 
 
 def _describe_build(manifest: "Manifest") -> dict[str, Any]:
@@ -329,6 +338,7 @@ _BUILD = (
         _parameters,
         (_NAME, _VALUE),
     ),
+    Text(lambda found: None if found["fit"] is None else f"{chosen_for(found['fit'])}\n"),
     Table(
         "Layers, and their cycles of a step: array at work, overhead, and product with own h",
         lambda found: found["layers"],

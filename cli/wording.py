@@ -6,7 +6,7 @@ from typing import Any
 
 from rtlstm.spec.options import BARE
 
-__all__ = ["CommandWording", "next_command", "typed_options"]
+__all__ = ["CommandWording", "chosen_for", "next_command", "typed_options"]
 
 
 class CommandWording:
@@ -53,6 +53,15 @@ def typed_options(flag: str, values: list[Any]) -> str:
     """Return an option once for each value, quoted where a shell needs that."""
     texts = (f"{value:g}" if isinstance(value, float) else str(value) for value in values)
     return " ".join(f"{flag} {shlex.quote(text)}" for text in texts)
+
+
+def chosen_for(fit: Mapping[str, Any]) -> str:
+    """Say what the sizes of an array were chosen for, from the JSON object of a ``Fit``."""
+    link = ", its link counted in" if fit["estimate"]["board"] else ""
+    return (
+        f"Sizes chosen for {fit['device']}{link}, with the {fit['pipeline']} pipeline, of {fit['tried']:,} "
+        f"worked out; limited by {fit['limited_by']}."
+    )
 
 
 def next_command(command: str, folder: object, **options: object) -> str:

@@ -14,7 +14,7 @@ from rtlstm.explore.metrics import Evaluation, Metric
 from rtlstm.explore.records import Errors, Numbers, Outcome, Point, Refusal
 from rtlstm.explore.space import Choice
 from rtlstm.fpga.energy import step_energy_nj
-from rtlstm.fpga.estimate import Estimate, usable
+from rtlstm.fpga.estimate import Estimate, demands
 from rtlstm.fpga.fit import FitRequest, NothingFitsError, fit_device
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import choose_formats, quantise_with
@@ -121,8 +121,8 @@ def _clock_mhz(found: Estimate, request: FitRequest) -> float:
 
 def _share(found: Estimate, choice: Choice) -> float:
     """How full the device is with what it has least of, in percent of what may be used."""
-    limits = usable(found, choice.request.chosen.device)
-    return round(100 * max(used / there for _, used, there in limits if there), 1)
+    taken = demands(found, choice.request.chosen.device)
+    return round(100 * max(each.used / each.most for each in taken if each.most), 1)
 
 
 def few_digits(value: float) -> float:

@@ -20,6 +20,11 @@ def devices() -> dict[str, FpgaDevice]:
     return {device.name: device for family in fpga_families() for device in family.devices}
 
 
+def _aliases() -> dict[str, FpgaDevice]:
+    """Return all devices by each of their names."""
+    return {alias: device for device in devices().values() for alias in (device.name, *device.aliases)}
+
+
 def find_device(name: str, package: str | None = None, grade: str | None = None) -> Chosen:
     """Find a device by its name, which may end in a speed grade or be an ECP5 part's order code.
 
@@ -32,6 +37,7 @@ def find_device(name: str, package: str | None = None, grade: str | None = None)
     """
     device, code, own_grade = _split(name.strip().lower())
     if device is None:
+        _check_ending(name.strip().lower())
         similar = similar_devices(name)
         offered = f"near names: {similar}" if similar else f"known ones: {', '.join(devices())}"
         raise UnknownDeviceError(f"there is no device {name!r}; {offered}")
@@ -49,7 +55,7 @@ def find_device(name: str, package: str | None = None, grade: str | None = None)
 
 def _split(text: str) -> tuple[FpgaDevice | None, str | None, str | None]:
     """Return a device, and the package and speed grade that its name holds."""
-    aliases = {alias: device for device in devices().values() for alias in (device.name, *device.aliases)}
+    aliases = _aliases()
     if text in aliases:
         return aliases[text], None, None
     for alias, device in aliases.items():
@@ -65,6 +71,17 @@ def _split(text: str) -> tuple[FpgaDevice | None, str | None, str | None]:
             if order and order[1] in device.order_codes:
                 return device, device.order_codes[order[1]], grade
     return None, None, None
+
+
+def _check_ending(text: str) -> None:
+    """Refuse a device's name that ends in a speed grade or order code that the device has not."""
+    for alias, device in _aliases().items():
+        ending = text.removeprefix(f"{alias}-")
+        if device.grades and ending != text:
+            raise UnknownDeviceError(
+                f"what follows {alias} must be one of its speed grades, {', '.join(device.grades)}, "
+                f"not {ending!r}"
+            )
 
 
 def _choose(device: FpgaDevice, what: str, offered: tuple[str, ...], wanted: str | None) -> str:

@@ -8,6 +8,7 @@ how full a device may be.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from rtlstm.fpga.blocks import count_blocks
 from rtlstm.fpga.core_parts import chain_parts, ff_parts, lut_parts
@@ -35,11 +36,12 @@ from rtlstm.spec.options import option
 
 __all__ = [
     "MARGIN",
+    "Demand",
     "Estimate",
     "check_estimate",
+    "demands",
     "estimate",
     "estimate_devices",
-    "usable",
 ]
 
 MARGIN = 0.15
@@ -145,22 +147,44 @@ def estimate(
         fmax_mhz=round(clock, 1),
         step_latency_us=round(manifest.cycles.step_latency_cycles / clock, 4),
     )
-    return found.replace(fits=all(used <= there for _, used, there in usable(found, device)))
+    return found.replace(fits=all(each.used <= each.most for each in demands(found, device)))
 
 
-def usable(found: Estimate, device: FpgaDevice) -> Iterator[tuple[str, float, float]]:
-    """Yield each resource that limits designs: its name, how much is used, how much may be used.
+class Demand(NamedTuple):
+    """How much a design takes of a resource."""
+
+    resource: str
+    used: float
+    most: float
+    """How much a design may take."""
+    there: float
+    """How much the device has."""
+
+    @property
+    def text(self) -> str:
+        """What messages say of a design that takes too much."""
+        limit = f"of {count_text(self.there)}"
+        if self.most < self.there:
+            limit += f", of which {count_text(self.most)} may be used"
+        return f"{count_text(self.used)} {self.resource} ({limit})"
+
+
+def demands(found: Estimate, device: FpgaDevice) -> Iterator[Demand]:
+    """Yield what an estimated design takes of each resource that limits designs.
 
     All block RAMs may be used; the wrapper's are counted, too. Of logic cells, carry chains and DSP blocks,
     only as many may be used as in designs that were placed.
     """
     limits = fill_limits(fpga_family(device.family).need_estimates())
-    yield "multipliers", found.multipliers, limits.most_multipliers(device)
-    yield BLOCK_RAMS, found.block_rams + found.wrapper_block_rams, device.block_rams
-    yield large_name(device), found.large_rams, 0 if device.large_ram is None else device.large_ram.count
-    yield "logic cells", found.cells, int(limits.cells * device.luts)
+    large = 0 if device.large_ram is None else device.large_ram.count
+    block_rams = found.block_rams + found.wrapper_block_rams
+    yield Demand("multipliers", found.multipliers, limits.most_multipliers(device), device.multipliers)
+    yield Demand(BLOCK_RAMS, block_rams, device.block_rams, device.block_rams)
+    yield Demand(large_name(device), found.large_rams, large, large)
+    yield Demand("logic cells", found.cells, int(limits.cells * device.luts), device.luts)
     if found.chain_tiles is not None and device.chain_tiles is not None and limits.chains is not None:
-        yield "tiles for carry chains", found.chain_tiles, int(limits.chains * device.chain_tiles)
+        most = int(limits.chains * device.chain_tiles)
+        yield Demand("tiles for carry chains", found.chain_tiles, most, device.chain_tiles)
 
 
 def _total(factors: Mapping[str, float], parts: Mapping[str, float]) -> int:
@@ -210,11 +234,7 @@ def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool 
             f"{whole} does not fit {device.name}: by its estimate it takes {', '.join(lacking)}; "
             f"{fit_advice(device, found.board, other, found.cores)}"
         )
-    full = [
-        f"{count_text(used)} {what} (of {count_text(there)})"
-        for what, used, there in usable(found, device)
-        if used > there
-    ]
+    full = [each.text for each in demands(found, device) if each.used > each.most]
     if full and not insist:
         raise ConfigurationError(
             f"{whole} is fuller than any design known to have been routed on such a device: by its estimate "

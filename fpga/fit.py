@@ -13,13 +13,13 @@ from typing import Any
 
 from pydantic import field_validator
 
-from rtlstm.fpga.estimate import Estimate, estimate, usable
+from rtlstm.fpga.estimate import Demand, Estimate, demands, estimate
 from rtlstm.fpga.families.base import estimated_names, fpga_family
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.fill import fill_limits
 from rtlstm.fpga.logic_multipliers import multiplier_luts
 from rtlstm.fpga.request import HardwareRequest
-from rtlstm.fpga.resources import BLOCK_RAMS, count_text, large_name
+from rtlstm.fpga.resources import BLOCK_RAMS, large_name
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import DEFAULT_PIPELINE, FAMILIES
 from rtlstm.spec.inventory import MultiplierSpec, activation_spec, gate_multipliers, weight_memory
@@ -168,12 +168,12 @@ class _Excess:
     resource: str = ""
     text: str = ""
 
-    def compare(self, resource: str, used: float, there: float) -> None:
+    def compare(self, demand: Demand) -> None:
         """Compare the use of a resource with its limit."""
-        share = used / there if there else float(used > 0) * used * 1e9
+        used, most = demand.used, demand.most
+        share = used / most if most else float(used > 0) * used * 1e9
         if share > self.share:
-            self.share, self.resource = share, resource
-            self.text = f"{count_text(used)} {resource} (of {count_text(there)} that may be used)"
+            self.share, self.resource, self.text = share, demand.resource, demand.text
 
 
 @dataclass(frozen=True)
@@ -459,22 +459,24 @@ class _Search:
         logic = multiplier_luts(numerics.weight_bits, numerics.data_bits, 3, family)
         sums = (macs - 1) * (numerics.weight_bits + numerics.data_bits)
         luts = in_luts * logic + lanes * (sums + 2 * numerics.accumulator.bits)
-        excess.compare("logic cells", luts, self._cell_limit)
+        excess.compare(Demand("logic cells", luts, self._cell_limit, device.luts))
         if family.inferred_multipliers:
             products = family.hard_blocks(numerics.weight_bits, numerics.data_bits, macs)
-            excess.compare("multipliers", lanes * products, self._most_multipliers)
+            most = self._most_multipliers
+            excess.compare(Demand("multipliers", lanes * products, most, device.multipliers))
         rows = array_words(self._shapes, lanes, macs)
         width = macs * numerics.weight_bits
         bank = family.map_memory(weight_memory(lanes, width, rows, candidate.memory))
-        excess.compare(BLOCK_RAMS, lanes * bank.block_rams, device.block_rams)
-        excess.compare(self._large_name, lanes * bank.large_rams, self._large_rams)
+        rams, large_rams = device.block_rams, self._large_rams
+        excess.compare(Demand(BLOCK_RAMS, lanes * bank.block_rams, rams, rams))
+        excess.compare(Demand(self._large_name, lanes * bank.large_rams, large_rams, large_rams))
         return excess
 
     def _excess(self, found: Estimate) -> _Excess:
         """Compare an estimate with the device."""
         excess = _Excess()
-        for resource, used, there in usable(found, self._device):
-            excess.compare(resource, used, there)
+        for demand in demands(found, self._device):
+            excess.compare(demand)
         return excess
 
     def _parameters(self, candidate: _Candidate) -> Parameters:

@@ -12,7 +12,7 @@ from support.small_builds import named_options, network
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.boards.catalogue import find_board
 from rtlstm.fpga.devices import find_device
-from rtlstm.fpga.estimate import check_estimate, estimate, usable
+from rtlstm.fpga.estimate import check_estimate, demands, estimate
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.fill import fill_limits
 from rtlstm.fpga.fit import FitRequest, NothingFitsError, _Search, fit_device
@@ -41,7 +41,7 @@ def test_nothing_tried_is_better(device: str):
     best = Manifest.create("tiny", quantised.shapes, parameters, quantised.numerics)
     assert estimate(best, chosen) == found.estimate
     assert found.estimate.fits
-    assert all(used <= there for _, used, there in usable(found.estimate, chosen.device))
+    assert all(each.used <= each.most for each in demands(found.estimate, chosen.device))
     assert parameters.family == chosen.device.family
     search = _Search("tiny", quantised.shapes, quantised.numerics, FitRequest(chosen=chosen))
     for candidate in search._candidates():
@@ -196,7 +196,9 @@ def test_a_pipeline_with_copies_is_offered_for_one_block(monkeypatch):
 
 
 def test_nothing_fits():
-    with pytest.raises(NothingFitsError, match=r"tiny does not fit up5k, .* logic cells \(of 4,8"):
+    with pytest.raises(
+        NothingFitsError, match=r"tiny does not fit up5k, .* logic cells \(of 5,280, of which 4,8"
+    ):
         fit("up5k", lanes=16, macs=4)
     with pytest.raises(ConfigurationError, match=r"tiny does not fit up5k, .* multipliers \(of 8"):
         fit("up5k", FOUR, lanes=4, macs=2, multipliers=0)
@@ -257,6 +259,8 @@ def test_devices_whose_blocks_are_inferred(cli, model, tmp_path, target: str, de
     assert (found["device"], report["lut_macs"], report["lut_lanes"]) == (device, 0, 0)
     clock = f"rtlstm bitstream takes 39 MHz on {target}, "
     assert any(clock in note for note in done.json["notes"]) == bool(found["board"])
+    inspected = cli("inspect", tmp_path / "b")
+    assert f"Sizes chosen for {target}" in inspected.out
     # The label is a device's name, too.
     assert 0 < found["multipliers"] <= find_device(device).device.multipliers
 
@@ -268,6 +272,9 @@ def test_wrong_options_are_refused(cli, model, tmp_path):
     cli(*run, "--fit", "icebraker").refused(
         "there is no device or board 'icebraker'; boards of near names: icebreaker"
     )
+    cli(*run, "--fit", "tang").refused("boards of near names: tang-nano-20k")
+    cli(*run, "--fit", "nosuch").refused("boards: ulx3s-12f", "icebreaker", "devices: lfe5u-12f", "lifcl-40")
+    cli(*run, "--fit", "lifcl-40-6").refused("must be one of its speed grades, 7, 8, 9, not '6'")
     cli(*run, "--fit", "zybo-z7-20").refused("--fit needs estimates", "not for xc7z020")
     known = "ecp5, gowin, ice40, nexus"
     cli(*run, "--fit", "xc7a35t").refused("--fit needs estimates", known, "not for xc7a35t")

@@ -14,12 +14,7 @@ from rtlstm.bench.estimates import CASES, measure_case
 from rtlstm.fpga.blocks import count_blocks
 from rtlstm.fpga.core_parts import ff_parts, lut_parts
 from rtlstm.fpga.devices import devices, find_device
-from rtlstm.fpga.estimate import (
-    check_estimate,
-    estimate,
-    estimate_devices,
-    usable,
-)
+from rtlstm.fpga.estimate import check_estimate, demands, estimate, estimate_devices
 from rtlstm.fpga.families.base import estimated_families, fpga_family
 from rtlstm.fpga.families.estimates import RoutedDesign
 from rtlstm.fpga.logic_multipliers import multiplier_luts, multiplier_registers, multiplier_tiles
@@ -107,7 +102,7 @@ def test_fifos_of_a_wrapper(tmp_path: Path):
     found = estimate(wide, find_device("up5k"))
     assert found is not None
     assert found.wrapper_block_rams == counted.block_rams > 0
-    used = {what: count for what, count, _ in usable(found, find_device("up5k").device)}
+    used = {each.resource: each.used for each in demands(found, find_device("up5k").device)}
     assert used["block RAMs"] == found.block_rams + counted.block_rams
 
 
