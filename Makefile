@@ -126,7 +126,7 @@ types: build/setup-dev
 
 # Not from the root, where the folder rtlstm/ would be taken for the whole package.
 layers: build/setup-dev
-	@cd build && $(CURDIR)/$(BIN)/lint-imports --config ../pyproject.toml --no-logo --no-cache > layers.log || \
+	@cd build && $(CURDIR)/$(BIN)/lint-imports ../pyproject.toml --no-logo --no-cache > layers.log || \
 	  { cat layers.log; exit 1; }
 	@echo 'layers: ok'
 
