@@ -41,7 +41,7 @@ def graph() -> grimp.ImportGraph:
 def test_layers_hold(tmp_path: Path):
     program = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run(
-        [program, "--config", ROOT / "pyproject.toml", "--no-logo", "--no-cache"],
+        [program, ROOT / "pyproject.toml", "--no-logo", "--no-cache"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
