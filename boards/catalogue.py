@@ -14,7 +14,7 @@ from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
 from rtlstm.boards.board import Board
 from rtlstm.boards.zynq import ZYNQ_BOARDS, ZynqBoard
 from rtlstm.fpga.devices import UnknownDeviceError, devices, find_device, similar_devices
-from rtlstm.fpga.families.base import Pin, estimated_families
+from rtlstm.fpga.families.base import Pin
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.spec.errors import ConfigurationError, RtlstmError
 from rtlstm.spec.plugins import Registry
@@ -209,12 +209,9 @@ def find_target(name: str) -> tuple[Chosen, str]:
         similar = similar or difflib.get_close_matches(given, names, n=3, cutoff=0.7)
         if similar_devices(name) and not similar:
             raise
-        known = [each.name for each in devices().values() if each.family in estimated_families()]
-        offered = (
-            f"boards of near names: {', '.join(similar)}"
-            if similar
-            else f"boards: {', '.join(BOARDS)}; devices: {', '.join(known)}"
-        )
+        offered = f"boards of near names: {', '.join(similar)}"
+        if not similar:
+            offered = f"boards: {', '.join(names)}; devices: {', '.join(devices())}"
         raise ConfigurationError(f"there is no device or board {name!r}; {offered}") from None
 
 

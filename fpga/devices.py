@@ -31,7 +31,7 @@ def find_device(name: str, package: str | None = None, grade: str | None = None)
     Raises
     ------
     UnknownDeviceError
-        If there is none of this name.
+        If there is none of this name, or what follows a device's name is none of its speed grades.
     ConfigurationError
         If it has no such package or speed grade.
     """
@@ -74,13 +74,14 @@ def _split(text: str) -> tuple[FpgaDevice | None, str | None, str | None]:
 
 
 def _check_ending(text: str) -> None:
-    """Refuse a device's name that ends in a speed grade or order code that the device has not."""
+    """Refuse a device's name that ends in a speed grade or an order code that the device does not have."""
     for alias, device in _aliases().items():
         ending = text.removeprefix(f"{alias}-")
         if device.grades and ending != text:
+            codes = f", with or without a package's code, {', '.join(device.order_codes)}"
             raise UnknownDeviceError(
-                f"what follows {alias} must be one of its speed grades, {', '.join(device.grades)}, "
-                f"not {ending!r}"
+                f"what follows {alias}- must be one of its speed grades, {', '.join(device.grades)}"
+                f"{codes if device.order_codes else ''}, not {ending!r}"
             )
 
 
@@ -109,8 +110,7 @@ def _with_grades(devices: list[FpgaDevice], text: str) -> str:
 
 def similar_devices(name: str) -> str:
     """Return the devices whose names are like this one, as a text; empty if there are none."""
-    known = devices()
-    names = {alias: device.name for device in known.values() for alias in (device.name, *device.aliases)}
+    names, known = _aliases(), devices()
     similar = difflib.get_close_matches(name.strip().lower(), names, n=6, cutoff=0.5)
-    found = [known[each] for each in dict.fromkeys(names[alias] for alias in similar)][:3]
+    found = [known[each] for each in dict.fromkeys(names[alias].name for alias in similar)][:3]
     return _with_grades(found, name.strip().lower()) if found else ""

@@ -41,6 +41,8 @@ _MOST = 1024
 _LOOKED_AT = 100
 """How many refused designs are examined for the limiting resource, the fastest first."""
 _NOTHING = "the network: a larger array would not be faster"
+_SIZES = ("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory", "table_memory")
+"""The fields of a request that determine the array."""
 _GIVEN = "what was given ({}): without it, more may fit"
 
 
@@ -103,6 +105,12 @@ class FitRequest(HardwareRequest):
         units = self.gate_units or 1
         macs = self.macs or lcm(units, self.beat_in) * self.least_macs
         self.array(device.family, self.lanes or _up(self.least_lanes, 4 * units), macs)
+
+    @property
+    def given_sizes(self) -> tuple[str, ...]:
+        """The fields that determine the array and were given."""
+        fields = type(self).model_fields
+        return tuple(name for name in _SIZES if getattr(self, name) != fields[name].default)
 
     @property
     def target(self) -> str:
@@ -297,7 +305,7 @@ class _Search:
             design = each.design or self._design(each.candidate)
             if design.key < best.key:
                 return each.excess.resource
-        given = [name for name in ("lanes", "macs", "gate_units") if getattr(self._request, name) is not None]
+        given = self._request.given_sizes
         return _GIVEN.format(", ".join(given).replace("_", " ")) if given else _NOTHING
 
     def _design(self, candidate: _Candidate) -> _Design:
@@ -318,7 +326,9 @@ class _Search:
         designs = (each.design or self._design(each.candidate) for each in least)
         nearest = min((self._excess(design.estimate) for design in designs), key=lambda item: item.share)
         whole = f"{self._name} with its link" if self._request.board else self._name
-        return f"{whole} does not fit {target}, whatever the array: the nearest takes {nearest.text}"
+        given = [option(name, getattr(self._request, name)) for name in self._request.given_sizes]
+        array = f"with {', '.join(given)}" if given else "whatever the array"
+        return f"{whole} does not fit {target}, {array}: the nearest takes {nearest.text}"
 
     def _candidates(self) -> Iterator[_Candidate]:
         request = self._request

@@ -22,6 +22,7 @@ from rtlstm.spec.capacity import Needs
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Network
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.step import compile_program
 from rtlstm.spec.registers import Register
@@ -62,9 +63,16 @@ def test_icarus_switches(parameters: Parameters, tmp_path: Path) -> None:
     switch(device, others, "icarus", tmp_path)
 
 
-def test_hardware_does_not_depend_on_the_network() -> None:
-    device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), SMALL)
+@pytest.mark.parametrize(
+    ("first", "family"),
+    [(stacked(3, 5, dense=((2, "sigmoid"),)), "generic"), (stacked(2, dense=((2, "identity"),)), "ecp5")],
+    ids=["recurrent", "dense"],
+)
+def test_hardware_does_not_depend_on_the_network(first: Network, family: str) -> None:
+    parameters = SMALL if family == "generic" else Parameters.for_family(family, lanes=8, macs=4)
+    device = make_device(first, parameters)
     other = build_for(stacked(9, 4, 6, dense=((5, "relu"),), seed=1), device)
+    assert other.manifest.device_hash == device.manifest.device_hash
     texts = [core_to_verilog(build.manifest) for build in (device, other)]
     assert texts[0] == texts[1]
 

@@ -34,9 +34,6 @@ _TRIED: tuple[_Fields, ...] = (
 )
 """Formats and kinds of tables, roughly in the order of the accuracy that they cost."""
 
-_GIVEN = ("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory", "table_memory")
-"""The fields of a request that determine the array."""
-
 
 @dataclass(frozen=True)
 class FitAdvice:
@@ -75,9 +72,8 @@ def find_fit_advice(
 
     The array is chosen freely; formats only become narrower than in ``settings``.
     """
-    usual = {field: FitRequest.model_fields[field].default for field in _GIVEN}
-    less = tuple(field for field, value in usual.items() if getattr(request, field) != value)
-    free = request.replace(**usual)
+    less = request.given_sizes
+    free = request.replace(**{name: FitRequest.model_fields[name].default for name in less})
     tried = list(_attempts(settings, bool(less)))
     for number, (narrower, more) in enumerate(tried):
         if progress:

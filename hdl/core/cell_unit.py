@@ -64,7 +64,7 @@ class CellUnit(Unit):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        self._follow_beats(m, self._timing.of_units)
+        self._begin(m, self._timing.of_units)
         old = self._read_state(m, delay(m, self.cell_zero_state, 2))
         self._entries: dict[int, Value] = {}
         cells = [

@@ -63,7 +63,7 @@ class GateUnit(Unit):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         timing = self._manifest.timing
-        self._follow_beats(m, timing.of_units)
+        self._begin(m, timing.of_units)
         # A register before the limits, if there is one.
         self._compared = min(1, self._manifest.parameters.pipeline.result)
         gates = self._gates(m)

@@ -110,10 +110,11 @@ class InputBuffer(Component):
         suppress = Array(Signal(name=f"suppress{i}", reset_less=True) for i in (0, 1))
         bank_in, bank_out = Signal(name="bank_in"), Signal(name="bank_out")
         # How many beats follow the next, whether that is an input's last, whether there is room for it;
-        # whether no half is full: then there is room for one more than this.
+        # whether no half is full: then there is room for one more than this. A loadable core sets the first
+        # two while it is stopped: its hardware is the same for every network.
         begins = step_fields(self._manifest.program, self._manifest.parameters)["beats_after"]
         left = Signal(len(after), init=0 if self._loadable else begins)
-        last_beat = Signal(init=begins == 0)
+        last_beat = Signal(init=1 if self._loadable else begins == 0)
         ready, empty = Signal(init=1, name="ready"), Signal(init=1, name="empty")
         row, slot = Signal(range(words), name="row_in"), Signal(range(macs // beat), name="slot")
         # In reset nothing is offered room; what the registers do then does not matter.

@@ -111,8 +111,6 @@ class Unit(Component):
         self._index = index
         self._widths = widths
         self._activations, self._multipliers = activations(manifest), multipliers(manifest)
-        self._pairs = [some.memory.pairs // manifest.parameters.gate_units for some in self._activations]
-        self._second_ports: dict[int, ActivationUnit] = {}
         numerics = manifest.numerics
         super().__init__(
             {
@@ -144,8 +142,12 @@ class Unit(Component):
     def connect_bank(self, m: Module, bank: Value) -> None:
         """Connect the window's bank, if there are several tables in a region."""
 
-    def _follow_beats(self, m: Module, last: int) -> None:
-        """Keep what comes out of the rounding for ``last`` cycles after its pre-activations."""
+    def _begin(self, m: Module, last: int) -> None:
+        """Begin to elaborate: no table has a memory yet; keep a beat for ``last`` cycles after its sums."""
+        self._pairs = [
+            some.memory.pairs // self._manifest.parameters.gate_units for some in self._activations
+        ]
+        self._second_ports: dict[int, ActivationUnit] = {}
         self._beats = DelayLine(m, beat_layout(self._manifest), self.next_beat, "beat", last + 1)
 
     def _beat_at(self, stage: int) -> Struct:

@@ -34,6 +34,16 @@ class UnitTiming:
     of_linear_rows: int
     """The results of single rows are there that are the sums themselves, perhaps with ReLU."""
 
+    @property
+    def slowest(self) -> int:
+        """The results that come last are there."""
+        return max(self.of_units, self.of_rows, self.of_linear_rows)
+
+    @property
+    def spread(self) -> int:
+        """Cycles between the results that come first and those that come last."""
+        return self.slowest - min(self.of_units, self.of_rows, self.of_linear_rows)
+
 
 @dataclass(frozen=True)
 class Product:

@@ -10,7 +10,7 @@ from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.cells.unit import Unit, UnitTiming
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.step import Op, Program
+from rtlstm.spec.program.step import CREDIT_CYCLES, Op, Program
 
 __all__ = [
     "BEAT_FLAGS",
@@ -127,11 +127,10 @@ def _most_idle_cycles(parameters: Parameters, timing: UnitTiming) -> int:
     """Idle cycles that an operation may have after it: for partial sums, for the order of results, and for
     room in the output queue; :mod:`rtlstm.spec.program.step` adds them.
     """
-    stages = timing.of_units, timing.of_rows, timing.of_linear_rows
     drain = parameters.most_drain_cycles
-    in_order = max(stages) - min(stages) + drain
-    results = parameters.preactivation + max(stages)
-    return max(parameters.partial_to_add, in_order, (drain + results + 5) // 2)
+    in_order = timing.spread + drain
+    leaves = drain + parameters.preactivation + timing.slowest + CREDIT_CYCLES
+    return max(parameters.partial_to_add, in_order, -(-leaves // 2))
 
 
 def drain_fields(program: Program, layers: Sequence[LayerShape], unit: Unit) -> Fields:

@@ -17,7 +17,19 @@ from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.kept import NOTHING_SKIPPED, Groups, Kept, check_groups, refuse_loadable
 from rtlstm.spec.record import GrownRecord, Record
 
-__all__ = ["Op", "Program", "compile_program", "dense_lanes", "group_ends", "idle_between", "unit_cycles"]
+__all__ = [
+    "CREDIT_CYCLES",
+    "Op",
+    "Program",
+    "compile_program",
+    "dense_lanes",
+    "group_ends",
+    "idle_between",
+    "unit_cycles",
+]
+
+CREDIT_CYCLES = 4
+"""Cycles after a beat is offered in which the sequencer hears that the output queue has room for another."""
 
 OpKind = Literal["recurrent", "input", "dense"]
 
@@ -328,7 +340,11 @@ def compile_program(
         layout.space(0, body - 1, body + first)
     for skip in (body + index for index, layer in enumerate(shapes) if layer.kind == "skip"):
         layout.space(skip, skip, skip + 1)
-    _keep_order(layout.ops, body)
+    if prefetches:
+        # The first layer's results take longest, so they overtake none of the step before.
+        assert layout.ops[body].results == max(op.results for op in layout.ops)
+    else:
+        _keep_order(layout.ops, body)
     if not body and not kept_results:
         _leave_room(layout.ops, parameters)
     # Without a recurrent layer, a step with a suppressed output is computed as any other.
@@ -387,9 +403,9 @@ def _leave_room(ops: list[Op], parameters: Parameters) -> None:
     turns to the next input in the first idle cycle, if a step has no other operation.
     """
     last = ops[-1]
-    # From the first word to the credit of the last beat, which comes back four cycles after it is offered.
+    # From the first word to the credit of the last beat.
     _, drained = group_ends(last, 0, 0)
-    leaves = drained + last.results + 4
+    leaves = drained + last.results + CREDIT_CYCLES
     # Words are issued one after the other, or wait for the drain; those of an operation wait for the results
     # of the one before.
     ends = [group_ends(op, 0, 0)[0] for op in ops]

@@ -197,7 +197,7 @@ def test_a_pipeline_with_copies_is_offered_for_one_block(monkeypatch):
 
 def test_nothing_fits():
     with pytest.raises(
-        NothingFitsError, match=r"tiny does not fit up5k, .* logic cells \(of 5,280, of which 4,8"
+        NothingFitsError, match=r"up5k, with lanes=16, macs=4: .* logic cells \(of 5,280, of which 4,8"
     ):
         fit("up5k", lanes=16, macs=4)
     with pytest.raises(ConfigurationError, match=r"tiny does not fit up5k, .* multipliers \(of 8"):

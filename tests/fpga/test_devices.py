@@ -47,8 +47,12 @@ def test_block_ram_limits_the_clock_of_designs_that_have_some():
     [
         (("lfe5u-85",), "there is no device 'lfe5u-85'; near names: lfe5u-85f"),
         (("lfe5u-85-8",), "near names: lfe5u-85f-8, lfe5u-"),
-        (("lfe5u-85f-9",), "what follows lfe5u-85f must be one of its speed grades, 6, 7, 8, not '9'"),
-        (("gw2a-18-8",), "what follows gw2a-18 must be one of its speed grades, C8/I7, not '8'"),
+        (
+            ("lfe5u-85f-9",),
+            "what follows lfe5u-85f- must be one of its speed grades, 6, 7, 8, with or without",
+        ),
+        (("lfe5u-45f-6bg999c",), "a package's code, bg256, bg381, "),
+        (("gw2a-18-8",), "what follows gw2a-18- must be one of its speed grades, C8/I7, not '8'"),
         (("lfe5u-8f",), "; with a speed grade: lfe5u-85f-6, lfe5u-85f-7, lfe5u-85f-8"),
         (("up5",), "near names: up5k"),
         (("",), "known ones: lfe5u-12f"),

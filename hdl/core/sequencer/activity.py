@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.core.sequencer.signatures import Fetched, FetchedPort, OpFields, Walk, WalkPort, most_words
+from rtlstm.hdl.core.sequencer.signatures import Fetched, FetchedPort, OpFields, Walk, WalkPort
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["Activity"]
@@ -30,14 +30,19 @@ class Activity(Component):
 
     def __init__(self, manifest: Manifest, fields: OpFields) -> None:
         ops, parameters = manifest.program.ops, manifest.parameters
-        fixed = parameters.capacity is None
-        drain_cycles = max(op.drain_cycles for op in ops) if fixed else parameters.most_drain_cycles
+        if parameters.capacity is None:
+            results = max(op.results for op in ops)
+            drain_cycles = max(op.drain_cycles for op in ops)
+        else:
+            # Of any operation that the core may be given.
+            results = parameters.preactivation + manifest.timing.slowest
+            drain_cycles = parameters.most_drain_cycles
         # A word's last result can be read ``results`` + ``drain_cycles`` cycles after it; two are spare.
-        self._depth = max(op.results for op in ops) + drain_cycles + 2
+        self._depth = results + drain_cycles + 2
         super().__init__(
             {
                 "fetched": In(Fetched(manifest, fields)),
-                "walk": In(Walk(most_words(manifest, fields))),
+                "walk": In(Walk(manifest, fields)),
                 "redirect": In(1),
                 "idle": Out(1),
             }

@@ -12,7 +12,6 @@ from rtlstm.hdl.core.sequencer.signatures import (
     OpFields,
     Walk,
     WalkPort,
-    most_words,
 )
 from rtlstm.spec.manifest import Manifest
 
@@ -68,11 +67,10 @@ class Admission(Component):
     releases: Signal
 
     def __init__(self, manifest: Manifest, fields: OpFields) -> None:
-        self._skip = fields.skip
         super().__init__(
             {
                 "fetched": In(Fetched(manifest, fields)),
-                "walk": In(Walk(most_words(manifest, fields))),
+                "walk": In(Walk(manifest, fields)),
                 "results_ready": In(READY),
                 "input_ready": In(READY),
                 "room": In(1),
@@ -127,8 +125,7 @@ class Admission(Component):
     def _wraps(self) -> Value:
         """Whether the next group's first word may follow a group's last."""
         op = self.fetched.op
-        single = self.walk.last_follows if self._skip else op.single
-        drained: Value = ~(single & ~op.one_cycle)
+        drained: Value = ~(self.walk.single_follows(op) & ~op.one_cycle)
         return ~self.walk.idles_on & drained
 
     def _goes_on(self) -> Value:

@@ -25,7 +25,6 @@ from rtlstm.hdl.core.sequencer.signatures import (
     OpFields,
     Walk,
     WalkPort,
-    most_words,
 )
 from rtlstm.hdl.primitives.pipeline import lookup
 from rtlstm.spec.inventory import memories
@@ -89,7 +88,7 @@ class Fetch(ProgramPart):
         super().__init__(
             loaded
             | {
-                "walk": In(Walk(most_words(manifest, fields))),
+                "walk": In(Walk(manifest, fields)),
                 "after_op": In(AFTER),
                 "after_next": In(AFTER),
                 "redirect": In(1),

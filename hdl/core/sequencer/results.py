@@ -45,7 +45,7 @@ class Results(Component):
         super().__init__(
             {
                 "fetched": In(Fetched(manifest, fields)),
-                "walk": In(Walk(self._most_words)),
+                "walk": In(Walk(manifest, fields)),
                 "result_last": In(1),
                 "result_word": In(1),
                 "results_ready": Out(READY),

@@ -30,7 +30,6 @@ from rtlstm.hdl.core.sequencer.admission import Admission
 from rtlstm.hdl.core.sequencer.fetch import Fetch
 from rtlstm.hdl.core.sequencer.results import Results
 from rtlstm.hdl.core.sequencer.signatures import FetchedPort, WalkPort, vector_bits
-from rtlstm.hdl.core.sequencer.skipping_walker import SkippingWalker
 from rtlstm.hdl.core.sequencer.steps import Steps
 from rtlstm.hdl.core.sequencer.walker import Walker
 from rtlstm.spec.manifest import Manifest
@@ -160,7 +159,7 @@ class Sequencer(ProgramPart):
         manifest, fields, outside = self._manifest, self._steps.fields, wiring.flipped(self)
         m.submodules.steps = steps = self._steps
         m.submodules.fetch = fetch = Fetch(manifest, fields)
-        m.submodules.walker = walker = (SkippingWalker if fields.skip else Walker)(manifest, fields)
+        m.submodules.walker = walker = Walker(manifest, fields)
         m.submodules.results = results = Results(manifest, fields)
         m.submodules.admission = admission = Admission(manifest, fields)
         m.submodules.activity = activity = Activity(manifest, fields)
@@ -193,7 +192,6 @@ class Sequencer(ProgramPart):
     def _describe_word(self, m: Module, fetched: FetchedPort, walk: WalkPort) -> None:
         """Tell what goes with the word that is issued."""
         steps, op = self._steps, fetched.op
-        underway = ~walk.begins if steps.fields.skip else walk.word != 0
         m.d.comb += [
             self.token.valid.eq(walk.issued),
             self.token.last.eq(walk.last_column),
@@ -207,5 +205,5 @@ class Sequencer(ProgramPart):
             self.from_input.eq(op.from_input),
             self.relu.eq(op.relu),
             self.input_taken.eq(walk.ends & op.from_input),
-            self.abandons.eq(self.window | (steps.redirect & underway)),
+            self.abandons.eq(self.window | (steps.redirect & walk.underway)),
         ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from amaranth.hdl import Signal
+from amaranth.hdl import Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import Out
@@ -147,6 +147,7 @@ class Fetched(wiring.Signature):
 class WalkPort(Interface):
     """A port with the members of :class:`Walk`."""
 
+    signature: "Walk"
     issued: Signal
     begins: Signal
     first_group: Signal
@@ -159,6 +160,18 @@ class WalkPort(Interface):
     drains: Signal
     idles: Signal
     idles_on: Signal
+
+    @property
+    def underway(self) -> Value:
+        """Whether words of the operation have been issued, where it has not come to its second group."""
+        # A word's number is 0 for the first one only, unless that is skipped.
+        started: Value = ~self.begins if self.signature.skips else self.word != 0
+        return started
+
+    def single_follows(self, op: Struct) -> Value:
+        """Whether the group after this one, of the same operation ``op``, has one word."""
+        single: Value = self.last_follows if self.signature.skips else op.single
+        return single
 
 
 class Walk(wiring.Signature):
@@ -185,7 +198,9 @@ class Walk(wiring.Signature):
         The array must not work in this cycle, and in the next.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, manifest: Manifest, fields: OpFields) -> None:
+        most, self.skips = most_words(manifest, fields), fields.skip
+        """Whether groups skip words."""
         flags = (
             "issued",
             "begins",

@@ -14,7 +14,6 @@ from rtlstm.hdl.core.sequencer.signatures import (
     OpFields,
     Walk,
     WalkPort,
-    most_words,
     vector_bits,
 )
 from rtlstm.spec.manifest import Manifest
@@ -98,7 +97,7 @@ class Steps(Component):
             | outside
             | {
                 "fetched": In(Fetched(manifest, fields)),
-                "walk": In(Walk(most_words(manifest, fields))),
+                "walk": In(Walk(manifest, fields)),
                 "window_wanted": In(1),
                 "reset_stream": In(1),
                 "state_written": In(1),

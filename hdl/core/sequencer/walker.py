@@ -1,6 +1,6 @@
 """Walker: the words of an operation, row group by row group."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component
@@ -11,9 +11,9 @@ from rtlstm.hdl.core.sequencer.signatures import (
     OpFields,
     Walk,
     WalkPort,
-    most_words,
     vector_bits,
 )
+from rtlstm.hdl.core.sequencer.words import group_words
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
@@ -22,6 +22,8 @@ __all__ = ["Walker"]
 
 class Walker(Component):
     """Walks the words of an operation: each group reads the next words of weights, and the vector anew.
+
+    Which words a group has is decided by its :class:`rtlstm.hdl.core.sequencer.words.Words`.
 
     All its counters stand at the word that is issued, or waits to be. Here is an operation of two groups of
     two columns, whose words are issued as soon as they can be:
@@ -68,6 +70,7 @@ class Walker(Component):
     vector_row: Signal
 
     def __init__(self, manifest: Manifest, fields: OpFields) -> None:
+        self._words = group_words(manifest, fields)
         super().__init__(
             {
                 "fetched": In(Fetched(manifest, fields)),
@@ -76,7 +79,7 @@ class Walker(Component):
                 "restarts": In(1),
                 "window": In(1),
                 "window_row": In(32),
-                "walk": Out(Walk(most_words(manifest, fields))),
+                "walk": Out(Walk(manifest, fields)),
                 "weight_row": Out(row_bits(manifest.regions[Region.WEIGHTS].rows)),
                 "vector_row": Out(vector_bits(manifest)),
             }
@@ -85,7 +88,7 @@ class Walker(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.d.comb += [self.walk.issued.eq(self.issued), self.walk.ends.eq(self.issued & self._count(m))]
-        self._count_words(m)
+        self._words.number(m, self)
         self._address(m)
         self._wait(m)
         return m
@@ -98,7 +101,7 @@ class Walker(Component):
         last_column, last_group, last_word = (
             Signal(reset_less=True, name=name) for name in ("last_column", "last_group", "last_word")
         )
-        follows_last = self._look_ahead(m, last_column)
+        follows_last = self._words.look_ahead(m, self, last_column)
         # Groups that follow this one.
         group = Signal(next_op.groups.shape(), reset_less=True)
         with m.If(self.issued):
@@ -126,57 +129,19 @@ class Walker(Component):
         ]
         return last_word
 
-    def _look_ahead(self, m: Module, last_column: Signal) -> Value:
-        """Count a group's words; return whether the word after this one ends its group."""
-        op = self.fetched.op
-        # Words that follow this one.
-        column, one_left = Signal(op.columns.shape(), reset_less=True), Signal(reset_less=True)
-        with m.If(self.issued):
-            m.d.sync += [
-                column.eq(Mux(last_column, op.columns, column - 1)),
-                one_left.eq(Mux(last_column, op.columns == 1, column == 2)),
-            ]
-        with m.If(self.fetched.load):
-            columns = self.fetched.next_op.columns
-            m.d.sync += [column.eq(columns), one_left.eq(columns == 1)]
-        m.d.comb += self.walk.last_follows.eq(one_left)
-        return Mux(last_column, op.single, one_left)
-
-    def _count_words(self, m: Module) -> None:
-        """Number the words; the next number is a register of its own, for comparisons without an adder."""
-        word = Signal.like(self.walk.word, reset_less=True)
-        next_word = Signal.like(self.walk.next_word, reset_less=True)
-        with m.If(self.issued):
-            m.d.sync += [word.eq(next_word), next_word.eq(next_word + 1)]
-        with m.If(self.fetched.load):
-            m.d.sync += [word.eq(0), next_word.eq(1)]
-        m.d.comb += [self.walk.word.eq(word), self.walk.next_word.eq(next_word)]
-
     def _address(self, m: Module) -> None:
         """Step through the rows of weights, and in each group through the words of the vector."""
         weight_row = Signal.like(self.weight_row, reset_less=True)
         vector_row = Signal.like(self.vector_row, reset_less=True)
         start = Signal.like(self.vector_row, reset_less=True)
-        self._step(m, weight_row, vector_row, start)
+        self._words.step(m, self, weight_row, vector_row, start)
         with m.If(self.fetched.load):
             m.d.sync += weight_row.eq(self.fetched.next_op.weights)
         with m.If(self.fetched.load | self.restarts):
-            m.d.sync += [vector_row.eq(self._first_row()), start.eq(self.vector_start)]
+            m.d.sync += [vector_row.eq(self._words.first_row(self)), start.eq(self.vector_start)]
         with m.If(self.window):
             m.d.sync += [weight_row.eq(self.window_row), vector_row.eq(self.window_row)]
         m.d.comb += [self.weight_row.eq(weight_row), self.vector_row.eq(vector_row)]
-
-    def _step(self, m: Module, weight_row: Signal, vector_row: Signal, start: Signal) -> None:
-        """Go on to the next word's rows when a word is issued; ``start`` is the vector's first row."""
-        wraps = self.issued & self.walk.last_column
-        m.d.sync += [
-            weight_row.eq(weight_row + self.issued),
-            vector_row.eq(Mux(wraps, start, vector_row + self.issued)),
-        ]
-
-    def _first_row(self) -> Value:
-        """Return the vector's row for an operation's first word."""
-        return self.vector_start
 
     def _wait(self, m: Module) -> None:
         """Count the cycles of the drain behind a group, and the idle cycles behind an operation."""
