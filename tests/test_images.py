@@ -18,6 +18,7 @@ from support.paths import ROOT
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses import wrappers
 from rtlstm.hdl.core.core import Core
+from rtlstm.hdl.sequences.sequence_ends import make_core
 from rtlstm.host.link.framing import Frame
 from rtlstm.sim.amaranth_platform import simulator
 from rtlstm.spec.link import HEADER
@@ -68,7 +69,7 @@ def manifest_with(**parameters: Any) -> Manifest:
 
 
 def core(beat_in: int) -> Core:
-    return Core(manifest_with(beat_in=beat_in))
+    return make_core(manifest_with(beat_in=beat_in))
 
 
 def simulate(
@@ -280,7 +281,7 @@ def simulate_bus(bus: str, driven: dict[str, list[int]], watched: list[str]) -> 
     found: list[list[int]] = []
 
     def add_core(m: Module, manifest: Manifest, reset: Value) -> Core:
-        m.submodules.core = ResetInserter(reset)(made := Core(manifest))
+        m.submodules.core = ResetInserter(reset)(made := make_core(manifest))
         return made
 
     async def bench(ctx: SimulatorContext) -> None:

@@ -11,20 +11,17 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component, Interface, Struct
 from rtlstm.hdl.core.array import MacArray, any_of
 from rtlstm.hdl.core.drain import Drain
+from rtlstm.hdl.core.ends import Ends
 from rtlstm.hdl.core.layouts import DelayLine, beat_layout, input_beats, output_beats, token_layout
 from rtlstm.hdl.core.memory_window import CoreBus, CoreBusPort, MemoryWindow
-from rtlstm.hdl.core.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_memory import StepFields
 from rtlstm.hdl.core.result_words import ResultWords
-from rtlstm.hdl.core.sequencer.sequencer import Sequencer
-from rtlstm.hdl.core.sequencer.step_sequencer import StepSequencer
 from rtlstm.hdl.core.units import make_unit
 from rtlstm.hdl.core.vector_memory import VectorMemory
 from rtlstm.hdl.core.weight_reader import WeightReader
 from rtlstm.hdl.flat_ports import instance_of
-from rtlstm.hdl.primitives.pipeline import copies, delay, delay_event, storage
-from rtlstm.hdl.sequences.controller import SequenceMemory
+from rtlstm.hdl.primitives.pipeline import copies, delay, delay_event
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
@@ -33,7 +30,6 @@ __all__ = ["Core", "CoreInstance", "CorePorts", "core_instance", "core_ports"]
 
 DRAINED = ("blocks", "lanes", "shift_row", "addend_row", "next_beat", "cell_row", "cell_zero_state")
 """What gate units see of the drain."""
-INPUT_NEWS = ("full", "coming", "words", "grows", "fills", "stream", "suppress", "bank")
 
 
 @dataclass
@@ -89,23 +85,28 @@ class Core(CorePorts):
 
     Latency and throughput: ``manifest.cycles``, exact. Results: :class:`rtlstm.sim.golden.Golden`,
     exact. Ports: ``docs/ports.md``.
+
+    Parameters
+    ----------
+    manifest
+        The build.
+    ends
+        Where the input comes from and the results go: those of a core that takes steps, or whole sequences.
     """
 
     stopped: Signal
     """Only in a loadable core."""
 
-    _sequencer: Sequencer
-    _input: InputBuffer | SequenceMemory
-    _output: OutputQueue | SequenceMemory
-
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, ends: Ends) -> None:
         self._manifest = manifest
+        self._ends = ends
+        self._sequencer, self._input, self._output = ends.sequencer, ends.source, ends.sink
         super().__init__(core_ports(manifest))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         manifest = self._manifest
-        self._add_input(m)
+        self._ends.add_input(m)
         m.submodules.array = self._array = MacArray(manifest)
         m.submodules.drain = self._drain = Drain(manifest)
         units = range(manifest.parameters.gate_units)
@@ -114,7 +115,7 @@ class Core(CorePorts):
         for index in units:
             m.submodules[f"preactivation{index}"] = self._preactivations[index]
             m.submodules[f"gate_unit{index}"] = self._gate_units[index]
-        self._add_output(m)
+        self._ends.add_output(m)
         m.submodules.weight_reader = self._weight_reader = WeightReader(manifest)
         # Registers where each word comes from that the window reads, and as many where they meet.
         self._read_registers = min(manifest.parameters.pipeline.window, 1)
@@ -139,19 +140,8 @@ class Core(CorePorts):
         self._drain_array(m)
         self._ports(m)
         self._control(m)
-        self._memory_window(m)
-        if self._loadable:
-            self._load_program(m)
+        self._memory_window(m, self._load_program(m) if self._loadable else None)
         return m
-
-    def _add_input(self, m: Module) -> None:
-        """Add what keeps the input, and what decides when it is read."""
-        m.submodules.sequencer = self._sequencer = self._step_sequencer = StepSequencer(self._manifest)
-        m.submodules.input_buffer = self._input = self._buffer = InputBuffer(self._manifest)
-
-    def _add_output(self, m: Module) -> None:
-        """Add what gives the output."""
-        m.submodules.output_queue = self._output = self._queue = OutputQueue(self._manifest)
 
     def _registered(self, m: Module, source: MemoryWindow | _Access, name: str) -> _Access:
         """Register what the window gives: it is far from most memories."""
@@ -266,8 +256,11 @@ class Core(CorePorts):
         ]
         wiring.connect(m, wiring.flipped(self.bus), self._window.bus)
 
-    def _load_program(self, m: Module) -> None:
-        """Let the window write the program; what is loaded of a step goes to whoever needs it."""
+    def _load_program(self, m: Module) -> Value:
+        """Let the window write the program; what is loaded of a step goes to whoever needs it.
+
+        Returns the row of the program at which the window looks.
+        """
         m.submodules.step_fields = loaded = StepFields(self._manifest)
         capacity, window, array_access = self._manifest.capacity, self._window, self._array_access
         sequencer, drain = self._sequencer, self._drain
@@ -281,27 +274,20 @@ class Core(CorePorts):
                 part.program_write.eq(access.write[Region.PROGRAM] & operation),
                 part.program_data.eq(access.write_data[low:]),
             ]
+        self._ends.connect_program(m, loaded)
         m.d.comb += [
             loaded.touched.eq(window.touches),
             loaded.write.eq(array_access.write[Region.PROGRAM]),
             loaded.row.eq(array_access.row),
             loaded.data.eq(array_access.write_data),
-            *(part.step.eq(loaded.fields) for part in (sequencer, self._buffer, self._queue)),
-            *(part.stopped.eq(loaded.stopped) for part in (sequencer, self._buffer)),
-            self._queue.releases.eq(sequencer.releases),
             sequencer.program_window.eq(self._opened & (window.region == Region.PROGRAM)),
             self.shape.eq(Cat(loaded.fields.inputs, loaded.fields.outputs)),
             window.shape.eq(self.shape),
             self.stopped.eq(loaded.stopped),
             window.stopped.eq(loaded.stopped),
-            self._program_entry.eq(
-                Mux(
-                    array_access.row < capacity.operations,
-                    Cat(sequencer.program_word, drain.program_word),
-                    loaded.fields,
-                )
-            ),
         ]
+        words = Cat(sequencer.program_word, drain.program_word)
+        return Mux(array_access.row < capacity.operations, words, loaded.fields)
 
     def _control(self, m: Module) -> None:
         """Wire sequencer, ports, window and counters."""
@@ -313,16 +299,17 @@ class Core(CorePorts):
         granted, asked, wanted, idle = (Signal(name=name) for name in ("granted", "asked", "wanted", "idle"))
         # Nor does one begin before the sequencer hears that what was stored makes partial sums invalid.
         held = Signal()
+        asks = self._ends.window_wanted(window)
         m.d.sync += [
-            asked.eq(self._window_wanted()),
-            wanted.eq(asked & self._window_wanted()),
-            held.eq((asked & self._window_wanted()) | window.stores),
+            asked.eq(asks),
+            wanted.eq(asked & asks),
+            held.eq((asked & asks) | window.stores),
             idle.eq(wanted & sequencer.idle),
             granted.eq(window.active & asked & wanted & idle),
             self._opened.eq(window.opens & asked & wanted & idle),
         ]
-        since = self._since(m)
-        self._steps(m)
+        since = self._ends.since(m, window)
+        self._ends.connect(m, window)
         m.d.comb += [
             sequencer.result_last.eq(self._drain.result_last),
             sequencer.result_word.eq(self._drain.result_word),
@@ -333,7 +320,7 @@ class Core(CorePorts):
             sequencer.state_written.eq(window.state_written),
             sequencer.weights_written.eq(window.weights_written),
             sequencer.command_stream.eq(window.stream),
-            window.busy.eq(~sequencer.idle | self._waiting()),
+            window.busy.eq(~sequencer.idle | self._ends.waiting),
             window.granted.eq(granted),
             window.flags.eq(sequencer.flags),
             window.step_done.eq(self._output.pushed_last),
@@ -342,49 +329,8 @@ class Core(CorePorts):
             window.since.eq(since),
         ]
 
-    def _window_wanted(self) -> Value:
-        """Whether the memory window waits for the core to be idle."""
-        return self._window.active
-
-    def _since(self, m: Module) -> Value:
-        """The cycle of the last input beat of the step whose output is being given."""
-        source = self._buffer
-        # Outputs come in the order of the inputs whose output is wanted.
-        number = Signal.like(source.coming_number, name="output_number")
-        m.d.sync += number.eq(number + self._output.pushed_last)
-        if self._loadable:
-            # What was not read of the input is forgotten.
-            with m.If(self.stopped):
-                m.d.sync += number.eq(source.coming_number)
-        read, write = storage(m, memories(self._manifest)["input times"], "begun")
-        # As late as the input is stored: it is read much later.
-        later = self._manifest.parameters.pipeline.accept
-        m.d.comb += [
-            read.addr.eq(number),
-            write.addr.eq(delay(m, source.coming_number, later)),
-            write.data.eq(delay(m, self._window.now, later)),
-            write.en.eq(delay_event(m, source.filled, later)),
-        ]
-        return read.data
-
-    def _steps(self, m: Module) -> None:
-        """Wire sequencer, input and output."""
-        sequencer, source = self._step_sequencer, self._buffer
-        m.d.comb += [
-            *(getattr(sequencer, f"input_{name}").eq(getattr(source, name)) for name in INPUT_NEWS),
-            sequencer.halves_full.eq(source.halves_full),
-            sequencer.halves_streams.eq(source.halves_streams),
-            source.taken.eq(sequencer.input_taken),
-            sequencer.room.eq(self._queue.room),
-            self._queue.emits.eq(sequencer.emits),
-        ]
-
-    def _waiting(self) -> Value:
-        """Whether a complete input waits to be read."""
-        return self._buffer.halves_full.any()
-
-    def _memory_window(self, m: Module) -> None:
-        """Connect the window to every memory."""
+    def _memory_window(self, m: Module, program_entry: Value | None) -> None:
+        """Connect the window to every memory; ``program_entry`` is that of the program, if it has one."""
         window, access, drain = self._window, self._array_access, self._drain
         opened = self._opened
         distance = self._manifest.parameters.pipeline.window
@@ -437,9 +383,8 @@ class Core(CorePorts):
             **{region: any_of(found) for region, found in words.items()},
             Region.VECTORS: self._vector_memory.entry,
         }
-        if self._loadable:
-            self._program_entry = Signal(self._manifest.regions[Region.PROGRAM].width)
-            entries[Region.PROGRAM] = self._program_entry
+        if program_entry is not None:
+            entries[Region.PROGRAM] = program_entry
         for region in self._manifest.regions:
             if region not in entries:
                 entries[region] = getattr(tables, region.name.lower())

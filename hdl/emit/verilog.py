@@ -20,7 +20,7 @@ from rtlstm.hdl.emit.yosys import run_yosys
 from rtlstm.hdl.flat_ports import flat_ports, lead_out
 from rtlstm.hdl.link.linked_core import LinkedCore
 from rtlstm.hdl.link.uart import check_divisor
-from rtlstm.hdl.sequences.sequence_core import make_core
+from rtlstm.hdl.sequences.sequence_ends import make_core
 from rtlstm.spec.family import FAMILIES, GENERIC
 from rtlstm.spec.inventory import link_limits
 from rtlstm.spec.manifest import Manifest

@@ -5,6 +5,7 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, connect_some
 from rtlstm.hdl.core.core import Core
+from rtlstm.hdl.core.ends import StepEnds
 from rtlstm.hdl.link.core_side import core_names
 from rtlstm.hdl.link.serial_link import SerialLink
 from rtlstm.spec.manifest import Manifest
@@ -46,7 +47,7 @@ class LinkedCore(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.core = core = Core(self._manifest)
+        m.submodules.core = core = Core(self._manifest, StepEnds(self._manifest))
         m.submodules.link = link = SerialLink(self._manifest, self._divisor)
         m.d.comb += [
             link.rx.eq(self.rx),

@@ -15,10 +15,9 @@ from support.random_sequences import random_sequence_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses import wrappers
-from rtlstm.hdl.core.core import Core
 from rtlstm.hdl.core.lane import lane_modules
 from rtlstm.hdl.link.linked_core import LinkedCore
-from rtlstm.hdl.sequences.sequence_core import SequenceCore
+from rtlstm.hdl.sequences.sequence_ends import make_core
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedNetwork
@@ -38,10 +37,10 @@ def components() -> list[wiring.Component]:
     wrapped = [wrappers.wrapper(manifest(plain, Parameters(bus=bus, **SIZES))) for bus in buses]
     wrapped += [wrappers.wrapper(loadable.replace(parameters=loadable.parameters.replace(bus="axi")))]
     return [
-        Core(manifest(cells, Parameters(lanes=8, macs=4))),
+        make_core(manifest(cells, Parameters(lanes=8, macs=4))),
         # Two gates read a table on the two ports of a memory.
-        Core(manifest(direct, Parameters.for_family("ecp5", lanes=8, macs=4, tables="direct"))),
-        SequenceCore(random_sequence_case(1, TINY).manifest),
+        make_core(manifest(direct, Parameters.for_family("ecp5", lanes=8, macs=4, tables="direct"))),
+        make_core(random_sequence_case(1, TINY).manifest),
         LinkedCore(loadable, 8),
         *lane_modules(manifest(plain, Parameters(lut_lanes=2, **SIZES))).values(),
         *(top for top in wrapped if top is not None),

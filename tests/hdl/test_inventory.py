@@ -18,10 +18,9 @@ from support.random_sequences import random_sequence_case
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses.wrappers import wrapper
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.core.core import Core
 from rtlstm.hdl.core.lane import lane_modules
 from rtlstm.hdl.link.serial_link import SerialLink
-from rtlstm.hdl.sequences.sequence_core import SequenceCore
+from rtlstm.hdl.sequences.sequence_ends import make_core
 from rtlstm.spec.inventory import (
     MemorySpec,
     MultiplierSpec,
@@ -146,8 +145,7 @@ def ports(component: Component) -> list[Value]:
 
 
 def core_text(manifest: Manifest) -> str:
-    core = Core if manifest.sequence is None else SequenceCore
-    return rtlil({"dut": core(manifest)} | lane_modules(manifest))
+    return rtlil({"dut": make_core(manifest)} | lane_modules(manifest))
 
 
 MEMORIES = {

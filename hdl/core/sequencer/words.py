@@ -10,7 +10,7 @@ from rtlstm.hdl.primitives.pipeline import lookup
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.fields import kept_words
 
-__all__ = ["Words", "group_words"]
+__all__ = ["Walking", "Words", "group_words"]
 
 
 class Walking(Protocol):
