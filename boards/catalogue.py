@@ -7,11 +7,11 @@ described here with the same classes.
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
 
-from rtlstm.boards.board import Board
+from rtlstm.boards.board import Board, find_uart_timing
 from rtlstm.boards.zynq import ZYNQ_BOARDS, ZynqBoard
 from rtlstm.fpga.devices import UnknownDeviceError, devices, find_device, similar_devices
 from rtlstm.fpga.families.base import Pin
@@ -19,7 +19,16 @@ from rtlstm.fpga.families.device import Chosen
 from rtlstm.spec.errors import ConfigurationError, RtlstmError
 from rtlstm.spec.plugins import Registry
 
-__all__ = ["BOARDS", "describe", "find_any_board", "find_board", "find_target", "usable_boards"]
+__all__ = [
+    "BOARDS",
+    "Target",
+    "describe",
+    "find_any_board",
+    "find_board",
+    "find_device_alone",
+    "find_target",
+    "usable_boards",
+]
 
 _33 = Attrs(IO_TYPE="LVCMOS33")
 _COLORLIGHT = (
@@ -164,9 +173,10 @@ def find_any_board(name: str) -> Board | ZynqBoard:
     """
     listed = _listed_name(name)
     if listed is None:
-        raise ConfigurationError(
-            f"there is no board {name!r}; there are {', '.join((*BOARDS, *ZYNQ_BOARDS))}"
-        )
+        similar = _similar_boards(name)
+        offered = f"near names: {', '.join(similar)}" if similar else ""
+        offered = offered or f"there are {', '.join((*BOARDS, *ZYNQ_BOARDS))}"
+        raise ConfigurationError(f"there is no board {name!r}; {offered}")
     return _made(listed) if listed in BOARDS else ZYNQ_BOARDS[listed]
 
 
@@ -189,8 +199,18 @@ def _made(name: str) -> Board:
     return made
 
 
-def find_target(name: str) -> tuple[Chosen, str]:
-    """Return the device of this name, or of the board of this name, and the board's name if it is one.
+class Target(NamedTuple):
+    """A device, or a board with its device."""
+
+    chosen: Chosen
+    board: str = ""
+    """The board's name; empty for a device."""
+    board_mhz: float | None = None
+    """The usual clock of a board with a serial port, as its PLL makes it."""
+
+
+def find_target(name: str) -> Target:
+    """Return the device of this name, or the board of this name with its device.
 
     Raises
     ------
@@ -199,24 +219,49 @@ def find_target(name: str) -> tuple[Chosen, str]:
     """
     if _listed_name(name) is not None:
         board = find_any_board(name)
-        chosen = find_device(board.device) if isinstance(board, ZynqBoard) else board.chosen
-        return chosen, board.name
+        if isinstance(board, ZynqBoard):
+            return Target(find_device(board.device), board.name)
+        return Target(board.chosen, board.name, find_uart_timing(board, board.usual_mhz).clock_mhz)
     try:
-        return find_device(name), ""
+        return Target(find_device(name))
     except UnknownDeviceError:
-        given, names = name.strip().lower(), (*BOARDS, *ZYNQ_BOARDS)
-        similar = [each for each in names if given and each.startswith(given)]
-        similar = similar or difflib.get_close_matches(given, names, n=3, cutoff=0.7)
+        similar = _similar_boards(name)
         if similar_devices(name) and not similar:
             raise
         offered = f"boards of near names: {', '.join(similar)}"
         if not similar:
-            offered = f"boards: {', '.join(names)}; devices: {', '.join(devices())}"
+            offered = f"boards: {', '.join((*BOARDS, *ZYNQ_BOARDS))}; devices: {', '.join(devices())}"
         raise ConfigurationError(f"there is no device or board {name!r}; {offered}") from None
 
 
-_Target = tuple[str, int, str]
-_LEDS: tuple[_Target, ...] = (("led", 0, ""), ("led", 1, ""), ("led", 2, ""))
+def find_device_alone(name: str, package: str | None = None, grade: str | None = None) -> Chosen:
+    """Find a device as :func:`rtlstm.fpga.devices.find_device` does, and refuse a board by name.
+
+    Raises
+    ------
+    UnknownDeviceError
+        If there is no device of this name.
+    ConfigurationError
+        If it is a board's, or the device has no such package or speed grade.
+    """
+    if _listed_name(name) is None:
+        return find_device(name, package, grade)
+    target = find_target(name)
+    raise ConfigurationError(
+        f"{target.board} is a board: give its device, {target.chosen.label}; "
+        f"'rtlstm bitstream' is for the board with its link"
+    )
+
+
+def _similar_boards(name: str) -> list[str]:
+    """Return the boards whose names begin with this one or are like it."""
+    given, names = name.strip().lower(), (*BOARDS, *ZYNQ_BOARDS)
+    similar = [each for each in names if given and each.startswith(given)]
+    return similar or difflib.get_close_matches(given, names, n=3, cutoff=0.7)
+
+
+_ResourceName = tuple[str, int, str]
+_LEDS: tuple[_ResourceName, ...] = (("led", 0, ""), ("led", 1, ""), ("led", 2, ""))
 
 
 def describe(
@@ -226,7 +271,7 @@ def describe(
     resources: Iterable[Any],
     loader: tuple[str, ...],
     *,
-    leds: tuple[_Target, ...] = _LEDS,
+    leds: tuple[_ResourceName, ...] = _LEDS,
     button: tuple[str, int] | None = None,
     most_baud: int = 3_000_000,
     usual_mhz: float | None = None,

@@ -14,7 +14,6 @@ from rtlstm.spec.files import check_writable, write_file
 __all__ = [
     "build_layout_note",
     "check_results",
-    "layout_note",
     "load_array",
     "load_arrays",
     "load_lengths",
@@ -26,35 +25,14 @@ __all__ = [
 Array = NDArray[Any]
 
 
-def layout_note(what: str, x: Array, batch_first: bool, model_batch_first: bool) -> str:
-    """Say how data of three axes were read, if the model has steps and sequences the other way round.
-
-    Parameters
-    ----------
-    batch_first
-        Whether ``--batch-first`` was given.
-
-    Returns
-    -------
-    str
-        The note; empty if the layouts agree.
-    """
-    if batch_first or not model_batch_first or x.ndim < 3:
-        return ""
-    first, second = x.shape[:2]
-    return (
-        f"the model has batch_first=True, but {what} of shape {x.shape} was read as {first} steps of "
-        f"{second} sequences; if it is {first} sequences of {second} steps, give --batch-first"
-    )
-
-
 def build_layout_note(folder: Path, x: Array, batch_first: bool) -> str:
-    """Say the same of a build's input."""
+    """Say how a build's input was read, if its model has steps and sequences the other way round."""
     if batch_first or x.ndim < 3:
         return ""
     from rtlstm.gen.builds.report import is_batch_first
+    from rtlstm.gen.frontends.reading import describe_layout
 
-    return layout_note("the input", x, batch_first, is_batch_first(folder))
+    return describe_layout("the input", x.shape, batch_first, is_batch_first(folder))
 
 
 def _load_file(path: Path, what: str) -> Array | dict[str, Array]:

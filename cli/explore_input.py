@@ -37,20 +37,22 @@ class Given:
         self, metric: "Metric", evaluation: Path | None, asked: "SpaceOptions"
     ) -> "tuple[Space, Context]":
         """Read the files; return what is searched, and what all choices have in common."""
-        from rtlstm.cli.data import layout_note, load_array, load_arrays, load_lengths
+        from rtlstm.cli.data import load_array, load_arrays, load_lengths
         from rtlstm.cli.main import find_command
         from rtlstm.cli.wording import CommandWording
         from rtlstm.explore.search import check_boards, find_shapes, make_context
         from rtlstm.explore.space import Space, parse_roundings
         from rtlstm.gen.builds.generate import default_name
         from rtlstm.gen.frontends import read_model
+        from rtlstm.gen.frontends.reading import describe_layout
         from rtlstm.gen.quantise.calibration import Calibration
 
         x, labels = load_array(self._calibration, "the calibration data"), None
         valid = load_lengths(self._lengths)
         read = read_model(self._model, ReadOptions(**self._options))
         self.notes = tuple(read.report.notes)
-        if text := layout_note("the calibration data", x, self._batch_first, read.report.batch_first):
+        first = self._batch_first, read.report.batch_first
+        if text := describe_layout("the calibration data", x.shape, *first):
             self.notes += (text,)
         roundings = parse_roundings(asked.hidden_rounding)
         space = Space.asked(find_shapes(read.network, roundings, asked.max_steps), asked)
@@ -62,7 +64,7 @@ class Given:
             arrays = load_arrays(evaluation, "the evaluation data")
             x = load_array(evaluation, "the evaluation data")
             labels, valid = arrays.get("y"), arrays.get("lengths")
-            if text := layout_note("the evaluation data", x, self._batch_first, read.report.batch_first):
+            if text := describe_layout("the evaluation data", x.shape, *first):
                 self.notes += (text,)
         wording = CommandWording(find_command, "explore")
         context = make_context(self._name, read, metric, data, wording, x, labels, valid, self._batch_first)

@@ -129,7 +129,7 @@ def generate(
 ) -> None:
     """Turn a model into a build: Verilog, manifest, weights and report."""
     with Console(as_json, debug) as console:
-        from rtlstm.cli.data import layout_note, load_array, load_lengths, load_state
+        from rtlstm.cli.data import load_array, load_lengths, load_state
         from rtlstm.gen.builds.compiled import compile
         from rtlstm.gen.builds.former import former_results
 
@@ -172,23 +172,12 @@ def generate(
         for text in (*report["assumptions"], *report["notes"]):
             console.note(text)
         if fit is not None and (board := report["fit"]["estimate"]["board"]):
-            console.note(_board_clock(folder, board, report["cycles"]["step_latency_cycles"]))
-        data = given["calibration"]
-        what = "the calibration data" if finetune is None else "the data to train on"
-        if data is not None and (text := layout_note(what, data, batch_first, report["batch_first"])):
-            console.note(text)
+            core = report["fit"]["estimate"]["fmax_mhz"]
+            console.note(
+                f"clock and time are those of rtlstm bitstream on {board}; its --clock asks for more: the "
+                f"core alone has an estimated {core:g} MHz, but the serial link less"
+            )
         console.next = next_command("simulate", folder)
-
-
-def _board_clock(folder: Path, board: str, cycles: int) -> str:
-    """Say which clock a bitstream for the board has by default, which is below the core's."""
-    from rtlstm.gen.builds.on_board import OnBoard
-
-    clock = OnBoard.create(folder, board).uart.clock_mhz
-    return (
-        f"rtlstm bitstream takes {clock:.4g} MHz on {board}, {cycles / clock:.4g} us for these cycles; its "
-        "--clock asks for more"
-    )
 
 
 def _capacities(loadable: bool, given: Sequence[str]) -> dict[str, int] | None:
@@ -304,6 +293,10 @@ def _device(estimate: Found) -> str:
     return f"{estimate['board']}, {estimate['device']}" if estimate["board"] else str(estimate["device"])
 
 
+def _clock(estimate: Found) -> str:
+    return f"{estimate['board_mhz'] or estimate['fmax_mhz']:g} MHz"
+
+
 def _chains(estimate: Found) -> str | None:
     return None if estimate["chain_share"] is None else f"{estimate['chain_share']:g} %"
 
@@ -355,7 +348,9 @@ _BUILD = (
             Field("carry chains", _chains, right=True),
             Field("multipliers", "{multipliers:,}", right=True),
             Field("block RAMs", "{block_rams:,}", right=True),
-            Field("clock", "{fmax_mhz:g} MHz", right=True),
+            Field(
+                "clock", lambda estimate: f"{estimate['board_mhz'] or estimate['fmax_mhz']:g} MHz", right=True
+            ),
             Field("step latency", "{step_latency_us:.4g} us", right=True),
             Field("fits", lambda estimate: "yes" if estimate["fits"] else "no"),
         ),

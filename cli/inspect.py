@@ -81,7 +81,7 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Pat
         from rtlstm.gen.builds.pictures import Pictures
 
         _write_page(console, page, Pictures.of_model(found), report.name or path.stem)
-    for text in report.notes:
+    for text in (*report.notes, *([report.layout] if report.layout else [])):
         console.note(text)
     # Only the caller knows how long the longest sequence is.
     longest = {"max-steps": "STEPS"} if found.network.whole_sequences else {}

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rtlstm.boards.board import find_uart_timing
-from rtlstm.boards.catalogue import find_board
 from rtlstm.explore.metrics import Evaluation, Metric
 from rtlstm.explore.records import Errors, Numbers, Outcome, Point, Refusal
 from rtlstm.explore.space import Choice
 from rtlstm.fpga.energy import step_energy_nj
 from rtlstm.fpga.estimate import Estimate, demands
-from rtlstm.fpga.fit import FitRequest, NothingFitsError, fit_device
+from rtlstm.fpga.fit import NothingFitsError, fit_device
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import choose_formats, quantise_with
 from rtlstm.sim.golden import Golden
@@ -80,7 +78,6 @@ def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
             parameters, fit = fit_device(
                 context.name, numbers.shapes, numbers.numerics, request, numbers.passes
             )
-            clock = _clock_mhz(fit.estimate, request)
     except NothingFitsError as refused:
         return Refusal(choice=choice, why=str(refused), fits=False)
     except ConfigurationError as refused:
@@ -88,6 +85,7 @@ def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
     manifest = Manifest.create(context.name, numbers.shapes, parameters, numbers.numerics, numbers.passes)
     cycles = manifest.cycles
     found = fit.estimate
+    clock = found.clock_mhz
     return Point(
         choice=choice,
         lanes=parameters.lanes,
@@ -97,7 +95,7 @@ def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
         table_memory=parameters.table_memory,
         step_latency_cycles=cycles.step_latency_cycles,
         step_interval_cycles=cycles.step_interval_cycles,
-        latency_us=round(cycles.step_latency_cycles / clock, 4) if request.board else found.step_latency_us,
+        latency_us=found.step_latency_us,
         interval_us=round(cycles.step_interval_cycles / clock, 4),
         fmax_mhz=clock,
         luts=found.luts,
@@ -110,13 +108,6 @@ def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
         limited_by=fit.limited_by,
         errors=numbers.errors,
     )
-
-
-def _clock_mhz(found: Estimate, request: FitRequest) -> float:
-    """The clock that a build may have: a device's estimated Fmax, or what a board's PLL makes below that."""
-    if not request.board:
-        return found.fmax_mhz
-    return find_uart_timing(find_board(request.board), found.fmax_mhz).clock_mhz
 
 
 def _share(found: Estimate, choice: Choice) -> float:

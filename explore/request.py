@@ -21,7 +21,7 @@ class SpaceOptions(Record):
         str,
         Option(
             "Devices and boards with commas between them, as rtlstm devices and rtlstm boards list them; a "
-            "board's serial link is counted in, and its clock is one that its PLL makes.",
+            "board's serial link is counted in, and its clock is that of its bitstream.",
             group=_SPACE,
         ),
     ] = "up5k,lfe5u-25f,lfe5u-45f,lfe5u-85f"

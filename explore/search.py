@@ -42,7 +42,7 @@ from rtlstm.tools.work import Workers
 __all__ = ["Plan", "check_boards", "explore", "find_shapes", "make_context"]
 
 
-_RECORDS = "4"
+_RECORDS = "5"
 """Raised with the fields of points: a study of others is begun again."""
 
 

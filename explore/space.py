@@ -53,9 +53,8 @@ class Choice(Record):
     @property
     def request(self) -> FitRequest:
         """The request for its hardware."""
-        chosen, board = find_target(self.device)
         given = {name: getattr(self, name) for name in ("tables", "lanes", "macs", "max_steps")}
-        return FitRequest(chosen=chosen, board=board, **given)
+        return FitRequest(**find_target(self.device)._asdict(), **given)
 
     @property
     def key(self) -> str:
@@ -246,7 +245,7 @@ def find_devices(text: str) -> tuple[str, ...]:
     """
     found = []
     for name in text.split(","):
-        chosen, board = find_target(name)
+        chosen, board, _ = find_target(name)
         if fpga_family(chosen.device.family).estimates is None:
             raise ConfigurationError(
                 f"devices to explore need estimates, which there are for those of "

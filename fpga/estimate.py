@@ -38,6 +38,7 @@ __all__ = [
     "MARGIN",
     "Demand",
     "Estimate",
+    "board_clock",
     "check_estimate",
     "demands",
     "estimate",
@@ -46,6 +47,8 @@ __all__ = [
 
 MARGIN = 0.15
 """Largest relative error of estimated LUTs and flip-flops; ``bench/estimates.py`` measures it."""
+_BOARD_SHARE = 0.75
+"""Largest share of a core's estimated Fmax that a board's design is clocked with by default."""
 _UNSURE = ("LUTs", "flip-flops")
 
 
@@ -75,16 +78,45 @@ class Estimate(Resources):
     """Whether the device has enough of each resource, and is no fuller than designs that were routed."""
     fmax_mhz: float
     step_latency_us: float
-    """Exact cycles of a step, divided by the estimated Fmax."""
+    """Exact cycles of a step, divided by the clock."""
+    board_mhz: float | None = None
+    """The clock of a bitstream for the board, if the user asks for none; None for the core alone."""
+
+    @property
+    def clock_mhz(self) -> float:
+        """The board's clock, or that of the core alone."""
+        return self.board_mhz or self.fmax_mhz
+
+
+def board_clock(usual_mhz: float, fmax_mhz: float) -> float:
+    """Return the clock of a board's design: its usual one, which the link is known to reach, or less.
+
+    The top has the estimated Fmax of the core alone, so a quarter of that is kept as a margin.
+    """
+    return min(usual_mhz, float(int(_BOARD_SHARE * fmax_mhz)))
 
 
 def estimate(
-    manifest: Manifest, chosen: Chosen, multipliers: bool = True, board: str = "", cores: int = 1
+    manifest: Manifest,
+    chosen: Chosen,
+    multipliers: bool = True,
+    board: str = "",
+    board_mhz: float | None = None,
+    cores: int = 1,
 ) -> Estimate | None:
     """Estimate a core on a device; None if the core or the device is of a family without estimates.
 
-    ``multipliers`` says whether DSP blocks are used. ``board`` is the name of a board whose top is included,
-    or empty. ``cores`` is the number of cores side by side, of which the utilisation is.
+    Parameters
+    ----------
+    multipliers
+        Whether DSP blocks are used.
+    board
+        The name of a board whose top is included, or empty.
+    board_mhz
+        The usual clock of that board's designs, which determines the time of a step; None for that of the
+        core alone.
+    cores
+        The number of cores side by side, of which the utilisation is.
 
     Raises
     ------
@@ -129,6 +161,7 @@ def estimate(
         constant_rows=max((each.memory.depth for each in constant_tables(manifest)), default=0),
     )
     clock = chosen.usable_mhz(clock, blocks.block_rams)
+    usual = None if board_mhz is None else board_clock(board_mhz, clock)
     found = Estimate(
         device=chosen.label,
         board=board,
@@ -145,7 +178,8 @@ def estimate(
         wrapper_block_rams=0 if board else cores * blocks.wrapper_block_rams,
         large_rams=cores * blocks.large_rams,
         fmax_mhz=round(clock, 1),
-        step_latency_us=round(manifest.cycles.step_latency_cycles / clock, 4),
+        step_latency_us=round(manifest.cycles.step_latency_cycles / (usual or clock), 4),
+        board_mhz=usual,
     )
     return found.replace(fits=all(each.used <= each.most for each in demands(found, device)))
 

@@ -8,7 +8,7 @@ and multipliers that do not reduce the number of words.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import ceil, lcm
+from math import ceil, inf, lcm
 from typing import Any
 
 from pydantic import field_validator
@@ -61,6 +61,8 @@ class FitRequest(HardwareRequest):
     chosen: Chosen
     board: str = ""
     """The board whose top and link must fit, too; empty for the core alone."""
+    board_mhz: float | None = None
+    """The usual clock of that board's designs; None for the core alone."""
 
     @field_validator("multipliers")
     @classmethod
@@ -242,8 +244,9 @@ class _Search:
         self._large_rams = 0 if large is None else large.count
         self._large_name = large_name(self._device)
         grade = request.chosen.grade
+        most = inf if request.board_mhz is None else request.board_mhz
         self._fastest = {
-            name: self._family.clock(self._device.name, name).mhz(grade, 0, 0)
+            name: min(most, self._family.clock(self._device.name, name).mhz(grade, 0, 0))
             for name in (DEFAULT_PIPELINE, *self._family.pipelines)
         }
         self._stages = {
@@ -311,7 +314,9 @@ class _Search:
     def _design(self, candidate: _Candidate) -> _Design:
         parameters = self._parameters(candidate)
         manifest = Manifest.create(self._name, self._shapes, parameters, self._numerics, self._passes)
-        found = estimate(manifest, self._request.chosen, board=self._request.board)
+        found = estimate(
+            manifest, self._request.chosen, board=self._request.board, board_mhz=self._request.board_mhz
+        )
         assert found is not None  # The family has estimates, and the parameters are those of its pipeline.
         return _Design(parameters, found)
 

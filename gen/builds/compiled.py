@@ -423,8 +423,7 @@ def check_hardware(fit: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
         array = ArrayRequest(**given)
         array.check()
         return {"array": array}
-    device, board = find_target(fit)
-    request = FitRequest(chosen=device, board=board, **given)
+    request = FitRequest(**find_target(fit)._asdict(), **given)
     request.check()
     return {"fit": request}
 

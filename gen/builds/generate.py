@@ -25,7 +25,7 @@ from rtlstm.gen.builds.loadable import (
 from rtlstm.gen.builds.names import check_build_name, derive_build_name, explain_build_name
 from rtlstm.gen.builds.report import BuildReport, create_report
 from rtlstm.gen.builds.report_html import render_report
-from rtlstm.gen.frontends.reading import InitialState, ModelReport
+from rtlstm.gen.frontends.reading import InitialState, LayoutWarning, ModelReport, describe_layout
 from rtlstm.gen.ip.files import ip_files
 from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.gen.ip.sbom import bill_of_materials
@@ -126,6 +126,11 @@ def generate_build(
         If the calibration data do not fit the network.
     ToolError
         If Yosys fails.
+
+    Warns
+    -----
+    LayoutWarning
+        If the model has the batch first, and calibration data have three axes, without ``batch_first``.
     """
     target, former = check_target(folder), former_results(folder)
     chosen = default_name(network, source) if name is None else check_build_name(name)
@@ -145,6 +150,7 @@ def generate_build(
             "a trained network is built with hardware of its own, because its formats are part of what was "
             f"trained: leave out {option('capacities')}"
         )
+    layout = _layout_notes(source, calibration, batch_first)
     data = Calibration.given(network, calibration, calibration_lengths, calibration_state, batch_first)
     data = trained.calibration if trained else data
 
@@ -162,7 +168,7 @@ def generate_build(
         if capacities is not None:
             parameters = with_capacity(chosen, quantised, parameters, capacities)
         manifest = Manifest.create(chosen, quantised.shapes, parameters, quantised.numerics, quantised.passes)
-        notes: tuple[str, ...] = () if trained is None else (_TRAINED,)
+        notes = (*layout, *(() if trained is None else (_TRAINED,)))
         if name is None and (renamed := explain_build_name(_model_name(network, source))) is not None:
             notes += (renamed,)
         notes += _device_notes(manifest.parameters.family, fit)
@@ -197,6 +203,23 @@ def _device_notes(family: str, fit: FitRequest | None) -> tuple[str, ...]:
     every = devices().values() if fit is None else (fit.chosen.device,)
     found = {each.note for each in every if each.family == family}
     return tuple(found) if len(found) == 1 and "" not in found else ()
+
+
+def _layout_notes(
+    source: ModelReport | None, calibration: NDArray[np.generic] | None, batch_first: bool
+) -> tuple[str, ...]:
+    """Return what to say of the order of steps and sequences.
+
+    If data show it, it is told at once, in a warning: they may be why an error follows.
+    """
+    if source is None or batch_first:
+        return ()
+    shape = () if calibration is None else np.shape(calibration)
+    text = describe_layout("the calibration data", shape, batch_first, source.batch_first)
+    if text:
+        warn(text, LayoutWarning, stacklevel=3)
+        return ()
+    return (source.layout,) if source.layout else ()
 
 
 def _check_skipping(
@@ -310,6 +333,7 @@ def generate_for(
             "layers or formats now; prepare the network for it again"
         )
     settings = trained.settings if trained else device_settings(device, input_range)
+    layout = _layout_notes(source, calibration, batch_first)
     data = Calibration.given(network, calibration, calibration_lengths, calibration_state, batch_first)
     data = trained.calibration if trained else data
     begin = _stages(progress)
@@ -330,7 +354,7 @@ def generate_for(
         begin(1)
         verilog = read_verilog(device_folder, device)
         begin(2)
-        notes = () if trained is None else (_TRAINED,)
+        notes = (*layout, *(() if trained is None else (_TRAINED,)))
         report = create_report(
             network, quantised, manifest, settings, data, source, loaded=True, notes=notes,
             trained=trained is not None,

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
-from rtlstm.fpga.devices import find_device
+from rtlstm.boards.catalogue import find_device_alone
 from rtlstm.fpga.estimate import Estimate, check_estimate, estimate
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import Chosen, FpgaDevice
@@ -60,7 +60,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
     manifest = Manifest.load(folder)
     report = BuildReport.load(folder)
     verilog = read_verilog(folder, manifest)
-    chosen = find_device(asked.device, asked.package, asked.speed_grade)
+    chosen = find_device_alone(asked.device, asked.package, asked.speed_grade)
     device, multipliers = chosen.device, asked.multipliers
     expected = _check_request(manifest, chosen, asked)
     yosys = find_yosys()

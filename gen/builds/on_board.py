@@ -11,7 +11,7 @@ from rtlstm.boards.catalogue import find_any_board, find_board
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
 from rtlstm.boards.zynq import ZynqBoard
-from rtlstm.fpga.estimate import check_estimate, estimate
+from rtlstm.fpga.estimate import board_clock, check_estimate, estimate
 from rtlstm.fpga.least_blocks import check_inventory
 from rtlstm.fpga.pll import megahertz
 from rtlstm.gen.builds.implement import check_family
@@ -26,8 +26,6 @@ from rtlstm.tools.cache import load_cached
 
 __all__ = ["OnBoard", "load_bitstream", "slower_clock"]
 
-_SHARE = 0.75
-"""Share of a core's estimated clock that is used if none is given and the board's clock is no lower."""
 _FROM_VIVADO = (
     "the bitstream for {board} is Vivado's to make and to load: run boards/{board}/build.tcl of the build in "
     "it, then load NAME.bit over JTAG, or NAME.bin from Linux (docs/boards.md)"
@@ -168,7 +166,7 @@ def _default_clock(manifest: Manifest, board: Board) -> float:
     expected = estimate(manifest, board.chosen)
     if expected is None:
         return board.usual_mhz
-    return min(board.usual_mhz, float(int(_SHARE * expected.fmax_mhz)))
+    return board_clock(board.usual_mhz, expected.fmax_mhz)
 
 
 def slower_clock(found: Bitstream, board: Board) -> str | None:

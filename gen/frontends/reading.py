@@ -9,18 +9,20 @@ from numpy.typing import ArrayLike, NDArray
 from rtlstm.gen.frontends.integer_weights import IntegerRows, IntegerWeights
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.network import FloatArray, Network
-from rtlstm.spec.options import Option
+from rtlstm.spec.options import Option, option
 from rtlstm.spec.record import Record
 
 __all__ = [
     "Embedding",
     "InitialState",
+    "LayoutWarning",
     "ModelReport",
     "NodeReport",
     "ReadOptions",
     "ReadResult",
     "ReportBuilder",
     "Role",
+    "describe_layout",
 ]
 
 Role = Literal["core", "shape", "state", "outside", "refused"]
@@ -125,11 +127,45 @@ class ModelReport(Record):
     """The network's weights that are integers in the model already."""
     batch_first: bool = False
     """Whether a recurrent module of the PyTorch model has ``batch_first``; not known of other formats."""
+    layout: str = ""
+    """A note for whoever gives data without ``batch_first``, if the model has sequences before steps."""
 
     @property
     def outside(self) -> tuple[NodeReport, ...]:
         """The nodes whose work stays with the caller."""
         return tuple(node for node in self.nodes if node.role == "outside")
+
+
+class LayoutWarning(UserWarning):
+    """Data were read in another order of steps and sequences than the model has."""
+
+
+def describe_layout(what: str, shape: tuple[int, ...], batch_first: bool, model_batch_first: bool) -> str:
+    """Say how data of three axes were read, if the model has steps and sequences the other way round.
+
+    Parameters
+    ----------
+    what
+        What the data are.
+    shape
+        Theirs.
+    batch_first
+        Whether the option was given.
+    model_batch_first
+        Whether the model has the batch first.
+
+    Returns
+    -------
+    str
+        The note; empty if the layouts agree.
+    """
+    if batch_first or not model_batch_first or len(shape) < 3:
+        return ""
+    first, second = shape[:2]
+    return (
+        f"the model has batch_first=True, but {what} of shape {shape} was read as {first} steps of {second} "
+        f"sequences; if it is {first} sequences of {second} steps, give {option('batch_first', True)}"
+    )
 
 
 class Embedding(Record):
@@ -209,6 +245,7 @@ class ReportBuilder:
         self.integer_rows = IntegerRows()
         self.integer_weights: tuple[IntegerWeights, ...] = ()
         self.batch_first = False
+        self.layout = ""
 
     def node(self, name: str, kind: str, role: Role, why: str = "") -> None:
         """Record one node."""
@@ -247,4 +284,5 @@ class ReportBuilder:
             refusal=refusal,
             integer_weights=self.integer_weights,
             batch_first=self.batch_first,
+            layout=self.layout,
         )

@@ -49,7 +49,7 @@ def expected_use(estimates: Sequence[Estimate], chosen: Estimate | None = None) 
     return DeviceUse(
         device=chosen.device,
         about=f"estimated before synthesis, {board}{chosen.step_latency_us:.5g} \u00b5s a step at "
-        f"{chosen.fmax_mhz:.5g} MHz{fits}",
+        f"{chosen.clock_mhz:.5g} MHz{fits}",
         resources=tuple(uses),
     )
 

@@ -160,5 +160,7 @@ def test_board_that_cannot_be_made_is_skipped_in_the_list(tmp_path, monkeypatch)
 
 
 def test_unknown_board():
-    with pytest.raises(ConfigurationError, match="there is no board .*; there are .*ulx3s-85f"):
+    with pytest.raises(ConfigurationError, match="there is no board .*; near names: ulx3s-85f"):
         find_board("ulx3s85f")
+    with pytest.raises(ConfigurationError, match="there is no board 'arty'; there are .*ulx3s-85f"):
+        find_board("arty")

@@ -150,7 +150,7 @@ def test_one_program_at_a_time(line: BoardPort):
 
 
 def test_refused(cli, board_build: Path):
-    cli("board", board_build, "--board", "ulx3s").refused("there is no board 'ulx3s'; there are ")
+    cli("board", board_build, "--board", "ulx3s").refused("there is no board 'ulx3s'; near names: ulx3s-12f")
     cli("board", board_build, "--board", "icebreaker").refused("generate it with --family ice40")
     cli("board", board_build, "--board", "ulx3s-85f", "--no-pty").refused("give --tcp PORT")
     done = cli("board", board_build, "--board", "ulx3s-85f", "--clock", "900", "--json")

@@ -386,6 +386,9 @@ def test_data_of_a_model_with_the_batch_first(cli, read_here, tmp_path):
         done = cli(*command, "--batch-first")
         assert done.code == 0, done.err
         assert said not in " ".join(done.err.split())
+    # Before an error that may come from it.
+    refused = cli(*made[:4], "--fit", "up5k", "--macs", "64", "--calibrate", data)
+    assert refused.code == 2 and f"the calibration data {said}" in " ".join(refused.err.split())
     simulated = cli("simulate", folder, "--simulator", "icarus", "--input", data)
     assert f"the input {said}" in " ".join(simulated.err.split())
     # A sequence alone has one layout.

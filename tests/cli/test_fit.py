@@ -257,8 +257,11 @@ def test_devices_whose_blocks_are_inferred(cli, model, tmp_path, target: str, de
     report = done.json["report"]
     found = report["fit"]["estimate"]
     assert (found["device"], report["lut_macs"], report["lut_lanes"]) == (device, 0, 0)
-    clock = f"rtlstm bitstream takes 39 MHz on {target}, "
+    clock = f"clock and time are those of rtlstm bitstream on {target}; "
     assert any(clock in note for note in done.json["notes"]) == bool(found["board"])
+    assert found["board_mhz"] == (39 if found["board"] else None)
+    cycles = report["cycles"]["step_latency_cycles"]
+    assert found["step_latency_us"] == pytest.approx(cycles / (found["board_mhz"] or found["fmax_mhz"]), 1e-3)
     inspected = cli("inspect", tmp_path / "b")
     assert f"Sizes chosen for {target}" in inspected.out
     # The label is a device's name, too.
@@ -371,3 +374,15 @@ def test_no_offer_beyond_what_was_routed():
     limits = fill_limits(fpga_family("ecp5").need_estimates())
     assert found.estimate.fits and found.estimate.chain_share <= 100 * limits.chains
     assert found.estimate.step_latency_us > full.step_latency_us
+
+
+def test_boards_are_fitted_at_their_own_clock(cli, model, tmp_path):
+    """The link is slower than the core: of two arrays, the one with fewer cycles is faster."""
+    made = cli("generate", model, "-o", tmp_path / "b", "--fit", "colorlight-i5", "--json")
+    assert made.code == 0, made.err
+    found = made.json["report"]["fit"]["estimate"]
+    assert found["board_mhz"] == 45 < found["fmax_mhz"]
+    shown = cli("generate", model, "-o", tmp_path / "b", "--fit", "colorlight-i5")
+    assert re.search(r"colorlight-i5, lfe5u-25f-6 .* 45 MHz ", shown.out)
+    asked = cli("bitstream", tmp_path / "b", "--board", "arty")
+    asked.refused("there is no board 'arty'; there are ulx3s-12f")

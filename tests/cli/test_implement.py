@@ -253,6 +253,7 @@ def test_missed_clock_ends_with_1(cli, build, monkeypatch):
 def test_wrong_input_is_refused(cli, model, build, tmp_path):
     run = ("implement", build, "--device")
     cli(*run, "lfe5u-85").refused("no device", "lfe5u-85f")
+    cli(*run, "icebreaker").refused("icebreaker is a board: give its device, up5k")
     cli(*run, "lfe5u-85f", "--package", "qfn").refused("package", "CABGA381")
     cli(*run, "xc7a35t", "--clock", "100").refused("can only be synthesised", "--clock")
     cli("generate", model, "-o", tmp_path / "ecp5", "--family", "ecp5")

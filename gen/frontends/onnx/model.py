@@ -278,9 +278,9 @@ class _Reader:
         axes = Axes.unknown(3)
         self.known[tensor] = Value(Flow(), axes)
         if nodes and all(node.op_type in ("Identity", "Transpose") for node in nodes):
-            self.report.note(
+            self.report.layout = (
                 f"the model's input goes through {kinds} before the core; data here are (steps, sequences, "
-                f"features), or (sequences, steps, features) with {option('batch_first')}"
+                f"features), or (sequences, steps, features) with {option('batch_first', True)}"
             )
             axes = self._know_reversed(nodes, axes)
         elif nodes:

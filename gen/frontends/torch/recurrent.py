@@ -109,9 +109,9 @@ def _layers(module: Any, kind: str, label: str, where: str) -> list[Lstm | Gru |
 def _note(step: TorchNode, module: Any, kind: str, batch_first: bool, report: ReportBuilder) -> None:
     if batch_first:
         report.batch_first = True
-        report.note(
+        report.layout = (
             f"{step.where} has batch_first in PyTorch; data here are (steps, sequences, features), or "
-            f"(sequences, steps, features) with {option('batch_first')}"
+            f"(sequences, steps, features) with {option('batch_first', True)}"
         )
     if getattr(module, "dropout", 0):
         report.note(f"{step.where}: dropout={module.dropout} is ignored, for it has no effect in inference")

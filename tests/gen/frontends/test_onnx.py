@@ -378,7 +378,7 @@ def test_exported_by_pytorch(path, dynamic, last, batch_first):
     )  # fmt: skip
     expected = run(path, given.numpy())
     result = read_model(path)
-    assert any("(sequences, steps, features)" in note for note in result.report.notes) == batch_first
+    assert ("(sequences, steps, features)" in result.report.layout) == batch_first
     actual = forward(result.network, x)
     actual = actual[-1] if last else actual.transpose(1, 0, 2) if batch_first else actual
     close(actual, expected)

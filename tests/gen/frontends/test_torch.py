@@ -64,7 +64,7 @@ def test_lstm_alone(layers, bias, batch_first):
     expected = outputs(module, x.transpose(0, 1) if batch_first else x)[0]
     close(forward(result.network, x.numpy()), expected.transpose(0, 1) if batch_first else expected)
     assert len(result.network.layers) == layers
-    assert any("batch_first" in note for note in result.report.notes) == batch_first
+    assert ("batch_first" in result.report.layout) == result.report.batch_first == batch_first
 
 
 def test_lstm_cell_alone():
