@@ -348,9 +348,7 @@ _BUILD = (
             Field("carry chains", _chains, right=True),
             Field("multipliers", "{multipliers:,}", right=True),
             Field("block RAMs", "{block_rams:,}", right=True),
-            Field(
-                "clock", lambda estimate: f"{estimate['board_mhz'] or estimate['fmax_mhz']:g} MHz", right=True
-            ),
+            Field("clock", _clock, right=True),
             Field("step latency", "{step_latency_us:.4g} us", right=True),
             Field("fits", lambda estimate: "yes" if estimate["fits"] else "no"),
         ),
