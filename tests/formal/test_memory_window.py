@@ -23,6 +23,7 @@ from support.formal import (
 from support.formal_shapes import fixed_manifest, loadable_manifest
 
 from rtlstm.hdl.core.core import Core
+from rtlstm.hdl.core.ends import StepEnds
 from rtlstm.hdl.core.lane import lane_modules
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
@@ -35,7 +36,7 @@ class Harness(Elaboratable):
 
     def __init__(self, manifest: Manifest, kind: type[Core] = Core) -> None:
         self._manifest = manifest
-        self._core = kind(manifest)
+        self._core = kind(manifest, StepEnds(manifest))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
