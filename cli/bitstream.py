@@ -49,6 +49,11 @@ def bitstream(
         build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud)
         console.show(_TARGET, target=target_fields(build))
         note_bus(console, build)
+        if other := build.fitted_to:
+            console.note(
+                f"sizes were chosen for {other}: 'rtlstm generate' with --fit {build.board.name} chooses "
+                "them for this board and its link"
+            )
         with console.progress() as progress:
             found = build.make_bitstream(asked.seed, progress, insist=asked.insist)
         console.passed = found.met

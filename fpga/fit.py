@@ -84,7 +84,7 @@ class FitRequest(HardwareRequest):
             raise ConfigurationError(
                 f"{option('fit')} needs estimates, which there are for devices of "
                 f"{estimated_names()}, not for {device.name}; "
-                f"give {option('family')}, {option('lanes')} and {option('macs')}"
+                f"give {option('family', device.family)}, {option('lanes')} and {option('macs')}"
             )
         if self.family is not None:
             raise ConfigurationError(

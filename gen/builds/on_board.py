@@ -15,6 +15,7 @@ from rtlstm.fpga.estimate import board_clock, check_estimate, estimate
 from rtlstm.fpga.least_blocks import check_inventory
 from rtlstm.fpga.pll import megahertz
 from rtlstm.gen.builds.implement import check_family
+from rtlstm.gen.builds.report import BuildReport
 from rtlstm.sim.simulated_board import BoardSpec, NativeBoard, build_board
 from rtlstm.spec.build_files import check_rtl, read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
@@ -75,6 +76,15 @@ class OnBoard:
     def output_folder(self) -> Path:
         """The board's folder in the build."""
         return self.folder / "boards" / self.board.name
+
+    @property
+    def fitted_to(self) -> str:
+        """What the build's sizes were chosen for, if it is not this board; empty if nothing else is known."""
+        try:
+            fit = BuildReport.load(self.folder).fit
+        except BuildError:
+            return ""
+        return "" if fit is None or fit.device == self.board.name else fit.device
 
     def make_bitstream(
         self, seed: int = 1, progress: Progress | None = None, *, insist: bool = False

@@ -13,8 +13,9 @@ from safetensors.numpy import save_file
 from support.small_builds import named_options, network, rand
 
 from rtlstm.boards.bitstream import Bitstream, Use
-from rtlstm.boards.catalogue import find_board
+from rtlstm.boards.catalogue import find_board, find_target
 from rtlstm.fpga.estimate import estimate
+from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.on_board import OnBoard, load_bitstream, slower_clock
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
@@ -251,6 +252,21 @@ def test_what_a_serial_board_leaves_out(cli, tmp_path: Path, monkeypatch):
     done = cli("bitstream", folder, "--board", "ulx3s-12f", "--clock", "100")
     assert done.code == 0, done.err
     assert "the serial port is wired to the core itself: the build's axilite wrapper is left out" in done.err
+    assert "sizes were chosen" not in done.err
+
+
+def test_another_board_than_the_sizes_were_chosen_for(cli, tmp_path: Path, monkeypatch):
+    folder, fit = tmp_path / "build", FitRequest(**find_target("colorlight-i5")._asdict())
+    generate_build(network(), folder, fit=fit, settings=SMALL)
+    monkeypatch.setattr("rtlstm.gen.builds.on_board.make_bitstream", lambda *_, **__: record(met=True))
+    for board in ("ulx3s-12f", "colorlight-i5"):
+        (folder / "boards" / board).mkdir(parents=True)
+        done = cli("bitstream", folder, "--board", board)
+        assert done.code == 0, done.err
+        said = (
+            f"sizes were chosen for colorlight-i5: 'rtlstm generate' with --fit {board} chooses" in done.err
+        )
+        assert said == (board != "colorlight-i5")
 
 
 def test_refused(cli, pristine: Path, tmp_path: Path):
