@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import cache
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -9,7 +10,7 @@ from pydantic import Field, model_validator
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.families.base import FpgaFamily, Pin, fpga_family
 from rtlstm.fpga.families.device import Chosen
-from rtlstm.fpga.pll import Pll, megahertz
+from rtlstm.fpga.pll import Pll, PllSearch, megahertz
 from rtlstm.hdl.link.uart import SMALLEST_DIVISOR
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BAUD_RATES
@@ -78,7 +79,7 @@ class Board(Record):
         ConfigurationError
             If the wanted clock is outside the PLL's range.
         """
-        return self.family.need_bitstream().pll.find(self.clock_hz, wanted_hz)
+        return _find_pll(self.family.need_bitstream().pll, self.clock_hz, wanted_hz)
 
     def pins(self) -> Iterator[Pin]:
         """Yield all pins that the top uses."""
@@ -112,6 +113,12 @@ class UartTiming(Record):
     def baud_error(self) -> float:
         """How far the UART's baud rate is above the host's, in percent."""
         return round(100 * float(self.clock_hz / self.divisor / self.baud - 1), 3)
+
+
+@cache
+def _find_pll(search: PllSearch, source_hz: int, wanted_hz: Fraction) -> Pll:
+    """Search once for each clock: explore asks for a board's own with every choice."""
+    return search.find(source_hz, wanted_hz)
 
 
 def find_uart_timing(board: Board, clock_mhz: float, baud: int | None = None) -> UartTiming:

@@ -68,13 +68,9 @@ def simulate(
 
 def _following(folder: Path) -> str:
     """A bitstream for the board that the build's array was chosen for, or place and route for its device."""
-    from rtlstm.gen.builds.report import BuildReport
-    from rtlstm.spec.errors import BuildError
+    from rtlstm.gen.builds.report import find_fit
 
-    try:
-        fit = BuildReport.load(folder).fit
-    except BuildError:
-        fit = None
+    fit = find_fit(folder)
     if fit is not None and fit.estimate.board:
         return next_command("bitstream", folder, board=fit.estimate.board)
     return next_command("implement", folder, device="DEVICE" if fit is None else fit.estimate.device)

@@ -147,9 +147,9 @@ def check_boards(network: Network, space: Space) -> None:
     ConfigurationError
         If there are any.
     """
-    boards = [name for name in space.device if find_target(name)[1]]
+    boards = [name for name in space.device if find_target(name).board]
     if boards and quantise(network).passes:
-        parts = ", ".join(find_target(name)[0].label for name in boards)
+        parts = ", ".join(find_target(name).chosen.label for name in boards)
         raise ConfigurationError(
             f"{option('devices')} must be devices for a network with a reverse direction, not boards "
             f"({', '.join(boards)}), whose serial link takes steps one by one; try {parts}"
@@ -235,7 +235,7 @@ def _beyond_limits(
 
 def _check_energy(space: Space) -> None:
     """Refuse devices of whose currents nothing is known."""
-    without = [name for name in space.device if find_target(name)[0].device.power is None]
+    without = [name for name in space.device if find_target(name).chosen.device.power is None]
     if without:
         known = ", ".join(device.name for device in devices().values() if device.power)
         raise ConfigurationError(

@@ -143,7 +143,7 @@ class Space(Record):
     @property
     def notes(self) -> tuple[str, ...]:
         """What to know of the devices."""
-        found = (find_target(name)[0].device.note for name in self.device)
+        found = (find_target(name).chosen.device.note for name in self.device)
         return tuple(dict.fromkeys(note for note in found if note))
 
     @property

@@ -3,15 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from warnings import warn
-
-import numpy as np
 
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.gen.builds.compiled import check_alone, check_hardware, compile
 from rtlstm.gen.builds.folder import check_target
 from rtlstm.gen.frontends import ReadOptions, read_model
-from rtlstm.gen.frontends.reading import LayoutWarning, describe_layout
+from rtlstm.gen.frontends.reading import warn_of_layout
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.options import option, option_values
@@ -56,9 +53,7 @@ def finetune_build(
     numbers = option_values(QuantizationSettings, options)
     formats = {"weight_bits": QuantizationSettings().weight_bits} if device is None else {"device": device}
     read = read_model(model, ReadOptions(**option_values(ReadOptions, options)), name=built["name"])
-    shape, first = np.shape(given["calibration"]), given["batch_first"]
-    if text := describe_layout("the data to train on", shape, first, read.report.batch_first):
-        warn(text, LayoutWarning, stacklevel=2)
+    warn_of_layout("the data to train on", given["calibration"], given["batch_first"], read.report)
     result = finetune(
         read,
         given["calibration"],

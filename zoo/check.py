@@ -88,7 +88,7 @@ def check_model(
     """
     subject = entry.load(progress)
     target = entry.device if fit is None else fit
-    chosen = None if target is None else find_target(target)[0]
+    chosen = None if target is None else find_target(target).chosen
     build = compile(
         subject.model,
         folder=folder,

@@ -23,9 +23,9 @@ from rtlstm.gen.builds.loadable import (
     with_capacity,
 )
 from rtlstm.gen.builds.names import check_build_name, derive_build_name, explain_build_name
-from rtlstm.gen.builds.report import BuildReport, create_report
+from rtlstm.gen.builds.report import BuildReport, create_report, find_fit
 from rtlstm.gen.builds.report_html import render_report
-from rtlstm.gen.frontends.reading import InitialState, LayoutWarning, ModelReport, describe_layout
+from rtlstm.gen.frontends.reading import InitialState, ModelReport, warn_of_layout
 from rtlstm.gen.ip.files import ip_files
 from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.gen.ip.sbom import bill_of_materials
@@ -192,7 +192,8 @@ def generate_build(
             trained=trained is not None,
         )
         begin(3)
-        manifest = _write(work, manifest, quantised, image, verilog, report, initial_state, _clock_of(report))
+        clock = _clock_of(report.fit)
+        manifest = _write(work, manifest, quantised, image, verilog, report, initial_state, clock)
     begin(4)
     _tell_former(former)
     return manifest
@@ -214,10 +215,7 @@ def _layout_notes(
     """
     if source is None or batch_first:
         return ()
-    shape = () if calibration is None else np.shape(calibration)
-    text = describe_layout("the calibration data", shape, batch_first, source.batch_first)
-    if text:
-        warn(text, LayoutWarning, stacklevel=3)
+    if calibration is not None and warn_of_layout("the calibration data", calibration, batch_first, source):
         return ()
     return (source.layout,) if source.layout else ()
 
@@ -360,7 +358,7 @@ def generate_for(
             trained=trained is not None,
         )  # fmt: skip
         begin(3)
-        clock = _device_clock(device_folder)
+        clock = _clock_of(find_fit(device_folder))
         manifest = _write(work, manifest, quantised, image, verilog, report, initial_state, clock)
     begin(4)
     _tell_former(former)
@@ -425,14 +423,6 @@ def _state_file(state: InitialState) -> bytes:
     return file.getvalue()
 
 
-def _clock_of(report: BuildReport) -> float | None:
+def _clock_of(fit: Fit | None) -> float | None:
     """The clock of the device that a build's sizes were chosen for; None if none was named."""
-    return None if report.fit is None else report.fit.estimate.fmax_mhz
-
-
-def _device_clock(folder: Path) -> float | None:
-    """The same of an existing device; None, too, if its report cannot be read: nothing else needs it."""
-    try:
-        return _clock_of(BuildReport.load(folder))
-    except BuildError:
-        return None
+    return None if fit is None else fit.estimate.fmax_mhz

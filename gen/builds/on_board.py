@@ -15,7 +15,7 @@ from rtlstm.fpga.estimate import board_clock, check_estimate, estimate
 from rtlstm.fpga.least_blocks import check_inventory
 from rtlstm.fpga.pll import megahertz
 from rtlstm.gen.builds.implement import check_family
-from rtlstm.gen.builds.report import BuildReport
+from rtlstm.gen.builds.report import find_fit
 from rtlstm.sim.simulated_board import BoardSpec, NativeBoard, build_board
 from rtlstm.spec.build_files import check_rtl, read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
@@ -80,10 +80,7 @@ class OnBoard:
     @property
     def fitted_to(self) -> str:
         """What the build's sizes were chosen for, if it is not this board; empty if nothing else is known."""
-        try:
-            fit = BuildReport.load(self.folder).fit
-        except BuildError:
-            return ""
+        fit = find_fit(self.folder)
         return "" if fit is None or fit.device == self.board.name else fit.device
 
     def make_bitstream(

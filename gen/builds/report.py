@@ -44,6 +44,7 @@ __all__ = [
     "TimeReport",
     "create_report",
     "cycle_report",
+    "find_fit",
     "format_reports",
     "is_batch_first",
     "layer_reports",
@@ -442,6 +443,14 @@ def create_report(
         expected=expected_use(estimates, None if fit is None else fit.estimate),
         fit=fit,
     )
+
+
+def find_fit(folder: Path) -> Fit | None:
+    """Return what a build's sizes were chosen for; None if for nothing, or its report cannot be read."""
+    try:
+        return BuildReport.load(folder).fit
+    except BuildError:
+        return None
 
 
 def is_batch_first(folder: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from typing import Annotated, Literal
+from warnings import warn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +24,7 @@ __all__ = [
     "ReportBuilder",
     "Role",
     "describe_layout",
+    "warn_of_layout",
 ]
 
 Role = Literal["core", "shape", "state", "outside", "refused"]
@@ -166,6 +168,14 @@ def describe_layout(what: str, shape: tuple[int, ...], batch_first: bool, model_
         f"the model has batch_first=True, but {what} of shape {shape} was read as {first} steps of {second} "
         f"sequences; if it is {first} sequences of {second} steps, give {option('batch_first', True)}"
     )
+
+
+def warn_of_layout(what: str, data: ArrayLike, batch_first: bool, report: ModelReport) -> bool:
+    """Warn of what :func:`describe_layout` says of data before they are used; return whether it does."""
+    text = describe_layout(what, np.shape(data), batch_first, report.batch_first)
+    if text:
+        warn(text, LayoutWarning, stacklevel=3)
+    return bool(text)
 
 
 class Embedding(Record):
