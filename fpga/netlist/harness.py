@@ -1,9 +1,10 @@
 """The harness: a top around a core for place and route, so that the core's ports need no pins.
 
-The core has more ports than most packages have pins. Its inputs come from registers that form one
-long shift register behind one pin; its outputs go to registers that are folded, by one exclusive or
-each, into a second shift register in front of another pin. Between any two registers of the harness
-is at most one logic cell, so no path inside it is the worst one. The paths from the core's inputs and
+The core has more ports than most packages have pins. One long shift register behind one pin has a bit for
+each input, and a second register at the port follows: nothing else reads it, so the placer can put it beside
+the core, as a design around the core would have it. The core's outputs go to registers that are folded, by one
+exclusive or each, into a second shift register in front of another pin. Between any two registers of the
+harness is at most one logic cell, so no path inside it is the worst one. The paths from the core's inputs and
 to its outputs stay, each with a register at the port. There may be several cores, each with registers of its
 own.
 """
@@ -80,7 +81,7 @@ def _range(width: int) -> str:
 def harness(top: str, ports: tuple[Port, ...], cores: int = 1) -> str:
     """Return the Verilog of the harness around so many cores with these ports."""
     instances = [_Instance(top, ports, str(number) if cores > 1 else "") for number in range(cores)]
-    inputs = [register for each in instances for register in each.input_registers]
+    inputs = [register for each in instances for register in each.shifted]
     outputs = [register for each in instances for register in each.output_registers]
     bits = cores * sum(port.width for port in ports if port.direction == "output")
     chain, found = _list(inputs), _list(outputs)
@@ -105,16 +106,20 @@ class _Instance:
     """One core in the harness, with its registers; ``number`` is empty if there is only one."""
 
     def __init__(self, top: str, ports: tuple[Port, ...], number: str) -> None:
-        self._prefix, self._out = f"port{number}_", f"out{number}_"
+        self._prefix, self._out, shift = f"port{number}_", f"out{number}_", f"shift{number}_"
         inputs = [port for port in ports if port.direction == "input" and port.name != _CLOCK]
         outputs = [port for port in ports if port.direction == "output"]
-        self.input_registers = [self._prefix + port.name for port in inputs]
+        self.shifted = [shift + port.name for port in inputs]
         self.output_registers = [self._prefix + port.name for port in outputs]
         self.declarations = [
+            *(f"  reg {_range(port.width)}{shift}{port.name};" for port in inputs),
             *(f"  reg {_range(port.width)}{self._prefix}{port.name};" for port in [*inputs, *outputs]),
             *(f"  wire {_range(port.width)}{self._out}{port.name};" for port in outputs),
         ]
-        self.captures = [f"    {self._prefix}{port.name} <= {self._out}{port.name};" for port in outputs]
+        self.captures = [
+            *(f"    {self._prefix}{port.name} <= {shift}{port.name};" for port in inputs),
+            *(f"    {self._prefix}{port.name} <= {self._out}{port.name};" for port in outputs),
+        ]
         connections = [
             f"    .{_CLOCK}({_CLOCK})",
             *(f"    .{port.name}({self._prefix}{port.name})" for port in inputs),

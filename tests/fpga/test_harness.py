@@ -67,7 +67,8 @@ def test_text_of_several_cores():
 
 def test_text():
     text = harness("top", PORTS)
-    assert "{port_rst, port_x} <= {port_rst, port_x, pin_in};" in text
+    assert "{shift_rst, shift_x} <= {shift_rst, shift_x, pin_in};" in text
+    assert "port_x <= shift_x;" in text
     assert "folded <= {folded, pin_in} ^ {port_y, port_z};" in text
     assert ".x(port_x)" in text and ".y(out_y)" in text
     assert black_box("top", PORTS).startswith(
@@ -106,6 +107,7 @@ module bench;
       pin_in = word[{len(word) - 1} - i];
       #1 clk = 1; #1 clk = 0;
     end
+    #1 clk = 1; #1 clk = 0;
     if ({{{inputs}}} !== word) $display("wrong: %b", {{{inputs}}});
 {force}
     $display("done");
