@@ -204,7 +204,8 @@ def _phase_lines() -> Iterator[Progress]:
         elif monotonic() - said[what] >= _LINE_SECONDS:
             said[what] = monotonic()
             minutes, seconds = divmod(round(said[what] - begun[what]), 60)
-            write_error(f"{plain(what)}: {done:,} of {total:,} after {minutes}:{seconds:02} minutes")
+            share = f"{done:,} of {total:,} " if total > 1 else ""
+            write_error(f"{plain(what)}: {share}after {minutes}:{seconds:02} minutes")
 
     def end() -> None:
         for timer in timers.values():

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -27,14 +27,19 @@ __all__ = ["Routed", "nextpnr_options", "overfull", "place_and_route", "read_rep
 
 _REPORT, _PINS, _DELAYS, _FAMILIES = "report.json", "pins.txt", "delays.sdf", "families.json"
 
-_STAGES = (
-    ("Packing", "Assigned", "Annotating"),
-    ("Running main analytical placer",),
-    ("Running simulated annealing", "HeAP Placer Time"),
-    ("Routing..", "Running router2"),
-    ("Routing complete", "Program finished"),
-)
-"""Texts in a log that mark the beginning of each stage."""
+_ROUTING = "routing arcs"
+_STAGES = {
+    "packing": ("Packing", "Assigned", "Annotating"),
+    "placement": ("Running main analytical placer",),
+    "refinement": ("Running simulated annealing", "HeAP Placer Time"),
+    _ROUTING: ("Routing..", "Running router2"),
+    "timing analysis": ("Routing complete", "Program finished"),
+}
+"""Texts in nextpnr's log that mark the beginning of each stage."""
+
+_ARCS = re.compile(r"^Info: Routing (\d+) arcs", re.MULTILINE)
+_REMAINING = re.compile(r"^Info: +\d+ \|.*\| +(\d+)\| +[\d.]+ +[\d.]+\|$", re.MULTILINE)
+"""Matches a row of router1's table; the group is the arcs that remain."""
 
 
 class Routed(Record):
@@ -142,6 +147,8 @@ def place_and_route(
     key = digest(synthesis.key, tool.version, pin_file, str(seed), *options, *delays)
     log = folder / f"seed{seed}.log"
 
+    stages = _Stages(what, progress) if progress else None
+
     def run(work: Path) -> float:
         _take(synthesis.folder / NETLIST, work / NETLIST)
         (work / _PINS).write_text(pin_file)
@@ -152,7 +159,7 @@ def place_and_route(
                 folder=work,
                 log=log,
                 what=f"place and route of {name} on {chosen.label}",
-                watch=_stages(what, progress),
+                watch=stages.watch if stages else None,
                 progress=progress,
                 stop=stop,
             )
@@ -169,8 +176,8 @@ def place_and_route(
     packed = [fpga_family(chosen.device.family).need_bitstream().result_options[1]] if on_board else []
     listed = [_FAMILIES] if delays else []
     done = run_stored("route", key, run, [_REPORT, *listed, *packed], log, progress)
-    if progress:
-        progress(what, len(_STAGES), len(_STAGES))
+    if stages:
+        stages.end()
     copy_file(done.folder / _REPORT, folder / f"seed{seed}.json")
     for file in packed:
         copy_file(done.folder / file, folder / file)
@@ -208,20 +215,40 @@ def _take(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _stages(what: str, progress: Progress | None) -> Callable[[str], None] | None:
-    if progress is None:
-        return None
-    reached = 0
-    progress(what, 0, len(_STAGES))
+class _Stages:
+    """Reads from nextpnr's log at which stage it is, and with router1 how many arcs are routed."""
 
-    def watch(text: str) -> None:
-        nonlocal reached
-        for number, marks in enumerate(_STAGES[reached:], reached + 1):
-            if any(mark in text for mark in marks):
-                reached = number
-        progress(what, reached, len(_STAGES))
+    def __init__(self, what: str, progress: Progress) -> None:
+        self._what, self._progress = what, progress
+        self._stages = list(_STAGES)
+        self._stage, self._done, self._total = "", 0, 1
 
-    return watch
+    def watch(self, text: str) -> None:
+        """Tell what a new part of the log shows."""
+        for stage in tuple(self._stages):
+            if any(mark in text for mark in _STAGES[stage]):
+                self._begin(stage)
+        if self._stage == _ROUTING:
+            if found := _ARCS.search(text):
+                self._total = int(found[1])
+            if self._total > 1 and (remaining := _REMAINING.findall(text)):
+                # Arcs that were ripped up are queued again, with others that they block.
+                self._done = max(0, self._total - int(remaining[-1]))
+        self._tell()
+
+    def end(self) -> None:
+        """Tell that the last stage is done."""
+        self._done = self._total
+        self._tell()
+
+    def _begin(self, stage: str) -> None:
+        self.end()
+        self._stages = self._stages[self._stages.index(stage) + 1 :]
+        self._stage, self._done, self._total = stage, 0, 1
+
+    def _tell(self) -> None:
+        if self._stage:
+            self._progress(f"{self._what}: {self._stage}", self._done, self._total)
 
 
 def overfull(log: str) -> list[str]:

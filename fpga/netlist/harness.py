@@ -2,8 +2,8 @@
 
 The core has more ports than most packages have pins. One long shift register behind one pin has a bit for
 each input, and a second register at the port follows: nothing else reads it, so the placer can put it beside
-the core, as a design around the core would have it. The core's outputs go to registers that are folded, by one
-exclusive or each, into a second shift register in front of another pin. Between any two registers of the
+the core, as a design around the core would have it. The core's outputs go to registers that are folded, by
+one exclusive or each, into a second shift register in front of another pin. Between any two registers of the
 harness is at most one logic cell, so no path inside it is the worst one. The paths from the core's inputs and
 to its outputs stay, each with a register at the port. There may be several cores, each with registers of its
 own.
