@@ -2,7 +2,8 @@
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
@@ -80,6 +81,15 @@ def find_command(name: str) -> Any:
     return typer.main.get_command(single)
 
 
+@contextmanager
+def _hands_on_interrupts() -> Iterator[None]:
+    """Keep Ctrl-C from typer, which exits without a word where no command explains it."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise typer.Abort from error
+
+
 class _Group(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -93,6 +103,14 @@ class _Group(TyperGroup):
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_types(super().get_params(ctx))
+
+    def make_context(self, *given: Any, **options: Any) -> Any:
+        with _hands_on_interrupts():
+            return super().make_context(*given, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _hands_on_interrupts():
+            return super().invoke(ctx)
 
 
 app = typer.Typer(

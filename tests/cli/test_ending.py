@@ -190,3 +190,23 @@ def test_terminal_that_closes(model: Path, tmp_path: Path):
     assert process.wait(timeout=60) == CODES[signal.SIGHUP]
     assert [path.name for path in tmp_path.iterdir()] == ["build"]
     assert list(contents(build)) == ["manifest.json"]
+
+
+IMPORTED = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+sys.argv = ["rtlstm", "--version"]
+from rtlstm.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["rtlstm.spec.errors", "typer", "rtlstm.cli.ending", "importlib.metadata"])
+def test_ctrl_c_while_the_command_line_is_imported(module: str):
+    code = IMPORTED.format(module=module)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "error: interrupted\n")
