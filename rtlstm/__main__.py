@@ -20,10 +20,10 @@ def main() -> NoReturn:
         except ToolError as error:
             sys.exit(f"error: {error}")
     except KeyboardInterrupt:
-        # From here on the command line itself says so.
+        # Later the command line itself says so.
         sys.stderr.write("error: interrupted\n")
         sys.exit(_INTERRUPTED)
-    command_line.main()
+    sys.exit(command_line.main())
 
 
 if __name__ == "__main__":
