@@ -429,10 +429,10 @@ def gait(weight_bits: int | None = None, progress: Progress | None = None) -> li
 
 def gait_labelled(weight_bits: int = 2, progress: Progress | None = None) -> list[Row]:
     """The same, trained with the true phases of the rest of the recording, in float and rounded."""
-    from gait_phase import compare, load, network
+    from rtlstm.zoo.gait import differences, load_gait, phase, read_gait
 
-    path, x, truth = load()
-    model, cut = network(path), int(0.8 * len(x))
+    path, x, truth = load_gait()
+    model, cut = read_gait(path).network, int(0.8 * len(x))
     typical = x[: 1000 * (cut // 1000)].reshape(-1, 1000, x.shape[1]).swapaxes(0, 1)
     held_out = torch.from_numpy(x[cut:, None])
     samples, wanted = (
@@ -459,7 +459,7 @@ def gait_labelled(weight_bits: int = 2, progress: Progress | None = None) -> lis
 
     def score(run: Callable[[Any], Any]) -> float:
         y = run(held_out)[:, 0].double().numpy()
-        return compare(y, y, truth[cut:])[name]
+        return float(differences(phase(y), truth[cut:]).mean())
 
     def trained(rounding: bool) -> tuple[Prepared, float]:
         q = prepare(model, calibration=typical, weight_bits=weight_bits, data_bits=8, output_bits=12)
