@@ -29,8 +29,8 @@ def curves(
     with picture(path, 7.2, 2.6) as figure:
         axes = figure.subplots()
         for name, (values, colour, kind) in lines.items():
-            wide = {"linewidth": 4, "alpha": 0.6} if name.endswith("float") else {"linewidth": 1.4}
-            axes.plot(x, np.round(values, 3), kind, color=colour, label=name, **wide)
+            width, alpha = (4, 0.6) if name.endswith("float") else (1.4, None)
+            axes.plot(x, np.round(values, 3), kind, color=colour, label=name, linewidth=width, alpha=alpha)
         axes.set_xlabel(xlabel, color=INK)
         axes.set_ylabel(ylabel, color=INK)
         axes.legend(frameon=False, labelcolor=INK, loc="upper right", ncols=3, bbox_to_anchor=(1, 1.18))

@@ -20,6 +20,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.host.torch import LSTM
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Lstm
 from rtlstm.spec.parameters import Parameters
 
 STEPS, BATCH, INPUTS, UNITS = 5, 2, 3, 7
@@ -125,7 +126,10 @@ def run_usages(backend: str) -> Iterator[tuple[str, str]]:
                 except ModelError as error:
                     yield usage.__name__, f"refused: {error}"
                     continue
-                assert (network.layers[0].w_hh == read_model(lstm).network.layers[0].w_hh).all()
+                layer, alone = network.layers[0], read_model(lstm).network.layers[0]
+                assert isinstance(layer, Lstm)
+                assert isinstance(alone, Lstm)
+                assert (layer.w_hh == alone.w_hh).all()
                 expected, actual = usage(lstm)(x, *lengths), usage(device)(x, *lengths)
                 for mine, theirs in zip(actual, expected, strict=True):
                     torch.testing.assert_close(mine, theirs, atol=2e-3, rtol=0)

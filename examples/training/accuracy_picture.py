@@ -13,6 +13,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import estimate
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -52,17 +55,14 @@ def read(page: str) -> list[Figures]:
     number = r" ([\d.,]+) (?:rad )?\|"
     errors = re.findall(rf"^\| (?:phase of a walker's gait.*|the same) \|{4 * number}$", page, re.MULTILINE)
     sizes = {int(bits): rest for bits, *rest in re.findall(rf"^\|{3 * number}$", page, re.MULTILINE)}
-    return [
-        Figures(
-            int(bits),
-            *(float(each) for each in found),
-            *(int(each.replace(",", "")) for each in sizes[int(bits)]),
-        )
-        for bits, *found in errors
-    ]
+    found = []
+    for bits, in_float, rounded, trained in errors:
+        cycles, luts = (int(each.replace(",", "")) for each in sizes[int(bits)])
+        found.append(Figures(int(bits), float(in_float), float(rounded), float(trained), cycles, luts))
+    return found
 
 
-def hardware(network: Network, data: object, bits: int) -> tuple[int, int]:
+def hardware(network: Network, data: NDArray[np.float64], bits: int) -> tuple[int, int]:
     """Return a step's cycles, which are exact, and the estimated LUTs; the array's multipliers are of
     LUTs."""
     settings = QuantizationSettings(weight_bits=bits, data_bits=8, output_bits=12)

@@ -77,7 +77,8 @@ def features(samples: Floats) -> Floats:
 
 def _bands() -> Floats:
     """Triangles, evenly spaced in mel from 60 Hz to 7600 Hz, over the spectrum's lines ``(BANDS, lines)``."""
-    mel = np.linspace(*(2595.0 * np.log10(1.0 + np.array([60.0, 7600.0]) / 700.0)), BANDS + 2)
+    lowest, highest = 2595.0 * np.log10(1.0 + np.array([60.0, 7600.0]) / 700.0)
+    mel = np.linspace(lowest, highest, BANDS + 2)
     edges = 700.0 * (10.0 ** (mel / 2595.0) - 1.0)
     lines = np.fft.rfftfreq(WINDOW, 1.0 / RATE)
     low, middle, high = (edges[at : at + BANDS, None] for at in range(3))

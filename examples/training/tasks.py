@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -198,11 +198,15 @@ def narrowed(
     """Train a prepared network; ``score`` and ``judge`` take the golden model as a function."""
     plain = quantise_with(q.network, q.settings, q.choices)
     begin = time.perf_counter()
-    judged = judge and (lambda: judge(_golden(q.quantised(), q.form.steps)))
+    judged = None if judge is None else partial(_judge, judge, q)
     fit(q, draw, loss, updates, rate, progress, judged)
     seconds = time.perf_counter() - begin
     rounded, trained = (score(_golden(each, q.form.steps)) for each in (plain, q.quantised()))
     return Row(task, metric, q.settings.weight_bits, in_float, rounded, trained, seconds)
+
+
+def _judge(judge: Callable[[Callable[[Any], Any]], float], q: Prepared) -> float:
+    return judge(_golden(q.quantised(), q.form.steps))
 
 
 def _golden(network: QuantizedNetwork, steps: Steps) -> Callable[[Any], Any]:
