@@ -23,7 +23,8 @@ def accuracy(
         Path,
         typer.Option(
             "--input",
-            help="Typical inputs, floats, (T, I), (T, N, I) or (N, T, I), .npy or .npz (array x).",
+            help="Typical inputs, floats, (T, I), (T, N, I) or (N, T, I), .npy or .npz (array x, or its only "
+            "one).",
         ),
     ],
     model: Annotated[

@@ -83,6 +83,10 @@ def load_lengths(text: str | None) -> Array | None:
         return np.array([int(part) for part in parts], dtype=np.int64)
     if "," in text or not text.strip():
         raise InputError(f"lengths must be whole numbers with commas between them, or a file, not {text!r}")
+    if not Path(text).exists():
+        raise InputError(
+            f"lengths must be whole numbers with commas between them, or a file, but {text!r} is neither"
+        )
     return load_array(Path(text), "lengths", "lengths")
 
 

@@ -39,11 +39,10 @@ def inspect(
     """Show a model's layers and what is supported, or a build's formats, program and cycles."""
     with Console(as_json, debug) as console:
         from rtlstm.spec.errors import ConfigurationError
-        from rtlstm.spec.files import check_writable
         from rtlstm.spec.options import option
 
         if page is not None:
-            check_writable(page)
+            _check_page(page)
         if path.is_dir():
             if options:
                 raise ConfigurationError(
@@ -88,6 +87,15 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Pat
     following = next_command("generate", path, output=Path("build") / (report.name or path.stem), **longest)
     chosen = typed(options.model_dump(exclude_defaults=True), "generate")
     console.next = f"{following} {chosen}".rstrip()
+
+
+def _check_page(page: Path) -> None:
+    from rtlstm.spec.errors import InputError
+    from rtlstm.spec.files import check_writable
+
+    check_writable(page)
+    if page.suffix.lower() not in ("", ".html", ".htm") and (page.is_file() or not page.exists()):
+        raise InputError(f"{page} must be called *.html, because HTML is what is written; browsers show it")
 
 
 def _write_page(console: Console, page: Path, pictures: "Pictures", title: str) -> None:

@@ -167,9 +167,20 @@ def _run(arguments: list[str]) -> int:
         # typer's usage errors are of a class that moved between its versions.
         usage = getattr(error, "format_message", None)
         if usage is not None:
-            _usage_error(error, str(usage()), "--json" in arguments)
+            _usage_error(error, str(usage()), arguments)
             return WRONG_INPUT
         return _other_error(error, "--debug" in arguments)
+
+
+def _given(parameter: Any, arguments: list[str]) -> str | None:
+    """Return what was typed for an option, the last time; None if that cannot be found."""
+    for flag in getattr(parameter, "opts", []):
+        for at in range(len(arguments) - 1, -1, -1):
+            if arguments[at].startswith(f"{flag}="):
+                return arguments[at].removeprefix(f"{flag}=")
+            if arguments[at] == flag and at + 1 < len(arguments):
+                return arguments[at + 1]
+    return None
 
 
 def _other_error(error: BaseException, debug: bool) -> int:
@@ -187,13 +198,16 @@ def _other_error(error: BaseException, debug: bool) -> int:
     return code
 
 
-def _usage_error(error: BaseException, text: str, as_json: bool) -> None:
+def _usage_error(error: BaseException, text: str, arguments: list[str]) -> None:
     path = getattr(getattr(error, "ctx", None), "command_path", "rtlstm")
-    # typer checks values with pydantic, whose messages begin so.
+    # typer checks values with pydantic, whose messages begin so, and do not have the value.
     plain = text.replace(": Value error, ", ": ").replace(": Input should be ", ": must be ")
+    given = _given(getattr(error, "param", None), arguments)
+    if given is not None and ": must be " in plain:
+        plain = f"{plain.partition(', unable to parse')[0].strip().rstrip('.')}, not {given!r}"
     message = f"{plain.strip().rstrip('.')}; see '{path} --help'"
     print_error(message)
-    if as_json:
+    if "--json" in arguments:
         result = Result()
         result.add({"error": message, "notes": []})
         try:

@@ -40,7 +40,7 @@ LengthsOption = Annotated[
 
 CALIBRATE = typer.Option(
     "--calibrate",
-    help="Typical inputs, (T, I) or (T, N, I): an .npy file, or an .npz file with an array x.",
+    help="Typical inputs, (T, I) or (T, N, I): an .npy file, or an .npz file with an array x, or only one.",
     rich_help_panel=_NUMBERS,
 )
 """Required by some commands, so that each states the type."""

@@ -25,7 +25,10 @@ def run(
         ),
     ],
     input_file: Annotated[
-        Path, typer.Option("--input", help="Inputs, (T, I), (T, N, I) or (N, T, I), .npy or .npz (array x).")
+        Path,
+        typer.Option(
+            "--input", help="Inputs, (T, I), (T, N, I) or (N, T, I), .npy or .npz (array x, or its only one)."
+        ),
     ],
     lengths: LengthsOption = None,
     state: Annotated[Path | None, typer.Option(help="State to begin with: .npz with h and c.")] = None,

@@ -23,7 +23,9 @@ def simulate(
     input_file: Annotated[
         Path | None,
         typer.Option(
-            "--input", help="Inputs, (T, I), (T, N, I) or (N, T, I), .npy or .npz (array x); else random."
+            "--input",
+            help="Inputs, (T, I), (T, N, I) or (N, T, I), .npy or .npz (array x, or its only one); else "
+            "random.",
         ),
     ] = None,
     lengths: LengthsOption = None,

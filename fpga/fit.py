@@ -8,7 +8,7 @@ and multipliers that do not reduce the number of words.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import ceil, inf, lcm
+from math import ceil, gcd, inf, lcm
 from typing import Any
 
 from pydantic import field_validator
@@ -39,7 +39,7 @@ _MOST_UNITS = 16
 _MOST = 1024
 """Largest numbers of lanes, and of multipliers per lane, that can be built."""
 _LOOKED_AT = 100
-"""How many refused designs are examined for the limiting resource, the fastest first."""
+"""How many refused arrays are estimated for the one that is nearest to fitting."""
 _NOTHING = "the network: a larger array would not be faster"
 _SIZES = ("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory", "table_memory")
 """The fields of a request that determine the array."""
@@ -105,6 +105,12 @@ class FitRequest(HardwareRequest):
                 f"{option('multipliers', 0)}"
             )
         units = self.gate_units or 1
+        blocks, rest = divmod(self.lanes or 0, 4)
+        if blocks % units and not rest and self.macs is None:
+            raise ConfigurationError(
+                f"{option('gate_units')} ({units}) must divide {option('lanes')} / 4 ({blocks}); "
+                f"try {gcd(blocks, units)}"
+            )
         macs = self.macs or lcm(units, self.beat_in) * self.least_macs
         self.array(device.family, self.lanes or _up(self.least_lanes, 4 * units), macs)
 
@@ -304,7 +310,9 @@ class _Search:
 
     def _limit(self, refused: list[_Refused], best: _Design) -> str:
         """Return the resource that a faster design than the best one exceeds, by the smallest share."""
-        for each in sorted(refused, key=lambda item: item.excess.share)[:_LOOKED_AT]:
+        for each in sorted(refused, key=lambda item: item.excess.share):
+            if each.candidate.least_us > best.estimate.step_latency_us:
+                continue
             design = each.design or self._design(each.candidate)
             if design.key < best.key:
                 return each.excess.resource
@@ -322,16 +330,13 @@ class _Search:
 
     def _why_nothing(self, refused: list[_Refused]) -> str:
         target = self._request.board or self._device.name
+        given = [option(name, getattr(self._request, name)) for name in self._request.given_sizes]
         if not refused:
-            return (
-                f"no array fits {target} with what is given; leave out {option('lanes')}, "
-                f"{option('macs')} or {option('gate_units')}"
-            )
+            return f"{self._name} has no array with {', '.join(given)}; leave out one of them"
         least = sorted(refused, key=lambda item: item.excess.share)[:_LOOKED_AT]
         designs = (each.design or self._design(each.candidate) for each in least)
         nearest = min((self._excess(design.estimate) for design in designs), key=lambda item: item.share)
         whole = f"{self._name} with its link" if self._request.board else self._name
-        given = [option(name, getattr(self._request, name)) for name in self._request.given_sizes]
         array = f"with {', '.join(given)}" if given else "whatever the array"
         return f"{whole} does not fit {target}, {array}: the nearest takes {nearest.text}"
 
@@ -343,12 +348,7 @@ class _Search:
             for gate_units in (given,) if given else range(1, min(units, _MOST_UNITS) + 1):
                 if units % gate_units or (request.beat_out or gate_units) % gate_units:
                     continue
-                for macs in self._macs(lcm(gate_units, request.beat_in)):
-                    # Beats that fill several words are taken only where they are asked for, and never for
-                    # whole sequences.
-                    several = given and gate_units % macs == 0 and not self._passes
-                    if (macs % gate_units and not several) or macs % request.beat_in:
-                        continue
+                for macs in self._macs(gate_units):
                     arrays = [
                         (lanes, macs, gate_units, *kinds, memory, self._table_memories[0])
                         for kinds in self._multipliers(lanes, macs, gate_units)
@@ -366,16 +366,31 @@ class _Search:
         """Return the fewest lanes for each number of row groups that a layer can have."""
         if self._request.lanes:
             return [self._request.lanes]
-        found = {_up(needed, 4) for shape in self._shapes for needed in _shares(shape.rows)}
+        block = 4 * (self._request.gate_units or 1)
+        found = {_up(needed, block) for shape in self._shapes for needed in _shares(shape.rows)}
         return sorted(lanes for lanes in found if self._request.least_lanes <= lanes <= _MOST)
 
-    def _macs(self, multiple: int) -> list[int]:
-        """Return the fewest multipliers for each number of words that a vector can have."""
-        if self._request.macs:
-            return [self._request.macs]
-        lengths = vector_lengths(self._shapes)
-        found = {_up(needed, multiple) for length in lengths for needed in _shares(length)}
-        return sorted(macs for macs in found if self._request.least_macs <= macs <= _MOST)
+    def _macs(self, gate_units: int) -> list[int]:
+        """Return the fewest multipliers for each number of words that a vector can have.
+
+        Beats that fill several words are taken only where gate units are given, and never for whole
+        sequences.
+        """
+        request = self._request
+        several = request.gate_units is not None and not self._passes
+        if request.macs:
+            found = {request.macs}
+        else:
+            shares = {needed for length in vector_lengths(self._shapes) for needed in _shares(length)}
+            multiples = (lcm(gate_units, request.beat_in), *([request.beat_in] if several else []))
+            found = {_up(needed, multiple) for multiple in multiples for needed in shares}
+        return sorted(
+            macs
+            for macs in found
+            if request.least_macs <= macs <= _MOST
+            and macs % request.beat_in == 0
+            and (macs % gate_units == 0 or (several and gate_units % macs == 0))
+        )
 
     def _multipliers(
         self, lanes: int, macs: int, gate_units: int

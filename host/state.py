@@ -170,7 +170,9 @@ class StateFormats:
     ) -> None:
         """Warn about values of h and c that saturated in :meth:`parse`; ``names`` are used in the message."""
         (h, c), stacklevel = saturations, stacklevel + 1
-        warn_saturated(names[0], h.values, batch * sum(self.sizes), self.hidden, stacklevel)
+        typical = f"generate with {option('calibration_state')} that covers them"
+        total = batch * sum(self.sizes)
+        warn_saturated(names[0], h.values, total, self.hidden, stacklevel, advice=typical)
         limit = _range_of(self.cell, c.largest)
         wider = option("cell_range", limit)
         advice = f"generate with {wider}, or with calibration data that begin with such states"

@@ -130,7 +130,8 @@ class Format(Record):
             fraction -= 1
         if fraction < -32:
             raise ConfigurationError(
-                f"a range of {magnitude:g} is too large for {bits} bits; rescale the data"
+                f"a range of {magnitude:g} is too large for {bits} bits, of which the largest is "
+                f"{math.ldexp(1.0, bits + 31):g}; rescale the data"
             )
         return cls(bits=bits, fraction=min(fraction, 64))
 

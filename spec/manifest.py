@@ -465,7 +465,9 @@ def read_fields(path: Path) -> Any:
             f"{folder} is not a build folder: it {what}; make one with 'rtlstm generate MODEL -o DIR'"
         ) from None
     except (OSError, ValueError, RecursionError) as error:  # RecursionError: it nests too deep
-        raise BuildError(f"{path} cannot be read as JSON: {error}") from None
+        raise BuildError(
+            f"{path} cannot be read as JSON: {error}; the build is damaged: generate it again"
+        ) from None
     return fields if isinstance(fields, dict) else {}
 
 

@@ -57,7 +57,7 @@ def _whole_sequences(manifest: Manifest) -> Iterator[str]:
         yield (
             "the core takes whole sequences: its step latency is that of the longest one, of "
             f"{manifest.sequence.steps} steps, from its last input to its last output; the step interval is "
-            "what one step more takes"
+            "what a step more takes where sequences follow one another, its input included"
         )
 
 

@@ -149,7 +149,7 @@ class BuildReport(Record):
     """The model file's name; empty if the network did not come from a file."""
     source_format: str
     batch_first: bool = False
-    """Whether a recurrent module of the PyTorch model has ``batch_first``; not known of other formats."""
+    """Whether the model takes sequences before steps; False also if its first nodes do not tell."""
     inputs: int
     outputs: int
     parameters: int
@@ -454,7 +454,7 @@ def find_fit(folder: Path) -> Fit | None:
 
 
 def is_batch_first(folder: Path) -> bool:
-    """Whether the model of a build has ``batch_first``; False if the build's report cannot be read."""
+    """Whether a build's model takes sequences before steps; False if the build's report cannot be read."""
     try:
         return BuildReport.load(folder).batch_first
     except BuildError:

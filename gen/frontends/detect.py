@@ -10,7 +10,7 @@ __all__ = ["FileKind", "detect"]
 
 FileKind = Literal["onnx", "keras", "safetensors", "torch", "torchscript", "exported", "nam", "tflite"]
 
-_OTHER_SUFFIXES = (".safetensors", ".pt", ".pth", ".npy", ".npz", ".v", ".bin", ".tflite")
+_OTHER_SUFFIXES = (".safetensors", ".pt", ".pth", ".v", ".bin", ".tflite")
 # Field 1 of an ONNX ModelProto, ir_version, 3 (2017) or later.
 _ONNX_START = tuple(bytes((0x08, version)) for version in range(3, 32))
 _SUPPORTED = (
@@ -52,6 +52,8 @@ def detect(path: Path) -> FileKind:
         return "nam"
     if head.lstrip()[:1] in (b"{", b"[", b"<") or path.suffix in (".py", ".txt", ".json", ".md"):
         raise ModelError(f"the file is text, not a model; {_SUPPORTED}")
+    if path.suffix in (".npy", ".npz"):
+        raise ModelError(f"the file's name says {path.suffix}: arrays, not a model; {_SUPPORTED}")
     if path.suffix in _OTHER_SUFFIXES and not head.startswith(_ONNX_START):
         raise ModelError(
             f"the file's name says {path.suffix}, but it is no such model, or is damaged; {_SUPPORTED}"

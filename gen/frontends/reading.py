@@ -128,7 +128,7 @@ class ModelReport(Record):
     integer_weights: tuple[IntegerWeights, ...] = ()
     """The network's weights that are integers in the model already."""
     batch_first: bool = False
-    """Whether a recurrent module of the PyTorch model has ``batch_first``; not known of other formats."""
+    """Whether the model takes sequences before steps; False also if its first nodes do not tell."""
     layout: str = ""
     """A note for whoever gives data without ``batch_first``, if the model has sequences before steps."""
 
@@ -164,9 +164,11 @@ def describe_layout(what: str, shape: tuple[int, ...], batch_first: bool, model_
     if batch_first or not model_batch_first or len(shape) < 3:
         return ""
     first, second = shape[:2]
+    sequences = "1 sequence" if second == 1 else f"{second} sequences"
     return (
-        f"the model has batch_first=True, but {what} of shape {shape} was read as {first} steps of {second} "
-        f"sequences; if it is {first} sequences of {second} steps, give {option('batch_first', True)}"
+        f"the model takes (sequences, steps, features), but {what} of shape {shape} was read as {first} "
+        f"steps of {sequences}; if it is {first} sequences of {second} steps, give "
+        f"{option('batch_first', True)}"
     )
 
 
@@ -265,6 +267,14 @@ class ReportBuilder:
         """Record a note for the user, once."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def takes_sequences_first(self, why: str) -> None:
+        """Record that data have sequences before steps in the model; ``why`` is a clause of a note."""
+        self.batch_first = True
+        self.layout = (
+            f"{why}; data here are (steps, sequences, features), or (sequences, steps, features) with "
+            f"{option('batch_first', True)}"
+        )
 
     def find_integers(self, network: Network) -> None:
         """Record which of a network's weights are integers in the model."""

@@ -279,9 +279,13 @@ class _Reader:
     def _dense_tensors(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         where = f"dense layer {name!r}"
         if f"{name}.weight" not in self.tensors:
-            raise ModelError(
-                f"{where} must have a tensor {name + '.weight'!r}; there are {listed(self._candidates())}"
+            candidates = self._candidates()
+            others = (
+                f"there are {listed(candidates)}"
+                if candidates
+                else f"there are none beside the LSTM's: leave out {option('dense')}"
             )
+            raise ModelError(f"{where} must have a tensor {name + '.weight'!r}; {others}")
         tensor = self.tensors[f"{name}.weight"]
         if not self._is_dense(tensor):
             raise ModelError(

@@ -50,6 +50,37 @@ def test_refusals_name_options(cli, model: Path, tmp_path: Path, options: str, w
     cli("generate", model, "-o", tmp_path / "b", *options.split()).refused(words)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("board b --tcp 99999", "'--tcp': must be less than or equal to 65535, not '99999'"),
+        ("board b --faults=2", "'--faults': must be less than or equal to 1, not '2'"),
+        ("generate m -o b --finetune-updates -4", "must be greater than or equal to 1, not '-4'"),
+        ("generate m -o b --data-bits abc", "'--data-bits': must be a valid integer, not 'abc'"),
+    ],
+)
+def test_values_that_cannot_be_read(cli, tmp_path: Path, arguments: str, words: str) -> None:
+    cli(*arguments.split()).refused(words)
+
+
+def test_a_page_is_html(cli, model: Path, tmp_path: Path) -> None:
+    cli("inspect", model, "-o", tmp_path / "p.png").refused("p.png must be called *.html")
+    assert cli("inspect", model, "-o", tmp_path / "p").code == 0
+
+
+def test_arrays_are_no_model(cli, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    cli("generate", tmp_path / "x.npy", "-o", tmp_path / "b").refused("says .npy: arrays, not a model; give")
+
+
+def test_lengths_that_are_neither(cli, model: Path, tmp_path: Path) -> None:
+    build = tmp_path / "b"
+    assert cli("generate", model, "-o", build, "--macs", "2", "--lanes", "4").code == 0
+    np.save(tmp_path / "x.npy", np.zeros((3, 2, 3)))
+    given = ("--input", tmp_path / "x.npy", "--lengths", "a", "--backend", "golden")
+    cli("run", build, *given).refused("or a file, but 'a' is neither")
+
+
 def test_python_names_both(model: Path) -> None:
     with pytest.raises(ModelError, match=r"lstm must name"):
         read_model(model, ReadOptions(lstm="q"))

@@ -204,8 +204,33 @@ def test_nothing_fits():
         fit("up5k", FOUR, lanes=4, macs=2, multipliers=0)
     with pytest.raises(ConfigurationError, match=r"does not fit up5k, .* block RAMs \(of 30"):
         fit("up5k", QuantizationSettings(weight_bits=8, data_bits=16, gate_bits=18))
-    with pytest.raises(ConfigurationError, match="leave out lanes, macs or gate_units"):
-        fit("lfe5u-12f", gate_units=5, beat_out=5)
+    with pytest.raises(NothingFitsError, match="no array with multipliers=0, lut_lanes=1023; leave out"):
+        fit("lfe5u-12f", multipliers=0, lut_lanes=1023)
+
+
+@pytest.mark.parametrize(
+    ("given", "array"),
+    [({"gate_units": 3}, (12, 3)), ({"gate_units": 5, "beat_out": 5}, (20, 1)), ({"gate_units": 6}, (24, 2))],
+    ids=str,
+)
+def test_gate_units_alone(given: dict[str, int], array: tuple[int, int]):
+    """Lanes are in blocks of them, and macs divide them or are a multiple."""
+    _, parameters, _ = fit("lfe5u-85f-8", **given)
+    assert parameters.gate_units == given["gate_units"]
+    assert (parameters.lanes, parameters.macs) == array
+
+
+def test_gate_units_that_the_lanes_cannot_have():
+    with pytest.raises(ConfigurationError, match=r"gate_units \(5\) must divide lanes / 4 \(3\); try 1$"):
+        fit("lfe5u-85f-8", lanes=12, gate_units=5)
+
+
+def test_the_resource_that_a_faster_array_lacks():
+    """Of 700 arrays that do not fit, few are faster: those that lack the least are not among them."""
+    quantised = quantise(SHAPES["stac_a"].network(), QuantizationSettings(weight_bits=2, data_bits=8))
+    request = FitRequest(chosen=find_device("lfe5u-85f-8"))
+    _, found = fit_device("stac_a", quantised.shapes, quantised.numerics, request)
+    assert found.limited_by == "logic cells"
 
 
 def test_command(cli, model, tmp_path):

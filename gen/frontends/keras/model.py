@@ -66,6 +66,8 @@ def _read_model(model: KerasModel, options: ReadOptions, report: ReportBuilder) 
         known[name].check_padding("the end of the model")
     end = parts[-1]
     report.input, report.output = known[end].source, end + LINEAR * linear
+    if not known[report.input].last:
+        report.takes_sequences_first("Keras has sequences before steps")
     try:
         flow, found = join_outputs([(name, known[name].flow) for name in ends if name in parts], report)
     except ModelError as error:

@@ -278,10 +278,8 @@ class _Reader:
         axes = Axes.unknown(3)
         self.known[tensor] = Value(Flow(), axes)
         if nodes and all(node.op_type in ("Identity", "Transpose") for node in nodes):
-            self.report.layout = (
-                f"the model's input goes through {kinds} before the core; data here are (steps, sequences, "
-                f"features), or (sequences, steps, features) with {option('batch_first', True)}"
-            )
+            if sum(node.op_type == "Transpose" for node in nodes) % 2:
+                self.report.takes_sequences_first(f"the model's input goes through {kinds} before the core")
             axes = self._know_reversed(nodes, axes)
         elif nodes:
             self.report.note(
@@ -465,6 +463,8 @@ class _Reader:
     def _report(self, index: int, applied: Applied) -> None:
         node = self.graph.nodes[index]
         self.report.node(self.graph.label(node), node.op_type, applied.role, applied.why)
+        if applied.batch_first and not self.report.batch_first:
+            self.report.takes_sequences_first(f"{self.graph.where(node)} has layout 1")
         for note in applied.notes:
             self.report.note(note)
 

@@ -70,7 +70,8 @@ def recurrent_layer(
     if rest or gates not in KINDS:
         raise ModelError(
             f"{_title(where, names['weight_ih'])} must have 4 x {units} rows (an LSTM), 3 x {units} (a GRU) "
-            f"or {units} (a plain RNN), not {w_ih.shape[0]}; the model is damaged"
+            f"or {units} (a plain RNN), not {w_ih.shape[0]}: {names['weight_hh']!r} has shape {w_hh.shape}, "
+            f"and {units} units; the model is damaged"
         )
     kind = KINDS[gates]
     expect_shape(w_hh, (w_ih.shape[0], w_hh.shape[1]), _title(where, names["weight_hh"]))

@@ -29,6 +29,8 @@ _FIXED = {
 def parameter(tensor: Any, what: str) -> NDArray[np.float64]:
     """A module's parameter as float64."""
     name = str(tensor.dtype).removeprefix("torch.")
+    if tensor.is_meta:
+        raise ModelError(f"{what} must have values, but is on PyTorch's meta device; load the weights first")
     if name not in FLOAT_TYPES:
         raise ModelError(f"{what} must be one of {', '.join(FLOAT_TYPES)}, not {name}")
     return to_float64(tensor.detach().cpu().double().numpy(), what)

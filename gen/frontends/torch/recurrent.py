@@ -12,7 +12,6 @@ from rtlstm.gen.frontends.torch.ops import parameter
 from rtlstm.gen.frontends.torch.values import Data, Outside, TorchNode, TorchState
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
-from rtlstm.spec.options import option
 
 __all__ = ["pack", "pad_packed", "recurrent"]
 
@@ -108,11 +107,7 @@ def _layers(module: Any, kind: str, label: str, where: str) -> list[Lstm | Gru |
 
 def _note(step: TorchNode, module: Any, kind: str, batch_first: bool, report: ReportBuilder) -> None:
     if batch_first:
-        report.batch_first = True
-        report.layout = (
-            f"{step.where} has batch_first in PyTorch; data here are (steps, sequences, features), or "
-            f"(sequences, steps, features) with {option('batch_first', True)}"
-        )
+        report.takes_sequences_first(f"{step.where} has batch_first in PyTorch")
     if getattr(module, "dropout", 0):
         report.note(f"{step.where}: dropout={module.dropout} is ignored, for it has no effect in inference")
     if kind.endswith("Cell"):

@@ -55,6 +55,17 @@ def check(model: Any, path: Path) -> None:
     np.testing.assert_allclose(found[-1] if wanted.ndim == 2 else found.swapaxes(0, 1), wanted, atol=2e-5)
 
 
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.parametrize(
+    "first", [lambda: L.LSTM(5, **ALL), lambda: L.Conv1D(5, 2, padding="causal"), lambda: L.Dense(5)]
+)
+def test_sequences_stand_before_steps(tmp_path, suffix, first):
+    _, path = save(tmp_path, suffix, first(), L.Dense(2))
+    report = read_model(path).report
+    assert report.batch_first
+    assert report.layout.startswith("Keras has sequences before steps; data here are (steps, sequences")
+
+
 SEQUENCES = {
     "lstm": lambda: [L.LSTM(5, **ALL)],
     "functions": lambda: [L.LSTM(5, activation="softsign", recurrent_activation="hard_sigmoid", **ALL)],

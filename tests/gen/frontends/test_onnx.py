@@ -228,7 +228,10 @@ def test_layout_1_is_honoured(path):
     save(path, nodes, [*weights, ints("two", 2), const("w", rand(H, O))])
     x = rand(2, 5, I)  # onnxruntime refuses layout=1, onnx.reference is right
     expected = onnx.reference.ReferenceEvaluator(str(path)).run(None, {"x": x})[0]
-    close(forward(read_model(path).network, x.transpose(1, 0, 2)).transpose(1, 0, 2), expected)
+    result = read_model(path)
+    close(forward(result.network, x.transpose(1, 0, 2)).transpose(1, 0, 2), expected)
+    assert result.report.batch_first
+    assert "has layout 1; data here are (steps, sequences, features)" in result.report.layout
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, "bfloat16"])
@@ -379,6 +382,7 @@ def test_exported_by_pytorch(path, dynamic, last, batch_first):
     expected = run(path, given.numpy())
     result = read_model(path)
     assert ("(sequences, steps, features)" in result.report.layout) == batch_first
+    assert result.report.batch_first == batch_first
     actual = forward(result.network, x)
     actual = actual[-1] if last else actual.transpose(1, 0, 2) if batch_first else actual
     close(actual, expected)

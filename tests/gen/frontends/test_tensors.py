@@ -239,7 +239,10 @@ def test_bfloat16(tmp_path):
             "LSTM layer 'lstm' must have weight_hh, but it is missing",
         ),
         (lstm() | {"lstm.bias_ih_l0": rand(5)}, {}, r"'lstm.bias_ih_l0' must have shape \(24,\)"),
-        (lstm() | {"lstm.weight_hh_l0": rand(24, 5)}, {}, "'lstm.weight_ih_l0' must have 4 x 5 rows"),
+        (
+            lstm() | {"lstm.weight_hh_l0": rand(24, 5)}, {},
+            r"'lstm.weight_ih_l0' must have 4 x 5 rows .* not 24: 'lstm.weight_hh_l0' has shape \(24, 5\)",
+        ),
         (lstm() | {"lstm.bias_ih_l0": np.full(24, np.nan)}, {}, "'lstm.bias_ih_l0' must hold finite"),
         (
             lstm() | {"lstm.bias_ih_l0": np.ones(24, np.int32)}, {},
@@ -247,6 +250,7 @@ def test_bfloat16(tmp_path):
         ),
         (lstm() | linear(), {"dense": ("linear:gelu",)}, r"dense must be NAME.*not 'linear:gelu'"),
         (lstm() | linear(), {"dense": ("liner",)}, "must have a tensor 'liner.weight'; there are linear"),
+        (lstm(), {"dense": ("fc",)}, "tensor 'fc.weight'; there are none beside the LSTM's: leave out dense"),
         (lstm(), {"lstm": "gru"}, "there is no 'gru'; it has lstm"),
         (lstm(), {"output": "y"}, r"output is for models with a graph"),
     ],

@@ -83,7 +83,7 @@ def test_integers_on_the_golden_model(tmp_path: Path) -> None:
     build = compile(
         FILES / f"{INPUT8}.tflite",
         folder=tmp_path,
-        calibration=x,
+        calibration=x[:, 0],
         weight_bits=8,
         data_bits=8,
         lanes=4,

@@ -218,6 +218,7 @@ REFUSED = [
         "fft_fft 'fft_fft' comes before LSTM 'lstm'",
     ),
     (Net(lambda m, r: r[0] if r[0].sum() > 0 else r[1]), "cannot be traced"),
+    (nn.LSTM(I, H, device="meta"), "must have values, but is on PyTorch's meta device; load the weights"),
 ]
 
 
