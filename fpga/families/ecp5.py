@@ -289,6 +289,15 @@ class _Estimates(Estimates):
             17,
         ),
         RoutedDesign(
+            "lfe5u-85f-8",
+            "100 -> 100 twice, 4-bit weights, direct, 40 x 25, 17 of LUTs, 5 gate units",
+            59.2,
+            None,
+            159.4,
+            17,
+            True,
+        ),
+        RoutedDesign(
             "lfe5u-85f-8", "100 -> 100 twice, 8 bits, 80 x 8, 7 of LUTs, 4 gate units", 88.8, 96.5, None
         ),
     )
