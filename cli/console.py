@@ -181,6 +181,9 @@ class Console:
 
             def show(what: str, done: int, total: int) -> None:
                 if what not in tasks:
+                    # Only what is under way stays in view: there may be more phases than lines.
+                    for task in bars.tasks:
+                        bars.update(task.id, visible=not task.finished)
                     tasks[what] = bars.add_task(plain(what), total=total)
                 bars.update(tasks[what], completed=done, total=total)
 

@@ -83,7 +83,11 @@ def load_lengths(text: str | None) -> Array | None:
         return np.array([int(part) for part in parts], dtype=np.int64)
     if "," in text or not text.strip():
         raise InputError(f"lengths must be whole numbers with commas between them, or a file, not {text!r}")
-    if not Path(text).exists():
+    try:
+        there = Path(text).exists()
+    except OSError:  # A list of numbers without commas may be too long for a name.
+        there = False
+    if not there:
         raise InputError(
             f"lengths must be whole numbers with commas between them, or a file, but {text!r} is neither"
         )

@@ -111,7 +111,13 @@ class FitRequest(HardwareRequest):
                 f"{option('gate_units')} ({units}) must divide {option('lanes')} / 4 ({blocks}); "
                 f"try {gcd(blocks, units)}"
             )
-        macs = self.macs or lcm(units, self.beat_in) * self.least_macs
+        together = lcm(units, self.beat_in)
+        macs = self.macs or _up(self.least_macs, together)
+        if macs > _MOST:
+            raise ConfigurationError(
+                f"{option('macs')} can be at most {_MOST}, but multiples of {option('gate_units', units)} "
+                f"and {option('beat_in', self.beat_in)} begin with {macs}; give a smaller one"
+            )
         self.array(device.family, self.lanes or _up(self.least_lanes, 4 * units), macs)
 
     @property
@@ -332,7 +338,8 @@ class _Search:
         target = self._request.board or self._device.name
         given = [option(name, getattr(self._request, name)) for name in self._request.given_sizes]
         if not refused:
-            return f"{self._name} has no array with {', '.join(given)}; leave out one of them"
+            remedy = "leave it out" if len(given) == 1 else "leave out one of them"
+            return f"{self._name} has no array with {', '.join(given)}; {remedy}"
         least = sorted(refused, key=lambda item: item.excess.share)[:_LOOKED_AT]
         designs = (each.design or self._design(each.candidate) for each in least)
         nearest = min((self._excess(design.estimate) for design in designs), key=lambda item: item.share)

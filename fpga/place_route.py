@@ -30,7 +30,7 @@ _REPORT, _PINS, _DELAYS, _FAMILIES = "report.json", "pins.txt", "delays.sdf", "f
 _ROUTING = "routing arcs"
 _STAGES = {
     "packing": ("Packing", "Assigned", "Annotating"),
-    "placement": ("Running main analytical placer",),
+    "placement": ("Running main analytical placer", "Running Static placer"),
     "refinement": ("Running simulated annealing", "HeAP Placer Time"),
     _ROUTING: ("Routing..", "Running router2"),
     "timing analysis": ("Routing complete", "Program finished"),
@@ -222,15 +222,19 @@ class _Stages:
         self._what, self._progress = what, progress
         self._stages = list(_STAGES)
         self._stage, self._done, self._total = "", 0, 1
+        self._rest = ""
+        """The beginning of a line whose end is not there yet."""
 
-    def watch(self, text: str) -> None:
+    def watch(self, part: str) -> None:
         """Tell what a new part of the log shows."""
+        text, end, self._rest = (self._rest + part).rpartition("\n")
+        text += end
         for stage in tuple(self._stages):
             if any(mark in text for mark in _STAGES[stage]):
                 self._begin(stage)
         if self._stage == _ROUTING:
             if found := _ARCS.search(text):
-                self._total = int(found[1])
+                self._total = max(1, int(found[1]))
             if self._total > 1 and (remaining := _REMAINING.findall(text)):
                 # Arcs that were ripped up are queued again, with others that they block.
                 self._done = max(0, self._total - int(remaining[-1]))

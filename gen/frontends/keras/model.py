@@ -66,7 +66,9 @@ def _read_model(model: KerasModel, options: ReadOptions, report: ReportBuilder) 
         known[name].check_padding("the end of the model")
     end = parts[-1]
     report.input, report.output = known[end].source, end + LINEAR * linear
-    if not known[report.input].last:
+    # Files of early Keras 2 have no layer for the input: the first layer has its shape.
+    begin, shape = known.get(report.input), model.layers[0].config.get("batch_input_shape") or []
+    if not (len(shape) == 2 if begin is None else begin.last):
         report.takes_sequences_first("Keras has sequences before steps")
     try:
         flow, found = join_outputs([(name, known[name].flow) for name in ends if name in parts], report)

@@ -33,6 +33,24 @@ from rtlstm.spec.output_parts import OutputPart
 __all__ = ["read_onnx", "read_onnx_model"]
 
 _SIZES = ("Shape", "Size")
+_KEEP_AXES = (
+    *(
+        "Identity",
+        "Cast",
+        "Dropout",
+        "MatMul",
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Relu",
+        "LeakyRelu",
+        "Elu",
+        "Clip",
+    ),
+    *("Sigmoid", "Tanh", "HardSigmoid", "Softsign", "Softplus"),
+)
+"""Operators whose result has its input's axes in the same order."""
 _Known = TypeVar("_Known", Value, OnnxState)
 
 
@@ -108,6 +126,8 @@ class _Reader:
         self.sizes = KnownSizes(graph)
         self.frames = 1
         """Frames inside a step of the tensor to begin at."""
+        self.turned = False
+        """Whether only the order of axes changes between the model's input and the tensor to begin at."""
 
     def read(self) -> Network:
         self.first = find_start(self.graph, self.options.lstm, self.needed, self.targets)
@@ -121,6 +141,7 @@ class _Reader:
             self._report(index, applied)
         target, flow, parts = self._end()
         self._leave_classes()
+        self._note_layout()
         self.report.output = target
         self._report_rest(upstream)
         return self._with_frames(flow.network(self.report.name, parts))
@@ -274,12 +295,11 @@ class _Reader:
         self.sizes, self.frames = KnownSizes(self.graph), 1
         self.report.input = tensor
         nodes = self._leave(upstream)
-        kinds = listed(node.op_type for node in nodes)
         axes = Axes.unknown(3)
         self.known[tensor] = Value(Flow(), axes)
         if nodes and all(node.op_type in ("Identity", "Transpose") for node in nodes):
-            if sum(node.op_type == "Transpose" for node in nodes) % 2:
-                self.report.takes_sequences_first(f"the model's input goes through {kinds} before the core")
+            # The caller's data are the model's input, of which the core reads the permuted axes.
+            self.turned = True
             axes = self._know_reversed(nodes, axes)
         elif nodes:
             self.report.note(
@@ -301,6 +321,34 @@ class _Reader:
                 axes = axes.transpose(turns, self.graph.where(node))
             self.known[node.output[0]] = Value(Flow(), axes)
         return axes
+
+    def _note_layout(self) -> None:
+        """Record whether the caller's data have sequences before steps, if it can be told.
+
+        The first recurrent node tells which axis has the steps; it is followed to where the data come in.
+        """
+        node = self.graph.nodes[self.first[0]] if self.first else None
+        if node is None or node.op_type not in ("LSTM", "GRU", "RNN"):
+            return
+        name, axis = node.input[0], 1 if self.graph.attributes(node).get("layout", 0) else 0
+        passed = []
+        end = "" if self.turned else self.report.input
+        while name != end and (before := self.graph.producer(name)) is not None:
+            moved = [given for given in before.input if given and not self.graph.is_constant(given)]
+            if len(moved) != 1 or (before.op_type == "MatMul" and moved[0] != before.input[0]):
+                return
+            if before.op_type == "Transpose":
+                axis = self.graph.attributes(before).get("perm", (2, 1, 0))[axis]
+            elif before.op_type not in _KEEP_AXES:
+                return
+            passed.append(before.op_type)
+            name = moved[0]
+        if axis == 1:
+            self.report.takes_sequences_first(
+                f"the model's input goes through {listed(reversed(passed))} before the first recurrent layer"
+                if "Transpose" in passed
+                else f"{self.graph.where(node)} has layout 1"
+            )
 
     # Node by node
 
@@ -463,8 +511,6 @@ class _Reader:
     def _report(self, index: int, applied: Applied) -> None:
         node = self.graph.nodes[index]
         self.report.node(self.graph.label(node), node.op_type, applied.role, applied.why)
-        if applied.batch_first and not self.report.batch_first:
-            self.report.takes_sequences_first(f"{self.graph.where(node)} has layout 1")
         for note in applied.notes:
             self.report.note(note)
 

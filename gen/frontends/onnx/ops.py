@@ -56,8 +56,6 @@ class Applied:
     role: Role
     why: str = ""
     notes: tuple[str, ...] = ()
-    batch_first: bool = False
-    """Whether it reads sequences before steps."""
 
 
 def check_meanings(nodes: Iterable[Any]) -> None:
@@ -178,4 +176,4 @@ def _recurrent(step: OnnxNode) -> Applied:
     notes = tuple(f"{where}: {note}" for note in read.notes)
     options = [layer_options(layer), f"layout {read.layout}" if read.layout else ""]
     text = ", ".join(filter(None, [f"{layer.inputs} -> {layer.outputs}", *options]))
-    return Applied(outputs, "core", text, notes, bool(read.layout))
+    return Applied(outputs, "core", text, notes)

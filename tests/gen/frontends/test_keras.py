@@ -66,6 +66,21 @@ def test_sequences_stand_before_steps(tmp_path, suffix, first):
     assert report.layout.startswith("Keras has sequences before steps; data here are (steps, sequences")
 
 
+def test_a_file_of_early_keras_2_has_no_layer_for_the_input(tmp_path):
+    _, path = save(tmp_path, ".h5", L.LSTM(5, **ALL), L.Dense(2))
+    with h5py.File(path, "r+") as file:
+        config = json.loads(file.attrs["model_config"])
+        first, *layers = config["config"]["layers"]
+        assert first["class_name"] == "InputLayer"
+        layers[0]["config"]["batch_input_shape"] = [None, None, INPUTS]
+        config["config"]["layers"] = layers
+        file.attrs["model_config"] = json.dumps(config)
+        file.attrs["keras_version"] = "2.2.4"
+    result = read_model(path)
+    assert [layer.outputs for layer in result.network.layers] == [5, 2]
+    assert result.report.batch_first
+
+
 SEQUENCES = {
     "lstm": lambda: [L.LSTM(5, **ALL)],
     "functions": lambda: [L.LSTM(5, activation="softsign", recurrent_activation="hard_sigmoid", **ALL)],
