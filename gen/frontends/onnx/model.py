@@ -126,7 +126,7 @@ class _Reader:
         self.sizes = KnownSizes(graph)
         self.frames = 1
         """Frames inside a step of the tensor to begin at."""
-        self.turned = False
+        self.permuted = False
         """Whether only the order of axes changes between the model's input and the tensor to begin at."""
 
     def read(self) -> Network:
@@ -299,7 +299,7 @@ class _Reader:
         self.known[tensor] = Value(Flow(), axes)
         if nodes and all(node.op_type in ("Identity", "Transpose") for node in nodes):
             # The caller's data are the model's input, of which the core reads the permuted axes.
-            self.turned = True
+            self.permuted = True
             axes = self._know_reversed(nodes, axes)
         elif nodes:
             self.report.note(
@@ -332,7 +332,7 @@ class _Reader:
             return
         name, axis = node.input[0], 1 if self.graph.attributes(node).get("layout", 0) else 0
         passed = []
-        end = "" if self.turned else self.report.input
+        end = "" if self.permuted else self.report.input
         while name != end and (before := self.graph.producer(name)) is not None:
             moved = [given for given in before.input if given and not self.graph.is_constant(given)]
             if len(moved) != 1 or (before.op_type == "MatMul" and moved[0] != before.input[0]):

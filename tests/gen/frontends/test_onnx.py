@@ -237,11 +237,11 @@ def test_layout_1_is_honoured(path):
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("front", ["MatMul", "Relu", "Mul"])
 def test_the_order_of_steps_and_sequences_behind_other_nodes(path, front, batch_first):
-    nodes, weights = lstm(x="turned" if batch_first else "front")
+    nodes, weights = lstm(x="permuted" if batch_first else "front")
     given = {"MatMul": "x w", "Relu": "x", "Mul": "scale x"}[front]
     before = [node(front, given, "front")]
     if batch_first:
-        before.append(node("Transpose", "front", "turned", perm=[1, 0, 2]))
+        before.append(node("Transpose", "front", "permuted", perm=[1, 0, 2]))
     more = [const("w", rand(I, I)), const("scale", rand(1))]
     save(path, [*before, *nodes], [*weights, *more], "y")
     report = read_model(path).report
@@ -259,10 +259,10 @@ def test_the_order_of_steps_and_sequences_behind_other_nodes(path, front, batch_
         ([(1, 0, 2), (1, 0, 2)], 0, False),
     ],
 )
-def test_turned_axes_are_followed_to_the_input(path, turns, layout, first):
+def test_permuted_axes_are_followed_to_the_input(path, turns, layout, first):
     nodes, weights = lstm(layout=layout)
-    nodes[0].input[0] = f"turned{len(turns)}"
-    before = ["x", *(f"turned{number}" for number in range(1, len(turns) + 1))]
+    nodes[0].input[0] = f"permuted{len(turns)}"
+    before = ["x", *(f"permuted{number}" for number in range(1, len(turns) + 1))]
     moved = [
         node("Transpose", given, to, perm=perm)
         for given, to, perm in zip(before, before[1:], turns, strict=False)
