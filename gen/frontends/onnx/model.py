@@ -10,6 +10,7 @@ from rtlstm.gen.frontends.arrays import listed
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.classes import host_classes
 from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.onnx.activations import operator_functions
 from rtlstm.gen.frontends.onnx.branches import take_branches
 from rtlstm.gen.frontends.onnx.cells import join_cells
 from rtlstm.gen.frontends.onnx.classes import check_classes, without_classes
@@ -33,24 +34,8 @@ from rtlstm.spec.output_parts import OutputPart
 __all__ = ["read_onnx", "read_onnx_model"]
 
 _SIZES = ("Shape", "Size")
-_KEEP_AXES = (
-    *(
-        "Identity",
-        "Cast",
-        "Dropout",
-        "MatMul",
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Relu",
-        "LeakyRelu",
-        "Elu",
-        "Clip",
-    ),
-    *("Sigmoid", "Tanh", "HardSigmoid", "Softsign", "Softplus"),
-)
-"""Operators whose result has its input's axes in the same order."""
+_KEEP_AXES = ("Identity", "Cast", "Dropout", "MatMul", "Add", "Sub", "Mul", "Div", "Clip")
+"""Operators, beside the functions, whose result has its input's axes in the same order."""
 _Known = TypeVar("_Known", Value, OnnxState)
 
 
@@ -339,7 +324,7 @@ class _Reader:
                 return
             if before.op_type == "Transpose":
                 axis = self.graph.attributes(before).get("perm", (2, 1, 0))[axis]
-            elif before.op_type not in _KEEP_AXES:
+            elif before.op_type not in _KEEP_AXES and before.op_type not in operator_functions():
                 return
             passed.append(before.op_type)
             name = moved[0]
