@@ -5,7 +5,7 @@ import os
 import pytest
 
 # Fixtures of the command line and of builds, for every folder.
-pytest_plugins = ["support.commands", "support.kinds"]
+pytest_plugins = ["support.commands", "support.kinds", "support.pictures"]
 
 # How long a phase takes, and so whether it is told, depends on the machine. Commands inherit it.
 os.environ["RTLSTM_PROGRESS"] = "none"

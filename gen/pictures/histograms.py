@@ -1,47 +1,64 @@
 """Histograms of values, with the limits of their format."""
 
-import math
-
-from rtlstm.gen.pictures.picture import Picture, Rectangle, Stroke, Text, shorten
+from rtlstm.gen.pictures.picture import NARROW, NO_AXIS, Picture, colour
 from rtlstm.gen.quantise.histograms import Histogram
 
 __all__ = ["draw_histogram"]
 
-_WIDTH, _TOP, _PLOT = 360, 20, 70
-
 
 def draw_histogram(found: Histogram) -> Picture:
     """Draw the counts by their square roots, so that rare values are seen; those beyond a limit differ."""
-    bottom = _TOP + _PLOT
-    picture = Picture(f"Histogram of {found.quantity}", _WIDTH, bottom + 18)
-    most = math.sqrt(max(found.counts))
-    wide = _WIDTH / len(found.counts)
-    for index, count in enumerate(found.counts):
-        if not count:
-            continue
-        height = round(max(1.5, _PLOT * math.sqrt(count) / most), 1)
-        middle = found.span * ((2 * index + 1) / len(found.counts) - 1)
-        colour = "overhead" if abs(middle) > found.limit else "array"
-        picture.add(
-            Rectangle(round(index * wide, 1), round(bottom - height, 1), round(wide - 0.5, 1), height, colour)
-        )
-    picture.add(Stroke(f"M0 {bottom}H{_WIDTH}", "line", 1))
-    for sign in (-1, 1):
-        x = round(_WIDTH / 2 * (1 + sign * found.limit / found.span), 1)
-        picture.add(
-            Stroke(f"M{x} {_TOP - 2}V{bottom}", "skip", 1.5, dashed=True),
-            Text(
-                x,
-                bottom + 14,
-                f"{sign * found.limit:.4g}",
-                11,
-                "soft",
-                ("start" if sign < 0 else "end") if abs(found.span / found.limit) < 1.3 else "middle",
-            ),
-        )
-    picture.add(
-        Text(_WIDTH / 2, bottom + 14, "0", 11, "soft", "middle"),
-        Text(0, 12, shorten(f"{found.quantity}, {found.form}", _WIDTH - 120, 12), 12),
-        Text(_WIDTH, 12, f"largest {found.largest:.4g}", 11, "soft", "end"),
-    )
-    return picture
+    wide = 2 * found.span / len(found.counts)
+    bins = [
+        {
+            "begin": -found.span + index * wide,
+            "end": -found.span + (index + 1) * wide,
+            "count": count,
+            "colour": colour("overhead" if beyond else "array"),
+            "about": f"{count:,} values",
+        }
+        for index, count in enumerate(found.counts)
+        for beyond in (abs(-found.span + (index + 0.5) * wide) > found.limit,)
+        if count
+    ]
+    limits = [-found.limit, found.limit]
+    x = {"type": "quantitative", "scale": {"domain": [-found.span, found.span], "nice": False}}
+    chart = {
+        "width": NARROW - 10,
+        "height": 70,
+        "title": {
+            "text": f"{found.quantity}, {found.form}",
+            "subtitle": f"largest {found.largest:.4g}",
+            "limit": NARROW - 10,
+        },
+        "layer": [
+            {
+                "data": {"values": bins},
+                "mark": {"type": "bar", "binSpacing": 0.5},
+                "encoding": {
+                    "x": {
+                        "field": "begin",
+                        **x,
+                        "bin": "binned",
+                        "axis": {
+                            "values": [limits[0], 0, limits[1]],
+                            "format": ".4~g",
+                            "grid": False,
+                            "title": None,
+                            "labelFlush": True,
+                        },
+                    },
+                    "x2": {"field": "end"},
+                    "y": {"field": "count", "type": "quantitative", "scale": {"type": "sqrt"}, **NO_AXIS},
+                    "color": {"field": "colour", "scale": None},
+                    "description": {"field": "about"},
+                },
+            },
+            {
+                "data": {"values": [{"limit": limit} for limit in limits]},
+                "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5, "color": colour("skip")},
+                "encoding": {"x": {"field": "limit", **x}},
+            },
+        ],
+    }
+    return Picture(f"Histogram of {found.quantity}", chart, wide=False)

@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 
 from rtlstm.gen.frontends.reading import NodeReport
-from rtlstm.gen.pictures.picture import Picture, Rectangle, Stroke, Text, shorten
+from rtlstm.gen.pictures.diagram import Diagram
+from rtlstm.gen.pictures.picture import NARROW, Picture
 from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Layer, Lstm, Network, PseudoLayer
 from rtlstm.spec.record import Record
 
 __all__ = ["Block", "describe_blocks", "draw_network"]
 
-_WIDTH, _LEFT, _BOX = 360, 64, 224
-"""Widths of the picture, of what is left of the boxes, and of a box: a phone shows them as they are."""
+_LEFT, _BOX = 64, 224
+"""Widths of what is left of the boxes, and of a box."""
 _HEIGHT, _GAP = 46, 30
 _MIDDLE = _LEFT + _BOX / 2
 _LANE = 11
@@ -73,27 +74,26 @@ def draw_network(inputs: int, blocks: Sequence[Block], host: Sequence[NodeReport
     """Draw the blocks, and the parts of the model that stay on the host."""
     lanes = _skip_lanes(blocks)
     right = _LEFT + _BOX + _LANE * (1 + max(lanes.values(), default=0))
-    picture = Picture("Block diagram of the network", max(_WIDTH, int(right) + 20))
-    picture.add(Text(_MIDDLE, 14, f"input, {_values(inputs)} a step", anchor="middle"))
-    picture.arrow(_MIDDLE, 20, 20 + _GAP)
+    diagram = Diagram(max(NARROW, int(right) + 20))
+    diagram.text(_MIDDLE, 14, f"input, {_values(inputs)} a step", align="center")
+    diagram.arrow(_MIDDLE, 20, 20 + _GAP)
     wires = {-1: 20 + _GAP / 2 - 3}
     top = 20.0 + _GAP
     for index, block in enumerate(blocks):
-        (_draw_directions if block.directions else _draw_layer)(picture, block, top)
+        (_draw_directions if block.directions else _draw_layer)(diagram, block, top)
         if block.skip_from is not None:
-            _draw_skip(picture, wires[block.skip_from], top + _HEIGHT / 2, lanes[index])
+            _draw_skip(diagram, wires[block.skip_from], top + _HEIGHT / 2, lanes[index])
         top += _HEIGHT
-        picture.arrow(_MIDDLE, top, top + _GAP)
+        diagram.arrow(_MIDDLE, top, top + _GAP)
         if block.directions or index < len(blocks) - 1:
             # At the left: a skip begins at the right.
             told = " ".join((*(block.details if block.directions else ()), f"{block.outputs:,}"))
-            picture.add(Text(_MIDDLE - 10, top + _GAP / 2 + 4, told, 11, "soft", "end"))
+            diagram.text(_MIDDLE - 10, top + _GAP / 2 + 4, told, 11, "soft", "right")
         wires[index] = top + _GAP / 2 - 3
         top += _GAP
-    picture.add(Text(_MIDDLE, top + 14, f"output, {_values(blocks[-1].outputs)} a step", anchor="middle"))
+    diagram.text(_MIDDLE, top + 14, f"output, {_values(blocks[-1].outputs)} a step", align="center")
     top += 30
-    picture.height = int(_draw_host(picture, host, top) if host else top)
-    return picture
+    return diagram.picture("Block diagram of the network", _draw_host(diagram, host, top) if host else top)
 
 
 def _values(count: int) -> str:
@@ -113,63 +113,53 @@ def _skip_lanes(blocks: Sequence[Block]) -> dict[int, int]:
     return lanes
 
 
-def _draw_layer(picture: Picture, block: Block, top: float) -> None:
+def _draw_layer(diagram: Diagram, block: Block, top: float) -> None:
     what = f"{block.kind.upper() if block.state else block.kind} {block.inputs:,} \u2192 {block.outputs:,}"
     sub = ", ".join((what, *block.details))
-    picture.add(
-        Rectangle(_LEFT, top, _BOX, _HEIGHT, "recurrent" if block.state else "dense", sub),
-        Text(_MIDDLE, top + 19, shorten(block.name, _BOX - 12), colour="on", anchor="middle"),
-        Text(_MIDDLE, top + 36, shorten(sub, _BOX - 12, 11), 11, "on", anchor="middle"),
-    )
+    diagram.box(_LEFT, top, _BOX, _HEIGHT, "recurrent" if block.state else "dense", sub)
+    diagram.text(_MIDDLE, top + 19, block.name, 13, "on", "center", _BOX - 12)
+    diagram.text(_MIDDLE, top + 36, sub, 11, "on", "center", _BOX - 12)
     if block.state:
-        _draw_state(picture, block.state, _LEFT, top, -1)
+        _draw_state(diagram, block.state, _LEFT, top, -1)
 
 
-def _draw_directions(picture: Picture, block: Block, top: float) -> None:
+def _draw_directions(diagram: Diagram, block: Block, top: float) -> None:
     half = _BOX / 2 - 5
     sub = ", ".join((f"{block.inputs:,} \u2192 {block.outputs:,}", *block.details))
     for side, (kind, x) in enumerate(zip(block.directions, (_LEFT, _LEFT + half + 10), strict=True)):
         name = "forward" if side == 0 else "reverse"
-        picture.add(
-            Rectangle(x, top, half, _HEIGHT, "recurrent", f"{block.name}, {name}: {sub}"),
-            Text(x + half / 2, top + 19, name, colour="on", anchor="middle"),
-            Text(x + half / 2, top + 36, shorten(kind, half - 8, 11), 11, "on", anchor="middle"),
-        )
-        _draw_state(picture, block.state, x if side == 0 else x + half, top, -1 if side == 0 else 1)
+        diagram.box(x, top, half, _HEIGHT, "recurrent", f"{block.name}, {name}: {sub}")
+        diagram.text(x + half / 2, top + 19, name, 13, "on", "center")
+        diagram.text(x + half / 2, top + 36, kind, 11, "on", "center", half - 8)
+        _draw_state(diagram, block.state, x if side == 0 else x + half, top, -1 if side == 0 else 1)
     # The arrow into a gap between two boxes ends at a line above both, and one behind gathers their results.
     for y in (top, top + _HEIGHT):
-        picture.add(Stroke(f"M{_LEFT:g} {y:g}H{_LEFT + _BOX:g}", "soft", 2))
-    picture.add(Text(_MIDDLE + 10, top - 8, shorten(block.name, _BOX / 2 - 10, 11), 11, "soft"))
+        diagram.line(f"M{_LEFT:g} {y:g}H{_LEFT + _BOX:g}", width=2)
+    diagram.text(_MIDDLE + 10, top - 8, block.name, 11, "soft", limit=_BOX / 2 - 10)
 
 
-def _draw_state(picture: Picture, state: str, x: float, top: float, direction: int) -> None:
+def _draw_state(diagram: Diagram, state: str, x: float, top: float, direction: int) -> None:
     """Draw the loop of a state at the left of a box (``direction`` -1) or at its right (1)."""
     out, lower, upper = x + 16 * direction, top + 34, top + 12
-    picture.add(
-        Stroke(f"M{x:g} {lower:g}H{out:g}V{upper:g}H{x + 5 * direction:g}", "soft"),
-        Stroke(f"M{x:g} {upper:g}l{7 * direction} -4v8z", "soft", width=0),
-        Text(out + 6 * direction, top + 27, state, 11, "soft", "end" if direction < 0 else "start"),
-    )
+    diagram.line(f"M{x:g} {lower:g}H{out:g}V{upper:g}H{x + 5 * direction:g}")
+    diagram.area(f"M{x:g} {upper:g}l{7 * direction} -4v8z")
+    diagram.text(out + 6 * direction, top + 27, state, 11, "soft", "right" if direction < 0 else "left")
 
 
-def _draw_skip(picture: Picture, start: float, end: float, lane: int) -> None:
+def _draw_skip(diagram: Diagram, start: float, end: float, lane: int) -> None:
     edge = _LEFT + _BOX
     x = edge + _LANE * (1 + lane) + 6
-    picture.add(
-        Stroke(f"M{_MIDDLE:g} {start:g}H{x:g}V{end:g}H{edge + 5:g}", "skip"),
-        Stroke(f"M{edge:g} {end:g}l7 -4v8z", "skip", width=0),
-    )
+    diagram.line(f"M{_MIDDLE:g} {start:g}H{x:g}V{end:g}H{edge + 5:g}", "skip")
+    diagram.area(f"M{edge:g} {end:g}l7 -4v8z", "skip")
 
 
-def _draw_host(picture: Picture, host: Sequence[NodeReport], top: float) -> float:
-    """Draw what stays on the host in a dashed box; return where it ends."""
+def _draw_host(diagram: Diagram, host: Sequence[NodeReport], top: float) -> float:
+    """Draw what stays on the host in a dashed frame; return where it ends."""
     lines = [f"{part.name} ({part.kind}): {part.why}" for part in host[:_MOST_HOST]]
     if len(host) > _MOST_HOST:
         lines.append(f"and {len(host) - _MOST_HOST:,} more")
-    room = picture.width - 24
-    picture.add(
-        Rectangle(1, top, picture.width - 2, 26 + 16 * len(lines), "soft", dashed=True),
-        Text(12, top + 17, "On the host, not in the core", 11, "soft"),
-        *(Text(12, top + 34 + 16 * row, shorten(line, room, 11), 11) for row, line in enumerate(lines)),
-    )
+    diagram.box(1, top, diagram.width - 2, 26 + 16 * len(lines), "soft", framed=True)
+    diagram.text(12, top + 17, "On the host, not in the core", 11, "soft")
+    for row, line in enumerate(lines):
+        diagram.text(12, top + 34 + 16 * row, line, 11, limit=diagram.width - 24)
     return top + 30 + 16 * len(lines)

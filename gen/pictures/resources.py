@@ -6,12 +6,10 @@ from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import Estimate
 from rtlstm.fpga.implementation import Implementation, ResourceUse
 from rtlstm.fpga.resources import count_text, percent, resource_uses
-from rtlstm.gen.pictures.picture import Picture, Rectangle, Text, shorten
+from rtlstm.gen.pictures.picture import NARROW, NO_AXIS, Picture, colour
 from rtlstm.spec.record import Record
 
 __all__ = ["DeviceUse", "draw_use", "expected_use", "measured_uses"]
-
-_WIDTH, _ROW, _BAR = 360, 38, 14
 
 
 class DeviceUse(Record):
@@ -75,23 +73,51 @@ def measured_uses(found: Sequence[Implementation]) -> tuple[DeviceUse, ...]:
 
 def draw_use(use: DeviceUse) -> Picture:
     """Draw a bar for each resource; a full bar is all that the device has."""
-    picture = Picture(f"Share of {use.device}", _WIDTH, _ROW * len(use.resources))
+    rows = []
     for row, each in enumerate(use.resources):
-        top = _ROW * row
-        share = each.used / each.available if each.available else 1.0
         fits = each.used <= each.available
         figure = f"{count_text(each.used)} of {each.available:,}, {percent(each.used, each.available):g} %"
-        picture.add(
-            Rectangle(0, top + 18, _WIDTH, _BAR, "line"),
-            Rectangle(
-                0,
-                top + 18,
-                round(_WIDTH * min(1.0, share), 1),
-                _BAR,
-                "array" if fits else "overhead",
-                f"{each.name}: {figure}",
-            ),
-            Text(0, top + 13, shorten(each.name, _WIDTH - 170, 12), 12),
-            Text(_WIDTH, top + 13, figure, 12, "soft", "end"),
+        rows.append(
+            {
+                "row": row,
+                "name": each.name,
+                "share": min(1.0, each.used / each.available) if each.available else 1.0,
+                "figure": figure,
+                "about": f"{each.name}: {figure}",
+                "colour": colour("array" if fits else "overhead"),
+            }
         )
-    return picture
+    y = {"field": "row", "type": "ordinal", **NO_AXIS}
+    share = {"field": "share", "type": "quantitative", "scale": {"domain": [0, 1]}, **NO_AXIS}
+    # Texts stand above their bars.
+    bar = {"type": "bar", "height": 14, "yOffset": 7}
+    text = {"type": "text", "baseline": "bottom", "dy": -3, "fontSize": 12}
+    chart = {
+        "width": NARROW - 10,
+        "height": {"step": 38},
+        "data": {"values": rows},
+        "layer": [
+            {
+                "mark": {**bar, "color": colour("line")},
+                "encoding": {"y": y, "x": {"datum": 1, "type": "quantitative", **NO_AXIS}},
+            },
+            {
+                "mark": bar,
+                "encoding": {
+                    "y": y,
+                    "x": share,
+                    "color": {"field": "colour", "scale": None},
+                    "description": {"field": "about"},
+                },
+            },
+            {
+                "mark": {**text, "align": "left", "fill": colour("ink"), "limit": NARROW - 180},
+                "encoding": {"y": y, "x": {"value": 0}, "text": {"field": "name"}},
+            },
+            {
+                "mark": {**text, "align": "right"},
+                "encoding": {"y": y, "x": {"value": NARROW - 10}, "text": {"field": "figure"}},
+            },
+        ],
+    }
+    return Picture(f"Share of {use.device}", chart, wide=False)

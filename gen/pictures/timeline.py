@@ -4,10 +4,11 @@ All cycles are those of the schedule (:class:`rtlstm.spec.program.schedule.Timel
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from rtlstm.gen.pictures.picture import Picture, Stroke, Text, shorten, text_width
+from rtlstm.gen.pictures.picture import WIDE, Picture, colour, rows_axis, shorten
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.passes import part_layers
 from rtlstm.spec.program.schedule import Issued, Timeline, step_cycles
@@ -31,14 +32,14 @@ _MOST_STEPS = 4
 """Steps of a sequence that is drawn."""
 _COLOURS = ("array", "overhead")
 _OTHER = "others"
-_WIDTH, _LEFT, _TOP, _ROW, _BAR = 820, 170, 26, 20, 12
-_SIZE = 12
-"""Font size of the rows' names."""
-_PLOT = _WIDTH - _LEFT - 10
+_NAME = 24
+"""The most characters of a row's name."""
 _SPACE = 0.5
 """Length of a gap between two bars that is not drawn."""
 _THIN = 1.2
 """Width of the narrowest bar."""
+_LETTER = 6.5
+"""Width of a character of a mark's name, or more."""
 
 
 @dataclass
@@ -194,7 +195,7 @@ def _rows(
 
 def _row_name(layer: str, op: Op) -> str:
     kind = "" if op.kind == "dense" else f": {op.kind}"
-    return shorten(layer, _LEFT - 10 - text_width(kind, _SIZE), _SIZE) + kind
+    return shorten(layer, _NAME - len(kind)) + kind
 
 
 def _layer_names(manifest: Manifest) -> list[str]:
@@ -208,69 +209,80 @@ def _layer_names(manifest: Manifest) -> list[str]:
 
 def draw_activity(activity: Activity) -> Picture:
     """Draw the rows over a common axis of cycles."""
-    span = max(1, activity.after - activity.first)
-    scale = _PLOT / span
-    bottom = _TOP + _ROW * len(activity.rows) + 4
-    picture = Picture(f"{activity.title}: busy parts over cycles", _WIDTH, bottom + 18)
-
-    def at(cycle: float) -> float:
-        return _LEFT + (cycle - activity.first) * scale
-
-    for tick in _ticks(activity.first, activity.after):
-        picture.add(
-            Stroke(f"M{at(tick):.1f} {_TOP - 4}V{bottom}", "line", 1),
-            Text(round(at(tick), 1), bottom + 14, f"{tick:,}", 11, "soft", "middle"),
-        )
-    picture.add(Text(0, bottom + 14, "cycle", 11, "soft"))
+    scale = WIDE / max(1, activity.after - activity.first)
+    bars: list[dict[str, Any]] = []
     for index, row in enumerate(activity.rows):
-        top = _TOP + _ROW * index
-        picture.add(Text(0, top + 14, row.name, _SIZE))
         for step in sorted({step for *_, step in row.busy}):
             spans = [(first, after) for first, after, which in row.busy if which == step]
-            path = "".join(f"M{x:.1f} {top + 10}h{wide:.1f}" for x, wide in _bars(spans, activity, scale))
             known = step in activity.steps
-            colour = _COLOURS[activity.steps.index(step)] if known else _OTHER
-            about = f"{row.name}: {row.about}; cycles {spans[0][0]:,} to {spans[-1][1] - 1:,}"
-            picture.add(*([Stroke(path, colour, _BAR, about)] if path else []))
-    _draw_marks(picture, activity, at, bottom)
-    return picture
+            shown = {
+                "row": index,
+                "series": f"{index}, {step}",
+                "colour": colour(_COLOURS[activity.steps.index(step)] if known else _OTHER),
+                "about": f"{row.name}: {row.about}; cycles {spans[0][0]:,} to {spans[-1][1] - 1:,}",
+            }
+            # A line with gaps, which is one element for all bars of a step.
+            for left, right in _bars(spans, activity, scale):
+                bars += [shown | {"cycle": cycle} for cycle in (left, right, None)]
+    domain = {"domain": [activity.first, activity.after], "nice": False}
+    cycle = {"field": "cycle", "type": "quantitative", "scale": domain}
+    axis = {"title": "cycle", "format": ",d", "tickMinStep": 1, "tickCount": 8, "labelFlush": True}
+    names = [row.name for row in activity.rows]
+    marks = list(_marks(activity, scale))
+    chart = {
+        "width": WIDE,
+        "height": {"step": 20},
+        "layer": [
+            {
+                "data": {"values": [each | {"order": order} for order, each in enumerate(bars)]},
+                "mark": {"type": "line", "strokeWidth": 12, "strokeCap": "butt"},
+                "encoding": {
+                    "y": {"field": "row", "type": "ordinal", "axis": rows_axis(names)},
+                    "x": cycle | {"axis": axis},
+                    "detail": {"field": "series"},
+                    "order": {"field": "order"},
+                    "color": {"field": "colour", "scale": None},
+                    "description": {"field": "about"},
+                },
+            },
+            {
+                "data": {"values": marks},
+                "mark": {"type": "rule", "strokeDash": [4, 3], "color": colour("soft")},
+                "encoding": {"x": cycle},
+            },
+            {
+                "data": {"values": marks},
+                "mark": {"type": "text", "align": "left"},
+                "encoding": {"x": cycle | {"field": "left"}, "y": {"value": -9}, "text": {"field": "text"}},
+            },
+        ],
+    }
+    return Picture(f"{activity.title}: busy parts over cycles", chart)
 
 
-def _draw_marks(picture: Picture, activity: Activity, at: Callable[[float], float], bottom: int) -> None:
-    """Draw the marks' lines, and their names where there is room for them."""
+def _marks(activity: Activity, scale: float) -> Iterator[dict[str, Any]]:
+    """Yield the marks: each with its name, and the cycle where that begins, so that no two names meet."""
     taken = 0.0
     for cycle, name in activity.marks:
-        x, text = at(cycle), f"{name}, {cycle:,}"
-        wide = text_width(text, 11)
-        left = min(max(x - wide / 2, taken), _WIDTH - wide)
-        picture.add(
-            Stroke(f"M{x:.1f} {_TOP - 8}V{bottom}", "soft", 1, dashed=True),
-            Text(round(left, 1), 12, text, 11, "soft"),
-        )
+        text = f"{name}, {cycle:,}"
+        wide = _LETTER * len(text)
+        left = min(max((cycle - activity.first) * scale - wide / 2, taken), WIDE - wide)
+        yield {"cycle": cycle, "text": text, "left": activity.first + left / scale}
         taken = left + wide + 8
 
 
 def _bars(
     spans: Sequence[tuple[int, int]], activity: Activity, scale: float
 ) -> Iterator[tuple[float, float]]:
-    """Yield left edge and width of the bars within the picture; gaps too narrow to be seen are closed."""
-    edges: list[list[float]] = []
+    """Yield the first and last cycles of bars within the picture; gaps too narrow to be seen are closed."""
+    edges: list[tuple[int, int]] = []
     for first, after in sorted(spans):
         left, right = max(first, activity.first), min(after, activity.after)
         if left >= right:
             continue
-        x, end = _LEFT + (left - activity.first) * scale, _LEFT + (right - activity.first) * scale
-        if edges and x - edges[-1][1] < _SPACE:
-            edges[-1][1] = max(edges[-1][1], end)
+        if edges and (left - edges[-1][1]) * scale < _SPACE:
+            edges[-1] = (edges[-1][0], max(edges[-1][1], right))
         else:
-            edges.append([x, end])
-    for x, end in edges:
-        yield x, max(end - x, _THIN)
-
-
-def _ticks(first: int, after: int) -> range:
-    """Return round numbers of cycles, some eight of them."""
-    wanted = max(1, (after - first) / 8)
-    size = 10 ** (len(str(int(wanted))) - 1)
-    distance = next(size * part for part in (1, 2, 5, 10) if size * part >= wanted)
-    return range(-(-first // distance) * distance, after, distance)
+            edges.append((left, right))
+    for left, right in edges:
+        yield left, max(right, left + _THIN / scale)

@@ -1,62 +1,67 @@
 """Outputs over time: float and fixed over each other, and their difference below."""
 
-from collections.abc import Sequence
+from typing import Any
 
-from rtlstm.gen.pictures.picture import Picture, Stroke, Text
+from rtlstm.gen.pictures.picture import WIDE, Picture, colour
 from rtlstm.gen.quantise.traces import Trace
 
 __all__ = ["draw_trace"]
 
-_WIDTH, _LEFT = 820, 70
-_TOP, _PLOT, _SPACE, _ERROR = 22, 96, 22, 34
+_LEFT = 60
+"""Width of the figures at the left: the two charts begin at the same place."""
 
 
 def draw_trace(trace: Trace, name: str = "") -> Picture:
     """Draw a trace; ``name`` is the output's."""
-    base = _TOP + _PLOT
-    picture = Picture(
-        f"Output {trace.output} over time, in float and fixed", _WIDTH, base + _SPACE + _ERROR + 18
-    )
-    values = (*trace.exact, *trace.fixed)
-    low, high = min(values), max(values)
-    error = tuple(fixed - exact for fixed, exact in zip(trace.fixed, trace.exact, strict=True))
-    most = max(map(abs, error))
-    middle = base + _SPACE + _ERROR / 2
-    last = trace.first_step + len(error) - 1
-    picture.add(
-        Stroke(f"M{_LEFT} {_TOP}V{base}H{_WIDTH}", "line", 1),
-        Stroke(f"M{_LEFT} {middle:g}H{_WIDTH}", "line", 1),
-        _curve(trace.exact, _TOP, base, low, high, "others", 4, "float"),
-        _curve(trace.fixed, _TOP, base, low, high, "array", 1.5, "fixed"),
-        _curve(
-            error, middle - _ERROR / 2, middle + _ERROR / 2, -most, most, "overhead", 1.5, "fixed - float"
-        ),
-        Text(_LEFT, 12, f"{name or f'output {trace.output}'}, sequence {trace.sequence}", 12),
-        Text(_LEFT - 6, _TOP + 10, f"{high:.4g}", 11, "soft", "end"),
-        Text(_LEFT - 6, base, f"{low:.4g}", 11, "soft", "end"),
-        Text(_LEFT - 6, middle + 4, f"\u00b1{most:.3g}", 11, "soft", "end"),
-        Text(_LEFT, picture.height - 4, f"step {trace.first_step:,}", 11, "soft"),
-        Text(_WIDTH, picture.height - 4, f"step {last:,}", 11, "soft", "end"),
-    )
-    return picture
+    values = {
+        "float": trace.exact,
+        "fixed": trace.fixed,
+        "fixed - float": [fixed - exact for fixed, exact in zip(trace.fixed, trace.exact, strict=True)],
+    }
+    points = {
+        series: [
+            {"step": trace.first_step + index, "value": value, "about": series}
+            for index, value in enumerate(found)
+        ]
+        for series, found in values.items()
+    }
+    last = trace.first_step + len(trace.exact) - 1
+    x = {
+        "field": "step",
+        "type": "quantitative",
+        "scale": {"domain": [trace.first_step, last], "nice": False},
+    }
+    # A single step is a point.
+    single = len(trace.exact) == 1
+    steps = {"title": "step", "format": ",d", "tickMinStep": 1, "grid": False}
 
+    def curve(series: str, kind: str, width: float, axis: dict[str, Any] | None) -> dict[str, Any]:
+        extent = {"minExtent": _LEFT, "maxExtent": _LEFT, "title": None, "format": ".3~g", "tickCount": 3}
+        return {
+            "data": {"values": points[series]},
+            "mark": {"type": "line", "strokeWidth": width, "color": colour(kind), "point": single},
+            "encoding": {
+                "x": x | {"axis": axis},
+                "y": {"field": "value", "type": "quantitative", "scale": {"zero": False}, "axis": extent},
+                "description": {"field": "about"},
+            },
+        }
 
-def _curve(
-    values: Sequence[float],
-    top: float,
-    bottom: float,
-    low: float,
-    high: float,
-    colour: str,
-    width: float,
-    title: str,
-) -> Stroke:
-    """Return a line through the values; a single one, and one that never changes, is level."""
-    values = values if len(values) > 1 else (*values, *values)
-    across = (_WIDTH - _LEFT) / (len(values) - 1)
-    scale = (bottom - top) / (high - low) if high > low else 0.0
-    points = (
-        f"{_LEFT + index * across:.1f} {bottom - (value - low) * scale if scale else (top + bottom) / 2:.1f}"
-        for index, value in enumerate(values)
-    )
-    return Stroke("M" + "L".join(points), colour, width, title)
+    title = f"{name or f'output {trace.output}'}, sequence {trace.sequence}"
+    chart = {
+        "spacing": 8,
+        "vconcat": [
+            {
+                "title": {"text": title, "limit": WIDE},
+                "width": WIDE + 100,
+                "height": 100,
+                "layer": [curve("float", "others", 4, None), curve("fixed", "array", 1.5, None)],
+            },
+            {
+                "width": WIDE + 100,
+                "height": 40,
+                **curve("fixed - float", "overhead", 1.5, steps),
+            },
+        ],
+    }
+    return Picture(f"Output {trace.output} over time, in float and fixed", chart)

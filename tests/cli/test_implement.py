@@ -155,6 +155,7 @@ def test_estimate_stands_beside_what_is_measured(cli, build, monkeypatch):
     assert implementation(build, estimate=ESTIMATE).clock_error is None
 
 
+@pytest.mark.usefixtures("drawn")
 def test_report_keeps_one_per_device(build):
     report = BuildReport.load(build)
     assert report.implementations == ()

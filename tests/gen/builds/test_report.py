@@ -7,14 +7,16 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.pictures import bars, check_texts, lines, texts
 from support.small_builds import TINY, network
 
 import rtlstm.gen.quantise.cell_range
 from rtlstm.gen.accuracy.records import ErrorReport, LayerErrors, PartErrors, Saturations, Score, WidthErrors
 from rtlstm.gen.builds.assumptions import _offset_inputs
-from rtlstm.gen.builds.error_charts import error_charts
 from rtlstm.gen.builds.report import BuildReport, create_report, table_error
-from rtlstm.gen.builds.report_html import cycle_bars, render_report
+from rtlstm.gen.builds.report_html import render_report
+from rtlstm.gen.pictures.cycles import draw_cycles
+from rtlstm.gen.pictures.errors import draw_error_parts, draw_error_steps, rounded_parts
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
@@ -129,16 +131,16 @@ def test_json_comes_back():
     assert BuildReport.model_validate(json.loads(report.to_json())) == report
 
 
+@pytest.mark.usefixtures("drawn")
 def test_page_is_self_contained():
     report, _, manifest = make()
     page = render_report(report.replace(source='<b>&"x"</b>', notes=("a <script> note",)), manifest)
     assert "<script" not in page and "&lt;b&gt;" in page
     assert not re.search(r"https?://|\bsrc=|@import|url\(", page)
     assert "at an assumed clock, not placed and routed" in page.lower()
-    # Three parts of each layer's cycles, the diagram's two layers, and the bins that have values.
     bins = sum(count > 0 for each in report.accuracy.histograms for count in each.counts)
     assert page.count("<title>fixed</title>") == page.count("<title>float</title>") == 2
-    assert page.count("<rect") == 3 * len(report.layers) + 2 + bins
+    assert len(re.findall(r"<title>[\d,]+ values</title>", page)) == bins > 0
     for tag in ("table", "tr", "td", "ul", "svg", "div", "p"):
         assert len(re.findall(rf"<{tag}[ >]", page)) == page.count(f"</{tag}>"), tag
 
@@ -152,11 +154,15 @@ def test_page_names_what_the_layers_are():
     assert "<td>gru</td>" in page and "LSTM" not in page
 
 
+@pytest.mark.usefixtures("drawn")
 def test_bars_are_to_scale():
     report, _, _ = make()
-    for bar, layer in zip(cycle_bars(report), report.layers, strict=True):
-        assert bar.array_width * layer.overhead_cycles == pytest.approx(
-            bar.overhead_width * layer.array_cycles, rel=0.01
+    drawn = bars(draw_cycles(report.layers))
+    assert len(drawn) == 3 * len(report.layers)
+    for index, layer in enumerate(report.layers):
+        widths = {bar.fill: bar.width for bar in drawn[3 * index : 3 * index + 3]}
+        assert widths["array"] * layer.overhead_cycles == pytest.approx(
+            widths["overhead"] * layer.array_cycles, rel=0.01
         )
 
 
@@ -188,6 +194,7 @@ def test_it_is_said_how_many_sequences_were_run(monkeypatch):
     assert re.search(r"tried on 20 of 300 sequences of the calibration data, 2000 steps in all", searched)
 
 
+@pytest.mark.usefixtures("drawn")
 def test_page_shows_where_accuracy_goes():
     """Bars to scale, curves, and nothing from elsewhere; names from a model are text."""
     report, _, manifest = make()
@@ -220,24 +227,32 @@ def test_page_shows_where_accuracy_goes():
         score=Score(measure="accuracy", labels=1234, float_score=0.5, fixed_score=0.25, changed=56),
         verdict="All is told.",
     )
-    charts = error_charts(errors)
-    assert [group.name for group in charts.groups] == ["<b>lstm</b>", "y"]
-    widths = [[bar.width for bar in group.bars] for group in charts.groups]
+    assert rounded_parts(errors) == ("weights", "tables")
+    parts = draw_error_parts(errors)
+    assert parts is not None
+    check_texts(parts)
+    assert {"<b>lstm</b>", "y"} <= set(texts(parts))
+    drawn = bars(parts)
     # Relative to the layer's float values: 8 %, 6 % and 2 %, then half of that.
-    assert widths == [[520.0, 390.0, 130.0], [260.0, 195.0, 65.0]]
-    curves = {curve.part: curve.points for curve in charts.plots[0].curves}
-    assert curves["all"] == "0.0,60.0 320.0,30.0 640.0,0.0"
-    assert curves["weights"] == "0.0,60.0 320.0,60.0 640.0,30.0"
-    assert curves["tables"] == "0.0,45.0 640.0,45.0"
-    assert charts.plots[0].most == 0.04
+    assert [bar.width / drawn[0].width for bar in drawn] == pytest.approx([1, 0.75, 0.25, 0.5, 0.375, 0.125])
+    assert [bar.title for bar in drawn[:2]] == ["<b>lstm</b>, all: 8 %", "<b>lstm</b>, weights: 6 %"]
+    assert [bar.fill for bar in drawn] == ["all", "weights", "tables"] * 2
+    steps = draw_error_steps(errors)
+    check_texts(steps)
+    curves = lines(steps)
+    heights = {part: [y for _, y in curves[f"<b>lstm</b>, {part}"]] for part in ("all", "weights")}
+    zero, half, whole = heights["all"]
+    assert half == pytest.approx((zero + whole) / 2, abs=0.02) and zero > whole
+    assert heights["weights"] == pytest.approx([zero, zero, half], abs=0.02)
     page = render_report(report.replace(errors=errors), manifest)
     for words in ("All is told.", "&lt;b&gt;lstm", "21.9 dB", "9 (+1)", "17.5 %", "1 (6)", "1\u202f234"):
         assert words in page, words
     assert "<b>lstm" not in page
     assert not re.search(r"https?://|\bsrc=|@import|url\(", page)
     pictures = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
-    bins = [sum(count > 0 for count in each.counts) for each in report.accuracy.histograms]
-    found = [len(list(ElementTree.fromstring(picture).iter("rect"))) for picture in pictures]
-    # Network, cycles, two timelines, two outputs over time, error bars, errors over time.
-    assert found == [2, 6, 0, 0, 0, 0, 6, 0, *bins]
+    labels = [ElementTree.fromstring(picture).attrib["aria-label"] for picture in pictures]
+    shown = ["Block diagram", "Cycles", "One step", "Two steps", "Output", "Output", "Error", "Error"]
+    histograms = ["Histogram"] * len(report.accuracy.histograms)
+    for label, words in zip(labels, (*shown, *histograms), strict=True):
+        assert label.startswith(words)
     assert "prefers-color-scheme: dark" in page

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
-from support.pictures import check_texts
+from support.pictures import bars, check_texts, rules
 from support.small_builds import network
 
 from rtlstm.gen.pictures.histograms import draw_histogram
@@ -12,6 +12,8 @@ from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.histograms import Histogram, count_histograms
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.reference import run_float
+
+pytestmark = pytest.mark.usefixtures("drawn")
 
 X = np.random.default_rng(0).normal(size=(50, 4, 3))
 LENGTHS = np.array([50, 20, 1, 7])
@@ -46,13 +48,18 @@ def test_values_beyond_the_limit_are_seen_as_such():
     assert sum(x.counts) == 78 * 3 and x.counts[0] > 0 and x.counts[-1] > 0
     picture = draw_histogram(x)
     check_texts(picture)
-    beyond = [bar for bar in picture.rectangles if bar.colour == "overhead"]
-    left, right = sorted(float(line.path[1:].split()[0]) for line in picture.strokes if line.dashed)
-    assert beyond and all(bar.x + bar.width / 2 < left or bar.x + bar.width / 2 > right for bar in beyond)
-    within = [bar for bar in picture.rectangles if bar.colour == "array"]
-    assert within and all(left <= bar.x + bar.width / 2 <= right for bar in within)
-    tallest = max(picture.rectangles, key=lambda bar: bar.height)
-    assert tallest.height == 70 and x.counts[round(tallest.x / (360 / 49))] == max(x.counts)
+    left, right = rules(picture)
+    beyond = [bar for bar in bars(picture) if bar.fill == "overhead"]
+    assert beyond and all(bar.middle < left or bar.middle > right for bar in beyond)
+    within = [bar for bar in bars(picture) if bar.fill == "array"]
+    assert within and all(left <= bar.middle <= right for bar in within)
+    shown = [count for count in x.counts if count]
+    drawn = sorted(bars(picture), key=lambda bar: bar.left)
+    assert [bar.title for bar in drawn] == [f"{count:,} values" for count in shown]
+    tallest = max(drawn, key=lambda bar: bar.height)
+    assert tallest.height == pytest.approx(70, abs=1) and tallest.title == f"{max(shown):,} values"
+    for bar, count in zip(drawn, shown, strict=True):
+        assert (bar.height / tallest.height) ** 2 == pytest.approx(count / max(shown), abs=0.02)
 
 
 def test_many_values_are_counted_by_some_of_them():

@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
-from support.pictures import check_texts
+from support.pictures import bars, check_texts, shapes, size, texts
 
 from rtlstm.gen.frontends.reading import NodeReport
 from rtlstm.gen.pictures.network import describe_blocks, draw_network
-from rtlstm.gen.pictures.picture import shorten, text_width
+from rtlstm.gen.pictures.picture import shorten
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
+
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 def lstm(inputs: int, units: int, **more: object) -> Lstm:
@@ -24,13 +26,14 @@ def test_everything_is_in_the_picture_and_apart(name: str):
     host = tuple(NodeReport(name=f"n{i}", kind="Gather", role="outside", why="z" * 90) for i in range(9))
     picture = draw_network(network.inputs, describe_blocks(network), host)
     check_texts(picture)
-    drawn = [each for each in picture.rectangles if not each.dashed]
+    drawn = bars(picture)
     directions = sum(2 if isinstance(layer, Bidirectional) else 1 for layer in network.layers)
     assert len(drawn) == directions
-    assert sum(each.colour == "recurrent" for each in drawn) == len(network.pseudo_layers)
+    assert sum(each.fill == "recurrent" for each in drawn) == len(network.pseudo_layers)
     skips = sum(isinstance(layer, Dense) and layer.skip is not None for layer in network.layers)
-    assert sum(each.colour == "skip" and each.width > 0 for each in picture.strokes) == skips
-    assert picture.texts[-1].text == "and 3 more"
+    assert sum(shape.stroke == "skip" for shape in shapes(picture, "path")) == skips
+    assert texts(picture)[-1] == "and 3 more"
+    assert max(bar.right for bar in drawn) < size(picture)[0]
 
 
 def test_skips_come_from_their_sources():
@@ -40,11 +43,11 @@ def test_skips_come_from_their_sources():
     assert [block.skip_from for block in blocks] == [None, None, None, 0, None]
     assert [block.state for block in blocks] == ["h", "h", "h, c", "", ""]
     picture = draw_network(network.inputs, blocks)
-    (skip,) = (each for each in picture.strokes if each.colour == "skip" and each.width)
-    start, end = float(skip.path.split()[1].split("H")[0]), float(skip.path.split("V")[1].split("H")[0])
-    first, second, *_, around, _ = picture.rectangles
-    assert first.y + first.height < start < second.y
-    assert around.y < end < around.y + around.height
+    (skip,) = (shape.element.attrib["d"] for shape in shapes(picture, "path") if shape.stroke == "skip")
+    start, end = float(skip.split()[1].split("H")[0]), float(skip.split("V")[1].split("H")[0])
+    first, second, *_, around, _ = bars(picture)
+    assert first.top + first.height < start < second.top
+    assert around.top < end < around.top + around.height
 
 
 def test_what_is_said_of_layers():
@@ -63,6 +66,14 @@ def test_what_is_said_of_layers():
 
 
 def test_long_texts_are_cut():
-    assert shorten("abc", 100) == "abc"
-    cut = shorten("a" * 50, 100)
-    assert cut.endswith("\u2026") and text_width(cut, 13) <= 100 < text_width(cut + "aa", 13)
+    assert shorten("abc", 3) == "abc" and shorten("abcd", 3) == "ab\u2026"
+    network = Network(layers=(Dense(name="y" * 80, weight=np.ones((2, 8)), bias=np.ones(2)),))
+    _, name, *_ = texts(draw_network(8, describe_blocks(network)))
+    assert name.startswith("yyy") and name.endswith("\u2026") and len(name) < 80
+
+
+@pytest.mark.parametrize("name", ["a\x01b", "a\nb", "<b>&\"'", "\ud800", "\ufffe", "\u2028", "{x}", ""])
+def test_any_name_is_drawn(name: str):
+    network = Network(layers=(Dense(name=name, weight=np.ones((2, 8)), bias=np.ones(2)),))
+    (box,) = bars(draw_network(8, describe_blocks(network)))
+    assert box.title == "dense 8 \u2192 2"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from support.implementations import ESTIMATE, implementation
-from support.pictures import check_texts
+from support.pictures import bars, check_texts
 from support.small_builds import NARROW, network
 
 from rtlstm.fpga.estimate import Estimate, estimate_devices
@@ -12,6 +12,8 @@ from rtlstm.gen.pictures.resources import draw_use, expected_use, measured_uses
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
+
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +63,12 @@ def test_bars_are_to_scale(estimates: tuple[Estimate, ...]):
     assert small is not None
     picture = draw_use(small)
     check_texts(picture)
-    bars = picture.rectangles[1::2]
-    for use, whole, bar in zip(small.resources, picture.rectangles[::2], bars, strict=True):
+    drawn = bars(picture)
+    wholes = [bar for bar in drawn if bar.fill == "line"]
+    shares = [bar for bar in drawn if bar.fill != "line"]
+    for use, whole, bar in zip(small.resources, wholes, shares, strict=True):
+        assert (bar.left, bar.top, bar.height) == (whole.left, whole.top, whole.height)
         assert bar.width == pytest.approx(whole.width * min(1, use.used / use.available), abs=0.06)
-        assert bar.colour == ("array" if use.used <= use.available else "overhead")
-    assert {bar.colour for bar in bars} == {"array", "overhead"}
+        assert bar.fill == ("array" if use.used <= use.available else "overhead")
+        assert bar.title.startswith(use.name)
+    assert {bar.fill for bar in shares} == {"array", "overhead"}

@@ -4,10 +4,12 @@ from itertools import pairwise
 
 import pytest
 from support.implementations import PATH
-from support.pictures import check_texts
+from support.pictures import bars, check_texts, texts
 
 from rtlstm.fpga.worst_path import Hop
 from rtlstm.gen.pictures.slowest_path import draw_path
+
+pytestmark = pytest.mark.usefixtures("drawn")
 
 HOPS = (
     Hop(cell="register a", net="a", cell_ns=0.5, wire_ns=2.0),
@@ -20,14 +22,17 @@ def test_cells_and_wires_follow_each_other_to_scale():
     picture = draw_path(PATH.replace(hops=HOPS))
     assert picture is not None
     check_texts(picture)
-    bars = picture.rectangles
-    assert [bar.colour for bar in bars] == ["array", "others"] * 2 + ["array"]
-    for bar, following in pairwise(bars):
-        assert bar.x + bar.width == pytest.approx(following.x, abs=0.2)
-    assert [bar.width for bar in bars] == pytest.approx([52.5, 210, 26.2, 105, 26.2], abs=0.11)
-    told = [each.text for each in picture.texts if each.size == 12]
-    assert told[0] == "register a" and told[1].startswith("LUT4, xxx") and told[2] == "block RAM b"
-    assert bars[1].title == "wire a: 2 ns"
+    drawn = bars(picture)
+    assert [bar.fill for bar in drawn] == ["array", "others"] * 2 + ["array"]
+    for bar, following in pairwise(drawn):
+        assert bar.right == pytest.approx(following.left, abs=0.05)
+    assert [bar.width / drawn[1].width for bar in drawn] == pytest.approx(
+        [0.25, 1, 0.125, 0.5, 0.125], abs=1e-3
+    )
+    told = texts(picture)
+    assert {"register a", "block RAM b", "2.50", "1.25", "0.25"} <= set(told)
+    assert any(text.startswith("LUT4, xxx") and text.endswith("\u2026") for text in told)
+    assert drawn[1].title == "wire a: 2 ns"
 
 
 def test_paths_of_earlier_reports_have_no_picture():

@@ -1,19 +1,21 @@
 """The timelines: their cycles are the manifest's, and the array multiplies one word at a time."""
 
-import re
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
-from support.pictures import check_texts
+from support.pictures import check_texts, lines, rules, shapes
 from support.small_builds import TINY, network
 
+from rtlstm.gen.pictures.picture import WIDE
 from rtlstm.gen.pictures.timeline import Activity, activities, draw_activity
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Network
 from rtlstm.spec.parameters import Parameters
+
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 def both_ways() -> Network:
@@ -116,16 +118,30 @@ def test_pictures_are_to_scale(name: str):
     for activity in activities(manifest):
         picture = draw_activity(activity)
         check_texts(picture)
-        bars = [stroke for stroke in picture.strokes if stroke.width > 2]
+        drawn = lines(picture)
+        shown = {
+            (index, step)
+            for index, part in enumerate(activity.rows)
+            for at, after, step in part.busy
+            if at < activity.after and after > activity.first
+        }
+        assert len(drawn) == len(shown)
+        ends = [(points[::2], points[1::2]) for points in drawn.values()]
         edges = [
-            (float(x), float(x) + float(wide))
-            for bar in bars
-            for x, wide in re.findall(r"M([\d.]+) \d+h([\d.]+)", bar.path)
+            (left[0], right[0]) for lefts, rights in ends for left, right in zip(lefts, rights, strict=True)
         ]
-        assert edges and all(170 <= left < right <= 812 for left, right in edges)
-        scale = 640 / (activity.after - activity.first)
-        ports = (stroke for stroke in bars if stroke.title.startswith("output port"))
-        first = next(stroke for stroke in ports if stroke.colour == "array")
-        x = float(first.path[1:].split()[0])
+        # The plot begins behind the names; a bar is as narrow as 1.2.
+        left, right = min(left for left, _ in edges), max(right for _, right in edges)
+        assert all(begin < end for begin, end in edges) and right - left <= WIDE + 1.2
+        scale = WIDE / (activity.after - activity.first)
+        # The dashed lines are at the marks' cycles.
+        first, *others = rules(picture)
+        cycles = sorted(cycle for cycle, _ in activity.marks)
+        assert [x - first for x in others] == pytest.approx(
+            [(cycle - cycles[0]) * scale for cycle in cycles[1:]], abs=0.06
+        )
+        ports = (shape for shape in shapes(picture, "path") if shape.title.startswith("output port"))
+        port = next(shape for shape in ports if shape.stroke == "array")
         at = next(at for at, _, step in row(activity, "output port") if step == activity.steps[0])
-        assert x == pytest.approx(170 + (at - activity.first) * scale, abs=0.06)
+        begun = drawn[port.title][0][0]
+        assert begun - first == pytest.approx((at - cycles[0]) * scale, abs=0.6)
