@@ -40,7 +40,7 @@ print("rtlstm", rtlstm.__version__, "from", Path(rtlstm.__file__).parent)
 DRIVER = """
 import importlib.util, sys
 import rtlstm
-for name in ("amaranth", "jinja2", "onnx", "rich", "typer"):
+for name in ("amaranth", "jinja2", "onnx", "rich", "typer", "vl_convert"):
     assert importlib.util.find_spec(name) is None, name
 from rtlstm.spec.family import FAMILIES
 assert "ecp5" in FAMILIES and {"mmio", "serial", "tcp"} <= set(rtlstm.host.backend_names())
