@@ -18,18 +18,18 @@ __all__ = ["run"]
 
 def run(
     folder: BuildArgument,
-    backend: Annotated[
-        str,
-        typer.Option(
-            help="golden, verilator, icarus, serial:PORT, tcp:HOST:PORT, mmio:PATH, pynq or another one."
-        ),
-    ],
     input_file: Annotated[
         Path,
         typer.Option(
             "--input", help="Inputs, (T, I), (T, N, I) or (N, T, I), .npy or .npz (array x, or its only one)."
         ),
     ],
+    backend: Annotated[
+        str,
+        typer.Option(
+            help="golden, verilator, icarus, serial:PORT, tcp:HOST:PORT, mmio:PATH, pynq or another one."
+        ),
+    ] = "golden",
     lengths: LengthsOption = None,
     state: Annotated[Path | None, typer.Option(help="State to begin with: .npz with h and c.")] = None,
     batch_first: BatchFirstOption = False,
