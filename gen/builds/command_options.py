@@ -25,7 +25,9 @@ _INSIST = Option(
 class SimulateOptions(Record):
     """How a build's Verilog is compared with the golden model."""
 
-    simulator: Annotated[Simulator, Option("What runs the Verilog.")] = "verilator"
+    simulator: Annotated[
+        Simulator | None, Option("What runs the Verilog; by default verilator, or icarus for a *.fst.")
+    ] = None
     steps: Annotated[
         Annotated[int, Field(ge=1)] | None,
         Option("Steps of random input, by default 64, or the longest sequence; or the first of an input."),
@@ -34,8 +36,8 @@ class SimulateOptions(Record):
     wave: Annotated[
         Path | None,
         Option(
-            "Where to write waveforms of the steps: *.vcd, or with icarus *.fst; beside it GTKWave's save "
-            "file, *.gtkw.",
+            "Where to write waveforms of the steps: *.vcd, or *.fst, which icarus writes; beside it "
+            "GTKWave's save file, *.gtkw.",
             metavar="FILE",
         ),
     ] = None
@@ -43,6 +45,12 @@ class SimulateOptions(Record):
         bool,
         Option("Read the weights back before the steps; without it Icarus is much quicker."),
     ] = True
+
+    @property
+    def chosen_simulator(self) -> Simulator:
+        """The simulator that was named, or the one that writes such waveforms."""
+        fst = self.wave is not None and self.wave.suffix.lower() == ".fst"
+        return self.simulator or ("icarus" if fst else "verilator")
 
     def check_input(self) -> None:
         """Refuse what is for random input.

@@ -141,7 +141,9 @@ def compare_build(
             asked.check_input()
             if asked.steps is not None:
                 x, lengths = _first_steps(Manifest.load(folder), x, lengths, asked.steps, batch_first)
-        return compare(folder, x, lengths, asked.simulator, progress, asked.verify, batch_first, asked.wave)
+        return compare(
+            folder, x, lengths, asked.chosen_simulator, progress, asked.verify, batch_first, asked.wave
+        )
 
 
 def compare(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from rtlstm.fpga.resources import count_text
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.frontends.reading import ReadResult
+from rtlstm.gen.pictures.cycles import draw_cycles
 from rtlstm.gen.pictures.histograms import draw_histogram
 from rtlstm.gen.pictures.network import describe_blocks, draw_network
 from rtlstm.gen.pictures.picture import Picture
@@ -30,6 +31,8 @@ class Pictures:
 
     network: Picture | None = None
     uses: Sequence[tuple[DeviceUse, Picture]] = ()
+    cycles: Picture | None = None
+    """The cycles of a step, layer by layer."""
     timelines: Sequence[tuple[str, Picture]] = ()
     paths: Mapping[str, Picture] = field(default_factory=dict)
     """The slowest path of the median seed, by device."""
@@ -51,6 +54,7 @@ class Pictures:
             # A report of an earlier version has no blocks.
             network=draw_network(report.inputs, report.blocks, report.host) if report.blocks else None,
             uses=[(use, draw_use(use)) for use in measured_uses(report.implementations) or expected],
+            cycles=draw_cycles(report.layers),
             timelines=[(each.title, draw_activity(each)) for each in activities(manifest)],
             paths={label: picture for label, picture in drawn.items() if picture is not None},
             traces=[draw_trace(each, _output_name(manifest, each.output)) for each in report.accuracy.traces],

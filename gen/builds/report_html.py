@@ -4,7 +4,6 @@ from pathlib import Path
 
 from rtlstm.gen.builds.pictures import Pictures, templates
 from rtlstm.gen.builds.report import BuildReport
-from rtlstm.gen.pictures.cycles import draw_cycles
 from rtlstm.gen.pictures.errors import draw_error_parts, draw_error_steps, rounded_parts
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
@@ -31,7 +30,6 @@ def next_commands(report: BuildReport) -> tuple[tuple[str, str], ...]:
 def render_report(report: BuildReport, manifest: Manifest) -> str:
     """Return the text of ``report.html``; the manifest has the schedule that is drawn."""
     shown = {
-        "cycles": draw_cycles(report.layers),
         "errors": None
         if report.errors is None
         else {

@@ -342,7 +342,7 @@ def test_run_counts_its_own_saturations(cli, pristine, x_file, monkeypatch):
     """A device counts from its reset on; a board may have run before, and its counter may begin anew."""
     counts = iter([(1 << 32) - 2, 5])
     monkeypatch.setattr(Accelerator, "cell_saturations", property(lambda _: next(counts)))
-    done = cli("run", pristine, "--backend", "golden", "--input", x_file, "--json")
+    done = cli("run", pristine, "--input", x_file, "--json")
     assert done.json["cell_saturations"] == 7
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rtlstm.sim.sources import SIMULATION
-from rtlstm.spec.errors import RtlstmError
+from rtlstm.spec.errors import RtlstmError, ToolError
 from rtlstm.tools.cache import digest
 from rtlstm.tools.jobs import code_digest, open_journal
 from rtlstm.tools.toolchain import formal_environment, run_tool
@@ -32,6 +32,8 @@ WHOLE = "as it is"
 """Name of the job that plays a build without a change: it must pass, or no survivor means anything."""
 LIMIT_SECONDS = 600
 """A mutant that plays for longer hangs: the whole build takes some ten seconds."""
+NO_MUTANT = 3
+"""Exit code of a process that cannot make its mutant."""
 PREPARE = "read_verilog -sv -D{define} {rtl}; hierarchy -top {top}; proc; flatten; opt -full; clean"
 
 
@@ -52,12 +54,10 @@ def play(shared: int, job: tuple[str, str]) -> dict[str, Any]:
     """Play one mutant in a process of its own, which may hang; return whether it was seen, and by what."""
     name, mutant = job
     with tempfile.TemporaryDirectory() as folder:
-        build = BUILDS[name].write(Path(folder) / "build")
-        _yosys(build, name, f"{mutant}; write_verilog -noattr mutant.v")
-        own_verilog(build, (build / "mutant.v").read_text())
-        # Compiled simulators of mutants are of no use to anybody later.
+        # Compiled simulators of mutants are of no use to anybody later. A cluster's worker does not know the
+        # tests: it starts a process that does.
         environment = os.environ | {"RTLSTM_CACHE": f"{folder}/cache", "PYTHONPATH": str(ROOT / "tests")}
-        command = [sys.executable, "-m", "support.mutation", "--play", name, str(build)]
+        command = [sys.executable, "-m", "support.mutation", "--play", name, mutant, folder]
         try:
             done = subprocess.run(
                 command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS
@@ -65,12 +65,21 @@ def play(shared: int, job: tuple[str, str]) -> dict[str, Any]:
         except subprocess.TimeoutExpired:
             return {"seen": True, "by": f"no end after {LIMIT_SECONDS} s"}
         last = (done.stderr.strip().splitlines() or ["every bit and cycle was right"])[-1]
+        if done.returncode == NO_MUTANT:
+            raise ToolError(f"{name} cannot be changed by {mutant!r}: {last}")
         return {"seen": bool(done.returncode), "by": last}
 
 
-def play_folder(name: str, folder: Path) -> None:
-    """Play what the test of rare cases plays on the Verilog in a folder."""
-    with pair(folder, "icarus") as both:
+def play_mutant(name: str, mutant: str, folder: Path) -> None:
+    """Play what the test of rare cases plays on a build with a change, or with none."""
+    try:
+        build = BUILDS[name].write(folder / "build")
+        _yosys(build, name, f"{mutant}; write_verilog -noattr mutant.v")
+        own_verilog(build, (build / "mutant.v").read_text())
+    except Exception as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(NO_MUTANT) from None
+    with pair(build, "icarus") as both:
         play_all(BUILDS[name], both)
 
 
@@ -90,11 +99,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--journal", type=Path, default=ROOT / "build" / "mutation.journal")
     parser.add_argument("--mutants", type=int, default=40, help="of each build")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--play", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--play", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("builds", nargs="*", default=list(BUILDS))
     given = parser.parse_args(arguments)
     if given.play:
-        play_folder(given.play[0], Path(given.play[1]))
+        name, mutant, folder = given.play
+        play_mutant(name, mutant, Path(folder))
         return 0
     started, survivors, failed, played = time.perf_counter(), list[str](), list[str](), 0
     jobs = {f"{name}, {WHOLE}": (name, "") for name in given.builds}

@@ -77,6 +77,8 @@ def main(arguments: list[str] | None = None) -> int:
     given, chosen = parser.parse_known_args(arguments)
     options = ["-m", given.marks]
     jobs = collect([*options, *chosen])
+    if not jobs:
+        raise SystemExit(f"error: no test is chosen by {' '.join([*options, *chosen])}")
     about = digest(code_digest(), tests_digest(), repr((options, chosen)))
     started, failed = time.perf_counter(), []
     try:
