@@ -132,7 +132,7 @@ def _without_build(found: Found) -> str | None:
     if found["tried"] == found["too_large"] + found["impossible"]:
         return None
     lines = [
-        f"none of the choices tried for {device} is a build; the last one: {why}"
+        f"none of the choices tried for {device} is a build; the first one: {why}"
         for device, why in found["without_build"].items()
     ]
     lines += [
@@ -143,6 +143,12 @@ def _without_build(found: Found) -> str | None:
 
 def _energy(point: Found) -> str | None:
     return None if point["energy_nj"] is None else f"{point['energy_nj']:.4g}"
+
+
+def _error(point: Found) -> str | None:
+    """The error, if the metric is something else."""
+    rms = point["errors"]["rms"]
+    return None if point["measure"] == rms else f"{rms:.3g}"
 
 
 COMMAND = (Text("{command}"),)
@@ -163,7 +169,8 @@ FRONT = (
             Field("RAMs", "{block_rams}", right=True),
             Field("full", "{share:g} %", right=True),
             Field("nJ", _energy, right=True),
-            Field("metric", "{measure:.3g}", right=True),
+            Field("error", _error, right=True),
+            Field("metric", "{measure:.4g}", right=True),
             Field("proof", "{proof}"),
         ),
     ),

@@ -14,6 +14,8 @@ __all__ = ["Figure", "Limit", "figures", "parse_limit", "ruled_out"]
 _TIME: Mapping[str, float] = {"ns": 1e-3, "us": 1.0, "ms": 1e3}
 _ENERGY: Mapping[str, float] = {"pJ": 1e-3, "nJ": 1.0, "uJ": 1e3}
 _SHARE: Mapping[str, float] = {"": 1.0, "%": 0.01}
+_MEANT: Mapping[str, float] = {"%": 0.01, "k": 1e3, "m": 1e6}
+"""What people mean by units of plain numbers, which have none."""
 _FORM = re.compile(r"\s*([\w-]+)\s*(<=|>=)\s*(-?[0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z%]*)\s*", re.IGNORECASE)
 _FORM_SAID = (
     "NAME<=NUMBER or NAME>=NUMBER with the figure's unit, such as latency<=2us, luts<=5000 or error<=0.01"
@@ -118,17 +120,19 @@ def parse_limit(text: str, known: Mapping[str, Figure]) -> Limit:
     if relation != (">=" if figure.larger_is_better else "<="):
         better = "larger, so its limit is >=" if figure.larger_is_better else "smaller, so its limit is <="
         raise ConfigurationError(f"{figure.name} is better if it is {better}, not {relation} as in {text!r}")
+    try:
+        value = float(number)
+    except ValueError:
+        raise ConfigurationError(f"a limit must be {_FORM_SAID}, not {text!r}") from None
     factors = {name.lower(): factor for name, factor in figure.units.items()} or {"": 1.0}
     if unit.lower() not in factors:
         wanted = f"a unit, one of {', '.join(figure.units)}" if figure.units else "no unit"
-        example = f"{figure.name}{relation}{number}{figure.unit}"
+        meant = number if figure.units else f"{value * _MEANT.get(unit.lower(), 1.0):g}"
+        example = f"{figure.name}{relation}{meant}{figure.unit}"
         raise ConfigurationError(
             f"the limit on {figure.name} must have {wanted}, not {text!r}; try {example}"
         )
-    try:
-        bound = float(number) * factors[unit.lower()]
-    except ValueError:
-        raise ConfigurationError(f"a limit must be {_FORM_SAID}, not {text!r}") from None
+    bound = value * factors[unit.lower()]
     if figure.units is _SHARE and not 0 <= bound <= 1:
         raise ConfigurationError(
             f"{figure.name} is a share, so its limit must be from 0 to 1, or from 0% to 100%, not {text!r}"

@@ -63,7 +63,10 @@ class Metric:
 
     name: str
     function: Callable[..., Any] | None = None
-    """The user's, of outputs ``(T, N, outputs)`` and labels; its number is better if it is smaller."""
+    """The user's, of outputs ``(T, N, outputs)`` and labels; its number is better if it is smaller.
+
+    The outputs of inputs whose first axis is the batch are ``(N, T, outputs)``, as their labels are.
+    """
     source: str = ""
     """A hash of the file of the user's module, not of what that imports; empty without a file."""
 
@@ -116,7 +119,8 @@ class Metric:
     def measure(self, fixed: Floats, data: Evaluation) -> float | None:
         """Measure fixed outputs, ``(T, N, outputs)``; None if :class:`Errors` has it already."""
         if self.function is not None:
-            return self._call(fixed, data.given)
+            outputs = fixed.swapaxes(0, 1) if data.samples.batch_first else fixed
+            return self._call(outputs, data.given)
         if self.name in _LABELLED and data.labels is not None:
             return data.labels.score(data.exact, fixed).fixed_score
         if self.name == "agreement":
@@ -136,12 +140,18 @@ class Metric:
         except InputError:
             return None
 
-    def _call(self, fixed: Floats, given: Any) -> float:
+    def _call(self, outputs: Floats, given: Any) -> float:
         assert self.function is not None
+        # The function may change what it is given.
+        shape = outputs.shape
+        labels = "no labels" if given is None else f"labels {np.shape(given)}"
         try:
-            value = float(self.function(fixed, given))
+            value = float(self.function(outputs, given))
         except Exception as error:
-            raise InputError(f"the metric {self.name} failed: {type(error).__name__}: {error}") from None
+            raise InputError(
+                f"the metric {self.name} failed on outputs {shape} and {labels}: "
+                f"{type(error).__name__}: {error}"
+            ) from None
         if not math.isfinite(value):
             raise InputError(f"the metric {self.name} must give a finite number, not {value}")
         return value

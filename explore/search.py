@@ -211,9 +211,12 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
 
 
 def _without_build(outcomes: Sequence[Outcome]) -> dict[str, str]:
-    """Return the devices that have no build, and why the last choice that was tried for them is none."""
+    """Return the devices that have no build, and why the first choice that was tried for them is none.
+
+    That one has the fewest bits, with the array that fits best, unless the user named arrays.
+    """
     fits = {each.choice.device for each in outcomes if isinstance(each, Point)}
-    refused = {each.choice.device: each.why for each in outcomes if isinstance(each, Refusal)}
+    refused = {each.choice.device: each.why for each in reversed(outcomes) if isinstance(each, Refusal)}
     return {device: why for device, why in refused.items() if device not in fits}
 
 

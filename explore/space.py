@@ -155,6 +155,14 @@ class Space(Record):
         others = (self.device, self.weight_bits, self.cell_bits, self.hidden_rounding)
         return prod(map(len, others)) * numbers * arrays
 
+    @property
+    def fewest_bits(self) -> dict[str, int]:
+        """The indices of the fewest bits of each kind, and of the tables that take fewer LUTs with these."""
+        found = {name: values.index(min(values)) for name, values in self.dimensions.items() if name in _BITS}
+        if "direct" in self.tables and min(self.gate_bits) <= DIRECT_BITS:
+            found["tables"] = self.tables.index("direct")
+        return found
+
     def choice(self, indices: Mapping[str, int]) -> Choice:
         """Return the choice with the values of these indices, or the next one that can be built."""
         fields = {name: values[indices[name]] for name, values in self.dimensions.items()}

@@ -102,10 +102,16 @@ class Study:
                 there = about
             with _damage_told(folder / JOURNAL):
                 different = [name for name, text in about.items() if there.get(name) != text]
-            if different:
+            trials = found._study.get_trials(deepcopy=False)
+            if different and not any(_OUTCOME in trial.user_attrs for trial in trials):
+                # It ended before its first result.
+                (folder / JOURNAL).unlink()
+                found = cls(optuna, folder / JOURNAL, space, seed)
+                found._study.set_user_attr(_ABOUT, dict(about))
+            elif different:
                 raise BuildError(
-                    f"{folder} holds a study of another {', '.join(different)}; choose another folder with "
-                    f"{option('folder')}, or delete {folder / JOURNAL}"
+                    f"{folder} holds a study that differs in: {', '.join(different)}; choose another folder "
+                    f"with {option('folder')}, or delete {folder / JOURNAL}"
                 )
             yield found
 
@@ -142,7 +148,8 @@ class Study:
                 if self._space.size <= total:
                     self._try(position, next(self._unseen))
                 elif position % _FITTED == 0:
-                    self._ask(position, self._in_turn(position // _FITTED) | next(fitted, {}))
+                    turn = position // _FITTED
+                    self._ask(position, self._in_turn(turn) | next(fitted, {}) | self._fewest_bits(turn))
                 else:
                     self._ask(position, self._in_turn(position - position // _FITTED))
             trials = self._trials()
@@ -155,6 +162,10 @@ class Study:
     def _in_turn(self, turn: int) -> dict[str, int]:
         """Return the index of the device whose turn it is: each has a front of its own, and its share."""
         return {"device": turn % len(self._space.device)}
+
+    def _fewest_bits(self, turn: int) -> dict[str, int]:
+        """Return the indices of the fewest bits, once for each device: what does not fit then never does."""
+        return self._space.fewest_bits if None in self._space.lanes and turn < len(self._space.device) else {}
 
     def _ask(self, position: int, indices: dict[str, int]) -> None:
         """Ask for a choice that was not seen; the search suggests what is not in these indices.

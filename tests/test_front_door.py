@@ -13,6 +13,7 @@ import pytest
 from support.paths import ROOT
 
 import rtlstm
+from rtlstm.gen.builds.report_html import render_report
 
 pytestmark = pytest.mark.rtl
 
@@ -109,7 +110,7 @@ def test_build_shows_itself(build: rtlstm.Build):
     page = build._repr_html_()
     cycles = build.report().cycles.step_latency_cycles
     assert "4 lanes x 4 multipliers" in page and f"{cycles} cycles" in page
-    drawn, report = build.pictures()._repr_html_(), (build.folder / "report.html").read_text()
+    drawn, report = build.pictures()._repr_html_(), render_report(build.report(), build.manifest)
     assert drawn.startswith('<div class="rtlstm-pictures">') and drawn.endswith("</div>")
     pictures = [re.findall(r"<svg.*?</svg>", text, re.DOTALL) for text in (drawn, report)]
     assert "Outputs over time" in drawn and sorted(pictures[0]) == sorted(pictures[1])

@@ -13,8 +13,10 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
+from multiprocessing import resource_tracker
 from typing import Any, Protocol, TypeVar
 
 from rtlstm.spec.errors import ConfigurationError, ToolError
@@ -30,6 +32,8 @@ _CONNECT_SECONDS = 10
 """How long a scheduler may take to answer."""
 _START_SECONDS = 60
 """How long the processes of this machine may take to start."""
+_SILENT = logging.CRITICAL + 1
+"""What Dask and asyncio log where work is interrupted is no news."""
 _NO_WORKERS = "no worker of the scheduler {} answers; start some with: dask worker {}"
 
 
@@ -206,23 +210,41 @@ def _import_distributed() -> Any:
 
 
 def dask_setup(worker: object) -> None:
-    """Have a worker of this machine leave Ctrl-C to the process that started it; Dask calls this."""
+    """Have a worker leave Ctrl-C to the process that started it; Dask calls this."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
 def _local_cluster(distributed: Any, workers: int) -> Iterator[Any]:
     """Start processes of this machine, one thread each."""
-    with distributed.LocalCluster(
-        n_workers=workers,
-        threads_per_worker=1,
-        dashboard_address="127.0.0.1:0",
-        scheduler_kwargs={"dashboard": False},
-        memory_limit=0,
-        preload=[__name__],
-        silence_logs=logging.CRITICAL,
-    ) as cluster:
+    logging.getLogger("asyncio").setLevel(_SILENT)
+    # A process leaves Ctrl-C to this one from its start on, because the thread that starts it does. The
+    # tracker would let interrupts through again where it is started.
+    resource_tracker.ensure_running()
+    with ThreadPoolExecutor(1, initializer=_block_interrupts) as starter:
+        starting = starter.submit(
+            distributed.LocalCluster,
+            n_workers=workers,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+            memory_limit=0,
+            preload=[__name__],
+            silence_logs=_SILENT,
+        )
+        try:
+            cluster = starting.result()
+        except KeyboardInterrupt:
+            # Dask cannot end what has not started.
+            with suppress(Exception):
+                starting.result().close()
+            raise
+    with cluster:
         yield cluster
+
+
+def _block_interrupts() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 @contextmanager

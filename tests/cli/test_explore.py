@@ -245,6 +245,40 @@ def test_metrics_of_labels(run, files, tmp_path):
     assert share == pytest.approx(round(share), abs=1e-3) and 0 < found["accuracy"] < 1
 
 
+def test_own_metric_has_outputs_in_the_order_of_the_data(run, files, tmp_path):
+    """With the batch first, outputs are (N, T, outputs), as x and y are; equal sizes would hide another."""
+    data = np.load("data.npz")
+    swapped = {name: data[name][:5, :5].swapaxes(0, 1) for name in "xy"}
+    np.savez(tmp_path / "swapped.npz", **swapped)
+    np.savez(tmp_path / "plain.npz", **{name: data[name][:5, :5] for name in "xy"})
+    np.save(tmp_path / "first.npy", np.load("x.npy").swapaxes(0, 1))
+    (files / "agrees.py").write_text(
+        "def wrong(outputs, labels):\n    return ((outputs[..., 0] > 0.5) != labels).mean()\n"
+        "def fails(outputs, labels):\n    return outputs + labels[:3]\n"
+    )
+    given = (*SMALL, "--choices", 2, "--metric", "agrees:wrong", "--json", "--evaluate")
+    plain = run(*given, tmp_path / "plain.npz", out=tmp_path / "plain").json
+    first = ("--calibrate", tmp_path / "first.npy", "--batch-first")
+    same = run(*given, tmp_path / "swapped.npz", *first, out=tmp_path / "swapped").json
+    assert same["float_metric"] == plain["float_metric"] > 0
+    assert [each["measure"] for each in same["front"]] == [each["measure"] for each in plain["front"]]
+    failing = (*SMALL, "--metric", "agrees:fails", "--evaluate", tmp_path / "plain.npz")
+    run(*failing, out=tmp_path / "fails").refused("failed on outputs (5, 5, 2) and labels (5, 5): ValueError")
+
+
+def test_study_without_a_result_is_begun_again(run, files, tmp_path, monkeypatch):
+    module = files / "mended.py"
+    given = (*SMALL, "--choices", 2, "--metric", "mended:score")
+    try:
+        module.write_text("def score(outputs, labels):\n    return outputs\n")
+        run(*given).refused("the metric mended:score failed")
+        module.write_text("def score(outputs, labels):\n    return outputs.mean()\n")
+        monkeypatch.delitem(sys.modules, "mended")
+        assert run(*given).code == 0
+    finally:
+        sys.modules.pop("mended", None)
+
+
 def test_metric_is_said(run, tmp_path):
     """What it is, which build is the best if that is not the first, and what the float network has."""
     given = (*SMALL, "--goal", "area")
@@ -271,7 +305,7 @@ def test_device_without_a_build_is_named(run, tmp_path):
     assert list(found["without_build"]) == ["up5k"] and found["front"] and found["too_large"] == 2
     out = " ".join(run(*given).out.split())
     why = found["without_build"]["up5k"]
-    assert f"none of the choices tried for up5k is a build; the last one: {why}" in out
+    assert f"none of the choices tried for up5k is a build; the first one: {why}" in out
     assert "does not fit up5k" in why
     assert run(*SMALL, "--json", out=tmp_path / "all").json["without_build"] == {}
 
@@ -298,7 +332,7 @@ def test_edited_metric_is_another(run, files, monkeypatch):
         assert done.code == 0 and done.json["front"][0]["measure"] == -0.33333
         module.write_text("def Third_of3(outputs, labels):\n    return -2 / 3\n\n")
         monkeypatch.delitem(sys.modules, "edited")
-        run(*given).refused("holds a study of another source of the metric")
+        run(*given).refused("holds a study that differs in: source of the metric")
     finally:
         sys.modules.pop("edited", None)
 
@@ -360,12 +394,12 @@ def test_refusals(run, arguments, words):
 
 def test_refused_studies(run, cli, tmp_path, files, monkeypatch):
     assert run(*SMALL, "--choices", 2).code == 0
-    run(*SMALL, "--choices", 2, "--seed", 1).refused("holds a study of another seed", "--output")
-    run(*SMALL[:-1], "1", "--choices", 2).refused("holds a study of another space")
+    run(*SMALL, "--choices", 2, "--seed", 1).refused("holds a study that differs in: seed", "--output")
+    run(*SMALL[:-1], "1", "--choices", 2).refused("holds a study that differs in: space")
     other = tmp_path / "other.safetensors"
     safetensors.numpy.save_file(tensors(**{"fc.bias": np.ones(2, np.float32)}), other)
     given = ("explore", other, *DENSE, "--calibrate", "x.npy", "--workers", 1, "-o", tmp_path / "out", *SMALL)
-    cli(*given).refused("holds a study of another model;")
+    cli(*given).refused("holds a study that differs in: model;")
     (tmp_path / "out" / "study.journal").write_text("what is this\n")
     run(*SMALL).refused("is damaged", "delete it")
     monkeypatch.setitem(sys.modules, "optuna", None)

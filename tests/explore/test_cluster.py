@@ -1,5 +1,6 @@
-"""A whole cluster, as its users start it, and routing: both take long."""
+"""A whole cluster, as its users start it, what runs on it, and routing: all take long."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import distributed
 import numpy as np
 import pytest
 import safetensors.numpy
+from support.paths import ROOT
 from support.small_builds import INPUTS, tensors
 
 pytestmark = pytest.mark.slow
@@ -99,3 +101,44 @@ def test_the_best_are_routed(cli, files):
     )
     assert done.json["front"][1]["proven"] is None
     assert cli(*given).json["front"] == done.json["front"]
+
+
+@contextmanager
+def cluster(workers: int) -> Iterator[str]:
+    """Start a scheduler and workers in a folder without rtlstm's tests; give the address."""
+    port = 30000 + os.getpid() % 10000
+    address = f"tcp://127.0.0.1:{port}"
+    with (
+        started("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"),
+        started("worker", address, "--nworkers", str(workers), "--nthreads", "1", "--no-dashboard"),
+    ):
+        with distributed.Client(address, timeout=120) as client:
+            client.wait_for_workers(workers, timeout=120)
+        yield address
+
+
+def on_cluster(address: str, *arguments: str, folder: Path = ROOT) -> str:
+    """Run a program of this environment; return what it prints."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
+    command = [sys.executable, *arguments, "--scheduler", address]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.tools
+@pytest.mark.rtl
+def test_tests_mutants_and_benchmarks_run_on_a_cluster(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with cluster(2) as address:
+        journal = ("--journal", str(tmp_path / "journal"))
+        few = ("tests/spec/test_family.py", "tests/spec/test_fixed.py")
+        said = on_cluster(address, "tests/support/sweep.py", *journal, "-m", "unit", *few)
+        assert f"jobs passed with the workers of {address}" in said and "failed" not in said
+        said = on_cluster(address, "tests/support/mutation.py", *journal, "--mutants", "1", "odd")
+        assert f"1 of 1 mutants were seen with the workers of {address}" in said or "survived: odd 1" in said
+        bench = ("-m", "rtlstm", "bench", "dropbear", "traffic20", "--quick", "--json")
+        measured = json.loads(on_cluster(address, *bench, folder=tmp_path))
+        assert [each["name"] for each in measured["shapes"]] == ["dropbear", "traffic20"]
+        soak = ("-m", "rtlstm", "bench", "--link", "--quick", "--json")
+        assert json.loads(on_cluster(address, *soak, folder=tmp_path))["passed"]

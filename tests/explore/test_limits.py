@@ -48,7 +48,8 @@ def test_limits_are_read(text: str, value: float):
         ("latency<=1.2.3us", "must be NAME<=NUMBER"),
         ("latency<=2", "must have a unit, one of ns, us, ms, not 'latency<=2'; try latency<=2us"),
         ("latency<=2%", "must have a unit, one of ns, us, ms"),
-        ("luts<=5k", "must have no unit, not 'luts<=5k'; try luts<=5"),
+        ("luts<=5k", "must have no unit, not 'luts<=5k'; try luts<=5000"),
+        ("error<=1%", "must have no unit, not 'error<=1%'; try error<=0.01"),
         ("power<=2W", "must be on one of latency, interval, clock"),
         ("latency>=2us", "better if it is smaller, so its limit is <="),
         (
