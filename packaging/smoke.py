@@ -2,7 +2,8 @@
 
     python packaging/smoke.py WHEEL [PIP_OPTION ...]
 
-``rtlstm`` generates a build from a state dict, and its golden model, driver and command line agree on it.
+``rtlstm`` generates a build from a state dict, and its golden model, driver and command line agree on it. With
+the extra ``litex``, a SoC of LiteX holds the build.
 ``rtlstm-driver`` loads the same manifest beside NumPy and pydantic alone, and says what is missing.
 """
 
@@ -34,7 +35,25 @@ with rtlstm.Accelerator.open("build", "golden") as accelerator:
     y, _ = accelerator.run(x)
 assert np.array_equal(y, np.load("y.npy")) and np.abs(y).max() > 0.01, y
 assert Path("build/rtl/m.v").stat().st_size > 10_000
+assert "<title>array: " in Path("build/report.html").read_text()
 print("rtlstm", rtlstm.__version__, "from", Path(rtlstm.__file__).parent)
+"""
+
+LITEX = """
+from pathlib import Path
+import numpy as np
+from litex.build.sim import SimPlatform
+from litex.soc.integration.soc_core import SoCMini
+from rtlstm import compile, Lstm, Network
+from rtlstm.litex import add_core
+lstm = Lstm(name="l", w_ih=np.ones((16, 3)), w_hh=np.ones((16, 4)), bias=np.ones(16))
+build = compile(Network(name="m", layers=(lstm,)), folder="build", lanes=4, macs=1, bus="wishbone")
+platform = SimPlatform("SIM", [])
+soc = SoCMini(platform, clk_freq=int(1e6))
+add_core(soc, Path("build"), origin=0x9000_0000)
+assert soc.bus.regions["m"].origin == 0x9000_0000
+assert any("m.v" in str(source) for source in platform.sources)
+print("rtlstm.litex holds", build.name)
 """
 
 DRIVER = """
@@ -59,16 +78,18 @@ print("rtlstm-driver", rtlstm.__version__, "from", rtlstm.__file__)
 
 
 def try_wheel(wheel: Path, options: list[str]) -> None:
-    """Install a wheel in an environment of its own and run its program there."""
-    program = DRIVER if wheel.name.startswith("rtlstm_driver-") else WHOLE
+    """Install a wheel in an environment of its own and run its programs there."""
+    driver = wheel.name.startswith("rtlstm_driver-")
+    programs = [("", DRIVER)] if driver else [("", WHOLE), ("[litex]", LITEX)]
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
         python = str(folder / "env" / "bin" / "python")
         pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *options]
-        subprocess.run([*pip, str(wheel.absolute())], check=True)
         # Away from the tree, and without what the shell has for another Python.
-        subprocess.run([python, "-I", "-c", textwrap.dedent(program)], cwd=folder, check=True)
+        for extra, tried in programs:
+            subprocess.run([*pip, f"{wheel.absolute()}{extra}"], check=True)
+            subprocess.run([python, "-I", "-c", textwrap.dedent(tried)], cwd=folder, check=True)
 
 
 if __name__ == "__main__":
