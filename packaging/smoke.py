@@ -2,8 +2,8 @@
 
     python packaging/smoke.py WHEEL [PIP_OPTION ...]
 
-``rtlstm`` generates a build from a state dict, and its golden model, driver and command line agree on it. With
-the extra ``litex``, a SoC of LiteX holds the build.
+``rtlstm`` generates a build from a state dict, and its golden model, driver and command line agree on it.
+With the extra ``litex``, a SoC of LiteX holds the build.
 ``rtlstm-driver`` loads the same manifest beside NumPy and pydantic alone, and says what is missing.
 """
 
