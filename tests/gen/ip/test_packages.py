@@ -132,6 +132,13 @@ def test_testbench_in_verilator(builds: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
+def test_fusesoc_simulates_in_verilator(builds: Path, tmp_path: Path) -> None:
+    fusesoc = (Path(sys.executable).parent / "fusesoc", "--cores-root", builds / "axi", "run", "--target")
+    assert "PASS: 8 steps" in run(*fusesoc, "sim_verilator", "rtlstm::dut", folder=tmp_path)
+
+
+@pytest.mark.rtl
 def test_fusesoc_runs_the_targets(builds: Path, tmp_path: Path) -> None:
     fusesoc = (Path(sys.executable).parent / "fusesoc", "--cores-root", builds / "axi", "run", "--target")
     assert "PASS: 8 steps" in run(*fusesoc, "sim", "rtlstm::dut", folder=tmp_path)
