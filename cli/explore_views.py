@@ -132,7 +132,7 @@ def _without_build(found: Found) -> str | None:
     if found["tried"] == found["too_large"] + found["impossible"]:
         return None
     lines = [
-        f"none of the choices tried for {device} is a build; the first one: {why}"
+        f"none of the choices tried for {device} is a build; the nearest one: {why}"
         for device, why in found["without_build"].items()
     ]
     lines += [

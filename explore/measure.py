@@ -79,7 +79,7 @@ def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
                 context.name, numbers.shapes, numbers.numerics, request, numbers.passes
             )
     except NothingFitsError as refused:
-        return Refusal(choice=choice, why=str(refused), fits=False)
+        return Refusal(choice=choice, why=str(refused), fits=False, share=refused.share)
     except ConfigurationError as refused:
         return Refusal(choice=choice, why=str(refused), fits=True)
     manifest = Manifest.create(context.name, numbers.shapes, parameters, numbers.numerics, numbers.passes)

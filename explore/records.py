@@ -87,6 +87,8 @@ class Refusal(Record):
     why: str
     fits: bool
     """Whether there are such numbers, but no array of them fits the device."""
+    share: float | None = None
+    """What the nearest array needs of the resource that it exceeds most, more than 1; None if not known."""
 
 
 Outcome = Point | Refusal

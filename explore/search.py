@@ -1,6 +1,7 @@
 """Explores the builds of a network: asks the study, spreads the work, and says what is best."""
 
 import hashlib
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -211,12 +212,12 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
 
 
 def _without_build(outcomes: Sequence[Outcome]) -> dict[str, str]:
-    """Return the devices that have no build, and why the first choice that was tried for them is none.
-
-    That one has the fewest bits, with the array that fits best, unless the user named arrays.
-    """
+    """Return the devices that have no build, and why the choice that came nearest to one is none."""
     fits = {each.choice.device for each in outcomes if isinstance(each, Point)}
-    refused = {each.choice.device: each.why for each in reversed(outcomes) if isinstance(each, Refusal)}
+    refusals = [each for each in outcomes if isinstance(each, Refusal)]
+    # The nearest one of a device comes last, and stays.
+    refusals.sort(key=lambda each: -(each.share or math.inf))
+    refused = {each.choice.device: each.why for each in refusals}
     return {device: why for device, why in refused.items() if device not in fits}
 
 

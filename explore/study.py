@@ -35,6 +35,8 @@ _ATTEMPTS = 8
 """How often the search is asked for a choice that it has not suggested before."""
 _DRAWS = 1000
 """How many choices are drawn at random after that."""
+_FAR = 1e3
+"""How far from fitting a choice is of which that is not known."""
 _WORST = 1e12
 """The objectives of what cannot be built."""
 _NAME = "explore"
@@ -251,7 +253,9 @@ class Study:
         if _OUTCOME not in trial.user_attrs:
             self._keep(trial, outcome)
         values = [_WORST] * 3
-        constraints = {"fits": 0.0 if isinstance(outcome, Point) else 1e3}
+        # The search prefers what is nearer to fitting.
+        excess = 0.0 if isinstance(outcome, Point) else (outcome.share or _FAR) - 1
+        constraints = {"fits": min(excess, _FAR)}
         if isinstance(outcome, Point):
             values = [outcome.latency_us, outcome.share, metric.cost(outcome.errors)]
             constraints |= {limit.text: limit.excess(outcome) for limit in limits}

@@ -47,7 +47,15 @@ _GIVEN = "what was given ({}): without it, more may fit"
 
 
 class NothingFitsError(ConfigurationError):
-    """No array of a network fits a device."""
+    """No array of a network fits a device.
+
+    ``share`` is what the nearest one needs of the resource that it exceeds most, more than 1; None if there
+    is no array of the sizes that were given.
+    """
+
+    def __init__(self, text: str, share: float | None = None) -> None:
+        super().__init__(text)
+        self.share = share
 
 
 class FitRequest(HardwareRequest):
@@ -305,7 +313,7 @@ class _Search:
                 if excess.resource != BLOCK_RAMS:
                     break
         if best is None:
-            raise NothingFitsError(self._why_nothing(refused))
+            raise self._nothing_fits(refused)
         return best.parameters, Fit(
             device=self._request.target,
             pipeline=best.parameters.pipeline_name,
@@ -334,18 +342,20 @@ class _Search:
         assert found is not None  # The family has estimates, and the parameters are those of its pipeline.
         return _Design(parameters, found)
 
-    def _why_nothing(self, refused: list[_Refused]) -> str:
+    def _nothing_fits(self, refused: list[_Refused]) -> NothingFitsError:
         target = self._request.board or self._device.name
         given = [option(name, getattr(self._request, name)) for name in self._request.given_sizes]
         if not refused:
             remedy = "leave it out" if len(given) == 1 else "leave out one of them"
-            return f"{self._name} has no array with {', '.join(given)}; {remedy}"
+            return NothingFitsError(f"{self._name} has no array with {', '.join(given)}; {remedy}")
         least = sorted(refused, key=lambda item: item.excess.share)[:_LOOKED_AT]
         designs = (each.design or self._design(each.candidate) for each in least)
         nearest = min((self._excess(design.estimate) for design in designs), key=lambda item: item.share)
         whole = f"{self._name} with its link" if self._request.board else self._name
         array = f"with {', '.join(given)}" if given else "whatever the array"
-        return f"{whole} does not fit {target}, {array}: the nearest takes {nearest.text}"
+        return NothingFitsError(
+            f"{whole} does not fit {target}, {array}: the nearest takes {nearest.text}", nearest.share
+        )
 
     def _candidates(self) -> Iterator[_Candidate]:
         request = self._request
