@@ -3,7 +3,8 @@
     python examples/silero_vad/demo.py
 
 fetches network and speech with pip, generates a core, runs the speech through its RTL in a
-simulator, compares every word with the golden model, prints one table and draws a picture.
+simulator and compares every word with the golden model. Does so again, for the first steps of the speech,
+with the convolutions on the core, too. Prints one table and draws a picture.
 Exits with 1 if a gate fails, with 2 if something that it needs is missing.
 """
 
@@ -11,16 +12,15 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 try:
+    from convolutions import measure_convolutions
     from measure import compare_words, measure_accuracy, run_golden, run_rtl, whole_chunks
     from peer import time_peer
     from picture import draw_picture
     from results import Results
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+    from stages import Stages
 
     from rtlstm.gen.builds.generate import generate_build
     from rtlstm.gen.frontends import read_model
@@ -51,54 +51,10 @@ NARROW_SETTINGS = QuantizationSettings(weight_bits=8)
 PARAMETERS = Parameters(lanes=4, macs=32)
 
 
-class Stages:
-    """Progress on stderr: one line per stage, the last one moving."""
-
-    def __init__(self) -> None:
-        self._progress = Progress(
-            SpinnerColumn(finished_text="[green]+[/]"),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-        )
-        self._stages: dict[str, TaskID] = {}
-        self._current: TaskID | None = None
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self._finish()
-        self._progress.stop()
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """Show that ``done`` of ``total`` parts of a stage are done; a new name ends the last stage."""
-        stage = self._stages.get(what)
-        if stage is None or stage != self._current:
-            self._finish()
-        if stage is None:
-            stage = self._stages[what] = self._progress.add_task(what, total=total)
-        self._current = stage
-        self._progress.update(stage, completed=done, total=total)
-
-    def _finish(self) -> None:
-        for task in self._progress.tasks:
-            if task.id == self._current:
-                self._progress.update(task.id, completed=task.total)
-
-
 def measure(
     files: SileroFiles, output: Path, simulator: str, seconds: float, stages: Stages
 ) -> tuple[Results, Recording]:
-    """Generate the build into ``output / "vad"``, run everything and return what was found."""
+    """Generate the builds into folders of ``output``, run everything and return what was found."""
     stages("read the network", 0, 1)
     model = read_model(files.model, name="vad")
     tap = model.report.input
@@ -126,6 +82,10 @@ def measure(
     rtl = run_rtl(output / "vad", simulator, features[: whole_chunks(seconds, len(features))], stages)
     stages("time onnxruntime", 0, 1)
     peer = time_peer(files.model, recording, tap)
+    # Verilator, whatever simulates the first build: Icarus takes minutes to load these weights.
+    convolutions = measure_convolutions(
+        files, recording, output / "convolutions", progress=stages.within("convolutions")
+    )
     compared, different = compare_words(golden, rtl)
     results = Results(
         manifest=manifest,
@@ -139,6 +99,7 @@ def measure(
         rtl_accuracy=measure_accuracy(rtl.probability, reference),
         narrow_accuracy=measure_accuracy(narrow.probability, reference),
         peer=peer,
+        convolutions=convolutions,
     )
     return results, recording
 

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from convolutions import MOST_CHANGED, MOST_DIFFERENCE, ConvolutionResults, memory
 from measure import Accuracy, GoldenRun, RtlRun
 from peer import PeerTiming
 from rich.table import Table
@@ -45,6 +46,8 @@ class Results:
     narrow_accuracy: Accuracy
     """Golden model, 8-bit weights, the whole recording."""
     peer: PeerTiming
+    convolutions: ConvolutionResults
+    """Of the build that has the convolutions on the core, too."""
 
     @property
     def steps_per_second(self) -> float:
@@ -88,6 +91,24 @@ class Results:
                 f"{narrow:.2%}",
                 narrow <= _MOST_NARROW_FLIPS,
             ),
+            *self._convolution_gates(),
+        ]
+
+    def _convolution_gates(self) -> list[Gate]:
+        found = self.convolutions
+        changed = found.changed / found.steps
+        return [
+            Gate(
+                "convolutions: RTL = golden model",
+                f"{found.words_different} words and {found.rtl.cycles_different} steps' cycles differ",
+                found.exact,
+            ),
+            Gate(
+                f"convolutions: float |dp| <= {MOST_DIFFERENCE:g}",
+                f"{found.float_difference:.1e}",
+                found.float_difference <= MOST_DIFFERENCE,
+            ),
+            Gate(f"convolutions: flips <= {MOST_CHANGED:.0%}", f"{changed:.2%}", changed <= MOST_CHANGED),
         ]
 
     @property
@@ -100,7 +121,13 @@ class Results:
         table = Table(title="silero VAD on an rtlstm core", title_style="bold", highlight=False)
         table.add_column("what", no_wrap=True)
         table.add_column("value", overflow="fold")
-        sections = (self._network_rows(), self._exactness_rows(), self._accuracy_rows(), self._speed_rows())
+        sections = (
+            self._network_rows(),
+            self._exactness_rows(),
+            self._accuracy_rows(),
+            self._speed_rows(),
+            self._convolution_rows(),
+        )
         for rows in sections:
             for name, value in rows:
                 table.add_row(name, value)
@@ -186,6 +213,39 @@ class Results:
             ),
         ]
 
+    def _convolution_rows(self) -> list[tuple[str, str]]:
+        found = self.convolutions
+        rtl, parameters = found.rtl, found.manifest.parameters
+        latency, alone = (each.cycles.step_latency_cycles for each in (found.manifest, found.alone))
+        every, every_alone = (each.cycles.step_interval_cycles for each in (found.manifest, found.alone))
+        return [
+            (
+                "with the convolutions on the core",
+                f"{parameters.lanes} x {parameters.macs} multipliers, 8-bit weights, words that are zero "
+                f"skipped; {found.changed} of {found.steps} decisions differ from float (golden)",
+            ),
+            (
+                f"RTL ({rtl.simulator}), {rtl.steps} steps",
+                f"{found.words_compared} words compared (every output; h and c at the end), "
+                f"{found.words_different} different; {rtl.cycles_predicted} cycles predicted, "
+                f"{rtl.cycles_measured} measured",
+            ),
+            (
+                "saves the host, one step",
+                f"p50 {found.host_us:.1f} us of onnxruntime (1 thread of this machine, bound buffers)",
+            ),
+            (
+                "costs the core, one step",
+                f"{latency} cycles instead of {alone} without them on this array, every {every} instead of "
+                f"{every_alone}: {(latency - alone) / CLOCK_MHZ:.2f} us more at {CLOCK_MHZ} MHz (assumed)",
+            ),
+            (
+                "costs memory and link",
+                f"{memory(found.manifest):.0f} KiB of weights instead of {memory(found.alone):.0f}; "
+                f"{found.manifest.program.inputs} inputs a step instead of {found.alone.program.inputs}",
+            ),
+        ]
+
     def as_json(self) -> dict[str, Any]:
         """Return all figures of the table."""
         manifest, rtl = self.manifest, self.rtl
@@ -232,6 +292,7 @@ class Results:
             "assumed_clock_mhz": CLOCK_MHZ,
             "latency_us_at_assumed_clock": self.latency_us,
             "onnxruntime": asdict(self.peer),
+            "convolutions": self.convolutions.as_json(),
         }
 
 

@@ -9,12 +9,26 @@ from onnx import helper, numpy_helper
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from convolutions import BINS, FRAMES, MAGNITUDES, read_all  # noqa: E402
+from convolutions import (  # noqa: E402
+    ARRAY,
+    BINS,
+    FRAMES,
+    MAGNITUDES,
+    SETTINGS,
+    parse_arguments,
+    predict,
+    read_all,
+    run_golden,
+    run_rtl,
+)
 
+from rtlstm.gen.builds.generate import generate_build  # noqa: E402
+from rtlstm.gen.quantise.quantiser import quantise  # noqa: E402
 from rtlstm.sim.reference import run_float  # noqa: E402
 
 
-def test_network_equals_the_file(tmp_path: Path) -> None:
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
     """A file of the same form with two convolutions, the second over the two frames that the first leaves."""
     rng = np.random.default_rng(0)
     nodes, weights, given = [helper.make_node("Sqrt", ["power"], [MAGNITUDES])], [], MAGNITUDES
@@ -39,8 +53,36 @@ def test_network_equals_the_file(tmp_path: Path) -> None:
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.save(model, tmp_path / "m.onnx")
-    x = rng.uniform(0, 1, (3, BINS, FRAMES)).astype(np.float32)
-    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    return tmp_path / "m.onnx"
+
+
+def test_network_equals_the_file(file: Path) -> None:
+    x = np.random.default_rng(1).uniform(0, 1, (3, BINS, FRAMES)).astype(np.float32)
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     (wanted,) = session.run(None, {"power": x})
-    y = run_float(read_all(tmp_path / "m.onnx"), np.sqrt(x).transpose(0, 2, 1).reshape(3, 1, -1)).y
+    y = run_float(read_all(file).network, np.sqrt(x).transpose(0, 2, 1).reshape(3, 1, -1)).y
     np.testing.assert_allclose(y, wanted[:, 0], atol=1e-5)
+
+
+@pytest.mark.rtl
+def test_rtl_equals_both_golden_models(file: Path, tmp_path: Path) -> None:
+    """The golden model with the network's own integers is compared, too: changed ones are seen."""
+    network = read_all(file).network
+    x = np.random.default_rng(1).uniform(0, 1, (3, 1, network.inputs))
+    build, integers = tmp_path / "vad", quantise(network, SETTINGS, x)
+    manifest = generate_build(network, build, name="vad", settings=SETTINGS, array=ARRAY, calibration=x)
+    golden = run_golden(integers, x)
+    found, different = run_rtl(build, x[:, 0], golden)
+    assert found.passed
+    assert (found.output_words, found.state_words, different) == (3 * 4, 2 * 4, 0)
+    assert predict(integers, skip_zeros=True).cycles == manifest.cycles
+    golden[1, 2] += 1
+    assert run_rtl(build, x[:, 0], golden)[1] == 1
+
+
+@pytest.mark.parametrize("steps", ["0", "-1"])
+def test_wrong_steps(steps: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        parse_arguments(["--steps", steps])
+    assert raised.value.code == 2
+    assert "--steps must be at least 1" in capsys.readouterr().err

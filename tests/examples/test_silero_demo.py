@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import convolutions
 import demo
 import measure
 import numpy as np
@@ -13,6 +14,7 @@ import picture
 import pytest
 import results
 
+from rtlstm.gen.builds.compare import Comparison
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.manifest import Manifest
@@ -111,6 +113,37 @@ def found(network: Network) -> results.Results:
         rtl_accuracy=accuracy,
         narrow_accuracy=accuracy,
         peer=peer.PeerTiming(calls=2000, p50_us=25.0, p99_us=70.0, largest_difference=0.0),
+        convolutions=found_convolutions(manifest),
+    )
+
+
+def found_convolutions(manifest: Manifest) -> convolutions.ConvolutionResults:
+    """Results of a perfect run of the build with the convolutions; its manifests do not matter here."""
+    rtl = Comparison(
+        simulator="verilator",
+        sequences=1,
+        steps=40,
+        output_words=40,
+        output_different=0,
+        state_words=8,
+        state_different=0,
+        first_difference="",
+        cycles_predicted=4000,
+        cycles_measured=4000,
+        cycles_different=0,
+        seconds=0.5,
+    )
+    return convolutions.ConvolutionResults(
+        manifest=manifest,
+        whole=manifest,
+        alone=manifest,
+        weights=100,
+        rtl=rtl,
+        output_different=0,
+        steps=1000,
+        float_difference=1e-6,
+        changed=10,
+        host_us=22.0,
     )
 
 
@@ -135,10 +168,43 @@ class TestResults:
         assert [index for index, one in enumerate(changed.gates) if not one.passed] == [gate]
         assert not changed.as_json()["passed"]
 
+    @pytest.mark.parametrize(
+        ("changes", "gate"),
+        [
+            ({"output_different": 1}, 5),
+            ({"float_difference": 2e-4}, 6),
+            ({"float_difference": float("nan")}, 6),
+            ({"changed": 11}, 7),
+        ],
+    )
+    def test_gate_of_the_convolutions_fails(
+        self, found: results.Results, changes: dict[str, Any], gate: int
+    ) -> None:
+        changed = replace(found, convolutions=replace(found.convolutions, **changes))
+        assert [index for index, one in enumerate(changed.gates) if not one.passed] == [gate]
+        assert not changed.convolutions.passed
+
+    @pytest.mark.parametrize("changes", [{"state_different": 1}, {"cycles_different": 1}])
+    def test_comparison_of_the_convolutions_fails(
+        self, found: results.Results, changes: dict[str, int]
+    ) -> None:
+        rtl = found.convolutions.rtl.replace(**changes)
+        changed = replace(found, convolutions=replace(found.convolutions, rtl=rtl))
+        assert [one.passed for one in changed.gates] == [True] * 5 + [False, True, True]
+        assert not changed.convolutions.passed
+
+    def test_json_has_the_convolutions(self, found: results.Results) -> None:
+        assert found.convolutions.passed
+        told = found.as_json()["convolutions"]
+        assert told["words"] == {"compared": 48, "different": 0}
+        assert told["cycles"] == {"predicted": 4000, "measured": 4000}
+        assert told["costs"]["with_them"]["inputs"] == 3
+        assert told["host_us"] == 22.0
+
     def test_cycle_gate_fails(self, found: results.Results) -> None:
         interval = found.rtl.intervals[0]
         changed = replace(found, rtl=replace(found.rtl, intervals=(interval, interval + 1)))
-        assert [one.passed for one in changed.gates] == [True, False, True, True, True]
+        assert [one.passed for one in changed.gates] == [True, False] + [True] * 6
 
 
 class TestPicture:
