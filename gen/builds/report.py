@@ -78,7 +78,7 @@ class LayerReport(Record):
     activation: str
     input_relu: bool
     parameters: int
-    """Weights and biases (one bias per row)."""
+    """Weights and biases as the core stores them (one bias per row), those of unused rows included."""
     output_format: str
     array_cycles: int
     overhead_cycles: int
@@ -153,7 +153,7 @@ class BuildReport(Record):
     inputs: int
     outputs: int
     parameters: int
-    """Weights and biases of all layers."""
+    """Weights and biases of the model; of some cells the layers store more."""
     family: str
     lanes: int
     macs: int
