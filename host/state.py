@@ -187,8 +187,8 @@ class StateFormats:
         if count:
             limit = self.cell.limit
             warnings.warn(
-                f"{count} of {sum(values.size for values in at_limit)} values of {name} are at the limits of "
-                f"their format, +-{limit:.6g}, and may have saturated; if sequences continue from them, "
+                f"{count:,} of {sum(values.size for values in at_limit):,} values of {name} are at the limits "
+                f"of their format, +-{limit:.6g}, and may have saturated; if sequences continue from them, "
                 f"generate with {option('cell_range', _range_of(self.cell, 2.0 * limit))} or more, or with "
                 "calibration data that cover them",
                 SaturationWarning,

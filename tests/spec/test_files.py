@@ -169,6 +169,7 @@ def test_refused(tmp_path: Path):
         tmp_path / "socket": "it is a socket",
         tmp_path / "none" / "x": "its folder does not exist",
         tmp_path / "file" / "x": "Not a directory",
+        Path("/proc/x"): "its folder takes no new files",
         tmp_path / ("n" * 300): "File name too long",
     }
     with suppress(OSError):
