@@ -33,6 +33,7 @@ def test_a_reverse_direction_needs_the_longest_sequence(cli, tmp_path: Path) -> 
     assert following.endswith("bi.pt --output build/bi --max-steps STEPS")
 
 
+@pytest.mark.filterwarnings("ignore:The tensor attributes")
 def test_the_order_of_axes_goes_on(cli, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     x = torch.zeros(2, 3, 3)

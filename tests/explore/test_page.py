@@ -43,8 +43,8 @@ FOUND = {
 
 def seen(color: np.ndarray) -> np.ndarray:
     """The same color as the page's filter for dark screens shows it."""
-    turned = np.array([[-0.574, 1.43, 0.144], [0.426, 0.43, 0.144], [0.426, 1.43, -0.856]])
-    return np.clip(turned @ (0.92 - 0.84 * color), 0, 1)
+    rotation = np.array([[-0.574, 1.43, 0.144], [0.426, 0.43, 0.144], [0.426, 1.43, -0.856]])
+    return np.clip(rotation @ (0.92 - 0.84 * color), 0, 1)
 
 
 def luminance(color: np.ndarray) -> float:
