@@ -129,5 +129,5 @@ def _write_files(folder: Path, name: str, metric: str, fields: Mapping[str, Any]
 
     front = fields["front"]
     title = f"{name}: {len(front)} builds that no other on their device beats"
-    write_file(folder / "explore.html", render_page(title, front, metric))
+    write_file(folder / "explore.html", render_page(title, front, metric, fields))
     write_file(folder / "explore.json", json.dumps(fields, indent=1) + "\n")

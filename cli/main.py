@@ -201,6 +201,10 @@ def _other_error(error: BaseException, debug: bool) -> int:
 def _usage_error(error: BaseException, text: str, arguments: list[str]) -> None:
     path = getattr(getattr(error, "ctx", None), "command_path", "rtlstm")
     # typer checks values with pydantic, whose messages begin so, and do not have the value.
+    possible = getattr(error, "possibilities", None)
+    if possible:
+        # typer sorts them by the alphabet; they come with the most similar first.
+        text = text.replace(", ".join(sorted(possible)), ", ".join(possible))
     plain = text.replace(": Value error, ", ": ").replace(": Input should be ", ": must be ")
     given = _given(getattr(error, "param", None), arguments)
     if given is not None and ": must be " in plain:

@@ -1,6 +1,7 @@
 """The front as one HTML file with a picture to click; it needs no network. Bokeh draws it."""
 
 from collections.abc import Mapping, Sequence
+from math import nan
 from typing import Any
 
 from rtlstm.spec.errors import ToolError
@@ -30,7 +31,8 @@ _TEMPLATE = """
 {% block preamble %}
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
-  body { margin: 12px; background: white; font-family: sans-serif; }
+  body { margin: 12px; background: white; color: black; font-family: sans-serif; }
+  h1 { font-size: 1.2rem; margin: 5px; } p { font-size: .9rem; margin: 5px; overflow-wrap: anywhere; }
   /* Bokeh draws for light pages; hues stay. */
   @media (prefers-color-scheme: dark) {
     html { background: #141414; }
@@ -38,7 +40,18 @@ _TEMPLATE = """
   }
 </style>
 {% endblock %}
+{% block contents %}
+<h1>{{ title | e }}</h1>
+{% for text in texts %}
+<p>{{ text | e }}</p>
+{% endfor %}
+{{ super() }}
+{% endblock %}
 """
+_COLORS = 164
+"""So many of the palette's colors are seen on a light page, and inverted on a dark one; the last are not."""
+_NEUTRAL = "#707070"
+"""The legend's markers: the color of a point is its metric."""
 _AXES = ("latency_us", "luts", "multipliers", "block_rams", "share", "energy_nj", "measure")
 _CLICK = """
 const at = source.selected.indices;
@@ -52,7 +65,12 @@ label.axis_label = names[cb_obj.value];
 _HINT = "Click a point or a row to see the command that builds it."
 
 
-def render_page(title: str, points: Sequence[Mapping[str, Any]], measure: str) -> str:
+def render_page(
+    title: str,
+    points: Sequence[Mapping[str, Any]],
+    measure: str,
+    found: Mapping[str, Any] | None = None,
+) -> str:
     """Return the page.
 
     Parameters
@@ -61,6 +79,9 @@ def render_page(title: str, points: Sequence[Mapping[str, Any]], measure: str) -
         For each point what the columns show, and ``command``, which builds it.
     measure
         What the metric is called.
+    found
+        The search, as ``explore.json`` has it: the page then says what the metric is, the limits, and how
+        many choices were tried.
 
     Raises
     ------
@@ -93,7 +114,7 @@ def render_page(title: str, points: Sequence[Mapping[str, Any]], measure: str) -
     data["mark"] = [marks[point["device"]] for point in points]
     data["x"], data["y"] = data["latency_us"], data["luts"]
     source = ColumnDataSource(data)
-    plot, axes = _plot(source, names, title)
+    plot, axes = _plot(source, names, marks)
     wraps = "pre { white-space: pre-wrap; overflow-wrap: anywhere; }"
     shown = PreText(text=_HINT, sizing_mode="stretch_width", stylesheets=[wraps])
     source.selected.js_on_change(
@@ -135,27 +156,45 @@ def render_page(title: str, points: Sequence[Mapping[str, Any]], measure: str) -
         INLINE,
         title,
         template=_TEMPLATE,
+        template_variables={"texts": () if found is None else _describe(found)},
     )
     return page
 
 
-def _plot(source: Any, names: Mapping[str, str], title: str) -> tuple[Any, dict[str, Any]]:
+def _describe(found: Mapping[str, Any]) -> list[str]:
+    """Say what was searched for, as the terminal does."""
+    limits = f"; limits: {', '.join(found['limits'])}" if found["limits"] else ", without limits"
+    within = f" {found['within']:,} meet the limits." if found["limits"] else ""
+    refused = f"{found['too_large']:,} do not fit their device, {found['impossible']:,} cannot be built"
+    side = "larger" if found["larger_is_better"] else "smaller"
+    floats = "" if found["float_metric"] is None else f"; the float network has {found['float_metric']:.3g}"
+    return [
+        f"Searched by {found['goal']}{limits}. {found['tried']:,} of {found['size']:,} choices tried: "
+        f"{refused}.{within}",
+        f"Color is the metric, {found['metric']}: {found['metric_meaning']}; {side} is better{floats}. "
+        "Clocks and LUTs are estimates before synthesis.",
+    ]
+
+
+def _plot(source: Any, names: Mapping[str, str], marks: Mapping[str, str]) -> tuple[Any, dict[str, Any]]:
     """The scatter plot, and its axes by name: a color for the metric, a marker for the device."""
-    from bokeh.models import ColorBar, HoverTool
+    from bokeh.models import ColorBar, DataRange1d, HoverTool, Legend, LegendItem, PrintfTickFormatter
+    from bokeh.palettes import Plasma256
     from bokeh.plotting import figure
     from bokeh.transform import linear_cmap
 
     plot = figure(
-        title=title,
         height=480,
         sizing_mode="stretch_width",
         tools="tap,pan,wheel_zoom,box_zoom,reset,save",
         x_axis_label=names["latency_us"],
         y_axis_label=names["luts"],
+        x_range=DataRange1d(),
+        y_range=DataRange1d(),
     )
     plot.toolbar.logo = None
     values = source.data["measure"]
-    colors = linear_cmap("measure", "Viridis256", min(values, default=0.0), max(values, default=1.0))
+    colors = linear_cmap("measure", Plasma256[:_COLORS], min(values, default=0.0), max(values, default=1.0))
     dots = plot.scatter(
         "x",
         "y",
@@ -163,12 +202,27 @@ def _plot(source: Any, names: Mapping[str, str], title: str) -> tuple[Any, dict[
         marker="mark",
         size=11,
         color=colors,
-        alpha=0.85,
+        alpha=0.9,
         nonselection_alpha=0.3,
-        legend_group="device",
     )
     dots.nonselection_glyph.line_alpha = 0.3
-    plot.add_layout(ColorBar(color_mapper=colors.transform, title=names["measure"]), "right")
+    plot.x_range.renderers = plot.y_range.renderers = [dots]
+    bar = ColorBar(
+        color_mapper=colors.transform, title=names["measure"], formatter=PrintfTickFormatter(format="%.3g")
+    )
+    plot.add_layout(bar, "right")
+    # Points of the legend alone, which are nowhere. Below the plot it covers none; a phone has room for two.
+    keys = [
+        LegendItem(
+            label=device,
+            renderers=[plot.scatter([nan], [nan], marker=mark, size=11, color=_NEUTRAL)],
+        )
+        for device, mark in marks.items()
+    ]
+    legend = Legend(
+        items=keys, orientation="horizontal", ncols=2, location="top_left", border_line_color=None
+    )
+    plot.add_layout(legend, "below")
     tips = [(text, f"@{name}") for name, text in names.items()]
     plot.add_tools(HoverTool(tooltips=tips, renderers=[dots]))
     return plot, {"x": plot.xaxis[0], "y": plot.yaxis[0]}

@@ -435,7 +435,7 @@ class Accelerator(Closing):
         self.saturated_outputs += saturations
         if saturations and not raw:
             warnings.warn(
-                f"{saturations} of {y.size} values of y are at the limits of their format, "
+                f"{saturations:,} of {y.size:,} values of y are at the limits of their format, "
                 f"+-{form.to_floats(form.maximum):.6g}, and may have saturated; generate with "
                 "calibration data that covers them",
                 SaturationWarning,

@@ -163,7 +163,7 @@ def warn_saturated(
         least, most = (f"+-{limit:.6g}" for limit in (limits.min(), limits.max()))
         where = most if least == most else f"their features' ranges, {least} to {most},"
         warnings.warn(
-            f"{count} of {total} values of {name} were outside {where} and were saturated; {advice}",
+            f"{count:,} of {total:,} values of {name} were outside {where} and were saturated; {advice}",
             SaturationWarning,
             stacklevel=stacklevel + 1,
         )

@@ -185,10 +185,10 @@ class StateFormats:
         at_limit = [np.abs(c[number]) == self.cell.maximum for number in self._lstms]
         count = sum(int(np.count_nonzero(values)) for values in at_limit)
         if count:
-            limit = self.cell.limit
+            limit, total = self.cell.limit, sum(values.size for values in at_limit)
             warnings.warn(
-                f"{count} of {sum(values.size for values in at_limit)} values of {name} are at the limits of "
-                f"their format, +-{limit:.6g}, and may have saturated; if sequences continue from them, "
+                f"{count:,} of {total:,} values of {name} are at the limits "
+                f"of their format, +-{limit:.6g}, and may have saturated; if sequences continue from them, "
                 f"generate with {option('cell_range', _range_of(self.cell, 2.0 * limit))} or more, or with "
                 "calibration data that cover them",
                 SaturationWarning,

@@ -63,7 +63,9 @@ def write_file(path: str | Path, content: Content) -> None:
             # Without O_CREAT: no file is created if the device or pipe has been removed in the meantime.
             _write_through(os.open(path, os.O_WRONLY | os.O_NOCTTY), content)
     except FileNotFoundError:
-        raise _refusal(path, _NO_FOLDER) from None
+        # A folder of the system, such as /proc, may take no files.
+        there = Path(os.path.realpath(path)).parent.is_dir()
+        raise _refusal(path, "its folder takes no new files" if there else _NO_FOLDER) from None
     except OSError as error:
         raise _refusal(path, _reason(error)) from None
 

@@ -64,7 +64,10 @@ ELSEWHERE = {
     ),
     r"rtlstm zoo ([a-z]|--all).*": ("tests/zoo/test_zoo.py", 'cli("zoo", name, "-o"'),
     r"python -m rtlstm.zoo.history .*": ("tests/zoo/test_zoo.py", "with_table(page, rows)"),
-    r"cd build/lstm && verilator --binary .*": ("tests/gen/ip/test_packages.py", '"--binary", "--timing"'),
+    r"cd build/lstm && python -m rtlstm.tools verilator --binary .*": (
+        "tests/gen/ip/test_packages.py",
+        'run(*packaged, "verilator", *options',
+    ),
     r"verilator --lint-only.*": ("tests/hdl/test_lint.py", '"--lint-only", "-Wall", "-Wno-DECLFILENAME"'),
     r"echo [-0-9 ]+ \| \./client localhost:5000 .*": (
         "tests/examples/test_c_client.py",

@@ -53,7 +53,8 @@ def finetune_build(
     numbers = option_values(QuantizationSettings, options)
     formats = {"weight_bits": QuantizationSettings().weight_bits} if device is None else {"device": device}
     read = read_model(model, ReadOptions(**option_values(ReadOptions, options)), name=built["name"])
-    warn_of_layout("the data to train on", given["calibration"], given["batch_first"], read.report)
+    data, first = given["calibration"], given["batch_first"]
+    warn_of_layout("the data to train on", data, first, read.report, read.network.inputs)
     result = finetune(
         read,
         given["calibration"],

@@ -150,7 +150,7 @@ def generate_build(
             "a trained network is built with hardware of its own, because its formats are part of what was "
             f"trained: leave out {option('capacities')}"
         )
-    layout = _layout_notes(source, calibration, batch_first)
+    layout = _layout_notes(source, calibration, batch_first, network.inputs)
     data = Calibration.given(network, calibration, calibration_lengths, calibration_state, batch_first)
     data = trained.calibration if trained else data
 
@@ -207,7 +207,7 @@ def _device_notes(family: str, fit: FitRequest | None) -> tuple[str, ...]:
 
 
 def _layout_notes(
-    source: ModelReport | None, calibration: NDArray[np.generic] | None, batch_first: bool
+    source: ModelReport | None, calibration: NDArray[np.generic] | None, batch_first: bool, inputs: int
 ) -> tuple[str, ...]:
     """Return what to say of the order of steps and sequences.
 
@@ -215,7 +215,9 @@ def _layout_notes(
     """
     if source is None or batch_first:
         return ()
-    if calibration is not None and warn_of_layout("the calibration data", calibration, batch_first, source):
+    if calibration is not None and warn_of_layout(
+        "the calibration data", calibration, batch_first, source, inputs
+    ):
         return ()
     return (source.layout,) if source.layout else ()
 
@@ -331,7 +333,7 @@ def generate_for(
             "layers or formats now; prepare the network for it again"
         )
     settings = trained.settings if trained else device_settings(device, input_range)
-    layout = _layout_notes(source, calibration, batch_first)
+    layout = _layout_notes(source, calibration, batch_first, network.inputs)
     data = Calibration.given(network, calibration, calibration_lengths, calibration_state, batch_first)
     data = trained.calibration if trained else data
     begin = _stages(progress)

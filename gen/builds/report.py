@@ -45,8 +45,8 @@ __all__ = [
     "create_report",
     "cycle_report",
     "find_fit",
+    "find_layout",
     "format_reports",
-    "is_batch_first",
     "layer_reports",
     "memory_reports",
     "multiplier_reports",
@@ -78,7 +78,7 @@ class LayerReport(Record):
     activation: str
     input_relu: bool
     parameters: int
-    """Weights and biases (one bias per row)."""
+    """Weights and biases as the core stores them (one bias per row), those of unused rows included."""
     output_format: str
     array_cycles: int
     overhead_cycles: int
@@ -153,7 +153,7 @@ class BuildReport(Record):
     inputs: int
     outputs: int
     parameters: int
-    """Weights and biases of all layers."""
+    """Weights and biases of the model; of some cells the layers store more."""
     family: str
     lanes: int
     macs: int
@@ -453,9 +453,10 @@ def find_fit(folder: Path) -> Fit | None:
         return None
 
 
-def is_batch_first(folder: Path) -> bool:
-    """Whether a build's model takes sequences before steps; False if the build's report cannot be read."""
+def find_layout(folder: Path) -> tuple[bool, int | None]:
+    """Whether a build's model takes sequences before steps, and its inputs; False, None without a report."""
     try:
-        return BuildReport.load(folder).batch_first
+        report = BuildReport.load(folder)
     except BuildError:
-        return False
+        return False, None
+    return report.batch_first, report.inputs

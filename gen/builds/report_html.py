@@ -15,9 +15,13 @@ def next_commands(report: BuildReport) -> tuple[tuple[str, str], ...]:
     """Return commands for the build, to be typed in its folder, and what each is good for."""
     device = "DEVICE" if report.expected is None else report.expected.device
     simulate = ("rtlstm simulate .", "compare the Verilog with the golden model, every word and every cycle")
-    accuracy = ("rtlstm accuracy . --input x.npy", "find out where accuracy goes, on inputs of yours")
+    first = " --batch-first" if report.batch_first else ""
+    accuracy = (f"rtlstm accuracy . --input x.npy{first}", "find out where accuracy goes, on inputs of yours")
     implement = (f"rtlstm implement . --device {device}", "place and route: size, clock and time of a step")
-    run = ("rtlstm run . --backend golden --input x.npy --output y.npy", "compute outputs, bit for bit")
+    run = (
+        f"rtlstm run . --backend golden --input x.npy --output y.npy{first}",
+        "compute outputs, bit for bit",
+    )
     asked = (
         (simulate, True),
         (accuracy, report.errors is None),

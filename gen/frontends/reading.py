@@ -142,7 +142,13 @@ class LayoutWarning(UserWarning):
     """Data were read in another order of steps and sequences than the model has."""
 
 
-def describe_layout(what: str, shape: tuple[int, ...], batch_first: bool, model_batch_first: bool) -> str:
+def describe_layout(
+    what: str,
+    shape: tuple[int, ...],
+    batch_first: bool,
+    model_batch_first: bool,
+    inputs: int | None = None,
+) -> str:
     """Say how data of three axes were read, if the model has steps and sequences the other way round.
 
     Parameters
@@ -155,26 +161,33 @@ def describe_layout(what: str, shape: tuple[int, ...], batch_first: bool, model_
         Whether the option was given.
     model_batch_first
         Whether the model has the batch first.
+    inputs
+        The model's inputs, if known. Data of another number are refused, which says enough.
 
     Returns
     -------
     str
         The note; empty if the layouts agree.
     """
-    if batch_first or not model_batch_first or len(shape) < 3:
+    if batch_first or not model_batch_first or len(shape) < 3 or inputs not in (None, shape[-1]):
         return ""
     first, second = shape[:2]
-    sequences = "1 sequence" if second == 1 else f"{second} sequences"
     return (
-        f"the model takes (sequences, steps, features), but {what} of shape {shape} was read as {first} "
-        f"steps of {sequences}; if it is {first} sequences of {second} steps, give "
-        f"{option('batch_first', True)}"
+        f"the model takes (sequences, steps, features), but {what} of shape {shape} was read as "
+        f"{_count(first, 'step')} of {_count(second, 'sequence')}; if it is {_count(first, 'sequence')} of "
+        f"{_count(second, 'step')}, give {option('batch_first', True)}"
     )
 
 
-def warn_of_layout(what: str, data: ArrayLike, batch_first: bool, report: ModelReport) -> bool:
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' if number != 1 else ''}"
+
+
+def warn_of_layout(
+    what: str, data: ArrayLike, batch_first: bool, report: ModelReport, inputs: int | None = None
+) -> bool:
     """Warn of what :func:`describe_layout` says of data before they are used; return whether it does."""
-    text = describe_layout(what, np.shape(data), batch_first, report.batch_first)
+    text = describe_layout(what, np.shape(data), batch_first, report.batch_first, inputs)
     if text:
         warn(text, LayoutWarning, stacklevel=3)
     return bool(text)

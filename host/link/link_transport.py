@@ -287,5 +287,6 @@ def open_serial(
             continue
     raise DeviceError(
         f"an rtlstm device must answer on {port}, but none does at {', '.join(map(str, BAUD_RATES))} baud; "
-        "check cable, power and bitstream, or give its rate with serial:PORT@BAUD"
+        "check cable, power and bitstream, and that no other program is using the device, or give its rate "
+        "with serial:PORT@BAUD"
     )

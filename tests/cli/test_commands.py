@@ -391,6 +391,11 @@ def test_data_of_a_model_with_the_batch_first(cli, read_here, tmp_path):
     assert refused.code == 2 and f"the calibration data {said}" in " ".join(refused.err.split())
     simulated = cli("simulate", folder, "--simulator", "icarus", "--input", data)
     assert f"the input {said}" in " ".join(simulated.err.split())
+    # Of data that are refused, the error is enough.
+    np.save(tmp_path / "wide.npy", np.zeros((4, 6, 5)))
+    for command in ((*made, "--calibrate"), ran):
+        done = cli(*command, tmp_path / "wide.npy")
+        assert done.code == 2 and len(done.err.splitlines()) == 1, done.err
     # A sequence alone has one layout.
     assert "was read as" not in cli(*ran, tmp_path / "one.npy").err
     # Without its report, a build does not say what its model was.

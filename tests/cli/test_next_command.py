@@ -33,6 +33,17 @@ def test_a_reverse_direction_needs_the_longest_sequence(cli, tmp_path: Path) -> 
     assert following.endswith("bi.pt --output build/bi --max-steps STEPS")
 
 
+@pytest.mark.filterwarnings("ignore:The tensor attributes")
+def test_the_order_of_axes_goes_on(cli, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.zeros(2, 3, 3)
+    torch.export.save(
+        torch.export.export(torch.nn.LSTM(3, 4, batch_first=True).eval(), (x,)), tmp_path / "lstm.pt2"
+    )
+    following = cli("inspect", tmp_path / "lstm.pt2", "--json").json["next"]
+    assert following.endswith("lstm.pt2 --output build/lstm --batch-first")
+
+
 def test_nothing_follows_an_error(cli, model: Path, tmp_path: Path) -> None:
     refused = ("generate", model, "-o", tmp_path / "b", "--lanes", "5")
     cli(*refused).refused("--lanes must be")

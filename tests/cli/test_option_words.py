@@ -72,3 +72,7 @@ def test_referred_options_exist() -> None:
         if isinstance(node.args[0], ast.Constant)
     ]
     assert len(calls) > 50 and set(calls) <= NAMES
+
+
+def test_the_most_similar_option_is_offered_first(cli) -> None:
+    cli("generate", "model.onnx", "--weigth-bits", 4).refused("(Possible options: --weight-bits, ")

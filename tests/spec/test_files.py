@@ -180,6 +180,10 @@ def test_refused(tmp_path: Path):
             for function in (check_writable, lambda path: write_file(path, "x")):
                 with pytest.raises(InputError, match=reason):
                     function(path)
+    if Path("/proc/self").exists():
+        # The folder is there, but nobody can make a file in it.
+        with pytest.raises(InputError, match=r"takes no new files|Permission denied"):
+            write_file("/proc/x", "x")
     for wrong in (5, None, b"bytes", "nul\0l", ["a"]):
         with pytest.raises(InputError, match="the file to write must be a path"):
             write_file(wrong, "x")

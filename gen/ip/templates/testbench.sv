@@ -155,7 +155,7 @@ module {{ name }}_tb;
         end
     endtask
 
-    integer segments, segment, bank, index;
+    integer segments, segment, bank, index, total = 0;
     integer region [0:15], banks [0:15], rows [0:15], words [0:15];
 
     task load_weights;
@@ -176,7 +176,9 @@ module {{ name }}_tb;
                 rows[segment] = word;
                 next_word;
                 words[segment] = word;
+                total = total + banks[segment] * rows[segment] * words[segment];
             end
+            $display("loading %0d words of weights and tables, which takes most of the time", total);
             for (segment = 0; segment < segments; segment = segment + 1)
                 for (bank = 0; bank < banks[segment]; bank = bank + 1) begin
                     write_register({{ registers.SELECT }}, {region[segment][3:0], 12'b0, bank[15:0]});

@@ -152,6 +152,9 @@ def test_page_names_what_the_layers_are():
     report = create_report(network, quantised, manifest, QuantizationSettings())
     page = render_report(report, manifest)
     assert "<td>gru</td>" in page and "LSTM" not in page
+    # Its units have four rows in the core, three in the model.
+    held = sum(layer.parameters for layer in report.layers)
+    assert held > report.parameters and f"the {held} weights and biases that the core stores" in page
 
 
 @pytest.mark.usefixtures("drawn")
