@@ -67,6 +67,8 @@ def _point(number: int, point: "Point", measure: float, command: str) -> dict[st
         "array": f"{fields['lanes']} x {fields['macs']}",
         "cycles": fields["step_latency_cycles"],
         "measure": measure,
+        # Not twice, if it is the metric.
+        "error": None if measure == point.errors.rms else point.errors.rms,
         "command": command,
         "proof": _proof_text(proof),
         "proven": proof,
@@ -146,9 +148,7 @@ def _energy(point: Found) -> str | None:
 
 
 def _error(point: Found) -> str | None:
-    """The error, if the metric is something else."""
-    rms = point["errors"]["rms"]
-    return None if point["measure"] == rms else f"{rms:.3g}"
+    return None if point["error"] is None else f"{point['error']:.3g}"
 
 
 COMMAND = (Text("{command}"),)

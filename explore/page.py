@@ -22,6 +22,7 @@ _COLUMNS = {
     "block_rams": "block RAMs",
     "share": "device full, %",
     "energy_nj": "energy, nJ",
+    "error": "error",
     "measure": "",
     "proof": "proof",
 }
@@ -52,7 +53,7 @@ _COLORS = 164
 """So many of the palette's colors are seen on a light page, and inverted on a dark one; the last are not."""
 _NEUTRAL = "#707070"
 """The legend's markers: the color of a point is its metric."""
-_AXES = ("latency_us", "luts", "multipliers", "block_rams", "share", "energy_nj", "measure")
+_AXES = ("latency_us", "luts", "multipliers", "block_rams", "share", "energy_nj", "error", "measure")
 _CLICK = """
 const at = source.selected.indices;
 shown.text = at.length ? source.data.command[at[0]] : hint;

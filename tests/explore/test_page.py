@@ -22,6 +22,7 @@ POINT = {
     "block_rams": 3,
     "share": 20.0,
     "energy_nj": None,
+    "error": 0.004,
     "measure": 0.9,
     "proof": "",
     "command": "rtlstm generate tiny.safetensors",
