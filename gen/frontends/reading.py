@@ -162,14 +162,17 @@ def describe_layout(
     model_batch_first
         Whether the model has the batch first.
     inputs
-        The model's inputs, if known. Data of another number are refused, which says enough.
+        The model's inputs, if known. Data of another number, and that are no frames of a step, are refused,
+        which says enough.
 
     Returns
     -------
     str
         The note; empty if the layouts agree.
     """
-    if batch_first or not model_batch_first or len(shape) < 3 or inputs not in (None, shape[-1]):
+    if batch_first or not model_batch_first or len(shape) < 3:
+        return ""
+    if inputs is not None and (not shape[-1] or inputs % shape[-1]):
         return ""
     first, second = shape[:2]
     return (
