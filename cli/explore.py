@@ -120,7 +120,7 @@ def explore(
         elif found.tried == found.too_large + found.impossible:
             console.passed = False
             for why, count in found.refusals.items():
-                console.note(f"{count:,} choices cannot be built: {why}")
+                console.note(f"{count:,} choice{'s' * (count != 1)} cannot be built: {why}")
 
 
 def _write_files(folder: Path, name: str, metric: str, fields: Mapping[str, Any]) -> None:

@@ -87,7 +87,9 @@ def _proof_text(proof: Mapping[str, Any] | None) -> str:
 
 def _summary(found: Found) -> str:
     """Say how many choices were tried, and what became of them."""
-    parts = f"{found['too_large']} do not fit their device, the bits of {found['impossible']} cannot be built"
+    parts = f"{found['too_large']} do not fit their device"
+    if found["impossible"]:
+        parts += f", the bits of {found['impossible']} cannot be built"
     rate = found["points_per_hour"]
     speed = f" {found['new']} were new; that is {rate:,} an hour with {found['workers']}." if rate else ""
     within = f" {found['within']} meet the limits." if found["limits"] else ""

@@ -43,7 +43,7 @@ _LOOKED_AT = 100
 _NOTHING = "the network: a larger array would not be faster"
 _SIZES = ("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory", "table_memory")
 """The fields of a request that determine the array."""
-_GIVEN = "what was given ({}): without it, more may fit"
+_GIVEN = "the sizes that were given ({}): without them, more may fit"
 
 
 class NothingFitsError(ConfigurationError):

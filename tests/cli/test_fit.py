@@ -264,7 +264,8 @@ def test_command(cli, model, tmp_path):
     again = cli(*arguments, "--fit", "lfe5u-12f-8", "--lanes", "8", "--multipliers", "auto")
     assert again.code == 0, again.err
     assert (
-        "8 lanes" in again.out and "limited by what was given (lanes): without it, more may fit" in again.out
+        "8 lanes" in again.out
+        and "limited by the sizes that were given (lanes): without them, more may fit" in again.out
     )
     fitted = json.loads((folder / "report.json").read_text())["fit"]
     assert fitted["tried"] >= 1
