@@ -29,7 +29,7 @@ def front_fields(
 ) -> dict[str, Any]:
     """The JSON object: what was found, each point with its number and its command."""
     front = [
-        _point(number, point, metric.of(point.errors), command(number, point.choice.options))
+        _point(number, point, metric, command(number, point.choice.options))
         for number, point in enumerate(found.front, 1)
     ]
     return found.model_dump(mode="json") | {
@@ -55,7 +55,7 @@ def find_build(front: Sequence[Found], number: int) -> Found:
     return front[number - 1]
 
 
-def _point(number: int, point: "Point", measure: float, command: str) -> dict[str, Any]:
+def _point(number: int, point: "Point", metric: "Metric", command: str) -> dict[str, Any]:
     """A point as the table and the page show it."""
     fields: dict[str, Any] = point.model_dump(mode="json")
     choice, proof = fields["choice"], fields["proof"]
@@ -66,9 +66,9 @@ def _point(number: int, point: "Point", measure: float, command: str) -> dict[st
         "numbers": f"{numbers} {choice['tables']}" + (" odd" if choice["hidden_rounding"] == "odd" else ""),
         "array": f"{fields['lanes']} x {fields['macs']}",
         "cycles": fields["step_latency_cycles"],
-        "measure": measure,
+        "measure": metric.of(point.errors),
         # Not twice, if it is the metric.
-        "error": None if measure == point.errors.rms else point.errors.rms,
+        "error": None if metric.name == "error" else point.errors.rms,
         "command": command,
         "proof": _proof_text(proof),
         "proven": proof,
@@ -136,7 +136,7 @@ def _without_build(found: Found) -> str | None:
     if found["tried"] == found["too_large"] + found["impossible"]:
         return None
     lines = [
-        f"none of the choices tried for {device} is a build; the nearest one: {why}"
+        f"none of the choices tried for {device} is a build; at best: {why}"
         for device, why in found["without_build"].items()
     ]
     lines += [

@@ -14,7 +14,7 @@ __all__ = ["Figure", "Limit", "figures", "parse_limit", "ruled_out"]
 _TIME: Mapping[str, float] = {"ns": 1e-3, "us": 1.0, "ms": 1e3}
 _ENERGY: Mapping[str, float] = {"pJ": 1e-3, "nJ": 1.0, "uJ": 1e3}
 _SHARE: Mapping[str, float] = {"": 1.0, "%": 0.01}
-_MEANT: Mapping[str, float] = {"%": 0.01, "k": 1e3, "m": 1e6}
+_MEANT: Mapping[str, float] = {"%": 0.01, "k": 1e3}
 """What people mean by units of plain numbers, which have none."""
 _FORM = re.compile(r"\s*([\w-]+)\s*(<=|>=)\s*(-?[0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z%]*)\s*", re.IGNORECASE)
 _FORM_SAID = (

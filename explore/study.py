@@ -35,7 +35,7 @@ _ATTEMPTS = 8
 """How often the search is asked for a choice that it has not suggested before."""
 _DRAWS = 1000
 """How many choices are drawn at random after that."""
-_FAR = 1e3
+_LARGEST_EXCESS = 1e3
 """How far from fitting a choice is of which that is not known."""
 _WORST = 1e12
 """The objectives of what cannot be built."""
@@ -104,8 +104,7 @@ class Study:
                 there = about
             with _damage_told(folder / JOURNAL):
                 different = [name for name, text in about.items() if there.get(name) != text]
-            trials = found._study.get_trials(deepcopy=False)
-            if different and not any(_OUTCOME in trial.user_attrs for trial in trials):
+            if different and not found._has_results():
                 # It ended before its first result.
                 (folder / JOURNAL).unlink()
                 found = cls(optuna, folder / JOURNAL, space, seed)
@@ -116,6 +115,11 @@ class Study:
                     f"with {option('folder')}, or delete {folder / JOURNAL}"
                 )
             yield found
+
+    def _has_results(self) -> bool:
+        kept = any(name.startswith((_NUMBERS, _PROOF)) for name in self._study.user_attrs)
+        trials = self._study.get_trials(deepcopy=False)
+        return kept or any(_OUTCOME in trial.user_attrs for trial in trials)
 
     def outcomes(self, *, unfinished: bool = False) -> list[Outcome]:
         """Return what is known of each choice that was tried, in the order of the search.
@@ -151,7 +155,8 @@ class Study:
                     self._try(position, next(self._unseen))
                 elif position % _FITTED == 0:
                     turn = position // _FITTED
-                    self._ask(position, self._in_turn(turn) | next(fitted, {}) | self._fewest_bits(turn))
+                    few = self._fewest_bits(turn)
+                    self._ask(position, few or self._in_turn(turn) | next(fitted, {}))
                 else:
                     self._ask(position, self._in_turn(position - position // _FITTED))
             trials = self._trials()
@@ -166,8 +171,13 @@ class Study:
         return {"device": turn % len(self._space.device)}
 
     def _fewest_bits(self, turn: int) -> dict[str, int]:
-        """Return the indices of the fewest bits, once for each device: what does not fit then never does."""
-        return self._space.fewest_bits if None in self._space.lanes and turn < len(self._space.device) else {}
+        """Return the indices of the array of ``--fit`` with the fewest bits, once for each device.
+
+        What does not fit then never does.
+        """
+        if None not in self._space.lanes or turn >= len(self._space.device):
+            return {}
+        return {"device": turn, "lanes": self._space.lanes.index(None)} | self._space.fewest_bits
 
     def _ask(self, position: int, indices: dict[str, int]) -> None:
         """Ask for a choice that was not seen; the search suggests what is not in these indices.
@@ -254,8 +264,8 @@ class Study:
             self._keep(trial, outcome)
         values = [_WORST] * 3
         # The search prefers what is nearer to fitting.
-        excess = 0.0 if isinstance(outcome, Point) else (outcome.share or _FAR) - 1
-        constraints = {"fits": min(excess, _FAR)}
+        excess = 0.0 if isinstance(outcome, Point) else (outcome.share or _LARGEST_EXCESS) - 1
+        constraints = {"fits": min(excess, _LARGEST_EXCESS)}
         if isinstance(outcome, Point):
             values = [outcome.latency_us, outcome.share, metric.cost(outcome.errors)]
             constraints |= {limit.text: limit.excess(outcome) for limit in limits}

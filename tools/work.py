@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from multiprocessing import resource_tracker
@@ -217,11 +217,10 @@ def dask_setup(worker: object) -> None:
 @contextmanager
 def _local_cluster(distributed: Any, workers: int) -> Iterator[Any]:
     """Start processes of this machine, one thread each."""
-    logging.getLogger("asyncio").setLevel(_SILENT)
     # A process leaves Ctrl-C to this one from its start on, because the thread that starts it does. The
     # tracker would let interrupts through again where it is started.
     resource_tracker.ensure_running()
-    with ThreadPoolExecutor(1, initializer=_block_interrupts) as starter:
+    with _silent("asyncio"), ThreadPoolExecutor(1, initializer=_block_interrupts) as starter:
         starting = starter.submit(
             distributed.LocalCluster,
             n_workers=workers,
@@ -236,11 +235,27 @@ def _local_cluster(distributed: Any, workers: int) -> Iterator[Any]:
             cluster = starting.result()
         except KeyboardInterrupt:
             # Dask cannot end what has not started.
-            with suppress(Exception):
-                starting.result().close()
+            starting.add_done_callback(_close)
             raise
-    with cluster:
+    with _silent("asyncio"), cluster:
         yield cluster
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Keep a logger from telling of what was interrupted."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(_SILENT)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _close(started: Future[Any]) -> None:
+    with suppress(Exception):
+        started.result().close()
 
 
 def _block_interrupts() -> None:

@@ -1,9 +1,9 @@
 """The cycles of a step, layer by layer."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from rtlstm.gen.pictures.picture import WIDE, Picture, colour, rows_axis
+from rtlstm.gen.pictures.picture import WIDE, Picture, colour, rows_axis, whole_numbers
 
 __all__ = ["LayerCycles", "draw_cycles"]
 
@@ -33,7 +33,7 @@ def draw_cycles(layers: Sequence[LayerCycles]) -> Picture:
 
     A layer that begins before the one in front of it ends may have an overhead below 0, which has no length.
     """
-    parts = [
+    parts: list[dict[str, Any]] = [
         {
             "row": row,
             "cycles": max(0, cycles),
@@ -50,6 +50,8 @@ def draw_cycles(layers: Sequence[LayerCycles]) -> Picture:
             )
         )
     ]
+    rows = range(len(layers))
+    longest = max((sum(part["cycles"] for part in parts if part["row"] == row) for row in rows), default=0)
     chart = {
         "width": WIDE,
         "height": {"step": 30},
@@ -61,7 +63,7 @@ def draw_cycles(layers: Sequence[LayerCycles]) -> Picture:
                 "field": "cycles",
                 "type": "quantitative",
                 "title": "cycles",
-                "axis": {"tickMinStep": 1, "tickCount": 8},
+                "axis": whole_numbers(0, longest),
             },
             "order": {"field": "order"},
             "color": {"field": "colour", "scale": None},

@@ -6,6 +6,16 @@ from rtlstm.gen.quantise.histograms import Histogram
 __all__ = ["draw_histogram"]
 
 
+_INWARD = {
+    "condition": [
+        {"test": "datum.value < 0", "value": "left"},
+        {"test": "datum.value > 0", "value": "right"},
+    ],
+    "value": "center",
+}
+"""Labels of limits at the plot's edges stand within it."""
+
+
 def draw_histogram(found: Histogram) -> Picture:
     """Draw the counts by their square roots, so that rare values are seen; those beyond a limit differ."""
     wide = 2 * found.span / len(found.counts)
@@ -42,10 +52,10 @@ def draw_histogram(found: Histogram) -> Picture:
                         "bin": "binned",
                         "axis": {
                             "values": [limits[0], 0, limits[1]],
-                            "format": ".4~g",
+                            "format": ",.6~g" if 1e-3 < found.limit < 1e6 else ".4~g",
                             "grid": False,
                             "title": None,
-                            "labelFlush": True,
+                            "labelAlign": _INWARD if found.span < 1.3 * found.limit else "center",
                         },
                     },
                     "x2": {"field": "end"},

@@ -6,14 +6,27 @@ the page's own, such as ``ink``, so that a picture follows the reader's choice o
 
 import json
 import math
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 from xml.etree import ElementTree
 
-__all__ = ["NARROW", "NO_AXIS", "WIDE", "Picture", "colour", "rows_axis", "shorten"]
+__all__ = [
+    "NARROW",
+    "NO_AXIS",
+    "WIDE",
+    "Picture",
+    "colour",
+    "rows_axis",
+    "run_vega",
+    "shorten",
+    "whole_numbers",
+]
 
 NARROW = 360
 """Width of a picture that a phone shows as it is."""
@@ -23,6 +36,8 @@ _NAMES = 165
 """Width of those names."""
 NO_AXIS: Mapping[str, Any] = {"axis": None}
 _LONG = re.compile(r"\d+\.\d{3,}")
+_at_work: dict[str, int] = {}
+"""The process in which Vega runs."""
 _NOT_OF_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -36,7 +51,9 @@ _CONFIG = {
     # Whose widths are known everywhere; the pages show text in their own font.
     "font": "sans-serif",
     "view": {"stroke": None},
-    "text": {"fontSize": 11, "fill": colour("soft")},
+    # No descriptions by Vega itself, of the data's fields.
+    "text": {"fontSize": 11, "fill": colour("soft"), "aria": False},
+    "rule": {"aria": False},
     "title": {
         "anchor": "start",
         "fontSize": 12,
@@ -62,7 +79,8 @@ _CONFIG = {
 def rows_axis(names: Sequence[str], width: int = _NAMES) -> dict[str, Any]:
     """Return the axis of rows that are numbered in the data: their names, cut to a width."""
     return {
-        "labelExpr": f"{json.dumps(list(names))}[datum.value]",
+        # Vega reads the escaped characters of this text again.
+        "labelExpr": f"{json.dumps(_printable(names))}[datum.value]",
         "labelColor": colour("ink"),
         "labelFontSize": 12,
         "labelLimit": width,
@@ -73,6 +91,14 @@ def rows_axis(names: Sequence[str], width: int = _NAMES) -> dict[str, Any]:
         "ticks": False,
         "domain": False,
     }
+
+
+def whole_numbers(first: int, last: int, most: int = 8) -> dict[str, Any]:
+    """Return an axis that shows some whole numbers; where they are few, Vega itself would show halves."""
+    wanted = max(1, (last - first) / most)
+    size = 10 ** (len(str(int(wanted))) - 1)
+    distance = next(size * part for part in (1, 2, 5, 10) if size * part >= wanted)
+    return {"values": list(range(-(-first // distance) * distance, last + 1, distance)), "format": ",d"}
 
 
 @dataclass(frozen=True)
@@ -108,24 +134,20 @@ def _printable(value: Any) -> Any:
     return value
 
 
-@lru_cache(maxsize=1000)
+@lru_cache(maxsize=64)
 def _draw(chart: str, label: str) -> str:
     """Draw a chart. The descriptions of its marks become titles, which a reader sees under the pointer."""
-    # Imported here: a command without a report starts faster.
-    import vl_convert
-
-    words = json.loads(chart) | {"config": _CONFIG}
-    draw = vl_convert.vega_to_svg if "marks" in words else vl_convert.vegalite_to_svg
-    root = ElementTree.fromstring(draw(words))
+    root = ElementTree.fromstring(_run_vega(json.loads(chart) | {"config": _CONFIG}))
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
         about = element.attrib.pop("aria-label", "")
-        if element.attrib.get("role") == "graphics-symbol" and about:
+        # Vega describes axes and headings, too, which say it themselves.
+        if about and element.attrib.get("aria-roledescription", "").endswith("mark"):
             ElementTree.SubElement(element, "title").text = about
         for name, value in list(element.attrib.items()):
             if name == "role" or name.startswith("aria-"):
                 del element.attrib[name]
-            elif name in ("d", "transform"):
+            else:
                 element.attrib[name] = _LONG.sub(lambda found: f"{float(found[0]):.2f}", value)
     root.attrib = {
         "viewBox": root.attrib["viewBox"],
@@ -134,3 +156,22 @@ def _draw(chart: str, label: str) -> str:
         "aria-label": label,
     }
     return ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
+
+
+def _run_vega(words: Mapping[str, Any]) -> str:
+    """Have Vega draw; its threads do not live on in a forked process, which starts another one."""
+    if _at_work.setdefault("process", os.getpid()) == os.getpid():
+        return run_vega(words)
+    program = f"import json, sys; from {__name__} import run_vega; print(run_vega(json.load(sys.stdin)))"
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, input=json.dumps(words), capture_output=True, text=True, check=True).stdout
+
+
+def run_vega(words: Mapping[str, Any]) -> str:
+    """Return what Vega draws, an SVG file, in this process."""
+    # Imported here: a command without a report starts faster.
+    import vl_convert
+
+    draw = vl_convert.vega_to_svg if "marks" in words else vl_convert.vegalite_to_svg
+    drawn: str = draw(dict(words))
+    return drawn

@@ -76,7 +76,9 @@ def draw_use(use: DeviceUse) -> Picture:
     rows = []
     for row, each in enumerate(use.resources):
         fits = each.used <= each.available
-        figure = f"{count_text(each.used)} of {each.available:,}, {percent(each.used, each.available):g} %"
+        figure = f"{count_text(each.used)} of {each.available:,}"
+        if each.available:
+            figure += f", {percent(each.used, each.available):g} %"
         rows.append(
             {
                 "row": row,
@@ -98,7 +100,7 @@ def draw_use(use: DeviceUse) -> Picture:
         "data": {"values": rows},
         "layer": [
             {
-                "mark": {**bar, "color": colour("line")},
+                "mark": {**bar, "color": colour("line"), "aria": False},
                 "encoding": {"y": y, "x": {"datum": 1, "type": "quantitative", **NO_AXIS}},
             },
             {

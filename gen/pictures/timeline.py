@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rtlstm.gen.pictures.picture import WIDE, Picture, colour, rows_axis, shorten
+from rtlstm.gen.pictures.picture import WIDE, Picture, colour, rows_axis, shorten, whole_numbers
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.passes import part_layers
 from rtlstm.spec.program.schedule import Issued, Timeline, step_cycles
@@ -226,7 +226,7 @@ def draw_activity(activity: Activity) -> Picture:
                 bars += [shown | {"cycle": cycle} for cycle in (left, right, None)]
     domain = {"domain": [activity.first, activity.after], "nice": False}
     cycle = {"field": "cycle", "type": "quantitative", "scale": domain}
-    axis = {"title": "cycle", "format": ",d", "tickMinStep": 1, "tickCount": 8, "labelFlush": True}
+    axis = whole_numbers(activity.first, activity.after) | {"title": "cycle", "labelFlush": True}
     names = [row.name for row in activity.rows]
     marks = list(_marks(activity, scale))
     chart = {

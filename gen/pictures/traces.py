@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rtlstm.gen.pictures.picture import WIDE, Picture, colour
+from rtlstm.gen.pictures.picture import WIDE, Picture, colour, whole_numbers
 from rtlstm.gen.quantise.traces import Trace
 
 __all__ = ["draw_trace"]
@@ -33,7 +33,7 @@ def draw_trace(trace: Trace, name: str = "") -> Picture:
     }
     # A single step is a point.
     single = len(trace.exact) == 1
-    steps = {"title": "step", "format": ",d", "tickMinStep": 1, "grid": False}
+    steps = whole_numbers(trace.first_step, last, 15) | {"title": "step", "grid": False}
 
     def curve(series: str, kind: str, width: float, axis: dict[str, Any] | None) -> dict[str, Any]:
         extent = {"minExtent": _LEFT, "maxExtent": _LEFT, "title": None, "format": ".3~g", "tickCount": 3}

@@ -305,7 +305,7 @@ def test_device_without_a_build_is_named(run, tmp_path):
     assert list(found["without_build"]) == ["up5k"] and found["front"] and found["too_large"] == 2
     out = " ".join(run(*given).out.split())
     why = found["without_build"]["up5k"]
-    assert f"none of the choices tried for up5k is a build; the nearest one: {why}" in out
+    assert f"none of the choices tried for up5k is a build; at best: {why}" in out
     assert "does not fit up5k" in why
     assert run(*SMALL, "--json", out=tmp_path / "all").json["without_build"] == {}
 

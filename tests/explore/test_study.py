@@ -103,10 +103,10 @@ def test_the_best_numbers_have_the_array_of_fit(tmp_path):
 
 
 def test_each_device_begins_with_the_fewest_bits(tmp_path):
-    devices = ("up5k", "hx8k", "lfe5u-25f-6")
+    devices = ("up5k", "hx8k", *(f"lfe5u-{size}f-{grade}" for size in (12, 25, 45) for grade in (6, 7, 8)))
     space = ARRAYS.replace(device=devices, weight_bits=(8, 4, 6), tables=("interpolated", "direct"))
-    found = explore(tmp_path, 40, space)
-    for each, device in zip(found[::4], devices, strict=False):
+    found = explore(tmp_path, 64, space)
+    for each, device in zip(found[: 4 * len(devices) : 4], devices, strict=True):
         assert (each.device, each.weight_bits, each.cell_bits, each.lanes) == (device, 4, 12, None)
         assert each.tables == "direct"
 
@@ -168,3 +168,16 @@ def test_what_to_know_of_devices_is_said_once():
     one = ("lfe5u-12f-6", "lfe5u-12f-8", "up5k")
     (note,) = SPACE.replace(device=one).notes
     assert "Lattice promises only 12,000" in note and SPACE.replace(device=("up5k",)).notes == ()
+
+
+def test_kept_numbers_are_results(tmp_path):
+    """They take long, and come before the first result of a choice."""
+    with Study.opened(tmp_path, SPACE, 0, {"model": "a"}) as study:
+        study.keep_numbers("of these bits", "there are none")
+    with (
+        pytest.raises(BuildError, match="holds a study that differs in: model;"),
+        Study.opened(tmp_path, SPACE, 0, {"model": "b"}),
+    ):
+        pass
+    with Study.opened(tmp_path, SPACE, 0, {"model": "a"}) as study:
+        assert study.numbers() == {"of these bits": "there are none"}

@@ -70,10 +70,3 @@ def test_long_texts_are_cut():
     network = Network(layers=(Dense(name="y" * 80, weight=np.ones((2, 8)), bias=np.ones(2)),))
     _, name, *_ = texts(draw_network(8, describe_blocks(network)))
     assert name.startswith("yyy") and name.endswith("\u2026") and len(name) < 80
-
-
-@pytest.mark.parametrize("name", ["a\x01b", "a\nb", "<b>&\"'", "\ud800", "\ufffe", "\u2028", "{x}", ""])
-def test_any_name_is_drawn(name: str):
-    network = Network(layers=(Dense(name=name, weight=np.ones((2, 8)), bias=np.ones(2)),))
-    (box,) = bars(draw_network(8, describe_blocks(network)))
-    assert box.title == "dense 8 \u2192 2"
