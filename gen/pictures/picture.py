@@ -142,7 +142,8 @@ def _draw(chart: str, label: str) -> str:
         element.tag = element.tag.rpartition("}")[2]
         about = element.attrib.pop("aria-label", "")
         # Vega describes axes and headings, too, which say it themselves.
-        if about and element.attrib.get("aria-roledescription", "").endswith("mark"):
+        described = element.attrib.get("role") == "graphics-symbol"
+        if about and described and element.attrib.get("aria-roledescription") not in ("axis", "title"):
             ElementTree.SubElement(element, "title").text = about
         for name, value in list(element.attrib.items()):
             if name == "role" or name.startswith("aria-"):
