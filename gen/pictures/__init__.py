@@ -1,1 +1,1 @@
-"""The pictures of a build's report: what is where in each; the page's template draws them."""
+"""The pictures of a build's report: each module says what is where in one; Vega draws them."""
