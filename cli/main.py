@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -26,6 +26,10 @@ from rtlstm.cli.terminal import (
 __all__ = ["COMMANDS", "app", "command_function", "find_command", "main"]
 
 
+_HELP_COLUMNS = 110
+"""Columns of a help page, if the terminal has so many."""
+
+
 def _without_types(parameters: list[Any]) -> list[Any]:
     """Have help show no type for what takes no value."""
     for each in parameters:
@@ -34,9 +38,37 @@ def _without_types(parameters: list[Any]) -> list[Any]:
     return parameters
 
 
-class _Command(TyperCommand):
+_HYPHEN = "\N{NON-BREAKING HYPHEN}"
+
+
+class _Page:
+    """A command's help page."""
+
     def get_params(self, ctx: Any) -> list[Any]:
-        return _without_types(super().get_params(ctx))
+        """Return the parameters."""
+        return _without_types(super().get_params(ctx))  # type: ignore[misc]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the page; no line ends inside an option's name."""
+        text, rows = formatter.write_text, formatter.write_dl
+        formatter.write_text = lambda written: text(written.replace("-", _HYPHEN))
+        formatter.write_dl = lambda pairs: rows([(name, told.replace("-", _HYPHEN)) for name, told in pairs])
+        super().format_help(ctx, formatter)  # type: ignore[misc]
+        formatter.buffer[:] = [written.replace(_HYPHEN, "-") for written in formatter.buffer]
+
+
+class _Command(_Page, TyperCommand):
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options, those of a group below its title."""
+        groups: dict[str, list[Any]] = {}
+        for each in self.get_params(ctx):
+            title = "Arguments" if each.param_type_name == "argument" else "Options"
+            record = each.get_help_record(ctx)
+            if record is not None:
+                groups.setdefault(getattr(each, "rich_help_panel", None) or title, []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; messages name options as they are typed."""
@@ -47,36 +79,80 @@ class _Command(TyperCommand):
             return super().invoke(ctx)
 
 
+class _Listed(TyperCommand):
+    """A command in a list of commands: its name, and what it is for."""
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return all of it: lists have room for more lines."""
+        return self.help or ""
+
+
+class _Entry(NamedTuple):
+    module: str
+    """The module of this folder that a command is in."""
+    summary: str
+    """The first sentence of its docstring: to list it, nothing is imported."""
+
+
 COMMANDS = {
-    "generate": "generate",
-    "inspect": "inspect",
-    "simulate": "simulate",
-    "implement": "implement",
-    "bitstream": "bitstream",
-    "program": "bitstream",
-    "board": "board",
-    "run": "run",
-    "accuracy": "accuracy",
-    "migrate": "migrate",
-    "explore": "explore",
-    "devices": "targets",
-    "boards": "targets",
-    "zoo": "zoo",
-    "bench": "bench",
+    "generate": _Entry("generate", "Turn a model into a build: Verilog, manifest, weights and report."),
+    "inspect": _Entry(
+        "inspect",
+        "Show a model's layers and what is supported, or a build's formats, program and cycles.",
+    ),
+    "simulate": _Entry(
+        "simulate",
+        "Run a build's RTL in a simulator and compare every word and cycle with what they must be.",
+    ),
+    "implement": _Entry(
+        "implement", "Synthesise a build for a device, place and route it, and report size and clock."
+    ),
+    "bitstream": _Entry(
+        "bitstream",
+        "Make a bitstream for a board: the core behind its serial port, with clock, reset and LEDs.",
+    ),
+    "program": _Entry("bitstream", "Configure a board with its bitstream, with openFPGALoader."),
+    "board": _Entry(
+        "board", "Run a board's top level in simulation and offer its serial port, until Ctrl-C."
+    ),
+    "run": _Entry("run", "Run sequences on a device, or on a simulated one."),
+    "accuracy": _Entry(
+        "accuracy",
+        "Measure a build's errors against float: per layer and step, what causes them, and what would help.",
+    ),
+    "migrate": _Entry(
+        "migrate",
+        "Rewrite the manifest of a build that an older rtlstm made; its hardware and results stay as they "
+        "are.",
+    ),
+    "explore": _Entry(
+        "explore",
+        "Search bits, devices and arrays for the best builds of a model: a Pareto front, and a command for "
+        "each.",
+    ),
+    "devices": _Entry("targets", "List the FPGAs that --fit and --device take by name."),
+    "boards": _Entry("targets", "List the boards that --fit and --board take by name."),
+    "zoo": _Entry(
+        "zoo", "Fetch a published model, build it, verify the Verilog and measure what its users judge it by."
+    ),
+    "bench": _Entry(
+        "bench",
+        "Measure cycles, CPU times and the tools themselves, and show published figures beside them.",
+    ),
 }
-"""The commands and the modules of this folder that they are in."""
+"""The commands: where each is, and what it is for."""
 
 
 def command_function(name: str) -> Callable[..., None]:
     """Return what a command calls."""
-    found: Callable[..., None] = getattr(import_module(f"rtlstm.cli.{COMMANDS[name]}"), name)
+    found: Callable[..., None] = getattr(import_module(f"rtlstm.cli.{COMMANDS[name].module}"), name)
     return found
 
 
 @cache
 def find_command(name: str) -> Any:
     """Return a command, made when it is asked for: what declares its options takes time to import."""
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     single.command(name, cls=_Command)(command_function(name))
     return typer.main.get_command(single)
 
@@ -90,19 +166,16 @@ def _hands_on_interrupts() -> Iterator[None]:
         raise typer.Abort from error
 
 
-class _Group(TyperGroup):
+class _Group(_Page, TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        # The names are enough for lists and for what was meant by a name that there is not.
-        names: dict[str, Any] = dict.fromkeys(COMMANDS)
-        self.commands = names
+        listed: dict[str, Any] = {name: _Listed(name, help=entry.summary) for name, entry in COMMANDS.items()}
+        self.commands = listed
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command of a name, if there is one."""
-        return find_command(cmd_name) if cmd_name in COMMANDS else None
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _without_types(super().get_params(ctx))
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that was typed: it alone is imported."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and find_command(command.name), rest
 
     def make_context(self, *given: Any, **options: Any) -> Any:
         with _hands_on_interrupts():
@@ -118,7 +191,9 @@ app = typer.Typer(
     cls=_Group,
     help="Turn a trained LSTM into FPGA hardware, prove it bit for bit, and drive it.",
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # rich takes twice as long to import as all else that a help page needs.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _HELP_COLUMNS},
 )
 
 
@@ -161,7 +236,7 @@ def _run(arguments: list[str]) -> int:
         abandon_output()
         return FAILED
     except SystemExit as error:
-        # rich exits by itself where the reader of a help page has gone.
+        # What a library, such as click, exits with.
         return error.code if isinstance(error.code, int) else FAILED
     except (Exception, KeyboardInterrupt) as error:
         # typer's usage errors are of a class that moved between its versions.

@@ -8,10 +8,12 @@ import sys
 import time
 
 import pytest
+from typer.testing import CliRunner
 
 from rtlstm.boards.catalogue import BOARDS, find_target
 from rtlstm.boards.zynq import ZYNQ_BOARDS
 from rtlstm.cli import console
+from rtlstm.cli.main import COMMANDS, app, find_command
 from rtlstm.fpga.devices import devices
 
 
@@ -26,6 +28,60 @@ def test_help_shows_no_type_of_flags(command: str):
     assert text == run(command, "--help")
     assert "<bool>" not in text
     assert re.search(r"--json +Print", text)
+
+
+def test_list_of_commands_imports_none_of_them():
+    """What a command needs takes a second to import."""
+    program = (
+        "import sys; from rtlstm.cli.main import COMMANDS, _run; _run(['--help']); "
+        "found = {each.partition('.')[0] for each in sys.modules} & {'numpy', 'pydantic', 'rich'}; "
+        "assert not found, found; "
+        "assert not {f'rtlstm.cli.{each.module}' for each in COMMANDS.values()} & set(sys.modules)"
+    )
+    command = [sys.executable, "-c", program]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True, env={"COLUMNS": "60"}).stdout
+    told = listed.partition("Commands:")[2]
+    assert [line.split()[0] for line in told.splitlines() if re.match("  [a-z]", line)] == list(COMMANDS)
+    words = " ".join(told.split())
+    for name, entry in COMMANDS.items():
+        assert f"{name} {entry.summary}" in words
+        assert (find_command(name).help or "").split("\n")[0] == entry.summary
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_help_page_with_its_options_by_groups(name: str):
+    command = find_command(name)
+    done = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "100"})
+    assert done.exit_code == 0
+    head, *sections = re.split(r"^(\S.*):$", done.stdout, flags=re.MULTILINE)
+    assert head.startswith(f"Usage: rtlstm {name} ")
+    assert COMMANDS[name].summary in " ".join(head.split())
+    titles, texts = sections[::2], sections[1::2]
+    for each in command.params:
+        title = "Arguments" if each.param_type_name == "argument" else "Options"
+        words = " ".join(texts[titles.index(getattr(each, "rich_help_panel", None) or title)].split())
+        assert " ".join((each.help or "").split()) in words, each.name
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 100 and not any(line.endswith("-") for line in lines)
+
+
+def completed(typed: str) -> list[str]:
+    """Complete the last word, as bash does it."""
+    environment = {
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(typed.count(" ")),
+        "_RTLSTM_COMPLETE": "complete_bash",
+    }
+    program = "from rtlstm.cli.main import main; main()"
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, env=environment).stdout.split()
+
+
+def test_commands_and_options_are_completed():
+    assert completed("rtlstm ") == list(COMMANDS)
+    assert completed("rtlstm bo") == ["board", "boards"]
+    assert completed("rtlstm devices --j") == ["--json"]
+    assert "--weight-memory" in completed("rtlstm generate --w")
 
 
 def test_completion_is_offered():
