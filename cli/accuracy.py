@@ -8,7 +8,14 @@ import typer
 
 from rtlstm.cli.console import Console
 from rtlstm.cli.declared import takes_options
-from rtlstm.cli.options import BatchFirstOption, BuildArgument, DebugOption, JsonOption, LengthsOption
+from rtlstm.cli.options import (
+    BatchFirstOption,
+    BuildArgument,
+    DebugOption,
+    JsonOption,
+    LengthsOption,
+    PadOption,
+)
 from rtlstm.cli.results import Field, Found, Table, Text
 from rtlstm.gen.frontends.reading import ReadOptions
 
@@ -44,6 +51,7 @@ def accuracy(
     ] = None,
     lengths: LengthsOption = None,
     batch_first: BatchFirstOption = False,
+    pad: PadOption = "back",
     options: Mapping[str, Any],
     page: Annotated[
         Path | None,
@@ -86,6 +94,7 @@ def accuracy(
                 labels=known,
                 lengths=valid,
                 batch_first=batch_first,
+                pad=pad,
                 page=page,
                 progress=progress,
             )

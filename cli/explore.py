@@ -15,6 +15,7 @@ from rtlstm.cli.options import (
     CALIBRATE,
     CalibrationBatchFirstOption,
     CalibrationLengthsOption,
+    CalibrationPadOption,
     DebugOption,
     JsonOption,
     SchedulerOption,
@@ -37,6 +38,7 @@ def explore(
     options: Mapping[str, Any],
     calibration_lengths: CalibrationLengthsOption = None,
     batch_first: CalibrationBatchFirstOption = False,
+    pad: CalibrationPadOption = "back",
     evaluation: Annotated[
         Path | None,
         typer.Option(
@@ -89,7 +91,7 @@ def explore(
         measure = find_metric(metric)
         limits = [parse_limit(text, figures(measure)) for text in asked.limit]
         reading = option_values(ReadOptions, options)
-        given = Given(model, calibration, calibration_lengths, batch_first, reading)
+        given = Given(model, calibration, calibration_lengths, batch_first, pad, reading)
         searched = SpaceOptions(**option_values(SpaceOptions, options))
         space, context = given.read(measure, evaluation, searched)
         for text in (*given.notes, *space.notes):

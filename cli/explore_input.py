@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rtlstm.gen.frontends.reading import ReadOptions
+from rtlstm.spec.padding import Pad, is_front
 
 if TYPE_CHECKING:
     from rtlstm.explore.measure import Context
@@ -25,11 +26,12 @@ class Given:
         calibration: Path,
         lengths: str | None,
         batch_first: bool,
+        pad: Pad,
         options: Mapping[str, Any],
     ) -> None:
         self._model, self._name = model, ""
         self._calibration, self._lengths = calibration, lengths
-        self._batch_first, self._options = batch_first, options
+        self._batch_first, self._pad, self._options = batch_first, pad, options
         self.notes: tuple[str, ...] = ()
         """What the reader of the model says; known after :meth:`read`."""
 
@@ -59,16 +61,24 @@ class Given:
         check_boards(read.network, space)
         self._name = default_name(read.network, read.report)
         state = read.calibration_state(x, self._batch_first)
-        data = Calibration.of(read.network, x, valid, state, self._batch_first)
+        data = Calibration.of(read.network, x, valid, state, *self._layout(valid))
+        padded = valid is not None
         if evaluation is not None:
             arrays = load_arrays(evaluation, "the evaluation data")
             x = load_array(evaluation, "the evaluation data")
             labels, valid = arrays.get("y"), arrays.get("lengths")
+            padded |= valid is not None
             if text := describe_layout("the evaluation data", x.shape, *first):
                 self.notes += (text,)
+        is_front(self._pad, padded or None)
         wording = CommandWording(find_command, "explore")
-        context = make_context(self._name, read, metric, data, wording, x, labels, valid, self._batch_first)
+        layout = self._layout(valid)
+        context = make_context(self._name, read, metric, data, wording, x, labels, valid, *layout)
         return space, context
+
+    def _layout(self, lengths: Any) -> "tuple[bool, Pad]":
+        """Whether data have the batch first, and where their padding stands: without lengths nowhere."""
+        return self._batch_first, "back" if lengths is None else self._pad
 
     def command(self, number: int, choice: Mapping[str, Any]) -> str:
         """Return the command that builds a choice."""
@@ -79,6 +89,7 @@ class Given:
             "calibration": str(self._calibration),
             "calibration_lengths": self._lengths,
             "batch_first": self._batch_first or None,
+            "pad": None if self._lengths is None or self._pad == "back" else self._pad,
             **self._options,
         }
         words = [str(self._model), "-o", f"build/{self._name}_{number}"]

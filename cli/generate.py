@@ -13,6 +13,7 @@ from rtlstm.cli.options import (
     CALIBRATE,
     CalibrationBatchFirstOption,
     CalibrationLengthsOption,
+    CalibrationPadOption,
     DebugOption,
     JsonOption,
 )
@@ -68,6 +69,7 @@ def generate(
         ),
     ] = None,
     batch_first: CalibrationBatchFirstOption = False,
+    pad: CalibrationPadOption = "back",
     finetune: Annotated[
         Path | None,
         typer.Option(
@@ -139,6 +141,7 @@ def generate(
             "calibration_lengths": load_lengths(calibration_lengths),
             "calibration_state": None if calibration_state is None else load_state(calibration_state),
             "batch_first": batch_first,
+            "pad": pad,
             **options,
         }
         built: dict[str, Any] = {

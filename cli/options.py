@@ -5,15 +5,19 @@ from typing import Annotated
 
 import typer
 
+from rtlstm.spec.padding import Pad
+
 __all__ = [
     "CALIBRATE",
     "BatchFirstOption",
     "BuildArgument",
     "CalibrationBatchFirstOption",
     "CalibrationLengthsOption",
+    "CalibrationPadOption",
     "DebugOption",
     "JsonOption",
     "LengthsOption",
+    "PadOption",
     "SchedulerOption",
     "WorkersOption",
 ]
@@ -38,6 +42,14 @@ LengthsOption = Annotated[
     typer.Option(help="Valid steps of each sequence: numbers with commas, or an .npy file."),
 ]
 
+PadOption = Annotated[
+    Pad,
+    typer.Option(
+        help="Where the padding of shorter sequences stands in inputs and outputs: behind their steps, or in "
+        "front of them, as Keras pads by default.",
+    ),
+]
+
 CALIBRATE = typer.Option(
     "--calibrate",
     help="Typical inputs, (T, I) or (T, N, I): an .npy file, or an .npz file with an array x, or only one.",
@@ -60,6 +72,15 @@ CalibrationBatchFirstOption = Annotated[
     typer.Option(
         "--batch-first",
         help="Typical inputs, and data to evaluate on, have the batch first, (N, T, I).",
+        rich_help_panel=_NUMBERS,
+    ),
+]
+
+CalibrationPadOption = Annotated[
+    Pad,
+    typer.Option(
+        help="Where the padding of shorter sequences stands in typical inputs, and in data to evaluate on: "
+        "behind their steps, or in front of them, as Keras pads by default.",
         rich_help_panel=_NUMBERS,
     ),
 ]

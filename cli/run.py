@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rtlstm.cli.console import Console
-from rtlstm.cli.options import BatchFirstOption, BuildArgument, DebugOption, JsonOption, LengthsOption
+from rtlstm.cli.options import (
+    BatchFirstOption,
+    BuildArgument,
+    DebugOption,
+    JsonOption,
+    LengthsOption,
+    PadOption,
+)
 from rtlstm.cli.results import Field, Found, Text, Values, named_parts, part_ends
 
 if TYPE_CHECKING:
@@ -33,6 +40,7 @@ def run(
     lengths: LengthsOption = None,
     state: Annotated[Path | None, typer.Option(help="State to begin with: .npz with h and c.")] = None,
     batch_first: BatchFirstOption = False,
+    pad: PadOption = "back",
     output: Annotated[Path | None, typer.Option(help="Where to write the outputs, .npy.")] = None,
     state_output: Annotated[
         Path | None, typer.Option(help="Where to write the final state, .npz with h and c.")
@@ -65,7 +73,7 @@ def run(
         ):
             before = accelerator.cell_saturations
             started = time.perf_counter()
-            y, final = accelerator.run(x, valid, begin, batch_first)
+            y, final = accelerator.run(x, valid, begin, batch_first, pad=pad)
             seconds = time.perf_counter() - started
             manifest = accelerator.manifest
             frames = manifest.frames if x.shape[-1] * manifest.frames == accelerator.inputs else 1

@@ -8,7 +8,14 @@ import typer
 
 from rtlstm.cli.console import Console
 from rtlstm.cli.declared import takes_options
-from rtlstm.cli.options import BatchFirstOption, BuildArgument, DebugOption, JsonOption, LengthsOption
+from rtlstm.cli.options import (
+    BatchFirstOption,
+    BuildArgument,
+    DebugOption,
+    JsonOption,
+    LengthsOption,
+    PadOption,
+)
 from rtlstm.cli.results import Field, Text, Values, named_parts, part_ends
 from rtlstm.cli.wording import next_command
 from rtlstm.gen.builds.command_options import SimulateOptions
@@ -30,6 +37,7 @@ def simulate(
     ] = None,
     lengths: LengthsOption = None,
     batch_first: BatchFirstOption = False,
+    pad: PadOption = "back",
     options: Mapping[str, Any],
     output: Annotated[Path | None, typer.Option(help="Where to write the RTL's outputs, .npy.")] = None,
     as_json: JsonOption = False,
@@ -50,7 +58,7 @@ def simulate(
         what = f"random, seed {asked.seed or 0}" if x is None else str(input_file)
         valid = load_lengths(lengths)
         with console.progress() as progress:
-            found, y = compare_build(folder, asked, x, valid, batch_first, progress)
+            found, y = compare_build(folder, asked, x, valid, batch_first, progress, pad)
         if output is not None:
             save_array(output, y)
         console.passed = found.passed

@@ -119,8 +119,7 @@ class Metric:
     def measure(self, fixed: Floats, data: Evaluation) -> float | None:
         """Measure fixed outputs, ``(T, N, outputs)``; None if :class:`Errors` has it already."""
         if self.function is not None:
-            outputs = fixed.swapaxes(0, 1) if data.samples.batch_first else fixed
-            return self._call(outputs, data.given)
+            return self._call(data.samples.as_given(fixed), data.given)
         if self.name in _LABELLED and data.labels is not None:
             return data.labels.score(data.exact, fixed).fixed_score
         if self.name == "agreement":

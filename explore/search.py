@@ -36,6 +36,7 @@ from rtlstm.spec.fixed import HiddenRounding
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.options import Wording, option
+from rtlstm.spec.padding import Pad
 from rtlstm.spec.program.sequences import longest_sequence
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.work import Workers
@@ -94,6 +95,7 @@ def make_context(
     labels: Any = None,
     lengths: ArrayLike | None = None,
     batch_first: bool = False,
+    pad: Pad = "back",
 ) -> Context:
     """Check the data that outputs are measured on, ``x`` and labels, and run the float network on them once.
 
@@ -107,7 +109,7 @@ def make_context(
         If the float network's values overflow.
     """
     network = read.network
-    samples = Samples.of(x, network.inputs, lengths, batch_first, network.frames)
+    samples = Samples.of(x, network.inputs, lengths, batch_first, network.frames, pad)
     last = ActivationFunction.of(quantise(network).shapes[-1].activation)
     threshold = 0.5 if last.is_share else 0.0
     # A user's function takes labels of any kind.

@@ -40,6 +40,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
 from rtlstm.spec.output_parts import part_slices
 from rtlstm.spec.packing import check_image
+from rtlstm.spec.padding import Pad, is_front, padded_behind, padded_in_front, valid_steps
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import Register
 
@@ -269,6 +270,7 @@ class Accelerator(Closing):
         state: Any = None,
         batch_first: bool = False,
         outputs: Outputs = "all",
+        pad: Pad = "back",
     ) -> tuple[NDArray[Any], State]:
         """Run whole sequences, with PyTorch's shapes.
 
@@ -285,7 +287,7 @@ class Accelerator(Closing):
             taken as codes of the input format (with a :class:`CodesWarning`, once).
         lengths
             Valid steps of each sequence, ``(N,)`` integers 1 to T in any order; all T if None. In frames if
-            ``x`` is.
+            ``x`` is. They are the first of T, or the last ones if padding stands in ``front``.
         state
             ``(h_0, c_0)`` in the structure returned, floats if ``x`` is, else integers; if None, the state
             in which the model begins, zeros for most.
@@ -294,11 +296,14 @@ class Accelerator(Closing):
         outputs
             Which steps' outputs to compute: ``all``; ``last``, only each sequence's last valid step; or
             ``none``, if only the states are needed. Other outputs are not computed and take no time.
+        pad
+            Where the padding of sequences stands that are shorter than T, in ``x`` and in ``y``: ``back``,
+            behind their steps, or ``front``, before them, as Keras' ``pad_sequences`` does by default.
 
         Returns
         -------
         y
-            ``(T, N, O)`` as ``x`` is laid out, float32 if ``x`` is; zero past a sequence's length. With
+            ``(T, N, O)`` as ``x`` is laid out, float32 if ``x`` is; zero in a sequence's padding. With
             ``last`` ``(N, O)``, with ``none`` ``(0, N, O)``; each without N if ``x`` was unbatched.
         (h_n, c_n)
             State after each sequence's last valid step: ``(num_layers, N, H)`` each, without N
@@ -326,7 +331,8 @@ class Accelerator(Closing):
         if not isinstance(outputs, str) or outputs not in get_args(Outputs):
             raise InputError(f"outputs must be one of {', '.join(get_args(Outputs))}, not {outputs!r}")
         steps = array if batched else array[:, np.newaxis]
-        batch = self._check_run(steps, lengths, state, batched, swapped)
+        front = is_front(pad, lengths)
+        batch = self._check_run(steps, lengths, state, batched, swapped, front)
         y, h, c = self._run_waves(batch, outputs)
         self._count_saturated(y, raw, stacklevel=2)
         if not raw:
@@ -336,6 +342,8 @@ class Accelerator(Closing):
             y = y[batch.lengths - 1, np.arange(len(batch.lengths))]
         elif outputs == "none":
             y = y[:0]
+        elif front:
+            y = padded_in_front(y, batch.lengths)
         values = to_caller(y, self.manifest.layers[-1].output, array)
         if not batched:
             values = values[0] if outputs == "last" else values[:, 0]
@@ -352,11 +360,18 @@ class Accelerator(Closing):
         return check_values(array, axes[::-1] if batch_first else axes, self.manifest, others), True
 
     def _check_run(
-        self, array: NDArray[Any], lengths: ArrayLike | None, state: Any, batched: bool, swapped: bool
+        self,
+        array: NDArray[Any],
+        lengths: ArrayLike | None,
+        state: Any,
+        batched: bool,
+        swapped: bool,
+        front: bool,
     ) -> _Batch:
         """Check a run's arguments, ``array`` as ``(T, N, I)``, and quantise them.
 
-        The caller's array is ``(N, T, I)`` if ``swapped``, and ``(T, I)`` if not ``batched``.
+        The caller's array is ``(N, T, I)`` if ``swapped``, and ``(T, I)`` if not ``batched``; it has its
+        padding in ``front``, or behind.
         """
         inputs, limit = self.manifest.program.inputs, self.manifest.parameters.max_steps
         steps, count, _ = array.shape
@@ -374,7 +389,7 @@ class Accelerator(Closing):
         valid = self._check_lengths(lengths, steps, count)
         if lengths is not None:
             # Padding may hold anything, even NaN: it is never sent.
-            array = np.where((np.arange(steps)[:, None] < valid)[..., None], array, array.dtype.type(0))
+            array = np.where(valid_steps(steps, valid, front)[..., None], array, array.dtype.type(0))
         raw = is_raw(array)
         h = c = None
         if state is not None:
@@ -383,7 +398,8 @@ class Accelerator(Closing):
         # In the caller's shape, so that a message gives an index into the caller's array.
         given = array.swapaxes(0, 1) if swapped else array if batched else array[:, 0]
         x = self._quantise_input(given, int(valid.sum()) * inputs, stacklevel=3)
-        return _Batch(x.swapaxes(0, 1) if swapped else x.reshape(array.shape), valid, h, c)
+        x = x.swapaxes(0, 1) if swapped else x.reshape(array.shape)
+        return _Batch(padded_behind(x, valid) if front else x, valid, h, c)
 
     @staticmethod
     def _check_lengths(lengths: ArrayLike | None, steps: int, count: int) -> IntArray:

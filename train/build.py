@@ -45,7 +45,9 @@ def finetune_build(
         As :func:`rtlstm.compile` and :func:`rtlstm.train.finetune` do.
     """
     device = built["device"]
-    options = {key: value for key, value in given.items() if not key.startswith(("calibration", "batch"))}
+    options = {
+        key: value for key, value in given.items() if not key.startswith(("calibration", "batch", "pad"))
+    }
     _check(request, built, given, options)
     check_target(built["folder"])
     check_hardware(built["fit"], option_values(HardwareRequest, given))
@@ -61,6 +63,7 @@ def finetune_build(
         lengths=given["calibration_lengths"],
         state=given["calibration_state"],
         batch_first=given["batch_first"],
+        pad=given["pad"],
         request=request,
         array=hardware,
         progress=progress,

@@ -17,6 +17,7 @@ from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.padding import Pad
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 from rtlstm.train.layers import LayerStates
@@ -146,6 +147,7 @@ def finetune(
     lengths: ArrayLike | None = None,
     state: Any = None,
     batch_first: bool = False,
+    pad: Pad = "back",
     request: FinetuneRequest | None = None,
     array: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
@@ -165,6 +167,8 @@ def finetune(
         sequences, or the last steps if there are few sequences, are held out. All calibrate the formats.
     lengths
         Valid steps of each sequence, ``(N,)``.
+    pad
+        Where the padding of sequences shorter than T stands in ``data``, as for :meth:`rtlstm.Build.run`.
     state
         Initial state of each sequence, ``(h_0, c_0)`` as for :meth:`rtlstm.Build.run`; if None, the one in
         which the model begins, zeros for most. Steps that are held out of a sequence begin with it, too.
@@ -192,6 +196,7 @@ def finetune(
         calibration_lengths=lengths,
         calibration_state=state,
         batch_first=batch_first,
+        pad=pad,
         **options,
     )
     assert module.calibration is not None

@@ -23,6 +23,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import Numerics
 from rtlstm.spec.options import declared_options, option, option_values
+from rtlstm.spec.padding import Pad
 from rtlstm.train.existing import ExistingDevice
 from rtlstm.train.module import CallForm, Prepared, Steps
 
@@ -42,6 +43,7 @@ def prepare(
     calibration_lengths: ArrayLike | None = None,
     calibration_state: Any = None,
     batch_first: bool | None = None,
+    pad: Pad = "back",
     weight_bits: int | Mapping[str, int] | None = None,
     weight_normalisation: bool = False,
     train_ranges: bool = False,
@@ -64,6 +66,9 @@ def prepare(
         which the model begins, zeros for most.
     batch_first
         Whether inputs have the batch first, ``(N, T, I)``; by default as the module has it.
+    pad
+        Where the padding of sequences shorter than T stands in ``calibration``, as for
+        :meth:`rtlstm.Build.run`.
     weight_bits
         Bits of the weights, 2 to 18, of all layers or by the layers' names; a layer that is not named has 4,
         and so have all by default. Weights of 2 bits are -1, 0 or 1 times a power of two.
@@ -130,7 +135,7 @@ def prepare(
     swapped = form.batch_first and x is not None and (table is not None or x.ndim == 3)
     if x is not None and calibration_state is None:
         calibration_state = read.calibration_state(x, swapped)
-    data = Calibration.given(network, x, calibration_lengths, calibration_state, swapped)
+    data = Calibration.given(network, x, calibration_lengths, calibration_state, swapped, pad)
     choices = choose_formats(network, settings, data, None if existing is None else existing.hardware)
     embedding = None if table is None else table.table
     prepared = Prepared(

@@ -11,6 +11,7 @@ from rtlstm.host.raw_values import as_array, as_numbers
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray, where_bad
 from rtlstm.spec.frames import as_steps
+from rtlstm.spec.padding import Pad, is_front, padded_behind, padded_in_front, valid_steps
 
 __all__ = ["Labels", "Samples"]
 
@@ -27,6 +28,8 @@ class Samples:
     """Valid steps of each sequence, ``(N,)``."""
     batched: bool
     batch_first: bool
+    front: bool = False
+    """Whether the padding of the data that are given stands in front."""
 
     @classmethod
     def of(
@@ -36,6 +39,7 @@ class Samples:
         lengths: ArrayLike | None = None,
         batch_first: bool = False,
         frames: int = 1,
+        pad: Pad = "back",
     ) -> Self:
         """Check inputs.
 
@@ -47,6 +51,8 @@ class Samples:
             Valid steps of each sequence, ``(N,)``; all if None.
         frames
             The model's frames in a step of so many inputs; ``x`` and lengths may be in frames.
+        pad
+            Where the padding of sequences shorter than T stands, as for a build's ``run``.
 
         Raises
         ------
@@ -59,6 +65,7 @@ class Samples:
                 f"x must hold real numbers, as floats, not {array.dtype}: integers are codes of the build; "
                 "convert them with astype(float) if they are real values"
             )
+        front = is_front(pad, lengths)
         batched = array.ndim != 2
         array, lengths = as_steps("x", array, lengths, int(batched and batch_first), inputs, frames)
         values = array if batched else array[:, None, :]
@@ -70,7 +77,7 @@ class Samples:
         if batched and batch_first:
             values = values.swapaxes(0, 1)
         valid = _lengths(lengths, *values.shape[:2])
-        alive = np.arange(len(values))[:, None] < valid
+        alive = valid_steps(len(values), valid, front)
         floats = np.where(alive[..., None], values.astype(np.float64), 0.0)
         if not np.isfinite(floats).all():
             given = floats.swapaxes(0, 1) if batched and batch_first else floats.reshape(array.shape)
@@ -78,13 +85,18 @@ class Samples:
                 f"x must be finite, but {where_bad('x', given, ~np.isfinite(given))}; leave such steps out, "
                 "or replace them, for example with numpy.nan_to_num"
             )
-        return cls(floats, valid, batched, batched and batch_first)
+        floats = padded_behind(floats, valid) if front else floats
+        return cls(floats, valid, batched, batched and batch_first, front)
 
     @property
     def alive(self) -> NDArray[np.bool_]:
         """The valid steps, ``(T, N)``."""
-        alive: NDArray[np.bool_] = np.arange(len(self.x))[:, None] < self.lengths
-        return alive
+        return valid_steps(len(self.x), self.lengths)
+
+    def as_given(self, values: Floats) -> Floats:
+        """Return values of each step, ``(T, N, ...)``, with the axes and the padding of the data given."""
+        values = padded_in_front(values, self.lengths) if self.front else values
+        return values.swapaxes(0, 1) if self.batch_first else values
 
 
 def _lengths(lengths: ArrayLike | None, steps: int, count: int) -> IntArray:
@@ -215,6 +227,8 @@ def _placed(
     values = array.reshape((*each, *ends) if samples.batched else (steps, 1, *ends))
     if samples.batch_first:
         values = values.swapaxes(0, 1)
+    if samples.front:
+        values = padded_behind(values, samples.lengths)
     where = np.nonzero(samples.alive)
     return values[where], (where[0], where[1])
 

@@ -16,6 +16,7 @@ from rtlstm.spec.files import write_file
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import check_image
+from rtlstm.spec.padding import Pad
 from rtlstm.spec.progress import Progress
 
 __all__ = ["measure_build"]
@@ -30,6 +31,7 @@ def measure_build(
     labels: ArrayLike | None = None,
     lengths: ArrayLike | None = None,
     batch_first: bool = False,
+    pad: Pad = "back",
     page: Path | None = None,
     progress: Progress | None = None,
 ) -> ErrorReport:
@@ -39,7 +41,7 @@ def measure_build(
     ----------
     folder
         A build. Its ``report.json`` and ``report.html`` get what was found.
-    x, lengths, batch_first
+    x, lengths, batch_first, pad
         See :class:`rtlstm.gen.accuracy.samples.Samples`.
     model
         The model that it was generated from, as :func:`rtlstm.compile` takes it. If None, float is the
@@ -68,7 +70,7 @@ def measure_build(
     manifest = Manifest.load(folder)
     report = BuildReport.load(folder)
     network = check_image(WeightImage.load(folder / "weights.bin", manifest), manifest)
-    samples = Samples.of(x, network.inputs, lengths, batch_first, manifest.frames)
+    samples = Samples.of(x, network.inputs, lengths, batch_first, manifest.frames, pad)
     last = ActivationFunction.of(manifest.layers[-1].activation)
     threshold = 0.5 if last.is_share else 0.0
     known = None if labels is None else Labels.of(labels, samples, network.outputs, threshold)

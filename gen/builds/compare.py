@@ -22,6 +22,7 @@ from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
+from rtlstm.spec.padding import Pad
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 from rtlstm.spec.registers import Register
@@ -121,6 +122,7 @@ def compare_build(
     lengths: NDArray[Any] | None = None,
     batch_first: bool = False,
     progress: Progress | None = None,
+    pad: Pad = "back",
 ) -> tuple[Comparison, NDArray[Any]]:
     """Run ``x``, or random input if None, through a build's RTL and its golden model, see :func:`compare`.
 
@@ -140,9 +142,9 @@ def compare_build(
         else:
             asked.check_input()
             if asked.steps is not None:
-                x, lengths = _first_steps(Manifest.load(folder), x, lengths, asked.steps, batch_first)
+                x, lengths = _first_steps(Manifest.load(folder), x, lengths, asked.steps, batch_first, pad)
         return compare(
-            folder, x, lengths, asked.chosen_simulator, progress, asked.verify, batch_first, asked.wave
+            folder, x, lengths, asked.chosen_simulator, progress, asked.verify, batch_first, asked.wave, pad
         )
 
 
@@ -155,6 +157,7 @@ def compare(
     verify: bool = True,
     batch_first: bool = False,
     wave: Path | None = None,
+    pad: Pad = "back",
 ) -> tuple[Comparison, NDArray[Any]]:
     """Run ``x`` through a build's RTL and its golden model.
 
@@ -166,6 +169,8 @@ def compare(
         Whether ``x`` and the outputs have the batch first.
     wave
         File for waveforms of the steps.
+    pad
+        Where padding stands, as for ``Accelerator.run``.
 
     Returns
     -------
@@ -183,7 +188,7 @@ def compare(
         raise InputError(f"x must hold at least one step of one sequence to compare, not shape {np.shape(x)}")
     backend = simulator if wave is None else f"{simulator}:{_wave_file(wave, simulator)}"
     with Accelerator.open(folder, "golden") as golden:
-        expected_y, expected_state = golden.run(x, lengths, batch_first=batch_first)
+        expected_y, expected_state = golden.run(x, lengths, batch_first=batch_first, pad=pad)
     device = cast(SimulatedDevice, open_transport(backend, folder, manifest, progress))
     recorder = _Recorder(device)
     try:
@@ -191,7 +196,7 @@ def compare(
             accelerator.begin_as(folder)
             accelerator.load_weights(folder / "weights.bin", verify)
             started = time.perf_counter()
-            y, state = accelerator.run(x, lengths, batch_first=batch_first)
+            y, state = accelerator.run(x, lengths, batch_first=batch_first, pad=pad)
             seconds = time.perf_counter() - started
     finally:
         recorder.close()
@@ -222,9 +227,12 @@ def compare(
 
 
 def _first_steps(
-    manifest: Manifest, x: NDArray[Any], lengths: NDArray[Any] | None, steps: int, batch_first: bool
+    manifest: Manifest, x: NDArray[Any], lengths: NDArray[Any] | None, steps: int, batch_first: bool, pad: Pad
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Return the first steps of an input, and lengths within them, in frames if the input is."""
+    """Return the first steps of an input, and lengths within them, in frames if the input is.
+
+    If padding stands in front, they are the last steps.
+    """
     axis = 1 if batch_first and x.ndim > 2 else 0
     if x.ndim < 2:
         return x, lengths  # The driver says what an input is.
@@ -235,7 +243,8 @@ def _first_steps(
             f"{option('steps')} must be at most the steps of the input, "
             f"{x.shape[axis] * steps // count}, not {steps}"
         )
-    return x[:, :count] if axis else x[:count], None if lengths is None else np.minimum(lengths, count)
+    kept = slice(-count, None) if pad == "front" else slice(count)
+    return x[:, kept] if axis else x[kept], None if lengths is None else np.minimum(lengths, count)
 
 
 def _wave_file(wave: Path, simulator: Simulator) -> Path:

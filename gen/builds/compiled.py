@@ -43,6 +43,7 @@ from rtlstm.spec.errors import BuildError, ConfigurationError, InputError
 from rtlstm.spec.files import as_path
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import declared_options, option, option_values, shows_options
+from rtlstm.spec.padding import Pad
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 from rtlstm.tools.cache import digest
@@ -117,13 +118,14 @@ class Build:
         state: Any = None,
         batch_first: bool = False,
         outputs: Outputs = "all",
+        pad: Pad = "back",
     ) -> tuple[NDArray[Any], State]:
         """Run sequences through the golden model, which gives the same bits as the hardware.
 
         Arguments, results and errors are those of :meth:`rtlstm.host.Accelerator.run`.
         """
         with self.open() as accelerator:
-            return accelerator.run(x, lengths, state, batch_first, outputs)
+            return accelerator.run(x, lengths, state, batch_first, outputs, pad)
 
     @shows_options(SimulateOptions)
     def simulate(
@@ -132,6 +134,7 @@ class Build:
         lengths: ArrayLike | None = None,
         *,
         batch_first: bool = False,
+        pad: Pad = "back",
         progress: Progress | None = None,
         **options: Any,
     ) -> Comparison:
@@ -141,11 +144,13 @@ class Build:
         ----------
         x
             ``(T, N, I)``, ``(N, T, I)`` if ``batch_first``, or ``(T, I)``; with ``steps``, that many of its
-            first steps; if None, ``steps`` random steps from ``seed``.
+            first steps, of front padding the last ones; if None, ``steps`` random steps from ``seed``.
         lengths
             Valid steps of each sequence.
         batch_first
             Whether ``x`` has the batch first.
+        pad
+            Where padding stands, as for :meth:`run`.
         options
             Those of ``rtlstm simulate`` by the same names:
             :class:`rtlstm.gen.builds.command_options.SimulateOptions`.
@@ -162,7 +167,7 @@ class Build:
         asked = _checked(SimulateOptions, self.simulate, options)
         given = None if x is None else as_array("x", x)
         valid = None if lengths is None else as_array("lengths", lengths)
-        return compare_build(self._checked_folder(), asked, given, valid, batch_first, progress)[0]
+        return compare_build(self._checked_folder(), asked, given, valid, batch_first, progress, pad)[0]
 
     @shows_options(ImplementOptions)
     def implement(self, device: str, *, progress: Progress | None = None, **options: Any) -> Implementation:
@@ -208,6 +213,7 @@ class Build:
         labels: ArrayLike | None = None,
         lengths: ArrayLike | None = None,
         batch_first: bool = False,
+        pad: Pad = "back",
         progress: Progress | None = None,
         **options: Any,
     ) -> ErrorReport:
@@ -225,6 +231,8 @@ class Build:
             :meth:`rtlstm.gen.accuracy.samples.Labels.of`.
         lengths
             Valid steps of each sequence, ``(N,)``.
+        pad
+            Where padding stands in ``x``, and in labels of each step, as for :meth:`run`.
         options
             How a model in a file is read, as for :func:`compile`: :class:`rtlstm.ReadOptions`.
 
@@ -244,6 +252,7 @@ class Build:
             labels=labels,
             lengths=lengths,
             batch_first=batch_first,
+            pad=pad,
             progress=progress,
         )
 
@@ -294,6 +303,7 @@ def compile(
     calibration_lengths: ArrayLike | None = None,
     calibration_state: Any = None,
     batch_first: bool = False,
+    pad: Pad = "back",
     folder: str | Path | None = None,
     name: str | None = None,
     fit: str | None = None,
@@ -322,6 +332,8 @@ def compile(
         model begins, zeros for most. If that is not zeros, the build has it as ``state.npz``.
     batch_first
         Whether ``calibration`` has the batch first, ``(N, T, I)``.
+    pad
+        Where the padding of sequences shorter than T stands in ``calibration``, as for :meth:`Build.run`.
     folder
         The build folder: new, empty, or a build that is replaced; ``build/NAME`` by default.
     name
@@ -358,6 +370,7 @@ def compile(
         calibration_lengths=calibration_lengths,
         calibration_state=calibration_state,
         batch_first=batch_first or None,
+        pad=None if pad == "back" else pad,
         device=device,
     )
     given_device = trained.device if trained is not None else device
@@ -383,6 +396,7 @@ def compile(
         "calibration_lengths": calibration_lengths,
         "calibration_state": calibration_state,
         "batch_first": batch_first,
+        "pad": pad,
         "initial_state": begin,
         "source": source,
         "progress": progress,

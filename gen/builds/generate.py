@@ -43,6 +43,7 @@ from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.options import option
 from rtlstm.spec.packing import find_kept, pack
+from rtlstm.spec.padding import Pad
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.kept import refuse_loadable
 from rtlstm.spec.progress import Progress
@@ -71,6 +72,7 @@ def generate_build(
     calibration_lengths: ArrayLike | None = None,
     calibration_state: Any = None,
     batch_first: bool = False,
+    pad: Pad = "back",
     initial_state: InitialState | None = None,
     source: ModelReport | None = None,
     trained: TrainedNetwork | None = None,
@@ -105,6 +107,8 @@ def generate_build(
         Initial state of each sequence, ``(h_0, c_0)`` as for a build's ``run``; zeros if None.
     batch_first
         Whether ``calibration`` has the batch first, ``(N, T, inputs)``.
+    pad
+        Where the padding of sequences shorter than T stands in ``calibration``.
     initial_state
         The state in which the model begins, which the build has as ``state.npz``, in the form that
         ``rtlstm run --state`` takes for one sequence; None for zeros, without that file.
@@ -151,7 +155,7 @@ def generate_build(
             f"trained: leave out {option('capacities')}"
         )
     layout = _layout_notes(source, calibration, batch_first, network.inputs)
-    data = Calibration.given(network, calibration, calibration_lengths, calibration_state, batch_first)
+    data = Calibration.given(network, calibration, calibration_lengths, calibration_state, batch_first, pad)
     data = trained.calibration if trained else data
 
     begin = _stages(progress)
@@ -289,6 +293,7 @@ def generate_for(
     calibration_lengths: ArrayLike | None = None,
     calibration_state: Any = None,
     batch_first: bool = False,
+    pad: Pad = "back",
     initial_state: InitialState | None = None,
     source: ModelReport | None = None,
     trained: TrainedNetwork | None = None,
@@ -307,7 +312,9 @@ def generate_for(
         Another build.
     input_range
         Largest input; if None, from calibration data, or 8 without them. A fixed device determines it.
-    calibration, calibration_lengths, calibration_state, batch_first, initial_state, source, trained, progress
+    calibration, calibration_lengths, calibration_state, batch_first, pad
+        See :func:`generate_build`.
+    initial_state, source, trained, progress
         See :func:`generate_build`. What was trained must have been trained for this device.
 
     Raises
@@ -334,7 +341,7 @@ def generate_for(
         )
     settings = trained.settings if trained else device_settings(device, input_range)
     layout = _layout_notes(source, calibration, batch_first, network.inputs)
-    data = Calibration.given(network, calibration, calibration_lengths, calibration_state, batch_first)
+    data = Calibration.given(network, calibration, calibration_lengths, calibration_state, batch_first, pad)
     data = trained.calibration if trained else data
     begin = _stages(progress)
     with new_folder(target) as work:

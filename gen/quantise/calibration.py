@@ -15,6 +15,7 @@ from rtlstm.spec.frames import as_steps
 from rtlstm.spec.network import CellLayer, Lstm, Network, PseudoLayer
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.options import option
+from rtlstm.spec.padding import Pad, is_front, padded_behind, valid_steps
 
 __all__ = ["Calibration", "check_lengths", "keeps_cell_state", "run_reference"]
 
@@ -45,6 +46,7 @@ class Calibration:
         lengths: ArrayLike | None,
         state: Any = None,
         batch_first: bool = False,
+        pad: Pad = "back",
     ) -> Self | None:
         """Check optional data; None without data. Raises as :meth:`of` does."""
         for name, part in (("lengths", lengths), ("initial states", state)):
@@ -56,7 +58,10 @@ class Calibration:
             raise InputError(
                 f"{option('batch_first')} is the order of calibration data; give them, or leave it out"
             )
-        return None if x is None else cls.of(network, x, lengths, state, batch_first)
+        if x is None:
+            is_front(pad, None)
+            return None
+        return cls.of(network, x, lengths, state, batch_first, pad)
 
     @classmethod
     def of(
@@ -66,6 +71,7 @@ class Calibration:
         lengths: ArrayLike | None = None,
         state: Any = None,
         batch_first: bool = False,
+        pad: Pad = "back",
     ) -> Self:
         """Check calibration data.
 
@@ -78,6 +84,8 @@ class Calibration:
         state
             Initial state of each sequence, ``(h_0, c_0)`` in the structure that a build's ``run`` takes and
             returns, floats; zeros if None.
+        pad
+            Where the padding of sequences shorter than T stands, as for a build's ``run``.
 
         Raises
         ------
@@ -91,6 +99,7 @@ class Calibration:
                 f"calibration data must be real numbers, as floats, not {values.dtype}; convert them with "
                 "astype(float) if they are real values"
             )
+        front = is_front(pad, lengths)
         batched = values.ndim != 2
         axis = int(batched and batch_first)
         values, lengths = as_steps("calibration data", values, lengths, axis, network.inputs, network.frames)
@@ -105,8 +114,8 @@ class Calibration:
         if batched and batch_first:
             values = values.swapaxes(0, 1)
         valid = check_lengths("lengths of calibration data", lengths, *values.shape[:2])
-        alive = np.arange(len(values))[:, None, None] < valid[:, None]
-        values = np.where(alive, values.astype(np.float64), 0.0)
+        alive = valid_steps(len(values), valid, front)
+        values = np.where(alive[..., None], values.astype(np.float64), 0.0)
         if not np.isfinite(values).all():
             bad = tuple(int(axis) for axis in np.argwhere(~np.isfinite(values))[0])
             raise InputError(
@@ -115,7 +124,7 @@ class Calibration:
                 "numpy.nan_to_num"
             )
         begins = None if state is None else _check_state(network, state, len(valid) if batched else None)
-        return cls(values, valid, begins)
+        return cls(padded_behind(values, valid) if front else values, valid, begins)
 
     def scaled(self, factors: Floats) -> Self:
         """Return the data with each feature multiplied by its factor, ``(inputs,)``."""
@@ -167,8 +176,7 @@ class Calibration:
     @property
     def alive(self) -> NDArray[np.bool_]:
         """Which steps belong to a sequence and are no padding, ``(T, N)``."""
-        mask: NDArray[np.bool_] = np.arange(self.steps)[:, None] < self.lengths
-        return mask
+        return valid_steps(self.steps, self.lengths)
 
     @property
     def total_steps(self) -> int:

@@ -35,8 +35,16 @@ def _nothing(step: KerasNode) -> KerasTensor:
 
 def _mask(step: KerasNode) -> KerasTensor:
     step.becomes("outside", "give the driver the lengths of the sequences")
-    step.report.note(f"{step.where} hides padding: give run() the lengths of the sequences instead")
+    _note_mask(step, "padding")
     return step.only
+
+
+def _note_mask(step: KerasNode, what: str) -> None:
+    step.report.note(
+        f"{step.where} hides {what}: give run() the lengths of the sequences instead, with padding behind "
+        "them; if it stands in front, as Keras' pad_sequences puts it by default, give "
+        f"{option('pad', 'front')}, too; leave out of the data what it hides within a sequence"
+    )
 
 
 def _embed(step: KerasNode) -> KerasTensor:
@@ -46,7 +54,7 @@ def _embed(step: KerasNode) -> KerasTensor:
     step.report.embeddings.append(Embedding(name=step.layer.name, table=table[0]))
     step.becomes("outside", "a table: the host looks rows up")
     if step.config.get("mask_zero"):
-        step.report.note(f"{step.where} hides zeros: give run() the lengths of the sequences instead")
+        _note_mask(step, "zeros")
     return KerasTensor(Flow(width=table[0].shape[1]), step.layer.name)
 
 

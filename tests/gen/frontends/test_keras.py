@@ -12,6 +12,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 keras = pytest.importorskip("keras")
 h5py = pytest.importorskip("h5py")
 
+import rtlstm  # noqa: E402
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model  # noqa: E402
 from rtlstm.host import softmax  # noqa: E402
 from rtlstm.sim.reference import run_float  # noqa: E402
@@ -192,6 +193,27 @@ def test_masks_are_lengths(tmp_path: Path) -> None:
     found = run_float(read_model(path).network, x, lengths=lengths).y
     for number, length in enumerate(lengths):
         np.testing.assert_allclose(found[:length, number], wanted[:length, number], atol=2e-5)
+
+
+@pytest.mark.parametrize("wrap", [L.LSTM, lambda *given, **more: L.Bidirectional(L.GRU(*given, **more))])
+def test_data_padded_in_front_are_keras_own(wrap: Any, tmp_path: Path) -> None:
+    model, path = save(tmp_path, ".keras", L.Masking(), wrap(5, **ALL), L.Dense(2))
+    read = read_model(path)
+    assert any("give pad='front', too" in note for note in read.report.notes)
+    rng, lengths = np.random.default_rng(1), [6, 4, 2]
+    x = keras.utils.pad_sequences([rng.normal(size=(each, INPUTS)) for each in lengths], STEPS, "float32")
+    given = {"batch_first": True, "pad": "front"}
+    build = rtlstm.compile(
+        read, calibration=x, calibration_lengths=lengths, max_steps=STEPS, folder=tmp_path / "build", **given
+    )
+    wanted = np.asarray(model.predict(x, verbose=0))
+    found, _ = build.run(x, lengths, **given)
+    last, _ = build.run(x, lengths, outputs="last", **given)
+    np.testing.assert_allclose(last, wanted[:, -1], atol=2e-3)
+    behind, _ = build.run(x, lengths, batch_first=True)
+    for number, length in enumerate(lengths):
+        np.testing.assert_allclose(found[number, -length:], wanted[number, -length:], atol=2e-3)
+        assert np.abs(behind[number] - wanted[number]).max() > 0.05, "the case must tell front from back"
 
 
 def test_an_embedding_stays_with_the_host(tmp_path: Path) -> None:
