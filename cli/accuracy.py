@@ -99,8 +99,8 @@ def accuracy(
                 progress=progress,
             )
         fields = found.model_dump(mode="json")
-        for each in fields["widths"]:
-            each["flag"] = option(each["option"], each["bits"])
+        for each, width in zip(fields["widths"], found.widths, strict=True):
+            each["flag"] = width.change_text
         console.show(
             _ERRORS,
             name=manifest.name,
@@ -211,7 +211,7 @@ _ERRORS = (
         "With one bit more or less, measured",
         _widths,
         (
-            Field("width", "{flag}"),
+            Field("options", "{flag}"),
             Field("error of the outputs", _changed_error, right=True),
             Field("change", _relative, right=True),
         ),

@@ -13,18 +13,11 @@ from rtlstm.gen.accuracy.mixed_network import MixedNetwork, MixedRun
 from rtlstm.gen.accuracy.records import ErrorReport, LayerErrors, PartErrors, Saturations, WidthErrors
 from rtlstm.gen.accuracy.samples import Floats, Labels, Samples
 from rtlstm.gen.accuracy.verdict import conclude
-from rtlstm.gen.accuracy.widths import (
-    build_settings,
-    changeable_widths,
-    fixed_outputs,
-    measure_widths,
-    same_integers,
-)
-from rtlstm.gen.quantise.quantiser import requantise
+from rtlstm.gen.accuracy.widths import changeable_widths, measure_widths
+from rtlstm.gen.quantise.format_request import FormatRequest
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import LayerShape, QuantizedNetwork
-from rtlstm.spec.parameters import Tables
 from rtlstm.spec.progress import Progress
 
 __all__ = ["measure_errors"]
@@ -35,9 +28,9 @@ _POINTS = 240
 
 def measure_errors(
     network: QuantizedNetwork,
-    tables: Tables,
     samples: Samples,
     model: Network | None = None,
+    request: FormatRequest | None = None,
     labels: Labels | None = None,
     progress: Progress | None = None,
 ) -> ErrorReport:
@@ -45,11 +38,11 @@ def measure_errors(
 
     Parameters
     ----------
-    tables
-        The kind of its tables.
     model
         The network that it was quantised from; if None, float is the network of its rounded weights, and what
         rounding the weights costs is not included.
+    request
+        What its formats were chosen from, to try other widths; None if options do not choose them.
 
     Raises
     ------
@@ -74,11 +67,9 @@ def measure_errors(
     }
     *layers, output = errors.describe(fixed, split)
     widths: tuple[WidthErrors, ...] = ()
-    remarks: tuple[str, ...] = ()
-    if model is not None:
-        widths, remarks = _try_widths(model, network, tables, samples, exact.y, progress)
-    # On other hardware, a bit less may have a smaller error for that reason alone.
-    comparable = [each for each in widths if not remarks or each.change > 0]
+    if model is not None and request is not None:
+        begin = _counter(progress, 2 * len(changeable_widths(network, request.settings)), "other widths")
+        widths = tuple(measure_widths(model, network, request, samples, exact.y, begin))
     score = None if labels is None else labels.score(exact.y, fixed.y)
     return ErrorReport(
         model=model is not None,
@@ -91,31 +82,7 @@ def measure_errors(
         saturations=tuple(_saturations(network, samples, fixed)),
         widths=widths,
         score=score,
-        verdict=conclude(output, comparable, score, model is not None),
-        remarks=remarks,
-    )
-
-
-def _try_widths(
-    model: Network,
-    network: QuantizedNetwork,
-    tables: Tables,
-    samples: Samples,
-    exact: Floats,
-    progress: Progress | None,
-) -> tuple[tuple[WidthErrors, ...], tuple[str, ...]]:
-    """Return errors with other widths, and what is to be said of them."""
-    settings = build_settings(network, tables)
-    begin = _counter(progress, 2 * len(changeable_widths(network, settings)), "other widths")
-    widths = tuple(measure_widths(model, network, settings, samples, exact, begin))
-    again = requantise(model, settings, network)
-    if same_integers(again, network):
-        return widths, ()
-    error = (fixed_outputs(again, samples) - exact)[samples.alive]
-    return widths, (
-        "the build's hardware is not made for this network alone, and rounds it otherwise than hardware for "
-        f"it alone would, whose error is {np.sqrt(np.mean(error**2)):.3g} rms; other widths are measured on "
-        "such hardware",
+        verdict=conclude(output, widths, score, model is not None),
     )
 
 

@@ -1,8 +1,12 @@
 """What ``rtlstm accuracy`` finds: errors of layers and outputs, what they come from, what would help."""
 
+from collections.abc import Mapping
 from typing import Literal
 
+from pydantic import Field
+
 from rtlstm.gen.accuracy.mixed_cell import Part
+from rtlstm.spec.options import option, options
 from rtlstm.spec.record import Record
 
 __all__ = ["ErrorReport", "LayerErrors", "PartErrors", "Saturations", "Score", "WidthErrors", "largest_part"]
@@ -71,7 +75,10 @@ class Saturations(Record):
 
 
 class WidthErrors(Record):
-    """Errors of the outputs with one width changed by a bit, measured with the golden model."""
+    """Errors of the outputs with one width changed by a bit, measured with the golden model.
+
+    They are those of the build that ``rtlstm generate`` makes with these options and the same other ones.
+    """
 
     option: str
     """The option of ``rtlstm generate``, by its name in Python."""
@@ -83,6 +90,17 @@ class WidthErrors(Record):
     max_abs_error: float | None
     refusal: str = ""
     """Why it cannot."""
+    also: Mapping[str, int | float] = Field(default_factory=dict)
+    """Options that were changed with it: the range of c that was searched for the build, which is stated
+    then, and gates as wide as the data."""
+    less: tuple[str, ...] = ()
+    """Options of the build that were left out."""
+
+    @property
+    def change_text(self) -> str:
+        """What to change in the options of ``rtlstm generate``, in the words of the interface in use."""
+        less = f" without {', '.join(map(option, self.less))}" if self.less else ""
+        return options({self.option: self.bits, **self.also}) + less
 
 
 class Score(Record):

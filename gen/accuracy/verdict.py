@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 
 from rtlstm.gen.accuracy.records import LayerErrors, Score, WidthErrors, largest_part
-from rtlstm.spec.options import option
 
 __all__ = ["PART_NAMES", "best_width", "conclude"]
 
@@ -47,13 +46,12 @@ def conclude(errors: LayerErrors, widths: Sequence[WidthErrors], score: Score | 
     text += "." + _changed(score)
     best = best_width(errors, widths)
     if best is not None:
-        text += f" Best bit to add: {option(best.option, best.bits)}, {now} -> {best.rms_error:.3g}."
+        text += f" Best bit to add: {best.change_text}, {now} -> {best.rms_error:.3g}."
     elif widths:
         text += " No bit more of any one width gains 5 %."
     fewer = _least(each for each in widths if each.change < 0 and _is_no_worse(each, errors))
     if fewer is not None:
-        narrower = option(fewer[1].option, fewer[1].bits)
-        text += f" One bit less is no worse: {narrower}, {now} -> {fewer[0]:.3g}."
+        text += f" One bit less is no worse: {fewer[1].change_text}, {now} -> {fewer[0]:.3g}."
     return text
 
 

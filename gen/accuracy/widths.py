@@ -1,37 +1,22 @@
 """Errors of a network with one width changed: quantised anew, and run through the golden model."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
 from rtlstm.gen.accuracy.records import WidthErrors
 from rtlstm.gen.accuracy.samples import Floats, Samples
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, requantise
+from rtlstm.gen.quantise.format_request import FormatRequest
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.parameters import Tables
 
-__all__ = ["build_settings", "changeable_widths", "fixed_outputs", "measure_widths", "same_integers"]
+__all__ = ["changeable_widths", "fixed_outputs", "measure_widths"]
 
 _CHANGES = (1, -1)
-
-
-def build_settings(network: QuantizedNetwork, tables: Tables) -> QuantizationSettings:
-    """Return the widths of a quantised network, as settings."""
-    numerics = network.numerics
-    weights, dense = numerics.own_weight_bits or (numerics.weight_bits, None)
-    return QuantizationSettings(
-        weight_bits=weights,
-        dense_weight_bits=dense,
-        data_bits=numerics.data_bits,
-        output_bits=numerics.own_output_bits,
-        gate_bits=numerics.gate.bits,
-        cell_bits=numerics.cell.bits,
-        hidden_rounding=numerics.hidden_rounding,
-        tables=tables,
-    )
 
 
 def fixed_outputs(network: QuantizedNetwork, samples: Samples) -> Floats:
@@ -41,57 +26,45 @@ def fixed_outputs(network: QuantizedNetwork, samples: Samples) -> Floats:
     return network.shapes[-1].output.to_floats(found.y)
 
 
-def same_integers(one: QuantizedNetwork, other: QuantizedNetwork) -> bool:
-    """Whether two networks have the same formats of layers and the same weights."""
-    if [shape.output for shape in one.shapes] != [shape.output for shape in other.shapes]:
-        return False
-    pairs = zip(one.layers, other.layers, strict=True)
-    return all(
-        np.array_equal(np.asarray(getattr(a, name)), np.asarray(getattr(b, name)))
-        for a, b in pairs
-        for name in vars(a)
-        if not name.startswith("shift")
-    )
-
-
 def measure_widths(
     model: Network,
     network: QuantizedNetwork,
-    settings: QuantizationSettings,
+    request: FormatRequest,
     samples: Samples,
     exact: Floats,
     begin: Callable[[], None],
 ) -> Iterator[WidthErrors]:
-    """Change each width by a bit, over the ranges of the quantised network.
+    """Change each width by a bit, as ``generate`` does it with the options that are named.
+
+    The range of c is not searched anew but stated: else a bit more could widen the range, and gain nothing.
 
     Parameters
     ----------
+    request
+        What the network's formats were chosen from.
     exact
         The float outputs, ``(T, N, outputs)``.
     begin
         Called before each change.
     """
-    for name in changeable_widths(network, settings):
-        now = getattr(settings, name)
+    kept, less = _kept_range(model, network, request)
+    for name in changeable_widths(network, request.settings):
         for change in _CHANGES:
             begin()
+            bits = _bits(network, request.settings, name) + change
+            also = _wider_gates(request.settings, name, bits) | kept
+            about: dict[str, Any] = {
+                "option": name, "bits": bits, "change": change, "also": also, "less": less,
+            }  # fmt: skip
             try:
-                wider = _quantise_with(model, network, settings, name, now + change)
+                changes = {name: bits, **also, **dict.fromkeys(less)}
+                wider = request.replace(settings=request.settings.replace(**changes)).quantise(model)
             except ConfigurationError as refused:
-                yield WidthErrors(
-                    option=name,
-                    bits=now + change,
-                    change=change,
-                    rms_error=None,
-                    max_abs_error=None,
-                    refusal=str(refused),
-                )
+                yield WidthErrors(**about, rms_error=None, max_abs_error=None, refusal=str(refused))
                 continue
             error = (fixed_outputs(wider, samples) - exact)[samples.alive]
             yield WidthErrors(
-                option=name,
-                bits=now + change,
-                change=change,
+                **about,
                 rms_error=float(f"{np.sqrt(np.mean(error**2)):.5g}"),
                 max_abs_error=float(f"{np.abs(error).max():.5g}"),
             )
@@ -113,12 +86,24 @@ def changeable_widths(network: QuantizedNetwork, settings: QuantizationSettings)
     return names
 
 
-def _quantise_with(
-    model: Network, network: QuantizedNetwork, settings: QuantizationSettings, name: str, bits: int
-) -> QuantizedNetwork:
-    """Quantise with another width; gates are at least as wide as data and outputs."""
-    changed = settings.replace(**{name: bits})
-    least = max(changed.data_bits, changed.output_bits or 0)
-    if name != "gate_bits" and changed.gate_bits is not None:
-        changed = changed.replace(gate_bits=max(changed.gate_bits, least))
-    return requantise(model, changed, network)
+def _bits(network: QuantizedNetwork, settings: QuantizationSettings, name: str) -> int:
+    bits: int | None = getattr(settings, name)
+    return network.numerics.gate.bits if bits is None else bits
+
+
+def _wider_gates(settings: QuantizationSettings, name: str, bits: int) -> dict[str, int | float]:
+    """Return wider gates where stated ones are too narrow for data or outputs of so many bits."""
+    if name not in ("data_bits", "output_bits") or settings.gate_bits is None or settings.gate_bits >= bits:
+        return {}
+    return {"gate_bits": bits}
+
+
+def _kept_range(
+    model: Network, network: QuantizedNetwork, request: FormatRequest
+) -> tuple[dict[str, int | float], tuple[str, ...]]:
+    """Return the option that states the range of c that was searched, and the one that goes without it."""
+    if not request.searches(model):
+        return {}, ()
+    cell = network.numerics.cell
+    searched = {"cell_range": 2.0 ** (cell.bits - 1 - cell.fraction)}
+    return searched, () if request.settings.final_states is None else ("final_states",)

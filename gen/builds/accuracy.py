@@ -21,6 +21,15 @@ from rtlstm.spec.progress import Progress
 
 __all__ = ["measure_build"]
 
+_FIXED_WIDTHS = (
+    "other widths are not tried: the build has the formats of the hardware that it is for, or comes from an "
+    "earlier version of rtlstm; measure a build of that hardware, or generate the build again"
+)
+_TRAINED_WIDTHS = "other widths are not tried: the network was trained with these; train it again with others"
+_FIT_WIDTHS = (
+    "the array was chosen for {}: with another width, generate chooses again, and says if nothing fits"
+)
+
 
 def measure_build(
     folder: Path,
@@ -75,7 +84,12 @@ def measure_build(
     threshold = 0.5 if last.is_share else 0.0
     known = None if labels is None else Labels.of(labels, samples, network.outputs, threshold)
     source = None if model is None else read_if_needed(model, reading).network
-    found = measure_errors(network, manifest.parameters.tables, samples, source, known, progress)
+    request = report.format_request
+    found = measure_errors(network, samples, source, request, known, progress)
+    if source is not None and request is None:
+        found = found.replace(remarks=(_TRAINED_WIDTHS if report.trained else _FIXED_WIDTHS,))
+    elif found.widths and report.fit is not None:
+        found = found.replace(remarks=(_FIT_WIDTHS.format(report.fit.device),))
     whole = report.replace(errors=found)
     if page is None:
         write_report(folder, whole, manifest)

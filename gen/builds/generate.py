@@ -31,7 +31,14 @@ from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.gen.ip.sbom import bill_of_materials
 from rtlstm.gen.ip.vectors import Vectors
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.gen.quantise.format_request import FormatRequest
+from rtlstm.gen.quantise.quantiser import (
+    QuantizationSettings,
+    choose_formats,
+    quantise,
+    quantise_with,
+)
+from rtlstm.gen.quantise.ranges import Calibrated
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.gen.quantise.trained import TrainedNetwork
 from rtlstm.hdl.emit.verilog import core_to_verilog
@@ -162,7 +169,17 @@ def generate_build(
     with new_folder(target) as work:
         begin(0)
         hardware = None if capacities is None else TargetHardware(headroom=headroom(capacities))
-        quantised = trained.quantised() if trained else quantise(network, settings, data, hardware=hardware)
+        request = None
+        if trained:
+            quantised = trained.quantised()
+        else:
+            choices = choose_formats(network, settings, data, hardware)
+            quantised = quantise_with(network, settings, choices, hardware)
+            request = FormatRequest(
+                settings=settings,
+                calibrated=None if data is None else Calibrated.of(data, choices.ranges),
+                headroom=None if hardware is None else hardware.headroom,
+            )
         fitted = None
         if fit is not None:
             _check_fit(capacities)
@@ -194,6 +211,7 @@ def generate_build(
             fitted,
             notes=notes,
             trained=trained is not None,
+            format_request=request,
         )
         begin(3)
         clock = _clock_of(report.fit)

@@ -21,6 +21,7 @@ from rtlstm.gen.pictures.network import Block, describe_blocks
 from rtlstm.gen.pictures.resources import DeviceUse, expected_use
 from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy
 from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.format_request import FormatRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.activations.interpolated import ActivationTable, correctly_rounded
 from rtlstm.spec.errors import BuildError, ConfigurationError
@@ -198,6 +199,8 @@ class BuildReport(Record):
     """What it is expected to take of the device that it was chosen for, or of the smallest that it fits."""
     fit: Fit | None = None
     """How its size was chosen, if it was for a device."""
+    format_request: FormatRequest | None = None
+    """What the formats were chosen from; None if they were trained, or are those of existing hardware."""
     errors: ErrorReport | None = None
     """What ``rtlstm accuracy`` found."""
     weight_changes: tuple[WeightChange, ...] = ()
@@ -381,6 +384,7 @@ def create_report(
     loaded: bool = False,
     notes: Sequence[str] = (),
     trained: bool = False,
+    format_request: FormatRequest | None = None,
 ) -> BuildReport:
     """Make a build's report, of hardware that was there if ``loaded``; ``notes`` are added to its own.
 
@@ -442,6 +446,7 @@ def create_report(
         estimates=estimates,
         expected=expected_use(estimates, None if fit is None else fit.estimate),
         fit=fit,
+        format_request=format_request,
     )
 
 

@@ -169,6 +169,12 @@ class Calibration:
         return formats.parse((tuple(h), tuple(c)), self.sequences, raw=False)[:2]
 
     @property
+    def peaks(self) -> Floats:
+        """Largest magnitude of each feature, ``(inputs,)``."""
+        peaks: Floats = np.abs(self.x).max(axis=(0, 1))
+        return peaks
+
+    @property
     def steps(self) -> int:
         """Steps of the longest sequence."""
         return len(self.x)

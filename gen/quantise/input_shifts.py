@@ -10,7 +10,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Bidirectional, Dense, Network
 from rtlstm.spec.numerics import MOST_INPUT_SHIFT
@@ -24,8 +23,10 @@ _MARGIN = 2.0
 more than a bit."""
 
 
-def choose_shifts(network: Network, data: Calibration, input: Format, weight_bits: int) -> IntArray:
+def choose_shifts(network: Network, peaks: Floats, input: Format, weight_bits: int) -> IntArray:
     """Choose the shift of each feature, ``(inputs,)``, so that the noise of its rounding is least.
+
+    ``peaks`` are the features' largest magnitudes.
 
     A shift s divides the noise of a feature's rounding by ``2**s``, and multiplies that of its weights'
     rounding, whose steps are set by the largest weight of a row. With p the peak, P the largest that the
@@ -34,7 +35,6 @@ def choose_shifts(network: Network, data: Calibration, input: Format, weight_bit
     that the feature would saturate at twice its peak, nor so small that its weights would make the rows'
     scales coarser.
     """
-    peaks = np.abs(data.x).max(axis=(0, 1))
     weights = np.sqrt(np.mean(np.concatenate(_matrices(network)) ** 2, axis=0))
     used = (peaks > 0) & (weights > 0)
     shifts = np.zeros(len(peaks), dtype=np.int64)

@@ -20,7 +20,7 @@ from rtlstm.gen.quantise.cell_range import power_of_two, search_cell_range, stat
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.input_shifts import choose_shifts, fold_shifts
 from rtlstm.gen.quantise.lowering import ArrayLayer, is_fused, lower
-from rtlstm.gen.quantise.ranges import Ranges, bound_ranges, guess_ranges, measure_ranges
+from rtlstm.gen.quantise.ranges import Calibrated, Ranges, bound_ranges, guess_ranges, measure_ranges
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.sim.reference import FloatResult
 from rtlstm.spec.activations.functions import SIGMOID, TANH
@@ -60,7 +60,6 @@ __all__ = [
     "quantise",
     "quantise_with",
     "range_formats",
-    "requantise",
 ]
 
 Floats = NDArray[np.float64]
@@ -649,24 +648,26 @@ def quantise(
 def choose_formats(
     network: Network,
     settings: QuantizationSettings,
-    data: Calibration | None,
+    data: Calibration | Calibrated | None,
     hardware: TargetHardware | None = None,
     searched: dict[object, float] | None = None,
 ) -> FormatChoices:
     """Find the ranges of all quantities, as :func:`quantise` says; errors as there.
+
+    ``data`` may be what is known of calibration data: then the settings state the range of c, if any.
 
     ``searched`` keeps the ranges of c that were found for the same network and data, by what they depend on.
     Most settings share one, so whoever tries many gives the same dict each time.
     """
     # A stated range of 8 reaches to the last code below 8: 8 itself would need one more bit.
     last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
-    largest = DEFAULT_INPUT_RANGE * last_code if data is None else float(np.abs(data.x).max()) or 1.0
+    largest = DEFAULT_INPUT_RANGE * last_code if data is None else float(data.peaks.max()) or 1.0
     input_range = largest if settings.input_range is None else settings.input_range * last_code
     shifts = _input_shifts(network, settings, input_range, data, hardware)
     if shifts:
         # The network and the data with shifted inputs, as on the device.
         network = fold_shifts(network, np.array(shifts))
-        data = None if data is None else data.scaled(np.ldexp(1.0, shifts))
+        data = data.scaled(np.ldexp(1.0, shifts)) if isinstance(data, Calibration) else data
     quantiser = _Quantiser(network, settings, input_range, hardware, shifts)
     if data is None:
         if settings.final_states is not None:
@@ -677,6 +678,8 @@ def choose_formats(
             )
         ranges = (bound_ranges if quantiser.recognised else guess_ranges)(network, input_range)
         return FormatChoices(input_range, shifts, ranges, settings.cell_range or DEFAULT_CELL_RANGE)
+    if isinstance(data, Calibrated):
+        return FormatChoices(input_range, shifts, data.ranges, settings.cell_range or 1.0)
     reference = run_reference(network, data)
     ranges = measure_ranges(network, reference)
     cell_range = settings.cell_range
@@ -753,30 +756,11 @@ def _quantiser(
     return _Quantiser(network, settings, choices.input_range, hardware, shifts, rows)
 
 
-def requantise(
-    network: Network, settings: QuantizationSettings, former: QuantizedNetwork
-) -> QuantizedNetwork:
-    """Quantise a network with other widths, over the ranges and input shifts that it was quantised with.
-
-    The hardware is made for this network alone. With the widths of such ``former`` integers, they are the
-    same.
-
-    Raises
-    ------
-    ConfigurationError
-        If the formats asked for cannot be built.
-    """
-    numerics = former.numerics
-    ranges = Ranges(numerics.preactivation.limit, tuple(shape.output.limit for shape in former.shapes))
-    choices = FormatChoices(numerics.input.limit, numerics.input_shifts, ranges, numerics.cell.limit)
-    return quantise_with(network, settings, choices)
-
-
 def _input_shifts(
     network: Network,
     settings: QuantizationSettings,
     input_range: float,
-    data: Calibration | None,
+    data: Calibration | Calibrated | None,
     hardware: TargetHardware | None,
 ) -> tuple[int, ...]:
     """Return the input shifts: fixed hardware's, else the data's; none if a range is stated or all are 0."""
@@ -788,7 +772,7 @@ def _input_shifts(
         return ()
     form = Format.covering(settings.data_bits, input_range)
     bits = settings.bits_of(isinstance(network.layers[0], Dense))
-    shifts = choose_shifts(network, data, form, bits)
+    shifts = choose_shifts(network, data.peaks, form, bits)
     return tuple(shifts.tolist()) if shifts.any() else ()
 
 

@@ -1,8 +1,10 @@
 """The magnitudes that a network's formats are to hold: bounded by its weights, or met in float runs."""
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rtlstm.gen.quantise.calibration import Calibration, run_reference
 from rtlstm.gen.quantise.cell_range import MARGIN
@@ -11,8 +13,9 @@ from rtlstm.gen.quantise.lowering import lower
 from rtlstm.sim.reference import FloatResult
 from rtlstm.spec.network import Network
 from rtlstm.spec.program.passes import feeds
+from rtlstm.spec.record import Record
 
-__all__ = ["Ranges", "bound_ranges", "guess_ranges", "measure_ranges"]
+__all__ = ["Calibrated", "Ranges", "bound_ranges", "guess_ranges", "measure_ranges"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,34 @@ class Ranges:
     preactivation: float
     layers: tuple[float, ...]
     """Largest magnitude of each array layer's results."""
+
+
+class Calibrated(Record):
+    """What calibration data say of a network, but for the range of c: it is the same for any formats."""
+
+    feature_peaks: tuple[float, ...]
+    preactivation: float
+    results: tuple[float, ...]
+    """As in :class:`Ranges`."""
+
+    @classmethod
+    def of(cls, data: Calibration, ranges: Ranges) -> Self:
+        """Take what :func:`measure_ranges` found for the data."""
+        # Float sums differ in their last digits from machine to machine; reports must be equal.
+        preactivation, *results = (float(f"{each:.9g}") for each in (ranges.preactivation, *ranges.layers))
+        return cls(
+            feature_peaks=tuple(data.peaks.tolist()), preactivation=preactivation, results=tuple(results)
+        )
+
+    @property
+    def peaks(self) -> NDArray[np.float64]:
+        """Largest magnitude of each feature, ``(inputs,)``."""
+        return np.array(self.feature_peaks)
+
+    @property
+    def ranges(self) -> Ranges:
+        """The magnitudes that formats are to hold."""
+        return Ranges(self.preactivation, self.results)
 
 
 def bound_ranges(network: Network, input_range: float) -> Ranges:

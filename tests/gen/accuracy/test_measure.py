@@ -10,12 +10,16 @@ from rtlstm.gen.accuracy.measure import measure_errors
 from rtlstm.gen.accuracy.records import WidthErrors, largest_part
 from rtlstm.gen.accuracy.samples import Labels, Samples
 from rtlstm.gen.accuracy.verdict import conclude
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.format_request import FormatRequest
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise, quantise_with
+from rtlstm.gen.quantise.ranges import Calibrated
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import RELU
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network, Rnn
+from rtlstm.spec.numerics import QuantizedNetwork
 
 NARROW = QuantizationSettings(weight_bits=6, data_bits=7, gate_bits=8, cell_bits=10)
 LENGTHS = np.array([20, 7])
@@ -32,6 +36,16 @@ def both_directions(merge: str) -> Network:
     return Network(layers=(layer, Dense(weight=rng.normal(size=(2, layer.outputs)), bias=np.zeros(2))))
 
 
+def chosen(
+    network: Network, settings: QuantizationSettings, x: np.ndarray, lengths: np.ndarray | None = None
+) -> tuple[QuantizedNetwork, FormatRequest]:
+    """A quantised network, and what its formats were chosen from."""
+    data = Calibration.of(network, x, lengths)
+    choices = choose_formats(network, settings, data)
+    request = FormatRequest(settings=settings, calibrated=Calibrated.of(data, choices.ranges))
+    return quantise_with(network, settings, choices), request
+
+
 NETWORKS = {
     "lstm": small_network(),
     "concat": both_directions("concat"),
@@ -44,9 +58,9 @@ NETWORKS = {
 def test_errors_of_the_outputs(name: str) -> None:
     network = NETWORKS[name]
     x = np.random.default_rng(1).normal(size=(20, 2, network.inputs))
-    quantised = quantise(network, NARROW, x, LENGTHS)
+    quantised, request = chosen(network, NARROW, x, LENGTHS)
     samples = Samples.of(x, network.inputs, LENGTHS)
-    found = measure_errors(quantised, "interpolated", samples, network)
+    found = measure_errors(quantised, samples, network, request)
     codes = Golden(quantised).run(quantised.numerics.quantise_input(samples.x), None, LENGTHS)
     exact = run_float(network, samples.x, None, LENGTHS)
     fixed = quantised.shapes[-1].output.to_floats(codes.y)
@@ -77,8 +91,8 @@ def test_the_part_that_is_coarse_is_blamed() -> None:
         ("data_bits", 5, "activations"),
         ("cell_bits", 8, "state"),
     ):
-        quantised = quantise(network, QuantizationSettings(**widths | {name: few}), x)
-        found = measure_errors(quantised, "interpolated", Samples.of(x, network.inputs), network)
+        quantised, request = chosen(network, QuantizationSettings(**widths | {name: few}), x)
+        found = measure_errors(quantised, Samples.of(x, network.inputs), network, request)
         blamed = largest_part(found.output)
         assert blamed is not None
         assert blamed.part == part
@@ -92,7 +106,7 @@ def test_the_part_that_is_coarse_is_blamed() -> None:
 def test_a_bit_less_that_is_no_worse_is_named(change: int, share: float, said: bool) -> None:
     network = small_network()
     x = np.random.default_rng(1).normal(size=(50, 4, network.inputs))
-    errors = measure_errors(quantise(network, NARROW, x), "interpolated", Samples.of(x, 3), network).output
+    errors = measure_errors(quantise(network, NARROW, x), Samples.of(x, 3), network).output
     rms = share * errors.rms_error
     width = WidthErrors(
         option="gate_bits",
@@ -111,7 +125,7 @@ def test_labels_of_one_class_are_said() -> None:
     quantised, samples = quantise(network, NARROW, x), Samples.of(x, network.inputs)
     for labels in (np.zeros((50, 4), dtype=int), np.ones(4, dtype=int), np.arange(4) % 2):
         given = Labels.of(labels, samples, 2, 0.0)
-        verdict = measure_errors(quantised, "interpolated", samples, network, given).verdict
+        verdict = measure_errors(quantised, samples, network, labels=given).verdict
         assert ("All labels are of one class" in verdict) == (len(np.unique(labels)) == 1)
 
 
@@ -122,7 +136,7 @@ def test_saturation_is_counted_where_it_is() -> None:
     x = np.zeros((10, 1, 3))
     x[:4, 0, 1] = 2.5
     x[:7, 0, 2] = 3.0
-    found = measure_errors(quantised, "interpolated", Samples.of(x, 3))
+    found = measure_errors(quantised, Samples.of(x, 3))
     limit = quantised.numerics.input.limit
     by_name = {(each.name, each.quantity): each for each in found.saturations}
     assert by_name["", "input"].counts == tuple(int((x[:, 0, one] > limit).sum()) for one in range(3))
@@ -134,15 +148,15 @@ def test_widths_that_cannot_be_built_say_so() -> None:
     network = small_network()
     x = np.random.default_rng(1).normal(size=(9, 2, network.inputs))
     settings = QuantizationSettings(weight_bits=18, data_bits=12, gate_bits=12, tables="direct")
-    quantised = quantise(network, settings, x)
-    found = measure_errors(quantised, "direct", Samples.of(x, network.inputs), network)
+    quantised, request = chosen(network, settings, x)
+    found = measure_errors(quantised, Samples.of(x, network.inputs), network, request)
     refused = {(each.option, each.bits): each.refusal for each in found.widths if each.rms_error is None}
     assert set(refused) == {("weight_bits", 19), ("data_bits", 13), ("gate_bits", 11)}
     assert "at most 12 with direct tables" in refused["data_bits", 13]
 
 
 def test_hardware_of_another_network(tmp_path) -> None:
-    """Another network's hardware has coarser scales than small weights would have alone: this is said."""
+    """Options do not choose the formats of another network's hardware: no width is tried, which is said."""
     network = small_network()
     x = np.random.default_rng(1).normal(size=(30, 2, network.inputs))
     rtlstm.compile(network, folder=tmp_path / "device", calibration=x, weight_bits=5, lanes=4, macs=2)
@@ -153,7 +167,10 @@ def test_hardware_of_another_network(tmp_path) -> None:
     y, _ = build.run(x)
     error = np.sqrt(np.mean((y - run_float(small, x).y) ** 2))
     assert found.output.rms_error == pytest.approx(error, rel=1e-4)
-    assert "not made for this network alone" in found.remarks[0]
+    assert found.widths == ()
+    assert found.remarks[0].startswith(
+        "other widths are not tried: the build has the formats of the hardware"
+    )
     with pytest.raises(InputError, match="weight of layer 'lstm' in row"):
         build.accuracy(x, model=network)
 
@@ -163,4 +180,4 @@ def test_float_values_that_overflow_are_refused() -> None:
     network = Network(layers=(rnn,))
     quantised = quantise(network, QuantizationSettings(), np.ones((3, 1)))
     with pytest.raises(InputError, match="overflow on these inputs"):
-        measure_errors(quantised, "interpolated", Samples.of(np.ones((300, 1)), 1), network)
+        measure_errors(quantised, Samples.of(np.ones((300, 1)), 1), network)

@@ -248,7 +248,7 @@ def test_page_shows_where_accuracy_goes():
     assert half == pytest.approx((zero + whole) / 2, abs=0.02) and zero > whole
     assert heights["weights"] == pytest.approx([zero, zero, half], abs=0.02)
     page = render_report(report.replace(errors=errors), manifest)
-    for words in ("All is told.", "&lt;b&gt;lstm", "21.9 dB", "9 (+1)", "17.5 %", "1 (6)", "1\u202f234"):
+    for words in ("All is told.", "&lt;b&gt;lstm", "21.9 dB", "bits=9", "17.5 %", "1 (6)", "1\u202f234"):
         assert words in page, words
     assert "<b>lstm" not in page
     assert not re.search(r"https?://|\bsrc=|@import|url\(", page)
