@@ -327,11 +327,14 @@ class _Search:
         for each in sorted(refused, key=lambda item: item.excess.share):
             if each.candidate.least_us > best.estimate.step_latency_us:
                 continue
-            design = each.design or self._design(each.candidate)
+            design = self._known_design(each)
             if design.key < best.key:
                 return each.excess.resource
         given = self._request.given_sizes
         return _GIVEN.format(", ".join(given).replace("_", " ")) if given else _NOTHING
+
+    def _known_design(self, refused: _Refused) -> _Design:
+        return refused.design or self._design(refused.candidate)
 
     def _design(self, candidate: _Candidate) -> _Design:
         parameters = self._parameters(candidate)
@@ -349,8 +352,13 @@ class _Search:
             remedy = "leave it out" if len(given) == 1 else "leave out one of them"
             return NothingFitsError(f"{self._name} has no array with {', '.join(given)}; {remedy}")
         least = sorted(refused, key=lambda item: item.excess.share)[:_LOOKED_AT]
-        designs = (each.design or self._design(each.candidate) for each in least)
-        nearest = min((self._excess(design.estimate) for design in designs), key=lambda item: item.share)
+        nearest = self._excess(self._known_design(least[0]).estimate)
+        for each in least[1:]:
+            # A candidate without a design has a lower bound of its share.
+            if each.excess.share >= nearest.share:
+                break
+            found = self._excess(self._known_design(each).estimate)
+            nearest = min(nearest, found, key=lambda item: item.share)
         whole = f"{self._name} with its link" if self._request.board else self._name
         array = f"with {', '.join(given)}" if given else "whatever the array"
         return NothingFitsError(

@@ -108,6 +108,15 @@ class HardwareRequest(CoreOptions):
         ),
     ] = False
 
+    fit_anyway: Annotated[
+        bool,
+        Option(
+            "If nothing fits the device, build with the first change of formats, tables and array with which "
+            "the network fits it, and say which.",
+            group=HARDWARE,
+        ),
+    ] = False
+
     @property
     def core_options(self) -> dict[str, Any]:
         """Fields that :class:`rtlstm.spec.parameters.Parameters` takes unchanged."""

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -54,6 +54,7 @@ INITIAL_STATE: Final = "state.npz"
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
+@cache
 def _version() -> str:
     try:
         return version("rtlstm")

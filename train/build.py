@@ -6,6 +6,7 @@ from typing import Any
 
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.gen.builds.compiled import check_alone, check_hardware, compile
+from rtlstm.gen.builds.fit_advice import refuse_fit_anyway
 from rtlstm.gen.builds.folder import check_target
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.frontends.reading import warn_of_layout
@@ -51,6 +52,8 @@ def finetune_build(
     _check(request, built, given, options)
     check_target(built["folder"])
     check_hardware(built["fit"], option_values(HardwareRequest, given))
+    if given.get("fit_anyway"):
+        refuse_fit_anyway()
     hardware = option_values(HardwareRequest, options)
     numbers = option_values(QuantizationSettings, options)
     formats = {"weight_bits": QuantizationSettings().weight_bits} if device is None else {"device": device}

@@ -41,6 +41,11 @@ class ArrayRequest(HardwareRequest):
                 f"{option('multipliers', 'auto')} makes of LUTs what a device lacks, so it needs one to fit: "
                 f"give {option('fit')}, or dsp, lut or a number"
             )
+        if self.fit_anyway:
+            raise ConfigurationError(
+                f"{option('fit_anyway')} says what to do if a device is too small: give {option('fit')}, "
+                f"too, or leave out {option('fit_anyway')}"
+            )
         self.largest()
 
     @property

@@ -3,16 +3,19 @@ tables, another array."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NoReturn
 
 from rtlstm.fpga.fit import Fit, FitRequest, fit_device
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise_with
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Network
+from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.options import option, options
+from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.progress import Progress
 
-__all__ = ["FitAdvice", "find_fit_advice"]
+__all__ = ["FitAdvice", "find_fit_advice", "refuse_fit_anyway"]
 
 _Fields = dict[str, int | str]
 _DIRECT: _Fields = {"tables": "direct"}
@@ -43,21 +46,32 @@ class FitAdvice:
     """Options to give or change."""
     less: tuple[str, ...]
     """Options to leave out."""
+    settings: QuantizationSettings
+    quantised: QuantizedNetwork
+    parameters: Parameters
     fit: Fit
     """The design chosen with these options."""
-    sequences: bool
-    """Whether its latency is that of a whole sequence."""
 
     @property
     def text(self) -> str:
         """A clause for messages."""
+        return f"{self._changes} it fits: {self._result}; {option('fit_anyway', True)} builds it so"
+
+    @property
+    def taken(self) -> str:
+        """A clause for messages, if the advice was taken."""
+        return f"so it is built {self._changes}: {self._result}"
+
+    @property
+    def _changes(self) -> str:
         parts = [f"without {', '.join(map(option, self.less))}"] if self.less else []
         parts += [f"with {options(self.more)}"] if self.more else []
-        found = self.fit.estimate
-        return (
-            f"{' and '.join(parts)} it fits: {found.cell_share:g} % of the logic cells, "
-            f"{found.step_latency_us:.4g} us a {'sequence' if self.sequences else 'step'}"
-        )
+        return " and ".join(parts)
+
+    @property
+    def _result(self) -> str:
+        found, what = self.fit.estimate, "sequence" if self.quantised.passes else "step"
+        return f"{found.cell_share:g} % of the logic cells, {found.step_latency_us:.4g} us a {what}"
 
 
 def find_fit_advice(
@@ -75,17 +89,19 @@ def find_fit_advice(
     less = request.given_sizes
     free = request.replace(**{name: FitRequest.model_fields[name].default for name in less})
     tried = list(_attempts(settings, bool(less)))
+    searched: dict[object, float] = {}
     for number, (narrower, more) in enumerate(tried):
         if progress:
             progress("look for what fits", number, len(tried))
         try:
-            quantised = quantise(network, narrower, data)
+            choices = choose_formats(network, narrower, data, searched=searched)
+            quantised = quantise_with(network, narrower, choices)
             asked = free.replace(tables=narrower.tables)
-            _, fit = fit_device(name, quantised.shapes, quantised.numerics, asked, quantised.passes)
+            parameters, fit = fit_device(name, quantised.shapes, quantised.numerics, asked, quantised.passes)
         except ConfigurationError:
             # Still nothing fits, or these formats are impossible for this network.
             continue
-        return FitAdvice(more, less, fit, bool(quantised.passes))
+        return FitAdvice(more, less, narrower, quantised, parameters, fit)
     return None
 
 
@@ -111,3 +127,11 @@ def _is_narrower(settings: QuantizationSettings, name: str, value: int | str) ->
     if isinstance(value, str):
         return bool(now != value)
     return now is None or value < now
+
+
+def refuse_fit_anyway() -> NoReturn:
+    """Refuse to change the formats of a network that is trained in them."""
+    raise ConfigurationError(
+        f"{option('fit_anyway')} changes formats, but the network is trained in those that were chosen: "
+        "leave it out; where nothing fits, the message says with which formats to train"
+    )

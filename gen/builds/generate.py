@@ -13,7 +13,7 @@ from rtlstm.fpga.devices import devices
 from rtlstm.fpga.fit import Fit, FitRequest, NothingFitsError, fit_device
 from rtlstm.gen.builds.c_header import c_header
 from rtlstm.gen.builds.default_array import ArrayRequest, choose_array
-from rtlstm.gen.builds.fit_advice import find_fit_advice
+from rtlstm.gen.builds.fit_advice import FitAdvice, find_fit_advice, refuse_fit_anyway
 from rtlstm.gen.builds.folder import check_target, new_folder, write_files
 from rtlstm.gen.builds.former import FormerResult, ReplacedWarning, former_results
 from rtlstm.gen.builds.loadable import (
@@ -180,16 +180,26 @@ def generate_build(
                 calibrated=None if data is None else Calibrated.of(data, choices.ranges),
                 headroom=None if hardware is None else hardware.headroom,
             )
-        fitted = None
+        fitted: Fit | None = None
+        advised: tuple[str, ...] = ()
         if fit is not None:
-            _check_fit(capacities)
-            parameters, fitted = _fit(chosen, network, quantised, settings, data, fit, progress)
+            _check_fit(capacities, fit.fit_anyway and trained is not None)
+            try:
+                parameters, fitted = fit_device(
+                    chosen, quantised.shapes, quantised.numerics, fit, quantised.passes
+                )
+            except NothingFitsError as refused:
+                advice = _advise(refused, chosen, network, settings, data, fit, progress)
+                settings, quantised = advice.settings, advice.quantised
+                parameters, fitted = advice.parameters, advice.fit
+                request = None if request is None else request.replace(settings=settings)
+                advised = (f"{refused}; {advice.taken}",)
         if parameters is None:
             parameters = choose_array(quantised, array or ArrayRequest(tables=settings.tables))
         if capacities is not None:
             parameters = with_capacity(chosen, quantised, parameters, capacities)
         manifest = Manifest.create(chosen, quantised.shapes, parameters, quantised.numerics, quantised.passes)
-        notes = (*layout, *(() if trained is None else (_TRAINED,)))
+        notes = (*layout, *advised, *(() if trained is None else (_TRAINED,)))
         if name is None and (renamed := explain_build_name(_model_name(network, source))) is not None:
             notes += (renamed,)
         notes += _device_notes(manifest.parameters.family, fit)
@@ -274,31 +284,32 @@ def _skip_zeros(quantised: QuantizedNetwork, manifest: Manifest) -> tuple[Manife
     )
 
 
-def _check_fit(capacities: Mapping[str, int] | None) -> None:
-    """Refuse to choose an array where that is not supported."""
+def _check_fit(capacities: Mapping[str, int] | None, changes_trained: bool) -> None:
+    """Refuse to choose an array, or formats, where that is not supported."""
     if capacities is not None:
         raise ConfigurationError(
             f"{option('fit')} does not choose arrays for loadable cores yet: state {option('lanes')} and "
             f"{option('macs')}"
         )
+    if changes_trained:
+        refuse_fit_anyway()
 
 
-def _fit(
+def _advise(
+    refused: NothingFitsError,
     name: str,
     network: Network,
-    quantised: QuantizedNetwork,
     settings: QuantizationSettings,
     data: Calibration | None,
     request: FitRequest,
     progress: Progress | None,
-) -> tuple[Parameters, Fit]:
-    """Choose the parameters for a device; where none fit, say what would help."""
-    try:
-        return fit_device(name, quantised.shapes, quantised.numerics, request, quantised.passes)
-    except NothingFitsError as refused:
-        found = find_fit_advice(name, network, settings, data, request, progress)
+) -> FitAdvice:
+    """Return what to change so that a network fits; raise if there is nothing, or nobody asked for it."""
+    found = find_fit_advice(name, network, settings, data, request, progress)
+    if found is None or not request.fit_anyway:
         advice = "choose a larger device" if found is None else found.text
         raise NothingFitsError(f"{refused}; {advice}") from None
+    return found
 
 
 def generate_for(

@@ -333,6 +333,38 @@ def test_wrong_options_are_refused(cli, model, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
+def test_a_way_out_is_asked_for_where_there_is_one(cli, model, tmp_path):
+    run = ("generate", model, "-o", tmp_path / "b", "--fit-anyway")
+    cli(*run).refused("--fit-anyway says what to do if a device is too small: give --fit, too")
+    np.save(tmp_path / "x.npy", np.zeros((4, 3)))
+    cli(*run, "--fit", "up5k", "--finetune", tmp_path / "x.npy").refused("leave it out", "formats to train")
+    hopeless = ("--lanes", "1024", "--macs", "64", "--streams", "1024")
+    cli(*run, "--fit", "up5k", *hopeless).refused("does not fit up5k", "choose a larger device")
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_refusal_works_out_few_arrays(monkeypatch):
+    """The nearest array is the one that all are compared for, but few of them are worked out."""
+    worked_out, design = [], _Search._design
+    monkeypatch.setattr(_Search, "_design", lambda self, each: worked_out.append(each) or design(self, each))
+    rng = np.random.default_rng(0)
+    layer = Lstm(w_ih=rng.normal(size=(480, 24)), w_hh=rng.normal(size=(480, 120)), bias=np.zeros(480))
+    for device, settings, most in (("up5k", QuantizationSettings(), 20), ("hx8k", EIGHT, 100)):
+        quantised = quantise(Network(layers=(layer,)), settings)
+        given = "wide", quantised.shapes, quantised.numerics, FitRequest(chosen=find_device(device))
+        worked_out.clear()
+        with pytest.raises(NothingFitsError) as refused:
+            fit_device(*given)
+        assert len(worked_out) < most
+        search = _Search(*given)
+        bounds = sorted(
+            (search._least(each).share, number) for number, each in enumerate(search._candidates())
+        )
+        candidates = list(search._candidates())
+        nearest = (search._excess(search._design(candidates[at]).estimate).share for _, at in bounds[:100])
+        assert refused.value.share == min(nearest)
+
+
 def test_implement_refuses_before_synthesis(cli, model, tmp_path):
     folder = tmp_path / "b"
     assert cli("generate", model, "-o", folder, "--family", "ice40", "--lanes", "4", "--macs", "4").code == 0
@@ -355,6 +387,11 @@ def test_refusal_names_the_options_that_fit(cli, tmp_path):
         found = done.json["report"]["fit"]
         assert found["device"] == place and found["estimate"]["fits"]
         assert f"it fits: {found['estimate']['cell_share']:g} % of the logic cells" in refused.err
+        # The same without typing them.
+        anyway = cli("generate", model, "-o", tmp_path / "anyway", "--fit", place, "--fit-anyway", "--json")
+        assert anyway.json["report"]["build_hash"] == done.json["report"]["build_hash"]
+        (note,) = (note for note in anyway.json["notes"] if "so it is built with " in note)
+        assert " ".join(options) in note and note.startswith("lstm")
     # What was fixed about the array is given free.
     refused = cli(
         *run, "up5k", *named_options(cli(*run, "up5k").err), "--lanes", "40", "--multipliers", "lut"
