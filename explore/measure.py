@@ -14,6 +14,7 @@ from rtlstm.explore.space import Choice
 from rtlstm.fpga.energy import step_energy_nj
 from rtlstm.fpga.estimate import Estimate, demands
 from rtlstm.fpga.fit import NothingFitsError, fit_device
+from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import choose_formats, quantise_with
 from rtlstm.sim.golden import Golden
@@ -39,6 +40,8 @@ class Context:
     """The words of the interface in use, for reasons that other processes give."""
     searched: dict[object, float] = field(default_factory=dict)
     """Ranges of cell states that this process has found."""
+    initial_state: InitialState | None = None
+    """The state in which the model begins; None for zeros."""
 
 
 def measure_numbers(context: Context, choice: Choice) -> Numbers | str:
@@ -51,7 +54,13 @@ def measure_numbers(context: Context, choice: Choice) -> Numbers | str:
     try:
         with worded(context.wording):
             settings = choice.settings
-            formats = choose_formats(network, settings, calibration, searched=context.searched)
+            formats = choose_formats(
+                network,
+                settings,
+                calibration,
+                searched=context.searched,
+                initial_state=context.initial_state,
+            )
             quantised = quantise_with(network, settings, formats)
     except ConfigurationError as refused:
         return str(refused)

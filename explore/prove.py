@@ -39,6 +39,7 @@ def prove_point(context: Context, work: Proving) -> Proof:
             calibration=None if data is None else data.x,
             calibration_lengths=None if data is None else data.lengths,
             calibration_state=None if data is None or data.state is None else tuple(map(tuple, data.state)),
+            initial_state=context.initial_state,
         )
         found, _ = compare_build(folder, SimulateOptions(simulator=work.simulator, verify=False))
         cycles = manifest.cycles.step_latency_cycles

@@ -120,7 +120,7 @@ def make_context(
     exact = run_reference(network, inputs).y
     data = Evaluation(samples, inputs, exact, threshold, known, labels)
     metric.check(data)
-    return Context(name, network, calibration, data, metric, wording)
+    return Context(name, network, calibration, data, metric, wording, initial_state=read.initial_state)
 
 
 def find_shapes(

@@ -33,6 +33,8 @@ class Saturations(NamedTuple):
     values: int
     largest: float
     """Largest magnitude given."""
+    form: Format
+    """The format that it is beyond."""
 
 
 class StateFormats:
@@ -148,18 +150,23 @@ class StateFormats:
         raw: bool | None,
     ) -> tuple[list[IntArray], Saturations]:
         """Return h or c in integers, and which of its values saturated."""
-        layers, saturated, largest = [], 0, 0.0
+        layers, worst = [], Saturations(0, 0.0, formats[0] if formats else self.hidden)
         for index, array in enumerate(split_layers(name, part, sizes, batch)):
             if raw is not None and is_raw(array) != raw:
                 raise InputError(
                     f"state must be {'integers' if raw else 'floats'} because x is, but {name} "
                     f"is {array.dtype}; convert one of them"
                 )
-            integers, count = quantise(f"{name}[{index}]", array, formats[index])
+            form = formats[index]
+            integers, _ = quantise(f"{name}[{index}]", array, form)
             layers.append(integers.reshape(-1, sizes[index]))
-            saturated += count
-            largest = max(largest, float(np.abs(array).max(initial=0))) if count else largest
-        return layers, Saturations(saturated, largest)
+            # The end of a range, a step above its last code, is rounded to that.
+            beyond = 0 if is_raw(array) else int(np.count_nonzero(np.abs(array) > form.limit + form.step))
+            largest = float(np.abs(array).max(initial=0)) if beyond else 0.0
+            if largest > worst.largest:
+                worst = worst._replace(largest=largest, form=form)
+            worst = worst._replace(values=worst.values + beyond)
+        return layers, worst
 
     def warn_saturations(
         self,
@@ -170,15 +177,15 @@ class StateFormats:
     ) -> None:
         """Warn about values of h and c that saturated in :meth:`parse`; ``names`` are used in the message."""
         (h, c), stacklevel = saturations, stacklevel + 1
-        typical = f"generate with {option('calibration_state')} that covers them"
+        begin = "calibration data that begin with such states"
+        typical = f"generate with {begin} ({option('calibration_state')})"
         total = batch * sum(self.sizes)
-        warn_saturated(names[0], h.values, total, self.hidden, stacklevel, advice=typical)
+        warn_saturated(names[0], h.values, total, h.form, stacklevel, advice=typical)
         limit = _range_of(self.cell, c.largest)
         wider = option("cell_range", limit)
-        advice = f"generate with {wider}, or with calibration data that begin with such states"
-        warn_saturated(
-            names[1], c.values, batch * sum(self._lstm_sizes), self.cell, stacklevel, advice=advice
-        )
+        advice = f"generate with {wider}, or with {begin}"
+        total = batch * sum(self._lstm_sizes)
+        warn_saturated(names[1], c.values, total, c.form, stacklevel, advice=advice)
 
     def warn_at_limit(self, name: str, c: Sequence[IntArray], stacklevel: int) -> None:
         """Warn about values of an LSTM's c, called ``name``, that are at the limits of their format."""

@@ -193,7 +193,7 @@ def rounding_offsets(readers: Sequence[Cell], rows: int, outputs: int) -> IntArr
 class Numerics(GrownRecord):
     """Formats of the datapath. Formats of layer outputs are in :class:`LayerShape`."""
 
-    added = ("hidden_rounding",)
+    added = ("hidden_rounding", "hidden_whole_bits")
 
     weight_bits: Annotated[int, Field(ge=2, le=18)]
     """Bits of each weight in memory."""
@@ -224,6 +224,9 @@ class Numerics(GrownRecord):
     """The tables that cells use, by index."""
     hidden_rounding: HiddenRounding = "half_up"
     """How h of LSTM layers is rounded: half up, or without an adder to an odd code."""
+    hidden_whole_bits: Annotated[int, Field(ge=0, le=32)] = 0
+    """Bits of h before its binary point, where all layers have one format of h: in the fused LSTM gate unit,
+    and in hardware that takes other networks. 0, but for states beyond +-1 in which sequences begin."""
     fused_lstm: FusedTables | None = None
     """Tables of the fused LSTM gate unit if it computes all cells; None if each cell has a pipeline."""
     unit_parameters: Annotated[int, Field(ge=0, le=4)] = 0
@@ -262,6 +265,8 @@ class Numerics(GrownRecord):
         for cell in self.cells if self.fused_lstm is not None else ():
             if any(node.kind == "odd" for node in cell.nodes) != (rounds_odd and cell.reads_state):
                 raise ValueError(f"h of cell {cell.name!r} must be rounded as hidden_rounding says")
+            if cell.reads_state and cell.output != self.hidden:
+                raise ValueError(f"h of cell {cell.name!r} must be {self.hidden}, as hidden_whole_bits says")
         for name, number in dict(self.fused_lstm or ()).items():
             read = self.cell_argument if name == "cell_tanh" else self.preactivation
             if number >= len(self.tables):
@@ -324,8 +329,8 @@ class Numerics(GrownRecord):
 
     @property
     def hidden(self) -> Format:
-        """Format of h, and of dense results after sigmoid or tanh: within (-1, 1)."""
-        return Format(bits=self.data_bits, fraction=self.data_bits - 1)
+        """Format of h where all layers have one: within (-1, 1), but for ``hidden_whole_bits``."""
+        return Format(bits=self.data_bits, fraction=self.data_bits - 1 - self.hidden_whole_bits)
 
     @property
     def cell_sum_fraction(self) -> int:

@@ -161,6 +161,7 @@ class Prepared(torch.nn.Module):
             "input_shifts": list(choices.input_shifts),
             "preactivation": choices.ranges.preactivation,
             "layers": list(choices.ranges.layers),
+            "begins": list(choices.ranges.begins),
             "cell_range": choices.cell_range,
             "settings": self.settings.model_dump(mode="json"),
             "weight_bits": [rows.plan.form.bits for rows in self.rows],
@@ -179,7 +180,7 @@ class Prepared(torch.nn.Module):
             )
         here = self.get_extra_state()
         # A checkpoint may be from before there were some of these options.
-        given = {"device": None, "weight_normalisation": False, "train_ranges": False} | state
+        given = {"device": None, "weight_normalisation": False, "train_ranges": False, "begins": ()} | state
         given["settings"] = QuantizationSettings(**given["settings"]).model_dump(mode="json")
         for name in ("settings", "weight_bits", "device", "weight_normalisation", "train_ranges"):
             if (saved := given[name]) != here[name]:
@@ -192,7 +193,7 @@ class Prepared(torch.nn.Module):
             FormatChoices(
                 input_range=state["input_range"],
                 input_shifts=tuple(state["input_shifts"]),
-                ranges=Ranges(state["preactivation"], tuple(state["layers"])),
+                ranges=Ranges(state["preactivation"], tuple(state["layers"]), tuple(given["begins"])),
                 cell_range=state["cell_range"],
             )
         )

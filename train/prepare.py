@@ -136,7 +136,13 @@ def prepare(
     if x is not None and calibration_state is None:
         calibration_state = read.calibration_state(x, swapped)
     data = Calibration.given(network, x, calibration_lengths, calibration_state, swapped, pad)
-    choices = choose_formats(network, settings, data, None if existing is None else existing.hardware)
+    choices = choose_formats(
+        network,
+        settings,
+        data,
+        None if existing is None else existing.hardware,
+        initial_state=read.initial_state,
+    )
     embedding = None if table is None else table.table
     prepared = Prepared(
         network,

@@ -7,6 +7,8 @@ import numpy as np
 from rtlstm.gen.quantise.accuracy import Accuracy
 from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
 from rtlstm.gen.quantise.cell_range import search_sample, states_leave
+from rtlstm.gen.quantise.directions import unfold
+from rtlstm.gen.quantise.lowering import lower
 from rtlstm.gen.quantise.quantiser import DEFAULT_CELL_RANGE, DEFAULT_INPUT_RANGE, QuantizationSettings
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
@@ -32,6 +34,7 @@ def list_assumptions(
             _loaded(manifest),
             *_cut_states(manifest, accuracy, "generate that hardware with a larger cell range"),
         )
+    sequences += tuple(_wide_states(network, manifest))
     if calibration is None:
         return (*sequences, *_uncalibrated(network, settings, manifest))
     searched = settings.cell_range is None
@@ -58,6 +61,18 @@ def _whole_sequences(manifest: Manifest) -> Iterator[str]:
             "the core takes whole sequences: its step latency is that of the longest one, of "
             f"{manifest.sequence.steps} steps, from its last input to its last output; the step interval is "
             "what a step more takes where sequences follow one another, its input included"
+        )
+
+
+def _wide_states(network: Network, manifest: Manifest) -> Iterator[str]:
+    """Say which layers have fewer fraction bits of h, so that it holds the states that sequences begin in."""
+    pairs = zip(lower(unfold(network))[0], manifest.layers, strict=True)
+    wide = [shape for layer, shape in pairs if layer.in_format_of_h and shape.output.limit > 1.0]
+    if wide:
+        yield (
+            f"h of {', '.join(dict.fromkeys(shape.name for shape in wide))} reaches "
+            f"{_limit(min((shape.output for shape in wide), key=lambda form: form.fraction))}, to hold the "
+            "states in which sequences begin: beyond +-1, each doubling takes a bit of its fraction"
         )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from rtlstm.fpga.fit import Fit, FitRequest, fit_device
+from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise_with
 from rtlstm.spec.errors import ConfigurationError
@@ -81,6 +82,7 @@ def find_fit_advice(
     data: Calibration | None,
     request: FitRequest,
     progress: Progress | None = None,
+    initial_state: InitialState | None = None,
 ) -> FitAdvice | None:
     """Try the usual changes that make a network smaller; return the first with which it fits, or None.
 
@@ -94,7 +96,7 @@ def find_fit_advice(
         if progress:
             progress("look for what fits", number, len(tried))
         try:
-            choices = choose_formats(network, narrower, data, searched=searched)
+            choices = choose_formats(network, narrower, data, searched=searched, initial_state=initial_state)
             quantised = quantise_with(network, narrower, choices)
             asked = free.replace(tables=narrower.tables)
             parameters, fit = fit_device(name, quantised.shapes, quantised.numerics, asked, quantised.passes)

@@ -31,7 +31,7 @@ from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.gen.ip.sbom import bill_of_materials
 from rtlstm.gen.ip.vectors import Vectors
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.format_request import FormatRequest
+from rtlstm.gen.quantise.format_request import FormatRequest, as_numbers
 from rtlstm.gen.quantise.quantiser import (
     QuantizationSettings,
     choose_formats,
@@ -173,11 +173,12 @@ def generate_build(
         if trained:
             quantised = trained.quantised()
         else:
-            choices = choose_formats(network, settings, data, hardware)
+            choices = choose_formats(network, settings, data, hardware, initial_state=initial_state)
             quantised = quantise_with(network, settings, choices, hardware)
             request = FormatRequest(
                 settings=settings,
                 calibrated=None if data is None else Calibrated.of(data, choices.ranges),
+                initial_state=None if data is not None else as_numbers(initial_state),
                 headroom=None if hardware is None else hardware.headroom,
             )
         fitted: Fit | None = None
@@ -189,7 +190,7 @@ def generate_build(
                     chosen, quantised.shapes, quantised.numerics, fit, quantised.passes
                 )
             except NothingFitsError as refused:
-                advice = _advise(refused, chosen, network, settings, data, fit, progress)
+                advice = _advise(refused, chosen, network, settings, data, fit, initial_state, progress)
                 settings, quantised = advice.settings, advice.quantised
                 parameters, fitted = advice.parameters, advice.fit
                 request = None if request is None else request.replace(settings=settings)
@@ -222,6 +223,7 @@ def generate_build(
             notes=notes,
             trained=trained is not None,
             format_request=request,
+            initial_state=initial_state,
         )
         begin(3)
         clock = _clock_of(report.fit)
@@ -302,10 +304,11 @@ def _advise(
     settings: QuantizationSettings,
     data: Calibration | None,
     request: FitRequest,
+    initial_state: InitialState | None,
     progress: Progress | None,
 ) -> FitAdvice:
     """Return what to change so that a network fits; raise if there is nothing, or nobody asked for it."""
-    found = find_fit_advice(name, network, settings, data, request, progress)
+    found = find_fit_advice(name, network, settings, data, request, progress, initial_state)
     if found is None or not request.fit_anyway:
         advice = "choose a larger device" if found is None else found.text
         raise NothingFitsError(f"{refused}; {advice}") from None
@@ -375,7 +378,11 @@ def generate_for(
     begin = _stages(progress)
     with new_folder(target) as work:
         begin(0)
-        quantised = trained.quantised() if trained else quantise(network, settings, data, hardware=hardware)
+        quantised = (
+            trained.quantised()
+            if trained
+            else quantise(network, settings, data, hardware=hardware, initial_state=initial_state)
+        )
         manifest = Manifest.create(
             device.name,
             quantised.shapes,
@@ -393,7 +400,7 @@ def generate_for(
         notes = (*layout, *(() if trained is None else (_TRAINED,)))
         report = create_report(
             network, quantised, manifest, settings, data, source, loaded=True, notes=notes,
-            trained=trained is not None,
+            trained=trained is not None, initial_state=initial_state,
         )  # fmt: skip
         begin(3)
         clock = _clock_of(find_fit(device_folder))

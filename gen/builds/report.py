@@ -16,7 +16,7 @@ from rtlstm.gen.accuracy.records import ErrorReport
 from rtlstm.gen.builds.assumptions import list_assumptions
 from rtlstm.gen.builds.headroom import Headroom, measure_headroom
 from rtlstm.gen.builds.weight_changes import WeightChange, change_notes, measure_changes
-from rtlstm.gen.frontends.reading import ModelReport, NodeReport
+from rtlstm.gen.frontends.reading import InitialState, ModelReport, NodeReport
 from rtlstm.gen.pictures.network import Block, describe_blocks
 from rtlstm.gen.pictures.resources import DeviceUse, expected_use
 from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy
@@ -263,10 +263,7 @@ def format_reports(manifest: Manifest) -> tuple[FormatReport, ...]:
     numerics = manifest.numerics
     uses: list[tuple[str, Format]] = [
         *_input_formats(manifest),
-        (
-            "hidden state h" if numerics.hidden_rounding == "half_up" else "hidden state h, odd codes",
-            numerics.hidden,
-        ),
+        *_hidden_formats(manifest),
         ("cell state c", numerics.cell),
         ("pre-activation", numerics.preactivation),
         ("gate", numerics.gate),
@@ -298,6 +295,19 @@ def _input_formats(manifest: Manifest) -> list[tuple[str, Format]]:
         )
         for shift in sorted(counts)
     ]
+
+
+def _hidden_formats(manifest: Manifest) -> list[tuple[str, Format]]:
+    """The format of h, or one for the layers that share it."""
+    numerics, layers = manifest.numerics, manifest.layers
+    codes = "" if numerics.hidden_rounding == "half_up" else ", odd codes"
+    names: dict[Format, list[str]] = {}
+    for index, layer in enumerate(layers):
+        if layer.recurrent:
+            names.setdefault(layers[index + layer.feedback].output, []).append(layer.name)
+    if len(names) < 2:
+        return [(f"hidden state h{codes}", next(iter(names), numerics.hidden))]
+    return [(f"hidden state h of {', '.join(some)}{codes}", form) for form, some in names.items()]
 
 
 def memory_reports(manifest: Manifest) -> tuple[MemoryReport, ...]:
@@ -385,6 +395,7 @@ def create_report(
     notes: Sequence[str] = (),
     trained: bool = False,
     format_request: FormatRequest | None = None,
+    initial_state: InitialState | None = None,
 ) -> BuildReport:
     """Make a build's report, of hardware that was there if ``loaded``; ``notes`` are added to its own.
 
@@ -392,7 +403,7 @@ def create_report(
     """
     parameters, numerics = manifest.parameters, manifest.numerics
     held = memory_reports(manifest)
-    accuracy = measure_accuracy(network, quantised, calibration)
+    accuracy = measure_accuracy(network, quantised, calibration, initial_state)
     estimates = estimate_devices(manifest, None if fit is None else fit.estimate)
     changes = measure_changes(network, quantised, () if source is None else source.integer_weights)
     return BuildReport(

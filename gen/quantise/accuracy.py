@@ -4,12 +4,12 @@ from typing import Literal
 
 import numpy as np
 
-from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.calibration import Calibration, repeat_state
 from rtlstm.gen.quantise.histograms import Histogram, count_histograms
 from rtlstm.gen.quantise.losses import Loss, find_losses
 from rtlstm.gen.quantise.traces import Trace, find_traces
 from rtlstm.sim.golden import Golden
-from rtlstm.sim.reference import run_float
+from rtlstm.sim.reference import FloatState, run_float
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.record import Record
@@ -49,7 +49,7 @@ class Accuracy(Record):
 
 
 def _data(
-    network: Network, quantised: QuantizedNetwork, calibration: Calibration | None
+    network: Network, quantised: QuantizedNetwork, calibration: Calibration | None, begin: FloatState | None
 ) -> tuple[Calibration, str]:
     if calibration is None:
         numerics = quantised.numerics
@@ -57,16 +57,20 @@ def _data(
         shape = (_RANDOM_STEPS, _RANDOM_SEQUENCES, network.inputs)
         x = np.random.default_rng(_SEED).uniform(-max_abs, max_abs, shape)
         description = f"random, uniform within the input range +-{max_abs.max():.4g}, seed {_SEED}"
-        return Calibration.of(network, x), description
+        state = repeat_state(begin, _RANDOM_SEQUENCES)
+        return Calibration.of(network, x, state=state), description
     some = calibration.sample(max(_RANDOM_STEPS, _WORK // network.weight_count))
     return some, some.share_of(calibration)
 
 
 def measure_accuracy(
-    network: Network, quantised: QuantizedNetwork, calibration: Calibration | None = None
+    network: Network,
+    quantised: QuantizedNetwork,
+    calibration: Calibration | None = None,
+    initial_state: FloatState | None = None,
 ) -> Accuracy:
-    """Compare on calibration data; without them, on random inputs."""
-    data, description = _data(network, quantised, calibration)
+    """Compare on calibration data; without them, on random inputs, from the model's ``initial_state``."""
+    data, description = _data(network, quantised, calibration, initial_state)
     x, lengths = data.x, data.lengths
     numerics = quantised.numerics
     reference = run_float(network, x, data.state, lengths)

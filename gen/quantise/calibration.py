@@ -17,7 +17,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.options import option
 from rtlstm.spec.padding import Pad, is_front, padded_behind, valid_steps
 
-__all__ = ["Calibration", "check_lengths", "keeps_cell_state", "run_reference"]
+__all__ = ["Calibration", "check_lengths", "keeps_cell_state", "repeat_state", "run_reference"]
 
 Floats = NDArray[np.float64]
 
@@ -25,6 +25,14 @@ Floats = NDArray[np.float64]
 def keeps_cell_state(layer: PseudoLayer) -> bool:
     """Whether a layer has a c beside its h."""
     return isinstance(layer, Lstm) or (isinstance(layer, CellLayer) and layer.has_cell_state)
+
+
+def repeat_state(begin: FloatState | None, sequences: int) -> FloatState | None:
+    """Return the state of so many sequences that begin in one, ``(units,)`` per layer; None for zeros."""
+    if begin is None:
+        return None
+    h, c = (tuple(np.tile(layer, (sequences, 1)) for layer in part) for part in begin)
+    return h, c
 
 
 @dataclass(frozen=True)
@@ -167,6 +175,13 @@ class Calibration:
         h, c = self.state
         formats = StateFormats(network.shapes, network.numerics)
         return formats.parse((tuple(h), tuple(c)), self.sequences, raw=False)[:2]
+
+    def begins_in(self, begin: FloatState | None) -> bool:
+        """Whether all sequences begin in this state of the model, ``(units,)`` per layer; None is any."""
+        if begin is None or self.state is None:
+            return begin is None
+        pairs = zip((*begin[0], *begin[1]), (*self.state[0], *self.state[1]), strict=True)
+        return all(bool((one == all_of_it).all()) for one, all_of_it in pairs)
 
     @property
     def peaks(self) -> Floats:

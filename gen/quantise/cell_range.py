@@ -17,7 +17,7 @@ from rtlstm.sim.reference import FloatResult
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 
-__all__ = ["MARGIN", "largest_state", "power_of_two", "search_cell_range", "search_sample", "states_leave"]
+__all__ = ["MARGIN", "power_of_two", "search_cell_range", "search_sample", "states_leave"]
 
 MARGIN = 1.25
 """Factor from the largest calibrated magnitude to the one that a format must hold."""
@@ -40,13 +40,6 @@ def states_leave(network: Network, asked: bool | None) -> bool:
     return not isinstance(network.layers[-1], Dense) if asked is None else asked
 
 
-def largest_state(data: Calibration, reference: FloatResult, leave: bool) -> float:
-    """Return the largest c of the initial states, and of the final states if they ``leave`` the network."""
-    begins = [] if data.state is None else list(data.state[1])
-    ends = list(reference.c) if leave else []
-    return max((float(np.abs(c).max(initial=0.0)) for c in (*begins, *ends)), default=0.0)
-
-
 def _bound(network: Network) -> float:
     """Return the magnitude to which the network itself clips c; infinite if it does not."""
     kept = [layer for layer in network.pseudo_layers if keeps_cell_state(layer)]
@@ -64,6 +57,7 @@ def search_cell_range(
     data: Calibration,
     reference: FloatResult,
     leave: bool,
+    begin: float,
     build: Callable[[float], QuantizedNetwork],
     limit: float,
 ) -> float:
@@ -76,6 +70,8 @@ def search_cell_range(
     leave
         Whether final states are results, too. Then the range holds them with a quarter more, as it always
         holds the initial states.
+    begin
+        The largest c of the initial states.
     build
         The function that quantises with a range.
     limit
@@ -86,7 +82,8 @@ def search_cell_range(
     some = search_sample(network, data)
     wanted = reference.y if some is data else run_reference(network, some).y
     most = _bound(network)
-    least = min(power_of_two(max(min(MARGIN * largest_state(data, reference, leave), most), 1.0)), limit)
+    held = max([begin, *(float(np.abs(c).max(initial=0.0)) for c in (reference.c if leave else ()))])
+    least = min(power_of_two(max(min(MARGIN * held, most), 1.0)), limit)
     max_abs = min(power_of_two(max(min(2.0 * reference.cell, most), least)), limit)
     errors: dict[float, float] = {}
     # When one range is far worse than the best, narrower ones are worse still.

@@ -51,7 +51,7 @@ class ArrayLayer:
     range_of: Literal["output", "inner"] = "output"
     """Which magnitude of the float reference is that of its results."""
     within_one: bool = False
-    """Whether its results are within -1 .. 1 for any input."""
+    """Whether its results are within -1 .. 1 for any input, if sequences begin in such states."""
     linear: bool = False
     """Whether its results are its rows' sums, or parts of them: then the sums have the result's format."""
     wide: bool = False
@@ -70,6 +70,16 @@ class ArrayLayer:
     def before(self) -> int:
         """How many layers before this one the layer is whose results it reads."""
         return steps_back(self.kind, self.skips)
+
+    @property
+    def projected(self) -> bool:
+        """Whether its results are not h, but what a projection makes h of."""
+        return self.kind == "lstm" and self.feedback == 1
+
+    @property
+    def in_format_of_h(self) -> bool:
+        """Whether its results are within -1 .. 1 but for a larger h in which sequences begin."""
+        return self.within_one and self.kind not in ("dense", "skip", "sum") and not self.projected
 
     @property
     def outputs(self) -> int:

@@ -7,7 +7,7 @@ when there are any, and from bounds or stated assumptions otherwise.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Self
 
@@ -15,14 +15,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
-from rtlstm.gen.quantise.calibration import Calibration, run_reference
-from rtlstm.gen.quantise.cell_range import power_of_two, search_cell_range, states_leave
+from rtlstm.gen.quantise.calibration import Calibration, repeat_state, run_reference
+from rtlstm.gen.quantise.cell_range import MARGIN, power_of_two, search_cell_range, states_leave
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.input_shifts import choose_shifts, fold_shifts
 from rtlstm.gen.quantise.lowering import ArrayLayer, is_fused, lower
-from rtlstm.gen.quantise.ranges import Calibrated, Ranges, bound_ranges, guess_ranges, measure_ranges
+from rtlstm.gen.quantise.ranges import (
+    Calibrated,
+    Ranges,
+    begin_ranges,
+    bound_ranges,
+    guess_ranges,
+    largest_begins,
+    measure_ranges,
+)
 from rtlstm.gen.quantise.target import TargetHardware
-from rtlstm.sim.reference import FloatResult
+from rtlstm.sim.reference import FloatResult, FloatState
 from rtlstm.spec.activations.functions import SIGMOID, TANH
 from rtlstm.spec.activations.interpolated import DIRECT_BITS
 from rtlstm.spec.cells.formats import CellFormats, Functions, resolve
@@ -286,7 +294,6 @@ class _Quantiser:
         bits = settings.data_bits
         gate_bits = settings.gate_bits or max(12, bits, settings.output_bits or 0)
         self.gate = Format(bits=gate_bits, fraction=gate_bits - 1)
-        self.hidden = Format(bits=bits, fraction=bits - 1)
         fixed = self.hardware.fixed
         self.input = fixed.input if fixed else Format.covering(bits, input_range)
         self.input_shifts = input_shifts
@@ -322,15 +329,21 @@ class _Quantiser:
         mine = index == last or (index == last - 1 and layers[last].kind == "sum")
         return mine and layers[last].kind in ("dense", "sum") and not read_back and not self.passes
 
-    def preactivation(self, magnitude: float) -> Format:
-        """Return the format that covers ``magnitude``, or less if all functions are flat beyond it."""
+    def preactivation(self, ranges: Ranges) -> Format:
+        """Return the format that covers these ranges' sums, or less if all functions are flat beyond it."""
         if self.hardware.device is not None:
             return self.hardware.device.preactivation
-        max_abs = power_of_two(magnitude)
+        max_abs = power_of_two(ranges.preactivation)
         if self.hardware.shared:
             # For any network: up to where sigmoid is flat.
             max_abs = max(max_abs, _saturation_range(self.gate))
-        if not any(layer.wide and not layer.linear for layer in self.layers):
+        wide = (
+            # A product reads h itself.
+            layer.wide or (layer.kind == "product" and ranges.begin(index) > 1.0)
+            for index, layer in enumerate(self.layers)
+            if not layer.linear
+        )
+        if not any(wide):
             max_abs = min(max_abs, _saturation_range(self.gate))
         return Format(bits=self.argument_bits, fraction=self.argument_bits - 1 - int(math.log2(max_abs)))
 
@@ -349,17 +362,43 @@ class _Quantiser:
         bits = fraction + 1 + int(math.log2(reads))
         return cell, Format(bits=max(bits, 4), fraction=fraction)
 
-    def outputs(self, ranges: tuple[float, ...]) -> list[Format]:
+    def _whole_bits(self, index: int, ranges: Ranges) -> int:
+        """Return the bits before the binary point that the h needs in which a layer's sequences begin."""
+        bits, begin = self.settings.data_bits, ranges.begin(index)
+        return bits - 1 - Format.covering(bits, begin).fraction if begin > 1.0 else 0
+
+    def hidden_whole_bits(self, ranges: Ranges) -> int | None:
+        """Return those of h if all layers have one format of it; None if each has its own."""
+        if self.hardware.device is not None:
+            return self.hardware.device.hidden_whole_bits
+        if not (self.recognised or self.hardware.shared):
+            return None
+        mine = (index for index, layer in enumerate(self.layers) if layer.in_format_of_h)
+        return max((self._whole_bits(index, ranges) for index in mine), default=0)
+
+    def outputs(self, ranges: Ranges) -> list[Format]:
         """Return the formats of the layers' results."""
+        found = self._outputs(ranges)
+        if self.hardware.device is not None:
+            for index, form in enumerate(found):
+                self.hardware.check_begin(self.layers[index].name, form, ranges.begin(index))
+        return found
+
+    def _outputs(self, ranges: Ranges) -> list[Format]:
         if self.hardware.layers:
             return [layer.output for layer in self.hardware.layers]
         found = []
-        for index, (layer, max_abs) in enumerate(zip(self.layers, ranges, strict=True)):
+        common = self.hidden_whole_bits(ranges)
+        for index, (layer, max_abs) in enumerate(zip(self.layers, ranges.layers, strict=True)):
             bits = self.settings.data_bits
             if self.gives_outputs(index):
                 bits = self.settings.output_bits or bits
-            bounded = Format(bits=bits, fraction=bits - 1)
-            found.append(bounded if layer.within_one else Format.covering(bits, max_abs))
+            if layer.within_one:
+                own = self._whole_bits(index, ranges) if common is None else common
+                whole = own if layer.in_format_of_h else 0
+                found.append(Format(bits=bits, fraction=bits - 1 - whole))
+            else:
+                found.append(Format.covering(bits, max(max_abs, ranges.begin(index))))
         if self.layers[0].origin < 0:
             found[0] = self.input
         # The parts of a pass are read as one vector, so they have one format.
@@ -555,8 +594,8 @@ class _Quantiser:
 
     def build(self, layer_ranges: Ranges, cell_range: float) -> QuantizedNetwork:
         """Quantise with these ranges."""
-        reads = self.preactivation(layer_ranges.preactivation)
-        outputs = self.outputs(layer_ranges.layers)
+        reads = self.preactivation(layer_ranges)
+        outputs = self.outputs(layer_ranges)
         layers, align = self.integers(self.plans(outputs, reads))
         stored, argument = self.cell(cell_range)
         functions, shapes = Functions(self.direct), []
@@ -592,6 +631,7 @@ class _Quantiser:
             tables=tuple(functions.tables),
             pieces=tuple(functions.pieces),
             hidden_rounding=self.rounding,
+            hidden_whole_bits=self.hidden_whole_bits(layer_ranges) or 0,
             fused_lstm=fused_tables,
             unit_parameters=self.unit_parameters,
         )
@@ -610,6 +650,7 @@ def quantise(
     lengths: ArrayLike | None = None,
     hardware: TargetHardware | None = None,
     state: Any = None,
+    initial_state: FloatState | None = None,
 ) -> QuantizedNetwork:
     """Quantise a network.
 
@@ -629,6 +670,9 @@ def quantise(
     state
         Initial states of the sequences of the calibration data, ``(h_0, c_0)`` as a build's ``run`` takes
         them; zeros if None.
+    initial_state
+        The state in which the model begins, h and c of each layer, ``(units,)``; zeros if None. The formats
+        hold it and those of the calibration data: beyond +-1, each doubling takes a fraction bit of h.
 
     Raises
     ------
@@ -640,9 +684,8 @@ def quantise(
     settings = settings or QuantizationSettings()
     if not isinstance(calibration, Calibration):
         calibration = Calibration.given(network, calibration, lengths, state)
-    return quantise_with(
-        network, settings, choose_formats(network, settings, calibration, hardware), hardware
-    )
+    choices = choose_formats(network, settings, calibration, hardware, initial_state=initial_state)
+    return quantise_with(network, settings, choices, hardware)
 
 
 def choose_formats(
@@ -651,6 +694,7 @@ def choose_formats(
     data: Calibration | Calibrated | None,
     hardware: TargetHardware | None = None,
     searched: dict[object, float] | None = None,
+    initial_state: FloatState | None = None,
 ) -> FormatChoices:
     """Find the ranges of all quantities, as :func:`quantise` says; errors as there.
 
@@ -669,6 +713,12 @@ def choose_formats(
         network = fold_shifts(network, np.array(shifts))
         data = data.scaled(np.ldexp(1.0, shifts)) if isinstance(data, Calibration) else data
     quantiser = _Quantiser(network, settings, input_range, hardware, shifts)
+    if isinstance(data, Calibrated):
+        return FormatChoices(input_range, shifts, data.ranges, settings.cell_range or 1.0)
+    given = (initial_state, None if data is None else data.state)
+    states = [state for state in given if state is not None]
+    begins = begin_ranges(network, states)
+    begin_c = float(largest_begins(states)[1].max(initial=0.0)) if states else 0.0
     if data is None:
         if settings.final_states is not None:
             raise ConfigurationError(
@@ -676,17 +726,22 @@ def choose_formats(
                 f"there are none; give such data ({option('calibration')}), or state the range "
                 f"({option('cell_range')})"
             )
-        ranges = (bound_ranges if quantiser.recognised else guess_ranges)(network, input_range)
-        return FormatChoices(input_range, shifts, ranges, settings.cell_range or DEFAULT_CELL_RANGE)
-    if isinstance(data, Calibrated):
-        return FormatChoices(input_range, shifts, data.ranges, settings.cell_range or 1.0)
+        if quantiser.recognised:
+            ranges = bound_ranges(network, input_range, begins)
+        else:
+            ranges = guess_ranges(network, input_range, initial_state)
+        assumed = max(DEFAULT_CELL_RANGE, MARGIN * begin_c)
+        return FormatChoices(input_range, shifts, ranges, settings.cell_range or assumed)
     reference = run_reference(network, data)
-    ranges = measure_ranges(network, reference)
+    ranges = measure_ranges(network, reference, begins)
+    if not data.begins_in(initial_state):
+        own = replace(data, state=repeat_state(initial_state, data.sequences))
+        ranges = ranges.joined(measure_ranges(network, run_reference(network, own), begins))
     cell_range = settings.cell_range
     if cell_range is None and (hardware is None or hardware.device is None):
         known = {} if searched is None else searched
         cell_range = _search_cell_range(
-            network, settings, input_range, shifts, data, reference, ranges, known
+            network, settings, input_range, shifts, data, reference, ranges, begin_c, known
         )
     return FormatChoices(input_range, shifts, ranges, cell_range or DEFAULT_CELL_RANGE)
 
@@ -717,7 +772,7 @@ def plan_rows(
     if weight_bits is not None:
         quantiser.weight_bits = [weight_bits(layer) for layer in quantiser.layers]
     ranges = choices.ranges
-    return quantiser.plans(quantiser.outputs(ranges.layers), quantiser.preactivation(ranges.preactivation))
+    return quantiser.plans(quantiser.outputs(ranges), quantiser.preactivation(ranges))
 
 
 def range_formats(network: Network, settings: QuantizationSettings, choices: FormatChoices) -> RangeFormats:
@@ -736,9 +791,9 @@ def range_formats(network: Network, settings: QuantizationSettings, choices: For
     joined = {end for group in ends for end in group}
     return RangeFormats(
         input=quantiser.input,
-        preactivation=None if linear else quantiser.preactivation(ranges.preactivation),
+        preactivation=None if linear else quantiser.preactivation(ranges),
         cell=quantiser.cell(choices.cell_range)[0] if keeps_c else None,
-        outputs=tuple(quantiser.outputs(ranges.layers)),
+        outputs=tuple(quantiser.outputs(ranges)),
         together=(*ends, *((index,) for index in range(len(layers)) if index not in joined)),
     )
 
@@ -784,6 +839,7 @@ def _search_cell_range(
     data: Calibration,
     reference: FloatResult,
     layer_ranges: Ranges,
+    begin: float,
     searched: dict[object, float],
 ) -> float:
     """Search the range of c, with formats so fine that c is the coarsest, unless ``searched`` has it.
@@ -806,7 +862,7 @@ def _search_cell_range(
         if key not in searched:
             quantiser = _Quantiser(network, formats, input_range)
             build = partial(quantiser.build, layer_ranges)
-            searched[key] = search_cell_range(network, data, reference, leave, build, limit)
+            searched[key] = search_cell_range(network, data, reference, leave, begin, build, limit)
         return searched[key]
 
     try:

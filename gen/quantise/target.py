@@ -82,6 +82,21 @@ class TargetHardware:
             )
         return form
 
+    def check_begin(self, name: str, h: Format, begin: float) -> None:
+        """Check that a layer's h on the device holds the states in which sequences begin, up to ``begin``.
+
+        Raises
+        ------
+        ConfigurationError
+            If it does not.
+        """
+        if begin > h.limit + h.step:
+            raise ConfigurationError(
+                f"h of layer {name!r} must be within +-{h.limit:g}, the range that the device has for it, "
+                f"but sequences begin with {begin:g}; generate the device with "
+                f"{option('calibration_state')} that reaches as far, or a build of its own for this network"
+            )
+
     def align(self, needed: int) -> int:
         """Return the common left shift of sums.
 

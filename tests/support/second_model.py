@@ -285,9 +285,10 @@ class SecondModel:
             self.events[f"h: nothing of a negative argument, by {name}"] += factor == 0 and argument < 0
         product = o * tanh
         bits = numerics.input.bits
+        drop = 2 * gate - (bits - 1 - numerics.hidden_whole_bits)
         if numerics.hidden_rounding == "odd":
-            return self._odd(product, 2 * gate - (bits - 1)), kept
-        return self._rounded("h", product, 2 * gate - (bits - 1), bits)[0], kept
+            return self._odd(product, drop), kept
+        return self._rounded("h", product, drop, bits)[0], kept
 
     def _dense(self, activation: str, total: int, bits: int) -> int:
         numerics = self.numerics
