@@ -394,8 +394,8 @@ class _Quantiser:
             if self.gives_outputs(index):
                 bits = self.settings.output_bits or bits
             if layer.within_one:
-                own = self._whole_bits(index, ranges) if common is None else common
-                whole = own if layer.in_format_of_h else 0
+                needed = self._whole_bits(index, ranges) if common is None else common
+                whole = needed if layer.in_format_of_h else 0
                 found.append(Format(bits=bits, fraction=bits - 1 - whole))
             else:
                 found.append(Format.covering(bits, max(max_abs, ranges.begin(index))))
@@ -735,8 +735,8 @@ def choose_formats(
     reference = run_reference(network, data)
     ranges = measure_ranges(network, reference, begins)
     if not data.begins_in(initial_state):
-        own = replace(data, state=repeat_state(initial_state, data.sequences))
-        ranges = ranges.joined(measure_ranges(network, run_reference(network, own), begins))
+        as_model = replace(data, state=repeat_state(initial_state, data.sequences))
+        ranges = ranges.joined(measure_ranges(network, run_reference(network, as_model), begins))
     cell_range = settings.cell_range
     if cell_range is None and (hardware is None or hardware.device is None):
         known = {} if searched is None else searched
