@@ -1,9 +1,11 @@
 """Random configurations: golden model, Icarus and Verilator agree on every bit and every cycle."""
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.quick import quick
 from support.random_builds import TINY, Case, make_case, random_case
 from support.small_builds import NARROW
 from support.small_builds import network as small_network
@@ -28,8 +30,8 @@ _LONG = (201, 203, 204, 205, 206, 208, 211)
 TINY_SEEDS = [
     pytest.param(seed, marks=pytest.mark.slow) if seed in _LONG else seed for seed in range(201, 213)
 ]
-VERILATOR = (2, 3, 5, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 4)))
-COCOTB = (118, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (101, 102)))
+VERILATOR = quick(range(1, 6), 2, 5)
+COCOTB = quick((118, 101, 102), 118)
 SMALL = (1, 2, 3, 5, 7, 11, 13)
 
 
@@ -45,7 +47,8 @@ def test_tiny_layers_equal_golden(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "units", "lanes", "macs"), [(1, 2, 8, 4), (2, 3, 12, 4), (2, 4, 16, 4), (3, 3, 16, 4)]
+    ("inputs", "units", "lanes", "macs"),
+    quick([(1, 2, 8, 4), (2, 3, 12, 4), (2, 4, 16, 4), (3, 3, 16, 4)], (1, 2, 8, 4), (3, 3, 16, 4)),
 )
 def test_partial_sums_of_short_steps(inputs: int, units: int, lanes: int, macs: int, tmp_path: Path) -> None:
     """Shapes whose next step would overtake its partial sums without idle cycles."""
@@ -138,8 +141,10 @@ def check_actions(case: Case, results: list[GoldenResult]) -> list[BusWrite | Bu
     return actions
 
 
-@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
-@pytest.mark.parametrize("stalled", [False, True])
+@pytest.mark.parametrize(
+    ("stalled", "simulator"),
+    quick(product((False, True), ("icarus", "verilator")), (True, "icarus"), (False, "verilator")),
+)
 @pytest.mark.parametrize("seed", COCOTB)
 def test_cocotb_testbench(seed: int, stalled: bool, simulator: str, tmp_path: Path) -> None:
     case = random_case(seed, sizes=SMALL)

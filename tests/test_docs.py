@@ -16,6 +16,7 @@ import contextlib
 import doctest
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from support.paths import ROOT
+
+from rtlstm.cli.main import find_command
 
 pytestmark = [pytest.mark.rtl, pytest.mark.tools]
 
@@ -202,13 +206,71 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+RUN = [page for page in PAGES if blocks(page) and page not in ELSEWHERE_WHOLE]
+QUICK = {f"docs/{name}.md" for name in ("accuracy", "c_host", "cells", "keras", "onnx", "ports", "pytorch")}
+QUICK |= {"README.md"}
+"""Pages that run in any case, with every kind of block. The others take long."""
+
+
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if blocks(page) and page not in ELSEWHERE_WHOLE],
-    ids=lambda page: str(page.relative_to(ROOT)),
+    [
+        pytest.param(page, id=name, marks=() if name in QUICK else pytest.mark.slow)
+        for page in RUN
+        if (name := str(page.relative_to(ROOT)))
+    ],
 )
 def test_page_does_what_it_says(page: Path, folder: Path):
     run_page(page, folder)
+
+
+def words(command: str) -> list[str]:
+    """The words of a command of this package, without what the shell does with them; of others none."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, "#"
+    found = list(lexer)
+    ends = [at for at, word in enumerate(found) if set(word) <= set("();<>|&")]
+    found = found[: min(ends, default=len(found))]
+    return found[1:] if found[:1] == ["rtlstm"] else []
+
+
+def wrong_commands(page: Path) -> list[str]:
+    """Commands of this package that have an option which it does not know, and Python that is none."""
+    found = []
+    for block in blocks(page):
+        if block.language == "python":
+            source = doctest.script_from_examples(block.text) if ">>> " in block.text else block.text
+            compile(source, block.place, "exec")
+            continue
+        for command, output in commands(block):
+            name, *arguments = words(command) or ["-"]
+            if name.startswith("-") or output.startswith("error:"):
+                continue
+            try:
+                known = find_command(name)
+                known.make_parser(typer.Context(known)).parse_args(arguments)
+            except Exception as error:  # typer does not export what it raises
+                found.append(f"{block.place}: {command}: {error!r}")
+    return found
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_of_a_page_are_known(page: Path):
+    """At once, without running them."""
+    assert wrong_commands(page) == []
+
+
+def test_unknown_options_and_commands_are_seen(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```console\n$ rtlstm generate m --lanes 4 -o b > log\n$ rtlstm generate m --lane-count 4\n"
+        "$ rtlstm make m; true\n$ echo rtlstm make\n```\n"
+    )
+    first, second = wrong_commands(page)
+    assert "--lane-count" in first and "'make'" in second
+    page.write_text("```python\n>>> 1 +\n```\n")
+    with pytest.raises(SyntaxError):
+        wrong_commands(page)
 
 
 def anchors(page: Path) -> set[str]:

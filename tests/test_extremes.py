@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.conversions import core_verilog
+from support.quick import quick
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
@@ -21,6 +22,7 @@ from rtlstm.spec.sum_bounds import bound_sums
 pytestmark = pytest.mark.rtl
 
 INPUTS, UNITS = 13, 13
+BACKENDS = ("icarus", "verilator")
 
 
 def extreme_network(weight_bits: int, data_bits: int, sign: int) -> QuantizedNetwork:
@@ -55,14 +57,12 @@ def extreme_network(weight_bits: int, data_bits: int, sign: int) -> QuantizedNet
 
 @pytest.mark.parametrize(
     ("weight_bits", "data_bits", "sign", "backend"),
-    [
+    quick(
+        [(*sizes, backend) for sizes in ((8, 8, -1), (3, 5, -1), (16, 16, 1)) for backend in BACKENDS],
         (8, 8, -1, "icarus"),
-        (8, 8, -1, "verilator"),
         (3, 5, -1, "icarus"),
-        (3, 5, -1, "verilator"),
-        pytest.param(16, 16, 1, "icarus", marks=pytest.mark.slow),
         (16, 16, 1, "verilator"),
-    ],
+    ),
 )
 def test_bound_is_reached_and_held(
     weight_bits: int, data_bits: int, sign: int, backend: str, tmp_path: Path

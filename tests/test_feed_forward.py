@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.commands import Outcome
 from support.loadable_builds import build_for, make_device, stacked
+from support.quick import quick
 from support.random_builds import make_case
 from support.small_builds import NARROW
 from support.step_checks import check_device
@@ -86,7 +87,12 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name",
+    quick(
+        NETWORKS, "three layers", "registered", "the drain is the limit", "a longest sequence", "a residual"
+    ),
+)
 def test_network(name: str, tmp_path: Path) -> None:
     """With stalls, streams in any order and outputs that are not wanted."""
     network, parameters = NETWORKS[name]

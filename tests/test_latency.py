@@ -7,6 +7,7 @@ import pytest
 from support.conversions import core_verilog
 from support.device_pair import pair
 from support.loadable_builds import stacked
+from support.quick import quick
 from support.random_builds import make_case
 from support.small_builds import INPUTS, NARROW, TINY
 from support.small_builds import network as small_network
@@ -61,7 +62,7 @@ def build(folder: Path, shape: str, lanes: int, macs: int) -> Manifest:
     ("shape", "lanes", "macs"),
     [
         ("stac_a", 4, 32),
-        ("lstm128", 8, 16),
+        pytest.param("lstm128", 8, 16, marks=pytest.mark.slow),
         pytest.param("stac_a", 8, 16, marks=pytest.mark.slow),
         pytest.param("lstm128", 4, 32, marks=pytest.mark.slow),
     ],
@@ -109,9 +110,9 @@ def test_latency_register_counts_the_wait(tmp_path: Path) -> None:
     assert found[5] == found[9] > cycles.step_latency_cycles + cycles.step_interval_cycles
 
 
-@pytest.mark.parametrize("suppressed", [(3,), (2, 3), (1,), (0,)])
+@pytest.mark.parametrize("suppressed", quick([[3], [2, 3], [1], [0]], [2, 3], [0]))
 def test_latency_register_of_steps_closer_than_the_pipeline_is_long(
-    suppressed: tuple[int, ...], tmp_path: Path
+    suppressed: list[int], tmp_path: Path
 ) -> None:
     """The next steps have begun, with output or without, when a step's output comes."""
     long = Pipeline(

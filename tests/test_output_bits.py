@@ -44,12 +44,15 @@ NETWORKS = {
     "GRU with a residual": Network(layers=(GRU, dense(3, 4, skip=np.eye(3)))),
 }
 QUICK = ("scores", "GRU with a residual")
-"""Those whose wider outputs are no slow test."""
+"""Those whose wider outputs are no slow test; of the others narrower ones are none."""
 
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [pytest.param(name, NARROWER, id=f"{name}, narrower") for name in NETWORKS]
+    [
+        pytest.param(name, NARROWER, id=f"{name}, narrower", marks=pytest.mark.slow if name in QUICK else [])
+        for name in NETWORKS
+    ]
     + [
         pytest.param(name, WIDE, id=f"{name}, wider", marks=[] if name in QUICK else pytest.mark.slow)
         for name in NETWORKS

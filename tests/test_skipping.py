@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.loadable_builds import stacked
 from support.pruned_builds import everything, prune, pruned_case, skipping, with_kept
+from support.quick import quick
 from support.random_builds import make_case
 from support.random_sequences import make_sequence_case, random_lstm
 from support.sequence_checks import check_device as check_sequences
@@ -41,7 +42,7 @@ BUILDS = {
 }
 
 
-@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize("name", quick(BUILDS, "streams, beats", "gate units", "registered"))
 def test_pruned_network(name: str, tmp_path: Path) -> None:
     """LSTM layers and a head, of several row groups; with stalls, suppressed outputs and states written."""
     seed, sizes, head, parameters = BUILDS[name]

@@ -106,6 +106,13 @@ def test_without_rtl_says_so(tmp_path: Path) -> None:
     assert not (tmp_path / "no").exists()
 
 
+@pytest.fixture
+def no_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time nothing on this machine."""
+    monkeypatch.setattr(benchmark, "start", lambda *_, **__: iter(()))
+
+
+@pytest.mark.usefixtures("no_engines")
 def test_difference_fails(builds: Path, found: BenchResult, monkeypatch: pytest.MonkeyPatch) -> None:
     hardware = measure_cycles(SHAPES["traffic20"], builds / "traffic20", 4)
     assert hardware.agrees
@@ -148,6 +155,7 @@ def test_post_route_clock(tmp_path: Path) -> None:
     assert post_route(tmp_path) is None
 
 
+@pytest.mark.usefixtures("no_engines")
 def test_build_that_is_there_is_used(builds: Path, found: BenchResult) -> None:
     report = builds / "traffic20" / "report.json"
     fields = json.loads(report.read_text())
@@ -186,6 +194,7 @@ def test_builds_are_used_again_unless_their_verilog_is_another(found: BenchResul
     assert rtl.read_text() == text and report.stat().st_mtime_ns > before
 
 
+@pytest.mark.usefixtures("no_engines")
 def test_networks_that_ended_before_an_interruption_are_kept(tmp_path: Path, monkeypatch) -> None:
     done: list[str] = []
 
@@ -197,7 +206,6 @@ def test_networks_that_ended_before_an_interruption_are_kept(tmp_path: Path, mon
         return describe(predict_cycles(shape), shape.steps, "not asked for")
 
     monkeypatch.setattr(benchmark, "_figures", figures)
-    monkeypatch.setattr(benchmark, "start", lambda *_, **__: iter(()))
     plan = benchmark.Plan(find_shapes(["traffic20", "toptag"]), tmp_path, quick=True)
     with pytest.raises(KeyboardInterrupt):
         benchmark.run_bench(plan)
@@ -209,8 +217,9 @@ def test_networks_that_ended_before_an_interruption_are_kept(tmp_path: Path, mon
     assert [shape.hardware.predicted_latency for shape in found.shapes] == wanted
 
 
-def test_two_workers_measure_what_one_does(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(benchmark, "start", lambda *_, **__: iter(()))
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_engines")
+def test_two_workers_measure_what_one_does(tmp_path: Path) -> None:
     shapes = find_shapes(["traffic20", "toptag", "nam16"])
     one, two = (
         benchmark.run_bench(benchmark.Plan(shapes, tmp_path, quick=True, rtl=False, workers=workers))

@@ -23,6 +23,7 @@ def tasks(monkeypatch):
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 def test_the_adding_problem_at_four_bits(tasks):
     (row,) = tasks.adding()
     assert row.in_float > 90.0
@@ -30,6 +31,7 @@ def test_the_adding_problem_at_four_bits(tasks):
     assert row.trained > row.rounded
 
 
+@pytest.mark.slow
 def test_digits_at_four_bits(tasks):
     pytest.importorskip("sklearn")
     (row,) = tasks.digits()

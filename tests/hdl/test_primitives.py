@@ -5,6 +5,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from support.quick import quick
 from support.testbenches.primitive_testbench import (
     Memory,
     MemoryPair,
@@ -218,7 +219,7 @@ def test_cells_equal_portable_under_verilator(family: str, tmp_path: Path) -> No
 
 
 @pytest.mark.tools
-@pytest.mark.parametrize("family", netlist_families())
+@pytest.mark.parametrize("family", quick(netlist_families(), "ultrascale", "xilinx"))
 def test_netlist_equals_portable(family: str, tmp_path: Path) -> None:
     items = few(family)
     netlist = flat_netlist(primitives(family) + duts("device", items), "device", family)
@@ -313,6 +314,7 @@ def test_model_refuses_what_it_does_not_know(
     assert named in printed and "passed" not in printed
 
 
+DRAWN = "count[15:8] * 8'd91 ^ count[7:0] * 8'd37"
 ALL_PAIRS = """
 module bench (input clk);
   reg [16:0] count = 0;
@@ -342,7 +344,7 @@ endmodule
 """
 
 
-@pytest.mark.parametrize("drawn", ["8'h80", "8'h7f", "count[15:8] * 8'd91 ^ count[7:0] * 8'd37"])
+@pytest.mark.parametrize("drawn", quick(["8'h80", "8'h7f", DRAWN], DRAWN))
 @pytest.mark.parametrize("family", ["xilinx", "ultrascale"])
 def test_all_products_of_a_pair(family: str, drawn: str, tmp_path: Path) -> None:
     models = [path.read_text() for path in cell_models(family)]

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from support.quick import quick
 
 from rtlstm.sim.cocotb_run import BusRead, BusWrite, Scenario, play
 from rtlstm.spec.errors import InputError
@@ -36,7 +37,7 @@ def test_plays_to_the_cycle(dummy) -> None:
     assert (result.step_cycles.latency == dummy.latency).all()
 
 
-@pytest.mark.parametrize("p_in, p_out", [(0.5, 0.0), (0.0, 0.5), (0.3, 0.7)])
+@pytest.mark.parametrize("p_in, p_out", quick([(0.5, 0.0), (0.0, 0.5), (0.3, 0.7)], (0.3, 0.7)))
 def test_plays_with_stalls(dummy, p_in: float, p_out: float) -> None:
     result = play(dummy.verilog, dummy.ports, "icarus", scenario(dummy, 60, p_in=p_in, p_out=p_out))
     assert result.passed, result.failures

@@ -18,7 +18,8 @@ def test_mutants_are_drawn_and_named() -> None:
         assert place.startswith("of ") and "rtl/" not in place
 
 
-@pytest.mark.parametrize("mutants", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mutants", [1, 3])
 def test_what_changes_bits_is_seen(mutants: int, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     sizes = ["--workers", "1", "--mutants", str(mutants)]
     code = mutation.main([*sizes, "--journal", str(tmp_path / "j"), "odd"])

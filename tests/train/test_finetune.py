@@ -122,6 +122,7 @@ def test_pruning_while_training(model, data):
     assert f"train, 50% pruned, {cycles[-1]} array cycles" in seen
 
 
+@pytest.mark.slow
 def test_most_updates_may_be_in_float_and_pieces_mixed(model, data):
     array = {"lanes": 16, "macs": 2}
     asked = {"prune": 0.4, "prune_among": "network", "in_float": 0.8, "mixed": 0.5}
@@ -199,6 +200,7 @@ def save(folder, model, data):
     return folder / "model.pt", folder / "x.npy"
 
 
+@pytest.mark.slow
 def test_the_command_builds_what_it_trained(model, data, tmp_path):
     file, x = save(tmp_path, model, data)
     folder = tmp_path / "build"
