@@ -4,7 +4,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -13,9 +14,10 @@ from rtlstm.fpga.families.base import Cells, Pin, fpga_family
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.path_families import PathFamily, path_families
 from rtlstm.fpga.resources import design_name, fit_advice
+from rtlstm.fpga.rip_up import RULE, route_with_rip_up
 from rtlstm.fpga.stored_run import read_json, run_stored
 from rtlstm.fpga.synthesis import NETLIST, Synthesis
-from rtlstm.fpga.tools import Tool, run_logged
+from rtlstm.fpga.tools import TimeLimitError, Tool, run_logged
 from rtlstm.fpga.worst_path import WorstPath, signal_name, worst_path
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.files import copy_file
@@ -65,13 +67,11 @@ def nextpnr_options(
     router: str | None = None,
     placer: str | None = None,
     *,
-    rip_up: bool = False,
     on_board: bool = False,
 ) -> list[str]:
     """Return nextpnr's options for a device and a target clock, without files and seed.
 
-    ``rip_up`` asks that wires that are too slow are routed again. ``on_board`` says that every pin has a
-    site, and that a bitstream will be made.
+    ``on_board`` says that every pin has a site, and that a bitstream will be made.
     """
     family = fpga_family(chosen.device.family)
     tools = family.need_place_route()
@@ -85,8 +85,6 @@ def nextpnr_options(
         options += ["--placer", placer, *tools.placer_options.get(placer, ())]
     if router is not None:
         options += ["--router", router]
-    if rip_up:
-        options.append("--tmg-ripup")
     return [*options, "--freq", f"{target_mhz:g}", "--timing-allow-fail"]
 
 
@@ -115,6 +113,7 @@ def place_and_route(
     router: str | None = None,
     placer: str | None = None,
     rip_up: bool = False,
+    minutes: float | None = None,
     pins: str | None = None,
     progress: Progress | None = None,
     stop: Event | None = None,
@@ -127,6 +126,10 @@ def place_and_route(
         Folder for log and nextpnr's report, which are named after the seed.
     seeds
         The number of seeds that are tried, for messages.
+    rip_up
+        Whether wires that are too slow are routed again (:mod:`rtlstm.fpga.rip_up`).
+    minutes
+        The time for this seed. When it is over, rip-up ends and the best complete route is the result.
     pins
         A board's constraint file. If given, all pins must be in it, and the file that the bitstream is
         packed from is written to ``folder``, too.
@@ -135,36 +138,68 @@ def place_and_route(
     ------
     ConfigurationError
         If the design does not fit.
+    TimeLimitError
+        If no route is complete within ``minutes``.
     ToolError
         If nextpnr fails otherwise.
     """
     on_board = pins is not None
-    options = nextpnr_options(chosen, target_mhz, router, placer, rip_up=rip_up, on_board=on_board)
+    options = nextpnr_options(chosen, target_mhz, router, placer, on_board=on_board)
     what = f"place and route, seed {seed_name(seed, seeds)}"
     pin_file = _pin_file(chosen) if pins is None else pins
     cells = fpga_family(chosen.device.family).cells
     delays = [] if on_board else ["--sdf", _DELAYS]
-    key = digest(synthesis.key, tool.version, pin_file, str(seed), *options, *delays)
+    # A route that the time has ended depends on the machine: it stands for this time alone.
+    rule = [RULE, str(minutes)] if rip_up else []
+    key = digest(synthesis.key, tool.version, pin_file, str(seed), *options, *delays, *rule)
     log = folder / f"seed{seed}.log"
-
-    stages = _Stages(what, progress) if progress else None
 
     def run(work: Path) -> float:
         _take(synthesis.folder / NETLIST, work / NETLIST)
         (work / _PINS).write_text(pin_file)
-        try:
+        deadline = None if minutes is None else time.monotonic() + 60 * minutes
+        results = ["--seed", str(seed), *delays, "--report", _REPORT]
+        written = log
+
+        def nextpnr(more: list[str], step: str, mhz: float, watch: Callable[[str], None]) -> float:
+            nonlocal written
+            written = log.with_stem(f"{log.stem}-{step}") if step else log
+
+            stages = _Stages(f"{what}, {step}" if step else what, progress) if progress else None
+
+            def both(text: str) -> None:
+                if stages:
+                    stages.watch(text)
+                watch(text)
+
+            given = more if "--json" in more else ["--json", NETLIST, *more]
             seconds = run_logged(
                 tool,
-                [*options, *delays, "--json", NETLIST, "--report", _REPORT, "--seed", str(seed)],
+                [*nextpnr_options(chosen, mhz, router, placer, on_board=on_board), *given, *results],
                 folder=work,
-                log=log,
+                log=written,
                 what=f"place and route of {name} on {chosen.label}",
-                watch=stages.watch if stages else None,
+                watch=both,
                 progress=progress,
                 stop=stop,
+                deadline=deadline,
             )
+            if stages:
+                stages.end()
+            return seconds
+
+        try:
+            if rip_up:
+                files = [_REPORT, *delays[1:]]
+                seconds, last = route_with_rip_up(nextpnr, work, target_mhz, _REPORT, files)
+                for place in {work, log.parent}:
+                    copy_file(log.with_stem(f"{log.stem}-{last}"), place / log.name)
+            else:
+                seconds = nextpnr([], "", target_mhz, lambda text: None)
+        except TimeLimitError:
+            raise
         except ToolError as error:
-            raise _refusal(name, synthesis.cores, chosen, log) or error from None
+            raise _refusal(name, synthesis.cores, chosen, written) or error from None
         (work / NETLIST).unlink()
         if delays:
             with (work / _DELAYS).open() as lines:
@@ -176,8 +211,6 @@ def place_and_route(
     packed = [fpga_family(chosen.device.family).need_bitstream().result_options[1]] if on_board else []
     listed = [_FAMILIES] if delays else []
     done = run_stored("route", key, run, [_REPORT, *listed, *packed], log, progress)
-    if stages:
-        stages.end()
     copy_file(done.folder / _REPORT, folder / f"seed{seed}.json")
     for file in packed:
         copy_file(done.folder / file, folder / file)

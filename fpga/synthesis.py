@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import FpgaDevice
+from rtlstm.fpga.netlist.canonical import CANONICAL, canonical_netlist
 from rtlstm.fpga.netlist.harness import HARNESS, black_box, harness, read_ports
 from rtlstm.fpga.resources import Counts, count_cells
 from rtlstm.fpga.stored_run import read_json, run_stored
@@ -17,10 +18,12 @@ from rtlstm.spec.files import write_file
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import digest
 
-__all__ = ["NETLIST", "Synthesis", "Top", "script", "synthesise"]
+__all__ = ["NETLIST", "Synthesis", "Top", "read_script", "script", "synthesise"]
 
 NETLIST = "netlist.json"
 """The mapped netlist of core and surrounding top, for place and route."""
+_CORE_CELLS, _TOP_CELLS = "core.json", "harness.json"
+"""What Yosys read, without its text."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,29 @@ class Synthesis(BaseModel):
     """Whether it came from the cache."""
 
 
+def read_script(device: FpgaDevice, name: str, multipliers: bool = True, top: str = HARNESS) -> str:
+    """Return Yosys's commands that read the core, and then the top around it with the core as a black box.
+
+    What they write is put into canonical order before it is synthesised.
+    """
+    macro = "" if multipliers and device.multipliers else "-D RTLSTM_NO_MULTIPLIERS "
+    read = [("core.v", name, _CORE_CELLS)]
+    if device.routable:
+        read.append(("shell.v harness.v", top, _TOP_CELLS))
+    lines = [
+        line
+        for files, module, written in read
+        for line in (
+            f"read_verilog {macro}{files}",
+            f"hierarchy -top {module}",
+            "proc",
+            f"write_json {written}",
+            "design -reset",
+        )
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def script(
     device: FpgaDevice, name: str, multipliers: bool = True, instances: bool = True, top: str = HARNESS
 ) -> str:
@@ -58,21 +84,21 @@ def script(
     blocks. Yosys does not infer others then, because it would take the registers out of the instances.
     """
     yosys = fpga_family(device.family).yosys(device)
-    macro, option = "", ""
+    option = ""
     if not multipliers or not device.multipliers:
-        macro, option = "-D RTLSTM_NO_MULTIPLIERS ", yosys.no_multipliers
+        option = yosys.no_multipliers
     elif not instances:
         option = yosys.infer_multipliers
     command = f"{yosys.command} {option}".strip()
     lines = [
-        f"read_verilog {macro}core.v",
+        f"read_json {_CORE_CELLS}",
         f"{command} {yosys.no_pads} -top {name}",
         "tee -q -o core_stat.json stat -json",
     ]
     if device.routable:
         lines += [
             "design -stash core",
-            f"read_verilog {macro}shell.v harness.v",
+            f"read_json {_TOP_CELLS}",
             f"{command} -top {top}",
             "tee -q -o harness_stat.json stat -json",
             f"delete ={name}",
@@ -130,6 +156,8 @@ def synthesise(
         "core.v": verilog,
         "harness.v": top.verilog,
         "shell.v": black_box(name, ports),
+        "read.ys": read_script(device, name, multipliers, top.name),
+        "canonical": CANONICAL,
         "synthesis.ys": script(device, name, multipliers, instances, top.name),
         **family.yosys(device).files,
         **({"passes": rules} if rules else {}),
@@ -143,9 +171,16 @@ def synthesise(
     def run(work: Path) -> float:
         for file, text in files.items():
             (work / file).write_text(text)
-        seconds = run_logged(
-            tool, ["synthesis.ys"], folder=work, log=log, what=what, progress=progress, stop=stop
-        )
+        seconds = 0.0
+        for commands in ("read.ys", "synthesis.ys"):
+            steps = folder / f"{Path(commands).stem}.log"
+            seconds += run_logged(
+                tool, [commands], folder=work, log=steps, what=what, progress=progress, stop=stop
+            )
+            for file in (_CORE_CELLS, _TOP_CELLS):
+                if commands == "read.ys" and (work / file).exists():
+                    cells = canonical_netlist(read_json(work / file))
+                    (work / file).write_text(json.dumps(cells))
         if rules and device.routable:
             netlist = read_json(work / NETLIST)
             family.finish_netlist(netlist, device)

@@ -19,14 +19,19 @@ from threading import Event
 
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.files import copy_file
+from rtlstm.spec.options import option
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.toolchain import package_version, yowasp_environment
 
-__all__ = ["Tool", "find_tool", "find_yosys", "run_logged"]
+__all__ = ["TimeLimitError", "Tool", "find_tool", "find_yosys", "run_logged"]
 
 _OLDEST_YOSYS = (0, 40)
 _SECONDS = 0.1
 """Seconds between two checks of a running tool."""
+
+
+class TimeLimitError(ToolError):
+    """The user's time is over, and the tool has not ended."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,7 @@ def run_logged(
     watch: Callable[[str], None] | None = None,
     progress: Progress | None = None,
     stop: Event | None = None,
+    deadline: float | None = None,
 ) -> float:
     """Run Yosys or nextpnr, which write their own logs, and return the seconds that it took.
 
@@ -133,9 +139,13 @@ def run_logged(
         Called when the tool is compiled for its first use.
     stop
         Ends the tool when it is set.
+    deadline
+        The time of ``time.monotonic()`` that ends the tool.
 
     Raises
     ------
+    TimeLimitError
+        If the tool has not ended before the deadline.
     ToolError
         If it cannot be started or fails; the message has its reason and the path of the log.
     """
@@ -163,6 +173,11 @@ def run_logged(
             while process.poll() is None:
                 if stop is not None and stop.is_set():
                     raise ToolError(f"{what} was stopped")
+                if deadline is not None and time.monotonic() > deadline:
+                    raise TimeLimitError(
+                        f"{what} has no complete route within {option('time_limit')}; allow more minutes, or "
+                        "leave it out"
+                    )
                 time.sleep(_SECONDS)
                 text, offset = _more(tool_log, offset)
                 if watch and text:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rtlstm.fpga.families.base import Cells
+from rtlstm.fpga.netlist.canonical import plain_name
 from rtlstm.fpga.netlist.harness import INSTANCE, PORT_REGISTER
 from rtlstm.spec.record import Record
 
@@ -74,7 +75,7 @@ class _Names:
 
     def signal(self, name: str) -> str:
         """Return the Verilog name behind a cell's or net's name."""
-        clean = _without(INSTANCE, name)
+        clean = _without(INSTANCE, plain_name(name))
         clean = self._packed.sub("", clean.partition("/")[0])
         clean = self._added.sub("", clean)
         clean = re.sub(r"(\[\d+\]|\.\d+)+$", "", clean)
@@ -87,7 +88,7 @@ class _Names:
 
     def end(self, cell: str, kind: str, net: str) -> tuple[str, str]:
         """Return the name and the kind of a path's start or end."""
-        if PORT_REGISTER.match(cell):
+        if PORT_REGISTER.match(plain_name(cell)):
             return self.signal(cell), "port"
         if kind in self._cells.multipliers:
             return self.signal(cell), "multiplier"

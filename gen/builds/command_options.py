@@ -86,10 +86,17 @@ class ImplementOptions(Record):
     rip_up: Annotated[
         bool,
         Option(
-            "Route wires that are too slow again, up to 50 times, at the cost of others: takes several "
-            "times as long."
+            "Route wires that are too slow again, at the cost of others, until three passes gain nothing: "
+            "takes several times as long."
         ),
     ] = False
+    time_limit: Annotated[
+        Annotated[float, Field(gt=0)] | None,
+        Option(
+            "Minutes for each seed. Rip-up then ends with the best complete route; by default no limit.",
+            metavar="MINUTES",
+        ),
+    ] = None
     multipliers: Annotated[
         bool, Option("Use multiplier blocks, or make multipliers of logic.", flag="--dsp/--no-dsp")
     ] = True

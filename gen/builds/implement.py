@@ -102,6 +102,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
             router=asked.router,
             placer=asked.placer,
             rip_up=asked.rip_up,
+            minutes=asked.time_limit,
             progress=progress,
         )
         routed = _all_seeds(route, asked.seeds, asked.jobs or default_jobs())
@@ -120,7 +121,10 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
         unpacked_ffs=unpacked_registers(manifest, device, multipliers),
         synthesis_seconds=synthesis.seconds,
         target_mhz=target if routed else None,
-        options=tuple(nextpnr_options(chosen, target, asked.router, asked.placer, rip_up=asked.rip_up))
+        options=(
+            *nextpnr_options(chosen, target, asked.router, asked.placer),
+            *(["--tmg-ripup"] if asked.rip_up else []),
+        )
         if routed
         else (),
     )

@@ -18,8 +18,8 @@ from rtlstm.fpga.path_families import path_families
 from rtlstm.fpga.place_route import nextpnr_options, overfull, read_report
 from rtlstm.fpga.resources import check_fit, count_cells, resource_uses
 from rtlstm.fpga.stored_run import read_json, run_stored
-from rtlstm.fpga.synthesis import script
-from rtlstm.fpga.tools import Tool, find_tool, find_yosys, run_logged
+from rtlstm.fpga.synthesis import read_script, script
+from rtlstm.fpga.tools import TimeLimitError, Tool, find_tool, find_yosys, run_logged
 from rtlstm.fpga.worst_path import WorstPath, signal_name
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.tools.cache import CACHE_VARIABLE
@@ -125,7 +125,7 @@ def test_scripts():
     assert "synth_ice40 -device u -dsp" in script(devices()["up5k"], "top", instances=False)
     assert "-dsp" not in script(devices()["hx8k"], "top", instances=False)
     for name, multipliers in (("up5k", False), ("hx8k", True), ("lfe5u-85f", False)):
-        assert "-D RTLSTM_NO_MULTIPLIERS" in script(devices()[name], "top", multipliers=multipliers)
+        assert "-D RTLSTM_NO_MULTIPLIERS" in read_script(devices()[name], "top", multipliers=multipliers)
     assert "synth_ecp5 -nodsp" in script(devices()["lfe5u-85f"], "top", multipliers=False)
     assert "write_json" not in script(devices()["xcku5p"], "top")
     assert "techmap -map carries.v" in script(devices()["lifcl-17"], "top")
@@ -138,8 +138,6 @@ def test_options():
     options = nextpnr_options(find_device("up5k"), 30, "router2", "static")
     assert options[options.index("--router") + 1] == "router2"
     assert options[options.index("--placer") + 1] == "static"
-    assert "--tmg-ripup" not in options
-    assert "--tmg-ripup" in nextpnr_options(find_device("up5k"), 30, rip_up=True)
     assert "cst=pins.txt" in nextpnr_options(find_device("gw1nr-9"), 30)
     assert "--pdc" in nextpnr_options(find_device("lifcl-17"), 30)
 
@@ -398,6 +396,13 @@ def test_progress_and_stop(tmp_path: Path):
     stop.set()
     with pytest.raises(ToolError, match="trying was stopped"):
         run_logged(shell("sleep 60"), [], folder=tmp_path, log=log, what="trying", stop=stop)
+
+
+def test_time_limit(tmp_path: Path):
+    with pytest.raises(TimeLimitError, match="trying has no complete route within time_limit"):
+        run_logged(
+            shell("sleep 60"), [], folder=tmp_path, log=tmp_path / "a.log", what="trying", deadline=0.0
+        )
 
 
 def test_temporary_files_go_with_the_work(tmp_path: Path):
