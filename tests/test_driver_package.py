@@ -145,6 +145,7 @@ def test_wheel_says_what_it_is(wheel: Path) -> None:
     assert parts == {"spec", "tools", "host", "fpga", "hdl"}
 
 
+@pytest.mark.slow
 def test_driver_alone_drives_a_board(python: Path, tmp_path: Path) -> None:
     build = tmp_path / "build"
     generate_build(network(), build, settings=NARROW, parameters=TINY)
@@ -162,6 +163,7 @@ def test_driver_alone_drives_a_board(python: Path, tmp_path: Path) -> None:
             np.testing.assert_array_equal(found[name], wanted)
 
 
+@pytest.mark.slow
 def test_what_is_missing_says_what_to_install(python: Path, tmp_path: Path) -> None:
     generate_build(network(), tmp_path / "build", settings=NARROW, parameters=TINY)
     absent, backend, *packages = run(python, "-c", MISSING, "build", folder=tmp_path).splitlines()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import DOCS, FOLDERS, ROOT
+from support.quick import quick
 
 pytestmark = pytest.mark.rtl
 
@@ -99,15 +100,25 @@ def run_proof(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("title", RECIPES)
-def test_recipe_does_what_it_says_in_two_files(title: str, tmp_path: Path) -> None:
+def test_recipe_has_the_files_that_it_says(title: str, tmp_path: Path) -> None:
+    """At most two, and its changes fit the package."""
     recipe = RECIPES[title]
-    (tmp_path / "proof.py").write_text(SECTIONS["Plug-ins"].blocks[0][2])
     assert write(recipe, tmp_path) == list(recipe.files)
     assert len([name for name in recipe.files if not name.startswith("docs/")]) <= MOST_FILES
+    for path in tmp_path.glob("*.py"):
+        compile(path.read_text(), path.name, "exec")
+
+
+@pytest.mark.parametrize("title", quick(RECIPES, "An activation function", "A register"))
+def test_recipe_does_what_it_says(title: str, tmp_path: Path) -> None:
+    """One recipe is a plug-in, another one changes the package; the others are slow."""
+    (tmp_path / "proof.py").write_text(SECTIONS["Plug-ins"].blocks[0][2])
+    write(RECIPES[title], tmp_path)
     done = run_proof(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_without_its_files_a_recipe_fails(tmp_path: Path) -> None:
     """The proof needs the plug-in: it is not the package that knows the function already."""
     recipe = RECIPES["An activation function"]

@@ -46,6 +46,7 @@ def test_what_is_fetched_is_found(text: str):
     assert FETCHED.search(text)
 
 
+@pytest.mark.slow  # CI has `make docs`, too
 def test_site_is_built_without_warning_has_every_page_and_fetches_nothing(tmp_path: Path):
     # As `make docs` builds it, but for the notebooks, which tests/examples/test_notebook.py runs.
     program = Path(sys.executable).with_name("sphinx-build")

@@ -7,11 +7,14 @@ import pytest
 from matplotlib import pyplot
 from nbclient import NotebookClient
 from support.paths import ROOT
+from support.quick import quick
 
 pytestmark = pytest.mark.rtl
 
 NOTEBOOKS = ROOT / "examples" / "notebook"
 NOTEBOOK = NOTEBOOKS / "rtlstm.ipynb"
+QUICK = ("market_data", "pynq")
+"""Tutorials that run in any case: one that trains a network, and one with a board."""
 
 
 def execute(path: Path, folder: Path, times: int = 1) -> list[nbformat.NotebookNode]:
@@ -81,6 +84,7 @@ def test_notebook_has_the_calls_of_the_front_door() -> None:
         assert call in source
 
 
+@pytest.mark.slow
 def test_from_float_to_four_bits_on_a_board(tmp_path: Path) -> None:
     """The cells' own assertions compare training, build and board; here, that they say what they found."""
     text = "".join(map(shown, execute(NOTEBOOKS / "four_bits.ipynb", tmp_path)))
@@ -91,18 +95,28 @@ def test_from_float_to_four_bits_on_a_board(tmp_path: Path) -> None:
     assert (tmp_path / "build" / "adder" / "manifest.json").is_file()
 
 
+TUTORIALS = {
+    "market_data": ("cycles from an event to its estimate", "40 events, each as in the batch"),
+    "audio": ("samples a second; a sample comes out after", "480 samples, each as in the batch"),
+    "motion": ("both take", "200 samples of both legs, each as in the batch"),
+    "pynq": ("2 sequences of 8 steps, each bit as predicted", "RtlstmCore at 0x43c00000", "goes on where"),
+    "own_cell": ("14 words and the cycles of 6 steps", "cycles, array + pipeline of each layer"),
+}
+
+
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_cells_are_python_without_outputs(path: Path) -> None:
+    """At once, without running them."""
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            compile(cell.source, path.name, "exec")
+            assert not cell.outputs
+
+
 @pytest.mark.parametrize(
-    "name, parts",
-    [
-        ("market_data", ("cycles from an event to its estimate", "40 events, each as in the batch")),
-        ("audio", ("samples a second; a sample comes out after", "480 samples, each as in the batch")),
-        ("motion", ("both take", "200 samples of both legs, each as in the batch")),
-        (
-            "pynq",
-            ("2 sequences of 8 steps, each bit as predicted", "RtlstmCore at 0x43c00000", "goes on where"),
-        ),
-        ("own_cell", ("14 words and the cycles of 6 steps", "cycles, array + pipeline of each layer")),
-    ],
+    ("name", "parts"), quick(TUTORIALS.items(), *(each for each in TUTORIALS.items() if each[0] in QUICK))
 )
 def test_tutorial(
     name: str,
