@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rtlstm.spec.archives import DamagedArchiveError, open_archive, open_member
 from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import InputError
+from rtlstm.spec.files import open_file
 
 __all__ = ["DamagedArraysError", "read_arrays"]
 
@@ -41,7 +42,7 @@ def read_arrays(path: Path) -> Array | dict[str, Array]:
     OSError
         If it cannot be read.
     """
-    with path.open("rb") as file:
+    with open_file(path) as file:
         start = file.read(len(_ARCHIVE))
         file.seek(0)
         if start == _ARCHIVE:
@@ -91,7 +92,10 @@ def _header(file: BufferedIOBase) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
         version = npy.read_magic(file)
         if version in _HEADERS:
             with warnings.catch_warnings(action="ignore"):  # that Python 2 wrote the file
-                return _HEADERS[version](file)
+                shape, fortran, dtype = _HEADERS[version](file)
+            if any(type(size) is not int for size in shape):  # NumPy takes True for a size.
+                raise ValueError
+            return shape, fortran, dtype
     except (ValueError, SyntaxError, tokenize.TokenError, RecursionError, TypeError, LookupError):
         # Their texts differ between versions of Python and NumPy, and hold what the file holds.
         raise DamagedArraysError("it does not begin with a whole header of NumPy's") from None

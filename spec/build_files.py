@@ -9,6 +9,7 @@ import hashlib
 from pathlib import Path
 
 from rtlstm.spec.errors import BuildError
+from rtlstm.spec.files import read_file
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["check_rtl", "read_listed", "read_verilog"]
@@ -27,7 +28,7 @@ def read_listed(folder: Path, manifest: Manifest, name: str) -> bytes:
     """
     path = Path(folder) / name
     try:
-        content = path.read_bytes()
+        content = read_file(path)
     except OSError as error:
         raise BuildError(f"{path} cannot be read ({error.strerror}); generate the build again") from None
     if not manifest.files:

@@ -1,18 +1,19 @@
-"""Writes a file completely or not at all, also through symbolic links and into pipes."""
+"""Reads regular files; writes a file completely or not at all, also through symbolic links and into pipes."""
 
+import errno
 import os
 import secrets
 import stat
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from io import BytesIO
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from rtlstm.spec.errors import InputError
 
-__all__ = ["as_path", "check_writable", "copy_file", "write_file"]
+__all__ = ["as_path", "check_writable", "copy_file", "open_file", "read_file", "write_file"]
 
 _NO_FOLDER = "its folder does not exist"
 
@@ -30,6 +31,36 @@ def as_path(what: str, path: Any) -> Path:
     if isinstance(path, str | os.PathLike) and isinstance(name := os.fspath(path), str) and "\0" not in name:
         return Path(name)
     raise InputError(f"{what} must be a path, such as 'build/lstm', not {path!r}")
+
+
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Open a regular file, or a link to one, to read its bytes; whatever a user names is read through this.
+
+    A pipe would wait for its writer for ever, and a device may never end.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is of another kind; ``strerror`` says why.
+    """
+    kind = _KINDS.get(stat.S_IFMT(path.stat().st_mode))
+    if kind is not None:
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file; copy its content into one", str(path))
+    return path.open("rb")
+
+
+def read_file(path: Path) -> bytes:
+    """Return a regular file's content. Raises OSError as :func:`open_file`."""
+    with open_file(path) as file:
+        return file.read()
 
 
 def write_file(path: str | Path, content: Content) -> None:
@@ -79,7 +110,7 @@ def _reason(error: OSError) -> str:
 
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file's content as :func:`write_file` writes, with the same errors."""
-    write_file(target, source.read_bytes())
+    write_file(target, read_file(source))
 
 
 def check_writable(path: str | Path) -> None:
@@ -111,8 +142,8 @@ def _find(path: Path) -> os.stat_result | None:
         return None
     except OSError as error:
         raise _refusal(path, error.strerror or str(error)) from None
-    kinds = {stat.S_IFDIR: "a folder", stat.S_IFBLK: "a block device", stat.S_IFSOCK: "a socket"}
-    kind = kinds.get(stat.S_IFMT(found.st_mode))
+    refused = {stat.S_IFDIR: "a folder"} | {each: _KINDS[each] for each in (stat.S_IFBLK, stat.S_IFSOCK)}
+    kind = refused.get(stat.S_IFMT(found.st_mode))
     if kind is not None and _standard_output(found) is None:
         raise _refusal(path, f"it is {kind}")
     return found

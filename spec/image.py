@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.spec.errors import ImageError
-from rtlstm.spec.files import as_path
+from rtlstm.spec.files import as_path, read_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
@@ -135,7 +135,7 @@ class WeightImage:
         """Read ``weights.bin``. Raises ImageError as :meth:`from_bytes`, or if it cannot be read."""
         path = as_path("the weight image", path)
         try:
-            data = path.read_bytes()
+            data = read_file(path)
         except OSError as error:
             raise ImageError(
                 f"the weight image {path} cannot be read ({error.strerror}); {_REMEDY}"

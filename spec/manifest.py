@@ -14,6 +14,7 @@ from rtlstm.spec.capacity import Capacity, Needs
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import FAMILIES
+from rtlstm.spec.files import read_file
 from rtlstm.spec.json_difference import json_difference, short_json
 from rtlstm.spec.manifest_versions import MANIFEST_SCHEMA, upgrade
 from rtlstm.spec.numerics import LayerShape, Numerics
@@ -457,7 +458,7 @@ def read_fields(path: Path) -> Any:
         If there is none.
     """
     try:
-        fields = json.loads(path.read_text())
+        fields = json.loads(read_file(path))
     except (FileNotFoundError, NotADirectoryError):
         folder = path.parent
         what = "is a file" if folder.is_file() else "has no manifest.json"

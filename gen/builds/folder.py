@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.spec.errors import BuildError
+from rtlstm.spec.files import read_file
 from rtlstm.spec.manifest import C_HEADER, INITIAL_STATE
 
 __all__ = ["check_target", "new_folder", "write_files"]
@@ -65,7 +66,7 @@ def check_target(folder: Path) -> Path:
 def _build_name(folder: Path) -> str | None:
     """The name of the build in a folder; None if there is no build."""
     try:
-        fields = json.loads((folder / "manifest.json").read_text())
+        fields = json.loads(read_file(folder / "manifest.json"))
     except (OSError, ValueError, RecursionError):
         return None
     return str(fields.get("name")) if isinstance(fields, dict) and "build_hash" in fields else None

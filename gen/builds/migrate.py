@@ -9,7 +9,7 @@ from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.gen.ip.sbom import bill_of_materials
 from rtlstm.spec.build_files import read_listed
 from rtlstm.spec.errors import BuildError, ConfigurationError
-from rtlstm.spec.files import write_file
+from rtlstm.spec.files import read_file, write_file
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest, read_fields
 from rtlstm.spec.manifest_versions import MANIFEST_SCHEMA, rebuild_command, upgrade
@@ -81,8 +81,8 @@ def _write_bill(folder: Path, manifest: Manifest) -> None:
     path = folder / IpPaths(manifest.name).bill
     if not path.exists():
         return
-    listed: list[dict[str, Any]] = json.loads(path.read_text())["components"]
-    contents = {each["name"]: (folder / each["name"]).read_bytes() for each in listed}
+    listed: list[dict[str, Any]] = json.loads(read_file(path))["components"]
+    contents = {each["name"]: read_file(folder / each["name"]) for each in listed}
     owned = [each["name"] for each in listed if "licenses" not in each]
     write_file(path, bill_of_materials(manifest, contents, owned))
 
@@ -90,7 +90,7 @@ def _write_bill(folder: Path, manifest: Manifest) -> None:
 def _model_of(folder: Path) -> str:
     """The model's file, as the report names it; empty if that cannot be read."""
     try:
-        found = json.loads((folder / "report.json").read_text())
+        found = json.loads(read_file(folder / "report.json"))
     except (OSError, ValueError):
         return ""
     source = found.get("source") if isinstance(found, dict) else ""

@@ -19,7 +19,7 @@ from rtlstm.gen.builds.report import find_fit
 from rtlstm.sim.simulated_board import BoardSpec, NativeBoard, build_board
 from rtlstm.spec.build_files import check_rtl, read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
-from rtlstm.spec.files import write_file
+from rtlstm.spec.files import read_file, write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import call, option
 from rtlstm.spec.progress import Progress
@@ -217,7 +217,7 @@ def load_bitstream(folder: Path, board: str | None = None) -> tuple[Bitstream, B
         )
     path = Path(folder) / "boards" / name / BITSTREAM_RECORD
     try:
-        found = Bitstream.model_validate_json(path.read_text())
+        found = Bitstream.model_validate_json(read_file(path))
         file = path.with_name(found.file)
         whole = found.build_hash == manifest.build_hash and found.sha256 == file_hash(file)
     except (OSError, ValueError):

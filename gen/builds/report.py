@@ -25,6 +25,7 @@ from rtlstm.gen.quantise.format_request import FormatRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.activations.interpolated import ActivationTable, correctly_rounded
 from rtlstm.spec.errors import BuildError, ConfigurationError
+from rtlstm.spec.files import read_file
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.inventory import memories, multipliers, wrapper_memories
 from rtlstm.spec.manifest import Manifest
@@ -219,7 +220,7 @@ class BuildReport(Record):
         """
         path = Path(folder) / "report.json"
         try:
-            return cls.model_validate_json(path.read_bytes())
+            return cls.model_validate_json(read_file(path))
         except OSError as error:
             raise BuildError(f"{path} cannot be read ({error.strerror}); generate the build again") from None
         except (ValidationError, ConfigurationError):

@@ -26,6 +26,7 @@ from rtlstm.gen.frontends.reading import Embedding, InitialState, ModelReport, R
 from rtlstm.spec import errors
 from rtlstm.spec.activations.functions import ACTIVATIONS, FunctionDefinition
 from rtlstm.spec.errors import ModelError, RtlstmError, ToolError
+from rtlstm.spec.files import open_file
 from rtlstm.spec.network import Network
 from rtlstm.spec.options import Kept, named, worded
 from rtlstm.spec.record import Record
@@ -103,7 +104,7 @@ def _file_names(function: FunctionDefinition) -> set[str]:
 def _run(path: Path, request: _Request) -> bytes:
     command = [sys.executable, "-P", "-B", "-c", _START.format(__name__), request.model_dump_json()]
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             done = subprocess.run(
                 [*command, json.dumps(sys.path)],
                 stdin=file,

@@ -16,6 +16,7 @@ from rtlstm.gen.frontends.arrays import to_float64
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.budget import MAX_TEXT, check_size
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.files import read_file
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.options import option
 
@@ -73,7 +74,7 @@ def _contents(path: Path) -> tuple[dict[str, Any], Floats]:
     if path.stat().st_size > MAX_TEXT:
         raise ModelError(f"a .nam file must have at most {MAX_TEXT:,} bytes, not {path.stat().st_size:,}")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_file(path).decode())
     except (ValueError, RecursionError) as error:
         raise ModelError(f"is no JSON, as a .nam file must be ({error}); {_SAVE}") from None
     if not isinstance(found, dict):

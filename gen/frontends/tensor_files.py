@@ -12,6 +12,7 @@ from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.spec.archives import open_archive
 from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.files import read_file
 
 __all__ = ["Tensors", "load_safetensors", "load_state_dict"]
 
@@ -25,7 +26,7 @@ def load_safetensors(path: Path) -> Tensors:
     """Load a safetensors file."""
     safetensors = import_extra("safetensors", "")
     try:
-        items = safetensors.deserialize(path.read_bytes())
+        items = safetensors.deserialize(read_file(path))
     except (safetensors.SafetensorError, OSError) as error:
         raise ModelError(f"must be a safetensors file, but is damaged: {error}") from None
     tensors: Tensors = {}

@@ -1,5 +1,6 @@
 """The command line names its options, where Python names arguments."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,9 @@ def test_a_page_is_html(cli, model: Path, tmp_path: Path) -> None:
 
 def test_arrays_are_no_model(cli, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros(3))
-    cli("generate", tmp_path / "x.npy", "-o", tmp_path / "b").refused("says .npy: arrays, not a model; give")
+    cli("generate", tmp_path / "x.npy", "-o", tmp_path / "b").refused(
+        "holds arrays of NumPy's, not a model; give"
+    )
 
 
 def test_lengths_that_are_neither(cli, model: Path, tmp_path: Path) -> None:
@@ -112,3 +115,28 @@ def test_calibration_data_may_have_the_batch_first(cli, model: Path, tmp_path: P
     wide = ["--calibrate", tmp_path / "wide.npy", "--batch-first"]
     cli("generate", model, "-o", second, *wide).refused("(N, T, 3)", "not (2, 7, 4)")
     cli("generate", model, "-o", second, "--batch-first").refused("--batch-first is the order of calibration")
+
+
+def test_files_that_never_end_are_not_opened(cli, model: Path, tmp_path: Path) -> None:
+    """Whatever file a command is told to read: a pipe would wait for its writer, and a device has no end."""
+    build, pipe = tmp_path / "b", tmp_path / "pipe.npy"
+    os.mkfifo(pipe)
+    assert cli("generate", model, "-o", build, "--macs", "2", "--lanes", "4").code == 0
+    np.save(tmp_path / "x.npy", np.zeros((3, 2, 3)))
+    run = ("run", build, "--backend", "golden", "--input")
+    for path, kind in ((pipe, "a pipe"), (Path("/dev/zero"), "a character device")):
+        for command in (
+            ("inspect", path),
+            ("generate", path, "-o", tmp_path / "c"),
+            ("generate", model, "-o", tmp_path / "c", "--calibrate", path),
+            ("accuracy", build, "--input", path),
+            ("accuracy", build, "--input", tmp_path / "x.npy", "--labels", path),
+            (*run, path),
+            (*run, tmp_path / "x.npy", "--lengths", path),
+            (*run, tmp_path / "x.npy", "--state", path),
+        ):
+            cli(*command).refused(f"it is {kind}, not a regular file; copy its content into one")
+    for name in ("weights.bin", "manifest.json"):
+        (build / name).unlink()
+        os.mkfifo(build / name)
+        cli(*run, tmp_path / "x.npy").refused("it is a pipe, not a regular file; copy its content into one")

@@ -76,6 +76,8 @@ FILES = {
     "deep": (npy("(" * 5000), NO_HEADER),
     "code": (npy("__import__('os').abort()"), NO_HEADER),
     "other keys": (npy("{'shape': (1,)}"), NO_HEADER),
+    "shape of truths": (npy(declare("(True,)"), bytes(4)), NO_HEADER),
+    "shape of fractions": (npy(declare("(1.0,)"), bytes(4)), NO_HEADER),
     "shape of names": (npy(declare("('a',)"), bytes(40)), NO_HEADER),
     "cut header": (npy(declare("(1,)"))[:30], NO_HEADER),
 }

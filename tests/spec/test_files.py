@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rtlstm.spec.errors import InputError
-from rtlstm.spec.files import as_path, check_writable, copy_file, write_file
+from rtlstm.spec.files import as_path, check_writable, copy_file, open_file, read_file, write_file
 
 WRITE = "import sys; from rtlstm.spec.files import write_file; write_file(sys.argv[1], 'abc\\n')"
 
@@ -217,3 +217,22 @@ def test_read_only():
     lines = done.stdout.splitlines()
     assert len(lines) == 4 and all("cannot be written" in line for line in lines), done.stdout
     assert "read-only for this user" in lines[0] and "read-only for this user" in lines[2]
+
+
+def test_only_regular_files_are_read(tmp_path: Path):
+    """Links to them, too; a folder and an absent file are Python's own errors."""
+    path, link, pipe = tmp_path / "a", tmp_path / "link", tmp_path / "pipe"
+    path.write_bytes(b"abc")
+    link.symlink_to(path)
+    assert read_file(link) == b"abc"
+    os.mkfifo(pipe)
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.bind(str(tmp_path / "socket"))
+        others = {pipe: "pipe", Path("/dev/zero"): "character device", tmp_path / "socket": "socket"}
+        for other, kind in others.items():
+            with pytest.raises(OSError, match=f"it is a {kind}, not a regular file; copy its content into"):
+                open_file(other)
+    with pytest.raises(IsADirectoryError):
+        open_file(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        open_file(tmp_path / "none")

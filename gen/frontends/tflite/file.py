@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError, RtlstmError
+from rtlstm.spec.files import read_file
 
 __all__ = ["Constant", "TfliteFile", "TfliteOperator", "TfliteTensor", "load_tflite"]
 
@@ -213,7 +214,7 @@ def load_tflite(path: Path) -> TfliteFile:
     """
     schema = import_extra("tflite", "tflite")
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except OSError as error:
         raise ModelError(f"cannot be read: {error.strerror or error}") from None
     with _refusing_damage():

@@ -16,6 +16,7 @@ from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.cells import PARAMETERS
 from rtlstm.gen.frontends.torch.exported_archive import Archive, one_error
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.files import open_file
 from rtlstm.spec.network import Network
 
 __all__ = ["read_exported"]
@@ -41,7 +42,7 @@ def read_exported(source: Path | Any, options: ReadOptions, report: ReportBuilde
             "the option dense is for files of tensors; an exported program has its dense layers in the graph"
         )
     if isinstance(source, Path):
-        with source.open("rb") as file:
+        with open_file(source) as file:
             converter = _convert(torch, file)
     else:
         saved = io.BytesIO()

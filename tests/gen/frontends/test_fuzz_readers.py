@@ -80,6 +80,12 @@ def saved(write, *arrays, **named) -> bytes:
     return data.getvalue()
 
 
+def safetensors_files() -> list[bytes]:
+    """Headers of lengths that other kinds' files begin with, too, and of drawn ones."""
+    names = ["x" * length for length in (160, 416, 672, *np.random.default_rng(SEED).integers(1, 900, 4))]
+    return [safetensors.numpy.save(tensors() | {name: np.zeros(1, np.float32)}) for name in names]
+
+
 def array_files() -> dict[str, list[bytes]]:
     x, state = np.ones((4, 2, 3), np.float32), np.zeros((2, 5))
     return {
@@ -154,7 +160,7 @@ def test_damaged_files(kind, times, tmp_path, build):
         "safetensors": lambda: (
             fuzzing.damage_bytes,
             model_reader(tmp_path, ".safetensors"),
-            [safetensors.numpy.save(tensors())],
+            safetensors_files(),
         ),
         "npy": lambda: (fuzzing.damage_bytes, array_reader(tmp_path), array_files()["npy"]),
         "npz": lambda: (fuzzing.damage_archive, array_reader(tmp_path), array_files()["npz"]),
