@@ -57,6 +57,12 @@ class Axes:
             raise ModelError(f"{where} names axis {axis} of a tensor with {rank} axes; the model is damaged")
         return axis % rank
 
+    def _indices(self, axes: Sequence[int], where: str, rank: int | None = None) -> list[int]:
+        found = [self._index(axis, where, rank) for axis in axes]
+        if len(set(found)) < len(found):
+            raise ModelError(f"{where} names an axis twice: {list(axes)}; the model is damaged")
+        return found
+
     @classmethod
     def unknown(cls, rank: int) -> "Axes":
         """Axes of a model's input."""
@@ -143,7 +149,7 @@ class Axes:
         """Permute the axes."""
         if self.lost:
             return self
-        order = [self._index(axis, where) for axis in perm]
+        order = self._indices(perm, where)
         if sorted(order) != list(range(len(self.tags))):
             raise ModelError(f"{where} must permute {len(self.tags)} axes, not {list(perm)}")
         return replace(self, tags=tuple(self.tags[axis] for axis in order))
@@ -153,7 +159,7 @@ class Axes:
         if self.lost:
             return self
         rank = len(self.tags) + len(axes)
-        positions = {self._index(axis, where, rank) for axis in axes}
+        positions = self._indices(axes, where, rank)
         old = iter(self.tags)
         return replace(self, tags=tuple("1" if at in positions else next(old) for at in range(rank)))
 
@@ -166,7 +172,7 @@ class Axes:
                 return replace(self, tags=("F",))
             return self._lose(where)
         drop = set()
-        for at in (self._index(axis, where) for axis in axes):
+        for at in self._indices(axes, where):
             tag = self.tags[at]
             if tag == "F" and self.features == 1:
                 return self._lose(where)

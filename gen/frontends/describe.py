@@ -1,9 +1,20 @@
-"""Describes the special properties of layers, as text."""
+"""Describes layers and inputs as text."""
 
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Gru, Layer, PseudoLayer, Rnn
+from rtlstm.spec.options import option
 
-__all__ = ["layer_options"]
+__all__ = ["layer_options", "one_input"]
+
+
+def one_input(found: str) -> str:
+    """Return the refusal of two inputs where the core has one; ``found`` says what needs them."""
+    return (
+        f"{found}, but the core has one input. Features of the same step can stand side by side in one: make "
+        "a model with that input. A state that returns from step to step needs a recurrent layer or cell "
+        "in place of the operators, which keeps it. Other inputs need a network of their own, cut by "
+        f"{option('output')}"
+    )
 
 
 def layer_options(layer: Layer) -> str:

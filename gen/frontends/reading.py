@@ -46,7 +46,8 @@ class ReadOptions(Record):
     the tensor (ONNX), the node or module (PyTorch) or the layer (Keras; ``LAYER:linear`` is a dense or
     convolutional layer's result before its activation) at which to end. ``dense`` lists the dense
     layers of a state dict in order, each ``NAME``, ``NAME:ACTIVATION`` or
-    ``relu:NAME:ACTIVATION`` (ReLU on what the layer reads); an empty list takes none. ``branches``
+    ``relu:NAME:ACTIVATION`` (ReLU on what the layer reads); an empty list, or ``none`` alone,
+    takes none. ``branches``
     chooses among the branches of an ONNX model's If nodes, each ``NODE:then`` or ``NODE:else``.
     """
 
@@ -77,8 +78,8 @@ class ReadOptions(Record):
     dense: Annotated[
         tuple[str, ...] | None,
         Option(
-            "A dense layer of a state dict, in order: NAME, NAME:ACTIVATION or relu:NAME:ACTIVATION. May be "
-            "repeated.",
+            "A dense layer of a state dict, in order: NAME, NAME:ACTIVATION or relu:NAME:ACTIVATION; none to "
+            "take none. May be repeated.",
             group=_MODEL,
             metavar="LAYER",
         ),

@@ -51,7 +51,13 @@ def _read(tensors: Tensors, options: ReadOptions, report: ReportBuilder) -> Netw
         raise ModelError(f"{option('branches')} must be left out: only ONNX models with conditions have some")
     if not tensors:
         raise ModelError("must hold tensors, but has none")
+    if options.dense == (_NONE,) and f"{_NONE}.weight" not in tensors:
+        options = options.replace(dense=())
     return _Reader(tensors, options, report).read()
+
+
+_NONE = "none"
+"""Given in place of a dense layer: the file's are left out."""
 
 
 @dataclass(frozen=True)
@@ -267,7 +273,7 @@ class _Reader:
             raise ModelError(
                 "tensors beside the LSTM do not say how they are connected, nor which activations are used: "
                 f"{listed(self._leftovers(set()))}; name the dense layers in order with {option('dense')}, "
-                f"each {_SYNTAX}, or in Python none of them, as an empty list"
+                f"each {_SYNTAX}, or take none of them with {option('dense', (_NONE,))}"
             )
         for name in candidates:
             self.report.note(

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from rtlstm.gen.frontends.bidirectional import without_identity
+from rtlstm.gen.frontends.describe import one_input
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.keras.archive import KerasLayer
 from rtlstm.gen.frontends.keras.node import KerasNode, KerasTensor
@@ -254,8 +255,7 @@ def _alike(step: KerasNode) -> list[Flow]:
     sources = sorted({repr(given.source) for given in step.read})
     if len(sources) > 1:
         raise ModelError(
-            f"{step.where} needs two inputs of the model at once, {' and '.join(sources)}, but the core has "
-            "one; join them before the model"
+            one_input(f"{step.where} needs two inputs of the model at once, {' and '.join(sources)}")
         )
     if len({given.last for given in step.read}) > 1:
         raise ModelError(f"{step.where} needs a last step and whole sequences at once; set return_sequences")

@@ -33,7 +33,7 @@ def _clip(step: OnnxNode) -> Value:
     attributes = step.attributes()
     limits = [
         float(attributes[name]) if name in attributes
-        else float(step.constant(position, name).reshape(())) if step.has(position)
+        else step.number(position, name) if step.has(position)
         else default
         for position, name, default in ((1, "min", -math.inf), (2, "max", math.inf))
     ]  # fmt: skip
@@ -139,7 +139,7 @@ def _pad(step: OnnxNode) -> Value:
     axes = value.axes.settle(("N", "F", "T"), value.axes.features, step.where)
     fill = attributes.get("value", 0.0)
     if step.has(2):
-        fill = step.constant(2, "the value").item()
+        fill = step.number(2, "the value")
     chosen = (step.numbers("axes", 3) if step.has(3) else None) or [0, 1, 2]
     wanted = [0] * len(pads)
     front = pads[chosen.index(2)] if 2 in chosen else pads[chosen.index(-1)] if -1 in chosen else 0

@@ -14,6 +14,7 @@ from rtlstm.gen.frontends.onnx.activations import operator_functions
 from rtlstm.gen.frontends.onnx.branches import take_branches
 from rtlstm.gen.frontends.onnx.cells import join_cells
 from rtlstm.gen.frontends.onnx.classes import check_classes, without_classes
+from rtlstm.gen.frontends.onnx.definitions import find_undefined
 from rtlstm.gen.frontends.onnx.known_sizes import KnownSizes
 from rtlstm.gen.frontends.onnx.movers import take_states
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx
@@ -21,7 +22,7 @@ from rtlstm.gen.frontends.onnx.ops import STATE_ONLY, Applied, apply_node, check
 from rtlstm.gen.frontends.onnx.quantised import input_text, replace_quantisers
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.gen.frontends.onnx.scans import read_scans
-from rtlstm.gen.frontends.onnx.start import find_input, find_start, name_condition
+from rtlstm.gen.frontends.onnx.start import find_input, find_start, name_condition, unrolled_loop
 from rtlstm.gen.frontends.onnx.step_frames import begins_with_frames, may_be_between
 from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
 from rtlstm.gen.frontends.outputs import alike, is_state, join_outputs, note_steps
@@ -54,8 +55,11 @@ def read_onnx_model(model: Any, options: ReadOptions, report: ReportBuilder) -> 
         )
     graph, taken = take_branches(model, options.branches)
     check_meanings(graph.nodes)
+    undefined = find_undefined(graph, model)
     graph, roundings = replace_quantisers(model, graph, options.output, report)
     graph, cells, unread = read_scans(model, graph)
+    if cells:
+        undefined = undefined or find_undefined(graph, model)
     graph, joined, unclear = join_cells(model, graph)
     graph.cells = cells
     graph.integer_rows = report.integer_rows
@@ -65,7 +69,10 @@ def read_onnx_model(model: Any, options: ReadOptions, report: ReportBuilder) -> 
     try:
         network = _Reader(graph, options, report).read()
     except ModelError as error:
-        raise ModelError("; ".join([str(error), *unread, *unclear])) from None
+        texts = [unrolled_loop(graph), str(error), *unread, *unclear]
+        raise ModelError("; ".join(filter(None, texts))) from None
+    if undefined:
+        raise ModelError(undefined)
     for one in roundings:
         if report.input in (one.tensor, one.gives):
             report.note(input_text(one))
@@ -372,7 +379,27 @@ class _Reader:
                 self._report(before, applied)
             node = self.graph.nodes[index]
             self.report.node(self.graph.label(node), node.op_type, "refused", str(error))
-            raise
+            raise ModelError(self._with_end(str(error), node)) from None
+
+    def _with_end(self, text: str, node: Any) -> str:
+        """Name the tensor to end at in a refusal: the last one before the node that can be an end."""
+        before = self.graph.ancestors(node.input)
+        ends = [
+            name
+            for name, found in self.known.items()
+            if self.graph.index_of(name) in before and isinstance(found, Value) and self._may_end(found)
+        ]
+        if not ends or option("output", "").rstrip("'") in text:
+            return text
+        end = f"to end before it, give {option('output', max(ends, key=self.graph.index_of))}"
+        return text.replace(cut_earlier(), end) if cut_earlier() in text else f"{text}; {end}"
+
+    def _may_end(self, found: Value) -> bool:
+        """Whether a network can end at a value: it has layers, recurrent ones if the model has some."""
+        whole = not (found.state or found.front or found.axes.lost)
+        return whole and (
+            not found.flow.before if self.first else bool(found.flow.layers or found.flow.dense)
+        )
 
     def _visit(self, index: int) -> None:
         node = self.graph.nodes[index]

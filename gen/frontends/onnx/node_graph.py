@@ -1,6 +1,7 @@
 """An ONNX file as a graph: loading, constants, producers and consumers."""
 
 import contextlib
+import importlib
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -54,11 +55,19 @@ def load_onnx(path: Path) -> Any:
         raise ModelError(f"must be a valid ONNX model, but onnx's checker says: {text}") from None
     opset = {item.domain: item.version for item in model.opset_import}.get("", 0)
     if opset and opset < _MIN_OPSET:
-        raise ModelError(
-            f"must use ONNX opset {_MIN_OPSET} or newer, not {opset}; convert it with "
-            "onnx.version_converter.convert_version"
-        )
+        raise ModelError(f"must use ONNX opset {_MIN_OPSET} or newer, not {opset}; {_newer(onnx, model)}")
     return model
+
+
+def _newer(onnx: Any, model: Any) -> str:
+    """Advise how to get a newer opset: onnx's converter knows some operators only."""
+    again = f"export it again with opset {_MIN_OPSET} or newer"
+    try:
+        converter = importlib.import_module("onnx.version_converter")
+        onnx.checker.check_model(converter.convert_version(model, _MIN_OPSET))
+    except Exception:  # of several kinds, from its C++ part
+        return f"{again}: onnx's own converter cannot convert it"
+    return f"{again}, or convert it with onnx.version_converter.convert_version(model, {_MIN_OPSET})"
 
 
 def _load_external(onnx: Any, model: Any, folder: Path) -> None:
@@ -260,6 +269,13 @@ class OnnxGraph:
             If it cannot be computed.
         """
         return self._constants.get(tensor)
+
+    def origin(self, tensor: str) -> str:
+        """Say where a tensor comes from that is not constant, as the end of a sentence."""
+        node = self.producer(tensor)
+        return (
+            "it is an input of the model" if node is None else f"{self.where(node)} computes it of the input"
+        )
 
     def integers(self, tensor: str) -> list[int] | None:
         """The value of a constant integer tensor as a flat list, or None."""

@@ -140,8 +140,8 @@ class _Reader:
         value = self.graph.constant(self.inputs[name])
         if value is None:
             raise ModelError(
-                f"{self.where}: input {name} ({self.inputs[name]!r}) must be constant, but it is computed at "
-                "run time; export the model with its weights inside"
+                f"{self._what(name)} must be constant, but {self.graph.origin(self.inputs[name])}; export "
+                "the model with its weights inside"
             )
         return value
 

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from rtlstm.gen.frontends.arrays import listed
+from rtlstm.gen.frontends.describe import one_input
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, subgraphs
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.options import option
 
-__all__ = ["WEIGHTED", "find_input", "find_start", "name_condition"]
+__all__ = ["WEIGHTED", "find_input", "find_start", "name_condition", "unrolled_loop"]
 
 WEIGHTED = ("Conv", "ConvInteger", "Gemm", "MatMul", "MatMulInteger")
 """Operators that become dense layers and convolutions."""
@@ -65,11 +66,27 @@ def find_input(graph: OnnxGraph, needed: set[int]) -> str:
     """
     read: set[str] = {name for index in needed for name in graph.nodes[index].input if name in graph.inputs}
     if len(read) != 1:
-        raise ModelError(
-            f"the core has one input, but the layers read {len(read)} of the model: {listed(sorted(read))}; "
-            "join them before the model"
-        )
+        raise ModelError(one_input(f"the layers read {len(read)} inputs: {listed(sorted(read))}"))
     return read.pop()
+
+
+def unrolled_loop(graph: OnnxGraph) -> str:
+    """Say that the steps of a loop stand one after the other, which nothing else multiplies by one weight."""
+    products: dict[str, list[int]] = {}
+    for index, node in enumerate(graph.nodes):
+        if node.op_type in ("Gemm", "MatMul") and graph.is_constant(node.input[1]):
+            weight, before = node.input[1], graph.producer(node.input[1])
+            while before is not None and before.op_type in ("Identity", "Transpose"):
+                weight, before = before.input[0], graph.producer(before.input[0])
+            products.setdefault(weight, []).append(index)
+    for weight, found in products.items():
+        if len(found) > 1 and found[-1] in graph.descendants(found[:1]):
+            return (
+                f"{len(found)} nodes multiply with {weight!r}, one after the other: the exporter has "
+                "unrolled a loop over the steps, as PyTorch's newer one does with nn.RNN; export it with "
+                "dynamo=False, or give the module itself or a .pt2 file"
+            )
+    return ""
 
 
 def _none(graph: OnnxGraph) -> str:

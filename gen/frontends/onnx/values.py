@@ -106,8 +106,17 @@ class OnnxNode:
         name = self.node.input[index]
         value = self.graph.constant(name)
         if value is None:
-            raise ModelError(f"{self.where}: {what} ({name!r}) must be constant, but depends on the input")
+            raise ModelError(
+                f"{self.where}: {what} ({name!r}) must be constant, but {self.graph.origin(name)}"
+            )
         return to_float64(value, f"{self.where}: {what} ({name!r})")
+
+    def number(self, index: int, what: str) -> float:
+        """A constant input of one element."""
+        value = self.constant(index, what)
+        if value.size != 1:
+            raise ModelError(f"{self.where}: {what} must be one number, not shape {value.shape}")
+        return float(value.item())
 
     def numbers(self, attribute: str, index: int) -> list[int] | None:
         """Integers given as an attribute (older opsets) or as a constant input."""
@@ -119,7 +128,8 @@ class OnnxNode:
             return None
         values = self.graph.integers(self.node.input[index])
         if values is None:
-            raise ModelError(f"{self.where}: {attribute} must be constant, but depends on the input")
+            origin = self.graph.origin(self.node.input[index])
+            raise ModelError(f"{self.where}: {attribute} must be constant, but {origin}")
         return values
 
     def per_feature(self, index: int, axes: Axes) -> Floats:

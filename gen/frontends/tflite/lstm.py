@@ -122,6 +122,12 @@ class _Lstm:
                     f"{what} must be a variable tensor or zeros (give another state to the driver when "
                     "running)"
                 )
+        wide = (self.constant(_R + 1, "recurrent_to_forget_weights").shape[-1:], (self.units,))
+        for number, what, size in zip((_H, _C), ("output_state", "cell_state"), wide, strict=True):
+            index = self.operator.input(number)
+            shape = tuple(self.file.tensors[index].shape) if index >= 0 else ()
+            if shape and shape[-1:] != size:
+                problems.append(f"{what} must have shape (sequences, {size[0]}), not {shape}")
         return problems
 
     def activations(self) -> dict[str, Any]:

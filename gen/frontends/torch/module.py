@@ -138,6 +138,8 @@ class _Reader:
         self.needed = ancestors(self.targets)
         self.start = self._start()
         begins = options.lstm is not None and self.start is not None
+        if begins and options.output is None:
+            self._leave_others()
         self.before = ancestors(self.start.all_input_nodes) if begins else set()
         self.input = Data(Flow(), Axes.unknown(self._input_rank()))
         report.model_inputs = tuple(node.name for node in self.nodes if node.op == "placeholder")
@@ -157,6 +159,19 @@ class _Reader:
                 f"{option('output')} must name a node of the module, but {wanted!r} is none; it has {names}"
             )
         return found[:1]
+
+    def _leave_others(self) -> None:
+        """Leave outputs that do not come from the layer to begin with, if others do."""
+        mine = [node for node in self.targets if self.start in ancestors([node])]
+        for node in self.targets if mine else ():
+            if node not in mine:
+                self.report.note(
+                    f"the output {self._where(node)} stays outside: it does not come from "
+                    f"{self._label(self.start)!r}, where the core begins"
+                )
+        self.targets = mine or self.targets
+        self.needed = ancestors(self.targets)
+        self.classes = [node for node in self.classes if not ancestors([node]).isdisjoint(self.targets)]
 
     def _before_classes(self, node: Any) -> Any:
         """The node whose scores the end makes classes of: the host computes these."""
@@ -300,6 +315,9 @@ class _Reader:
             value = self._apply(node, step)
         except ModelError as error:
             self.report.node(self._label(node), self._kind(node), "refused", str(error))
+            begin = option("lstm", self._label(self.start)) if self._is_before(node) else ""
+            if begin and node is not self.start and begin not in str(error):
+                raise ModelError(f"{error}; to leave it outside of the core, give {begin}") from None
             raise
         return value
 
@@ -419,11 +437,15 @@ class _Reader:
 
     def _unknown(self, node: Any, step: TorchNode) -> str:
         before = next(arg for arg in node.all_input_nodes if isinstance(self.values[arg], Data | tuple))
+        name, choice = ("lstm", self._label(self.start)) if self._is_before(node) else ("output", before.name)
         return (
             f"{step.where}, which reads {self._label(before)!r}, is not supported after a layer of the core; "
-            f"supported are {supported()}; to leave it outside of the core, give "
-            f"{option('output', before.name)}"
+            f"supported are {supported()}; to leave it outside of the core, give {option(name, choice)}"
         )
+
+    def _is_before(self, node: Any) -> bool:
+        """Whether a node comes before the recurrent module to begin with, which may leave it outside."""
+        return self.start is not None and self.options.lstm is None and node in ancestors([self.start])
 
     def _refuse_before(self, step: TorchNode) -> None:
         value = step.argument(0, "input")
@@ -434,6 +456,11 @@ class _Reader:
                     "module that begins behind it, and compute it yourself"
                 )
             start = self._label(self.start)
+            if self.options.lstm is not None:
+                raise ModelError(
+                    f"{step.where} reads {value.where}, which stays outside, because the core begins at "
+                    f"{start!r}; {_cut_earlier()}"
+                )
             raise ModelError(
                 f"{value.where} comes before {self._where(self.start)} and would stay outside of the "
                 f"core; give {option('lstm', start)} to begin there and compute it yourself"

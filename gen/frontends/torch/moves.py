@@ -14,8 +14,8 @@ _NO_END = 2**63 - 1
 
 
 def _with_states(step: TorchNode) -> Data:
-    """What is read, which may be the states of several layers here, to take one of them apart."""
-    value = step.args[0] if step.args else None
+    """What is read, which may be the states of several layers here, to move them or take one apart."""
+    value = step.argument(0, "input")
     return value if isinstance(value, Data) and value.of_layers else step.data
 
 
@@ -26,9 +26,10 @@ def _flatten(step: TorchNode) -> Data:
 
 
 def _transpose(step: TorchNode) -> Data:
-    axes = step.data.axes
+    data = _with_states(step)
+    axes = data.axes
     if axes.lost:
-        return step.data
+        return data
     rank = len(axes.tags)
     order = list(range(rank))
     first, second = step.argument(1, "dim0", step.kwargs.get("axis0")), step.argument(2, "dim1")
@@ -37,24 +38,25 @@ def _transpose(step: TorchNode) -> Data:
         if not -rank <= axis < rank:
             raise ModelError(f"{step.where} names axis {axis} of a tensor with {rank} axes")
     order[a], order[b] = order[b], order[a]
-    return step.data.with_axes(axes.transpose(order, step.where))
+    return data.with_axes(axes.transpose(order, step.where))
 
 
 def _permute(step: TorchNode) -> Data:
-    order = [step.whole(axis) for axis in step.rest(1, "dims")]
-    return step.data.with_axes(step.data.axes.transpose(order, step.where))
+    order, data = [step.whole(axis) for axis in step.rest(1, "dims")], _with_states(step)
+    return data.with_axes(data.axes.transpose(order, step.where))
 
 
 def _squeeze(step: TorchNode) -> Data:
-    axis = step.argument(1, "dim")
+    axis, data = step.argument(1, "dim"), _with_states(step)
     if axis is None:
-        return step.data.with_axes(step.data.axes.squeeze(None, step.where))
+        return data.with_axes(data.axes.squeeze(None, step.where))
     wanted = [step.whole(item) for item in (axis if isinstance(axis, list | tuple) else [axis])]
-    return step.data.with_axes(step.data.axes.squeeze(wanted, step.where, strict=False))
+    return data.with_axes(data.axes.squeeze(wanted, step.where, strict=False))
 
 
 def _unsqueeze(step: TorchNode) -> Data:
-    return step.data.with_axes(step.data.axes.unsqueeze([step.whole(step.argument(1, "dim"))], step.where))
+    data = _with_states(step)
+    return data.with_axes(data.axes.unsqueeze([step.whole(step.argument(1, "dim"))], step.where))
 
 
 def _reshape(step: TorchNode) -> Data:
@@ -168,7 +170,15 @@ def _slice(data: Data, axis: int, item: Any, where: str) -> Data:
         return replace(data, margin=(front, 0))
     if item in (slice(-1, None), slice(-1, None, 1)):
         return _take(data, axis, -1, where, keep=True)
-    raise ModelError(f"{where} must index with -1, -1: or :, or features with a slice, not {item!r}")
+    raise ModelError(f"{where} must index with -1, -1: or :, or features with a slice, not {_shown(item)}")
+
+
+def _shown(item: Any) -> str:
+    """A part of an index as code has it."""
+    if not isinstance(item, slice):
+        return repr(item)
+    ends = [item.start, item.stop] if item.step is None else [item.start, item.stop, item.step]
+    return ":".join("" if end is None else repr(end) for end in ends)
 
 
 MOVES = {

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends.arrays import FLOAT_TYPES, to_float64
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.bidirectional import at_last_step
+from rtlstm.gen.frontends.describe import one_input
 from rtlstm.gen.frontends.pace import CausalTaps
 from rtlstm.gen.frontends.torch.module_names import activation_calls
 from rtlstm.gen.frontends.torch.moves import MOVES, get_item
@@ -205,8 +206,9 @@ def _sum(step: TorchNode, sign: float) -> Data:
 def _check_source(first: Data, second: Data, where: str) -> None:
     if first.source != second.source:
         raise ModelError(
-            f"{where} needs two inputs of the model at once, {first.source!r} and {second.source!r}, but the "
-            "core has one; join them before the model"
+            one_input(
+                f"{where} needs two inputs of the model at once, {first.source!r} and {second.source!r}"
+            )
         )
 
 

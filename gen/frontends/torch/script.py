@@ -52,6 +52,9 @@ def convert(module: Any, options: ReadOptions, report: ReportBuilder) -> tuple[A
     inputs = list(base.graph.inputs())[1:]
     values = {value.debugName(): graph.placeholder(value.debugName().replace(".", "_")) for value in inputs}
     converter = _Converter(module, graph, report)
+    if script_kind(base) in LEAVES and not path:
+        graph.output(converter.alone(script_kind(base).lower(), base, tuple(values.values())))
+        return graph, converter.made
     found = converter.block(base.graph, {**values, next(base.graph.inputs()).debugName(): _Path(path)})
     graph.output(found[0] if len(found) == 1 else tuple(found))
     return graph, converter.made
@@ -68,6 +71,12 @@ class _Converter:
         self.root, self.graph, self.report = root, graph, report
         self.modules = dict(root.named_modules())
         self.made: dict[str, Any] = {}
+
+    def alone(self, name: str, module: Any, inputs: tuple[Any, ...]) -> Any:
+        """Convert a module of torch.nn that no other calls, under a name."""
+        where = f"{script_kind(module)} {name!r}"
+        self.made[name] = rebuild(module, module.inlined_graph, where)
+        return self._outputs(module.graph, self.graph.call_module(name, inputs))
 
     def block(self, block: Any, scope: dict[str, Any]) -> list[Any]:
         """Convert a block's nodes and return what it gives."""

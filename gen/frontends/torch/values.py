@@ -1,4 +1,4 @@
-"""Values of the nodes of a traced PyTorch module."""
+"""Values of the nodes of a traced PyTorch module; a message may show any of them, so each has words."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ __all__ = [
 _BEFORE_CONVOLUTION = ("conv1d", "contiguous", "dropout", "pad", "permute", "transpose")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Data:
     """A tensor with a value for every step, that the core can compute."""
 
@@ -43,6 +43,9 @@ class Data:
     """Zero steps padded in front, and steps too many at the end, as a causal convolution has them."""
     state: bool = False
     """It is the final states of both directions of a layer, as that gives them."""
+
+    def __repr__(self) -> str:
+        return "a tensor of the core"
 
     @property
     def of_layers(self) -> bool:
@@ -64,15 +67,18 @@ class Data:
         return replace(self, axes=axes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TorchState:
     """A final state that no step's output holds; the driver returns it."""
 
     where: str
     what: str
 
+    def __repr__(self) -> str:
+        return f"the {self.what} of {self.where}"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Outside:
     """What stays with the caller: sizes, lengths, and what the core cannot compute."""
 
@@ -80,17 +86,23 @@ class Outside:
     sizes: tuple[Size, ...] = ()
     """If it is sizes of a tensor's axes, what is known of them."""
 
+    def __repr__(self) -> str:
+        return f"what {self.where} gives, which only a run knows"
+
     def item(self, where: str, key: Any) -> "Outside":
         """One of several values, by its number."""
         inside = isinstance(key, int) and -len(self.sizes) <= key < len(self.sizes)
         return Outside(where, (self.sizes[key],) if inside else ())
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Constant:
     """A parameter or buffer of the model, or a constant of its code."""
 
     array: NDArray[np.float64]
+
+    def __repr__(self) -> str:
+        return "a constant"
 
 
 @dataclass(frozen=True)
@@ -120,8 +132,7 @@ class TorchNode:
     def whole(self, value: Any) -> int:
         """A whole number known before the run."""
         if not isinstance(value, int):
-            shown = "what is known only in the run" if isinstance(value, Outside) else repr(value)
-            raise ModelError(f"{self.where} must have constant axes, not {shown}")
+            raise ModelError(f"{self.where} must have constant axes, not {value!r}")
         return int(value)
 
     @property
@@ -139,8 +150,7 @@ class TorchNode:
         if isinstance(value, Outside):
             raise ModelError(outside_refusal(self.where, value))
         if not isinstance(value, Data):
-            what = "a constant" if isinstance(value, Constant) else repr(value)
-            raise ModelError(f"{self.where} must read a tensor that the core computes, not {what}")
+            raise ModelError(f"{self.where} must read a tensor that the core computes, not {value!r}")
         if value.packed:
             raise ModelError(packed_refusal(self.where, value.packed))
         if value.of_layers:

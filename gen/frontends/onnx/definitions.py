@@ -1,0 +1,187 @@
+"""Checks each node's tensors against its operator's definition, also constants and what is ignored.
+
+The ``onnx`` package's own inference of shapes and types does it, node by node, where it looks at a tensor.
+:data:`_SHAPES` has the shapes that it does not look at.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from rtlstm.gen.frontends.arrays import first_line, import_extra
+from rtlstm.gen.frontends.onnx.local_functions import subgraphs
+from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
+
+__all__ = ["find_undefined"]
+
+_MOST_NUMBERS = 64
+"""Whole numbers in a constant that may be sizes, axes or limits of slices."""
+_ONE: Final = "one"
+"""A single number, with or without an axis."""
+_RNN: Final = {
+    "X": "T N I", "W": "D 1H I", "R": "D 1H H", "B": "D 2H", "sequence_lens": "N", "initial_h": "D N H",
+}  # fmt: skip
+_GRU: Final = _RNN | {"W": "D 3H I", "R": "D 3H H", "B": "D 6H"}
+_LSTM: Final = _RNN | {
+    "W": "D 4H I", "R": "D 4H H", "B": "D 8H", "initial_c": "D N H", "P": "D 3H",
+}  # fmt: skip
+_SHAPES: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
+    ("", "RNN"): _RNN,
+    ("", "GRU"): _GRU,
+    ("", "LSTM"): _LSTM,
+    ("com.microsoft", "DynamicQuantizeLSTM"): _LSTM | {"W": "D I 4H", "R": "D H 4H"},
+    ("tflite", "UNIDIRECTIONAL_SEQUENCE_LSTM"): _LSTM
+    | {"R": "D 4H P", "initial_h": "D N P", "projection": "D P H"},
+    ("rtlstm", "Scan"): {
+        "X": "T N I", "W": "D G I", "R": "D G H", "B": "D 2G", "parameters": "H K",
+        "initial_h": "D N H", "initial_c": "D N H",
+    },
+    ("", "BatchNormalization"): dict.fromkeys(("X", "scale", "B", "input_mean", "input_var"), "C")
+    | {"X": "N C ..."},
+    ("", "Clip"): {"input": "...", "min": _ONE, "max": _ONE},
+    ("", "Conv"): {"X": "N C ...", "W": "M K ...", "B": "M"},
+    ("", "Dropout"): {"data": "...", "ratio": _ONE, "training_mode": _ONE},
+    ("", "Pad"): {"data": "...", "pads": "A", "constant_value": _ONE},
+}  # fmt: skip
+"""Of an operator, by domain and name, the shapes of its inputs in their order.
+
+A letter is the same size wherever it stands in a node, ``4H`` four times as much; ``...`` are further axes.
+"""
+_TERM = re.compile(r"(\d*)(\w)")
+
+
+def find_undefined(graph: OnnxGraph, model: Any) -> str:
+    """Say which node has a tensor of another shape or type than its operator's definition has.
+
+    Empty if none has. Shapes and types follow from the model's inputs and constants; what the file notes of
+    others is not used. All floating-point types count as the same: the core has formats of its own.
+    """
+    onnx = import_extra("onnx", "onnx")
+    helper = onnx.helper
+    opsets = {each.domain.replace("ai.onnx", ""): each.version for each in model.opset_import}
+    types: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
+
+    def know(name: str, kind: Any) -> None:
+        types[name] = _plain(onnx, kind)
+
+    for item in model.graph.input:
+        know(item.name, item.type)
+    for tensor in model.graph.initializer:
+        know(tensor.name, helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
+        _keep_numbers(onnx, tensor.name, tensor, numbers)
+    for node in graph.nodes:
+        domain = node.domain.replace("ai.onnx", "")
+        names = [name for name in node.input if name]
+        if wrong := _by_table(graph, node, domain, types):
+            return wrong
+        if domain or any(subgraphs(node)) or not all(name in types for name in names):
+            continue
+        value = next((item.t for item in node.attribute if item.name == "value"), None)
+        if node.op_type == "Constant" and value is not None:
+            _keep_numbers(onnx, node.output[0], value, numbers)
+        known = {name: types[name] for name in names}
+        data = {name: numbers[name] for name in names if name in numbers}
+        try:
+            schema = onnx.defs.get_schema(node.op_type, opsets.get("", 1), "")
+            given = onnx.shape_inference.infer_node_outputs(
+                schema, node, known, data, opset_imports=list(model.opset_import)
+            )
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
+            text = re.sub(r"^(\[\w+\]\s*)+", "", first_line(error))
+            return f"{graph.where(node)} is not as ONNX defines it: {text}; export the model again"
+        except Exception:  # of the package's parts in C++: then nothing is known of what the node gives
+            given = {}
+        for name, kind in given.items():
+            know(name, kind)
+    return ""
+
+
+def _plain(onnx: Any, kind: Any) -> Any:
+    """A type with 32 bits in place of another floating-point type's."""
+    types = onnx.TensorProto
+    if kind.tensor_type.elem_type not in (types.FLOAT16, types.BFLOAT16, types.DOUBLE):
+        return kind
+    plain = onnx.TypeProto()
+    plain.CopyFrom(kind)
+    plain.tensor_type.elem_type = types.FLOAT
+    return plain
+
+
+def _keep_numbers(onnx: Any, name: str, tensor: Any, numbers: dict[str, Any]) -> None:
+    kinds = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+    if tensor.data_type in kinds and len(tensor.dims) < 2 and sum(tensor.dims) <= _MOST_NUMBERS:
+        numbers[name] = tensor
+
+
+def _by_table(graph: OnnxGraph, node: Any, domain: str, types: Mapping[str, Any]) -> str:
+    shapes = _SHAPES.get((domain, node.op_type), {})
+    attributes = graph.attributes(node)
+    sizes = {"D": 2 if attributes.get("direction") == "bidirectional" else 1}
+    if isinstance(attributes.get("hidden_size"), int):
+        sizes["H"] = attributes["hidden_size"]
+    tensors = dict(zip(shapes, node.input, strict=False))
+    # Weights and constants tell sizes first: an input that differs from them is the one to name.
+    for what, name in sorted(tensors.items(), key=lambda pair: not graph.is_constant(pair[1])):
+        shape = _shape(types.get(name))
+        if not name or shape is None:
+            continue
+        wanted = shapes[what].split()
+        if attributes.get("layout", 0) and what in ("X", "initial_h", "initial_c"):
+            wanted[0], wanted[1] = wanted[1], wanted[0]
+        if not _fits(wanted, shape, sizes):
+            text = "one number" if wanted == [_ONE] else f"shape {_written(wanted, sizes)}"
+            given = ", ".join("?" if size is None else str(size) for size in shape)
+            return (
+                f"{graph.where(node)}: input {what} ({name!r}) must have {text}, not "
+                f"({given}{',' * (len(shape) == 1)}); the model is damaged{_advice(node, what)}"
+            )
+    return ""
+
+
+def _advice(node: Any, what: str) -> str:
+    if node.op_type != "LSTM" or what not in ("initial_h", "initial_c"):
+        return ""
+    return ", or PyTorch's exporter has left out its proj_size: then give the module itself, or a .pt2 file"
+
+
+def _shape(kind: Any) -> list[int | None] | None:
+    """Sizes of a tensor's axes, None where one is not known; None if their number is not."""
+    if kind is None or not kind.tensor_type.HasField("shape"):
+        return None
+    return [
+        axis.dim_value if axis.HasField("dim_value") and axis.dim_value >= 0 else None
+        for axis in kind.tensor_type.shape.dim
+    ]
+
+
+def _fits(wanted: list[str], shape: list[int | None], sizes: dict[str, int]) -> bool:
+    """Whether a shape is the wanted one; sizes that it tells are added."""
+    if wanted == [_ONE]:
+        return len(shape) < 2 and set(shape) <= {1, None}
+    open_end = wanted[-1] == "..."
+    terms = list(_terms(wanted))
+    if len(shape) < len(terms) or (len(shape) > len(terms) and not open_end):
+        return False
+    for (times, letter), size in zip(terms, shape, strict=False):
+        if size is None:
+            continue
+        if size % times or sizes.setdefault(letter, size // times) != size // times:
+            return False
+    return True
+
+
+def _terms(wanted: list[str]) -> Iterator[tuple[int, str]]:
+    for term in wanted:
+        found = _TERM.fullmatch(term)
+        if found is not None:
+            yield int(found[1] or 1), found[2]
+
+
+def _written(wanted: list[str], sizes: Mapping[str, int]) -> str:
+    parts = []
+    for term in wanted:
+        found = _TERM.fullmatch(term)
+        known = None if found is None else sizes.get(found[2])
+        parts.append(term if found is None or known is None else str(int(found[1] or 1) * known))
+    return f"({', '.join(parts)}{',' * (len(parts) == 1)})"

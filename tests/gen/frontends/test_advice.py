@@ -1,0 +1,350 @@
+"""What a refusal advises is followed here: with the option that it names, the model is read."""
+
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import safetensors.numpy
+import torch
+from onnx import helper, version_converter
+from support.onnx_files import H, I, const, ints, lstm, node, rand, save, squeezed
+from torch import nn
+
+from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ModelError
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The tensor attributes", "ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning"
+)
+GIVEN = re.compile(r"\b(lstm|output|begin|dense|branches)=('[^']*'|\('[^']*',\))")
+INTERNAL = re.compile(r"\w+\((where|flow|axes|array|sizes|tags|number)=|<[\w.]+ object at|slice\(")
+"""What a message has that shows an object of the program's own."""
+
+
+def refusal(source: Any, options: ReadOptions | None = None) -> str:
+    with pytest.raises(ModelError) as raised:
+        read_model(source, options)
+    text = str(raised.value)
+    assert not INTERNAL.search(text), text
+    return text
+
+
+def follow(source: Any, options: ReadOptions | None = None, most: int = 3) -> ReadOptions:
+    """Follow the option that each refusal names, until the model is read; none may ask for what was given."""
+    given: dict[str, Any] = {} if options is None else options.model_dump(exclude_unset=True)
+    for _ in range(most):
+        text = refusal(source, ReadOptions(**given))
+        found = [(name, eval(value)) for name, value in GIVEN.findall(text)]
+        assert found, f"no option with a value in: {text}"
+        name, value = found[-1]
+        assert given.get(name) != value, f"asks for what was given: {text}"
+        given[name] = value
+        try:
+            read_model(source, ReadOptions(**given))
+        except ModelError:
+            continue
+        return ReadOptions(**given)
+    raise AssertionError(f"not read after {given}")
+
+
+# ONNX
+
+
+def behind(*more: Any, weights: Any = ()) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        nodes, given = squeezed()
+        return save(folder / "a.onnx", [*nodes, *more], [*given, *weights], shape=(4, 1, I))
+
+    return write
+
+
+FLATTENED = [
+    node("Transpose", "s", "t", perm=[1, 0, 2]), node("Reshape", "t flat", "f"), node("MatMul", "f k", "out")
+]  # fmt: skip
+SQUARE, WIDE = const("k", rand(H, 2)), const("k", rand(4 * H, 2))
+ONNX = {
+    "all steps in one dense layer": behind(*FLATTENED, weights=[ints("flat", 1, 4 * H), WIDE]),
+    "mean of steps": behind(node("ReduceMean", "s", "out", axes=[0], keepdims=0)),
+    "softmax in between": behind(
+        node("Softmax", "s", "p", axis=-1), node("MatMul", "p k", "out"), weights=[SQUARE]
+    ),
+    "layer norm": behind(
+        node("LayerNormalization", "s g g", "out", axis=-1), weights=[const("g", np.ones(H, "f4"))]
+    ),
+    "a product": behind(node("Sigmoid", "s", "p"), node("Mul", "p s", "out")),
+    "a step in the middle": behind(node("Gather", "s i", "out", axis=0), weights=[const("i", np.int64(2))]),
+    "an addend for each step": behind(node("Add", "s b", "out"), weights=[const("b", rand(4, 1, H))]),
+    "one row of all steps": behind(
+        node("Flatten", "s", "f", axis=0), node("MatMul", "f k", "out"), weights=[WIDE]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ONNX)
+def test_onnx(case: str, tmp_path: Path):
+    path = ONNX[case](tmp_path)
+    found = follow(path)
+    network = read_model(path, found).network
+    assert network.inputs == I and network.layers[0].units == H
+
+
+def test_a_branch(tmp_path: Path):
+    """The condition is an input of the model."""
+    nodes, weights = squeezed()
+    graphs = {
+        f"{name}_branch": helper.make_graph(
+            [node(kind, "s", "r")], "g", [], [helper.make_tensor_value_info("r", 1, None)]
+        )
+        for name, kind in (("then", "Relu"), ("else", "Tanh"))
+    }
+    given = [helper.make_tensor_value_info("yes", onnx.TensorProto.BOOL, ())]
+    path = save(tmp_path / "a.onnx", [*nodes, node("If", "yes", "out", **graphs)], weights, inputs=given)
+    assert follow(path).branches == ("if:then",)
+
+
+def test_two_side_by_side(tmp_path: Path):
+    """Actor and critic: a list of what there is, of which each is read."""
+    nodes, weights = [], []
+    for name in ("a", "b"):
+        made, given = lstm(x=f"x{name}", y=name, name=name)
+        nodes += [node("Relu" if name == "a" else "Tanh", "x", f"x{name}", f"x{name}"), *made]
+        weights += given
+    path = save(tmp_path / "a.onnx", nodes, weights, outputs=("a", "b"))
+    assert "a, b; choose one as lstm" in refusal(path)
+    for name in ("a", "b"):
+        network = read_model(path, ReadOptions(lstm=name, output=name)).network
+        assert network.layers[0].name == name
+
+
+@pytest.mark.parametrize("opset", [3, 5, 6])
+@pytest.mark.parametrize("kind", ["LSTM", "Gemm"])
+def test_an_old_opset(kind: str, opset: int, tmp_path: Path):
+    """The converter is advised where it can convert, and then what it gives is read."""
+    weights = [const("W", rand(1, 4 * H, I)), const("R", rand(1, 4 * H, H))]
+    nodes = [helper.make_node("LSTM", ["x", "W", "R"], ["out"], hidden_size=H)]
+    if kind == "Gemm":
+        nodes = [node("Gemm", "x k b", "out", broadcast=1)]
+        weights = [const("k", rand(I, 3)), const("b", rand(3))]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", 1, ("T", "N", I) if kind == "LSTM" else ("N", I)),
+            *(helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in weights),
+        ],
+        [helper.make_tensor_value_info("out", 1, None)],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=4)
+    path = tmp_path / "a.onnx"
+    onnx.save(model, path)
+    text = refusal(path)
+    assert f"must use ONNX opset 7 or newer, not {opset}; export it again with opset 7 or newer" in text
+    if "convert_version(model, 7)" in text:
+        onnx.save(version_converter.convert_version(model, 7), path)
+        assert read_model(path).network.outputs == 3
+    else:
+        with pytest.raises(Exception, match=r"Adapter|Unsupported|convert"):
+            version_converter.convert_version(model, 7)
+
+
+def test_weights_that_are_inputs(tmp_path: Path):
+    nodes, weights = lstm(y="out")
+    infos = [helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in weights]
+    path = save(tmp_path / "a.onnx", nodes, [], inputs=infos)
+    assert (
+        "must be constant, but it is an input of the model; export the model with its weights ins"
+        in refusal(path)
+    )
+    assert read_model(save(tmp_path / "b.onnx", nodes, weights)).network.inputs == I
+    nodes[0].input[1] = "w"
+    computed = [node("Relu", "rec.W", "w"), *nodes]
+    text = refusal(save(tmp_path / "a.onnx", computed, weights[1:], inputs=infos[:1]))
+    assert "must be constant, but Relu node 'relu' computes it of the input" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize("function", ["tanh", "relu"])
+def test_an_unrolled_loop(function: str, state: bool, tmp_path: Path):
+    """The newer exporter's nn.RNN; each way out is read."""
+    module, path = nn.RNN(4, 6, nonlinearity=function).eval(), tmp_path / "a.onnx"
+    inputs = (torch.randn(5, 2, 4), *([torch.zeros(1, 2, 6)] if state else []))
+    with warnings.catch_warnings(action="ignore"):
+        torch.onnx.export(module, inputs, str(path), dynamo=True, verbose=False)
+    text = refusal(path)
+    assert (
+        "the exporter has unrolled a loop over the steps" in text
+        and "export it with dynamo=False, or" in text
+    )
+    with warnings.catch_warnings(action="ignore"):
+        torch.onnx.export(module, inputs, str(path), dynamo=False)
+        torch.export.save(torch.export.export(module, inputs), tmp_path / "a.pt2")
+    for source in (path, module, tmp_path / "a.pt2"):
+        assert read_model(source).network.layers[0].units == 6
+
+
+def test_an_unrolled_loop_by_hand(tmp_path: Path):
+    """As the exporter writes it: one product with the same weight behind the other."""
+    parts, h = [], "h0"
+    for step in range(3):
+        parts += [
+            node("Gather", f"x i{step}", f"x{step}", f"gather{step}", axis=0),
+            node("MatMul", f"x{step} w", f"p{step}", f"p{step}"),
+            node("Transpose", "r", f"r{step}", f"turn{step}", perm=[1, 0]),
+            node("MatMul", f"{h} r{step}", f"q{step}", f"q{step}"),
+            node("Add", f"p{step} q{step}", f"a{step}", f"a{step}"),
+            node("Tanh", f"a{step}", f"h{step + 1}", f"tanh{step}"),
+        ]
+        h = f"h{step + 1}"
+    weights = [const("w", rand(I, H)), const("r", rand(H, H)), const("h0", np.zeros((1, H), "f4"))]
+    weights += [const(f"i{step}", np.int64(step)) for step in range(3)]
+    text = refusal(save(tmp_path / "a.onnx", parts, weights, outputs=(h,), shape=(3, 1, I)))
+    assert "nodes multiply with 'r', one after the other: the exporter has unrolled a loop" in text
+
+
+# PyTorch
+
+
+class Chain(nn.Module):
+    """Modules one after the other, of recurrent ones the outputs."""
+
+    def __init__(self, **parts: nn.Module) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for part in self.children():
+            x = part(x)
+            x = x[0] if isinstance(x, tuple) else x
+        return x
+
+
+class Towers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.v = nn.LSTM(6, 8), nn.GRU(6, 8)
+        self.pi, self.vf = nn.Linear(8, 2), nn.Linear(8, 1)
+
+    def forward(self, o: torch.Tensor) -> Any:
+        return self.pi(self.a(o)[0]).softmax(-1), self.vf(self.v(o)[0])
+
+
+class First(nn.Module):
+    """What only a run knows, in an index."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(6, 8)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.lstm(x)[0]
+        return y[torch.arange(2, device=x.device)]
+
+
+class Lengths(First):
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.lstm(x)[0]
+        return y[: x.sum().long()]
+
+
+class Flipped(First):
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.lstm(x)[0]
+        return y.flatten(1)[::2]
+
+
+MODULES = {
+    "layer norm in front": Chain(norm=nn.LayerNorm(6), lstm=nn.LSTM(6, 8)),
+    "layers and layer norm in front": Chain(
+        fc=nn.Linear(6, 5), act=nn.ReLU(), norm=nn.LayerNorm(5), lstm=nn.LSTM(5, 8)
+    ),
+    "a convolution that looks ahead": Chain(conv=nn.Conv1d(6, 6, 3, padding=1), lstm=nn.LSTM(6, 8)),
+    "layer norm behind": Chain(lstm=nn.LSTM(6, 8), norm=nn.LayerNorm(8)),
+    "layer norm between": Chain(lstm=nn.LSTM(6, 8), norm=nn.LayerNorm(8), gru=nn.GRU(8, 4)),
+    "gelu": Chain(lstm=nn.LSTM(6, 8), act=nn.GELU(), fc=nn.Linear(8, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["module", "exported"])
+@pytest.mark.parametrize("case", MODULES)
+def test_modules(case: str, form: str):
+    module = MODULES[case].eval()
+    source = module if form == "module" else torch.export.export(module, (torch.rand(6, 6, 6),))
+    follow(source)
+
+
+def test_an_index_that_only_a_run_knows():
+    """No message shows an object of the program's own."""
+    for module in (First(), Lengths(), Flipped()):
+        text = refusal(module.eval())
+        assert "Outside" not in text and "sizes=" not in text
+    assert "what arange 'arange' gives, which only a run knows" in refusal(First().eval())
+
+
+@pytest.mark.parametrize(("name", "wide"), [("a", 2), ("v", 1)])
+def test_one_of_two_towers(name: str, wide: int):
+    """lstm is enough: what does not come from it stays outside, with a note."""
+    module, x = Towers().eval(), torch.randn(9, 1, 6)
+    assert "comes before" not in refusal(module)
+    found = read_model(module, ReadOptions(lstm=name))
+    assert found.network.outputs == wide
+    assert any("stays outside: it does not come from" in note for note in found.report.notes)
+    head = module.pi if name == "a" else module.vf
+    wanted = head(getattr(module, name)(x)[0]).detach().numpy()
+    np.testing.assert_allclose(run_float(found.network, x.numpy()).y, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize(("form", "state"), [("trace", False), ("trace", True), ("script", False)])
+def test_torchscript_of_a_bare_module(kind: str, form: str, state: bool, tmp_path: Path):
+    """A scripted one always has the state as an input, which need not be given."""
+    module, x, zero = getattr(nn, kind)(4, 6, 2).eval(), torch.randn(5, 3, 4), torch.zeros(2, 3, 6)
+    inputs = (x, (zero, zero) if kind == "LSTM" else zero) if state else (x,)
+    path = tmp_path / "a.pt"
+    (torch.jit.trace(module, inputs) if form == "trace" else torch.jit.script(module)).save(str(path))
+    network = read_model(path).network
+    np.testing.assert_allclose(run_float(network, x.numpy()).y, module(x)[0].detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_an_unbatched_module(kind: str, layers: int, tmp_path: Path):
+    module, x = getattr(nn, kind)(4, 6, layers).eval(), torch.randn(5, 4)
+    path = tmp_path / "a.pt2"
+    torch.export.save(torch.export.export(module, (x,)), path)
+    network = read_model(path).network
+    y = run_float(network, x.numpy()[:, None]).y[:, 0]
+    np.testing.assert_allclose(y, module(x)[0].detach().numpy(), atol=1e-5)
+
+
+# State dicts
+
+
+def test_an_encoder_of_a_file_with_a_decoder(tmp_path: Path):
+    """The first refusal names both; the next one says how to take no dense layer."""
+    parts = {"encoder": nn.LSTM(5, 6), "decoder": nn.LSTM(5, 6), "head": nn.Linear(6, 9)}
+    tensors = {
+        f"{name}.{key}": value.numpy()
+        for name, part in parts.items()
+        for key, value in part.state_dict().items()
+    }
+    path = tmp_path / "a.safetensors"
+    safetensors.numpy.save_file(tensors, path)
+    assert "choose with lstm" in refusal(path)
+    options = follow(path, ReadOptions(lstm="encoder"))
+    assert options.dense == ("none",)
+    network = read_model(path, options).network
+    assert [layer.name for layer in network.layers] == ["encoder"] and network.outputs == 6
+    assert len(read_model(path, ReadOptions(lstm="encoder", dense=())).network.layers) == 1
+    tensors["none.weight"] = tensors.pop("head.weight")
+    tensors["none.bias"] = tensors.pop("head.bias")
+    safetensors.numpy.save_file(tensors, path)
+    assert read_model(path, ReadOptions(lstm="decoder", dense=("none",))).network.outputs == 9
