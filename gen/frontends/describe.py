@@ -2,7 +2,6 @@
 
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Gru, Layer, PseudoLayer, Rnn
-from rtlstm.spec.options import option
 
 __all__ = ["layer_options", "one_input"]
 
@@ -10,10 +9,9 @@ __all__ = ["layer_options", "one_input"]
 def one_input(found: str) -> str:
     """Return the refusal of two inputs where the core has one; ``found`` says what needs them."""
     return (
-        f"{found}, but the core has one input. Features of the same step can stand side by side in one: make "
-        "a model with that input. A state that returns from step to step needs a recurrent layer or cell "
-        "in place of the operators, which keeps it. Other inputs need a network of their own, cut by "
-        f"{option('output')}"
+        f"{found}, but the core has one input: give features of one step side by side, to a model with one "
+        "input; for a state use a recurrent layer or cell of the framework, which keeps it; and for another "
+        "sequence a build of its own"
     )
 
 

@@ -162,8 +162,8 @@ def _inputs(graph: OnnxGraph, cell: _Cell, no_state: str) -> tuple[str, str] | N
     chosen = same if len(same) == 1 else able
     if state is None or len(chosen) != 1:
         return None
-    (h_old,) = chosen
-    return next(name for name in names if name != h_old), h_old
+    others = [name for name in names if name not in chosen]
+    return (others[0], chosen[0]) if others else None
 
 
 def _source(graph: OnnxGraph, tensor: str) -> str | None:

@@ -66,7 +66,7 @@ def find_input(graph: OnnxGraph, needed: set[int]) -> str:
     """
     read: set[str] = {name for index in needed for name in graph.nodes[index].input if name in graph.inputs}
     if len(read) != 1:
-        raise ModelError(one_input(f"the layers read {len(read)} inputs: {listed(sorted(read))}"))
+        raise ModelError(one_input(f"the layers read {len(read)} inputs of the model: {listed(sorted(read))}"))
     return read.pop()
 
 

@@ -436,7 +436,8 @@ class _Reader:
         return None if whole else Outside(step.where)
 
     def _unknown(self, node: Any, step: TorchNode) -> str:
-        before = next(arg for arg in node.all_input_nodes if isinstance(self.values[arg], Data | tuple))
+        read = node.all_input_nodes
+        before = next((arg for arg in read if isinstance(self.values[arg], Data | tuple)), read[0])
         name, choice = ("lstm", self._label(self.start)) if self._is_before(node) else ("output", before.name)
         return (
             f"{step.where}, which reads {self._label(before)!r}, is not supported after a layer of the core; "

@@ -281,6 +281,48 @@ def test_modules(case: str, form: str):
     follow(source)
 
 
+class Two(nn.Module):
+    """Two inputs that a layer reads side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(7, 8)
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> Any:
+        return self.lstm(torch.cat([a, b], -1))[0]
+
+
+class Step(nn.Module):
+    """One step of a plain recurrent layer, by operators or by a cell."""
+
+    def __init__(self, cell: nn.Module | None = None) -> None:
+        super().__init__()
+        self.cell = cell or nn.Identity()
+        self.w, self.r = nn.Linear(6, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor) -> Any:
+        return torch.tanh(self.w(x) + self.r(h))
+
+
+class CellStep(Step):
+    def forward(self, x: torch.Tensor, h: torch.Tensor) -> Any:
+        return self.cell(x, h)
+
+
+def test_two_inputs():
+    """Features side by side; a state with a cell. Nobody is told to join a state to the features."""
+    text = refusal(Two().eval())
+    assert "needs two inputs of the model at once, 'a' and 'b', but the core has one input: give feat" in text
+    assert read_model(Chain(lstm=Two().lstm).eval()).network.inputs == 7
+    assert "for a state use a recurrent layer or cell of the framework, which keeps it" in refusal(
+        Step().eval()
+    )
+    found = read_model(CellStep(nn.RNNCell(6, 8)).eval())
+    assert found.network.layers[0].kind == "rnn" and any(
+        "state to the driver" in note for note in found.report.notes
+    )
+
+
 def test_an_index_that_only_a_run_knows():
     """No message shows an object of the program's own."""
     for module in (First(), Lengths(), Flipped()):

@@ -237,7 +237,7 @@ def test_two_inputs_are_refused(tmp_path: Path) -> None:
             return self.a(x) + self.b(z)
 
     torch.onnx.export(Two(), (torch.randn(1, 6), torch.randn(1, 4)), tmp_path / "two.onnx", dynamo=False)
-    with pytest.raises(ModelError, match="the layers read 2 of the model"):
+    with pytest.raises(ModelError, match="the layers read 2 inputs of the model"):
         read_model(tmp_path / "two.onnx")
     with pytest.raises(ModelError, match="needs two inputs of the model at once"):
         read_model(Two())
