@@ -66,7 +66,8 @@ def find_input(graph: OnnxGraph, needed: set[int]) -> str:
     """
     read: set[str] = {name for index in needed for name in graph.nodes[index].input if name in graph.inputs}
     if len(read) != 1:
-        raise ModelError(one_input(f"the layers read {len(read)} inputs of the model: {listed(sorted(read))}"))
+        names = listed(sorted(read))
+        raise ModelError(one_input(f"the layers read {len(read)} inputs of the model: {names}"))
     return read.pop()
 
 
