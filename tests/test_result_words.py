@@ -59,7 +59,7 @@ def case_of(name: str, steps: int = 8) -> Case:
         pytest.param("wide words", "verilator", marks=pytest.mark.slow),
         pytest.param("wider words", "verilator", marks=pytest.mark.slow),
         pytest.param("six terms", "verilator", marks=pytest.mark.slow),
-        ("two blocks", "verilator"),
+        pytest.param("two blocks", "verilator", marks=pytest.mark.slow),
         pytest.param("words of one value", "verilator", marks=pytest.mark.slow),
         ("a word of all units", "verilator"),
     ],

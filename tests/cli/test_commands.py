@@ -362,6 +362,7 @@ def test_run_batch_first_with_lengths(cli, pristine, x_file, tmp_path):
         np.testing.assert_array_equal(np.load(tmp_path / "y.npy").swapaxes(0, 1), y)
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 @pytest.mark.filterwarnings("ignore:The tensor attributes")
 def test_data_of_a_model_with_the_batch_first(cli, read_here, tmp_path):

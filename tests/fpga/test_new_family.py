@@ -68,6 +68,7 @@ def test_fit_fills_its_devices(tmp_path: Path):
 
 
 @pytest.mark.tools
+@pytest.mark.slow
 def test_synthesis_takes_what_was_estimated(tmp_path: Path):
     chosen = find_device("toy-9")
     quantised = quantise(small(), SMALL)
