@@ -93,7 +93,7 @@ class Console:
             return
         code = self._end(error)
         if self._as_json and not isinstance(error, ReaderGoneError):
-            self.result.add({"next": None if code else self.next, "notes": self._notes})
+            self.result.add(self.told(None if code else self.next))
             try:
                 write_output(self.result.as_json())
             except OutputError as failure:
@@ -136,6 +136,10 @@ class Console:
         if text not in self._notes:
             self._notes.append(text)
             write_error(f"note: {plain(text)}")
+
+    def told(self, following: str | None) -> dict[str, Any]:
+        """What a JSON object has beside a result: the command that usually follows, and the notes so far."""
+        return {"next": following, "notes": list(self._notes)}
 
     def show(self, view: View = (), **fields: Any) -> None:
         """Add fields to the result, and show people what a view makes of all there are so far.

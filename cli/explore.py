@@ -106,8 +106,9 @@ def explore(
                 raise
         fields = front_fields(found, study, measure, given.command)
         if found.front:
+            following = fields["front"][0]["command"]
             # An earlier front with other limits stays.
-            _write_files(study, context.name, measure.short_name, fields)
+            _write_files(study, context.name, measure.short_name, fields, console.told(following))
         elif (study / "explore.html").exists():
             console.note(f"{study / 'explore.html'} stays, the page of an earlier search")
         console.passed = not found.ruled_out and all(
@@ -118,18 +119,20 @@ def explore(
             return
         console.show(FRONT, **fields)
         if found.front:
-            console.next = fields["front"][0]["command"]
+            console.next = following
         elif found.tried == found.too_large + found.impossible:
             console.passed = False
             for why, count in found.refusals.items():
                 console.note(f"{count:,} choice{'s' * (count != 1)} cannot be built: {why}")
 
 
-def _write_files(folder: Path, name: str, metric: str, fields: Mapping[str, Any]) -> None:
+def _write_files(
+    folder: Path, name: str, metric: str, fields: Mapping[str, Any], told: Mapping[str, Any]
+) -> None:
     from rtlstm.explore.page import render_page
     from rtlstm.spec.files import write_file
 
     front = fields["front"]
     title = f"{name}: {len(front)} builds that no other on their device beats"
     write_file(folder / "explore.html", render_page(title, front, metric, fields))
-    write_file(folder / "explore.json", json.dumps(fields, indent=1) + "\n")
+    write_file(folder / "explore.json", json.dumps({**fields, **told}, indent=1) + "\n")

@@ -17,7 +17,10 @@ __all__ = ["COMMAND", "FRONT", "find_build", "front_fields"]
 
 _ROWS = 16
 """Points that the table shows, shared among the devices."""
-_LEGEND = "bits: of weights, data, gates and c; full: the share of the fullest resource"
+_LEGEND = (
+    "bits: of weights, data, gates and c; full: the share of the fuller of logic and memory, of what --fit "
+    "may use"
+)
 _HINT = "The same command with --show N prints the command that builds N; explore.json has all of them."
 
 

@@ -296,6 +296,14 @@ def _device(estimate: Found) -> str:
     return f"{estimate['board']}, {estimate['device']}" if estimate["board"] else str(estimate["device"])
 
 
+def _of(estimate: Found, name: str) -> str:
+    """How much is taken of how much a device has."""
+    from rtlstm.fpga.devices import find_device
+    from rtlstm.fpga.resources import count_text
+
+    return f"{count_text(estimate[name])} of {getattr(find_device(estimate['device']).device, name):,}"
+
+
 def _clock(estimate: Found) -> str:
     return f"{estimate['board_mhz'] or estimate['fmax_mhz']:g} MHz"
 
@@ -349,8 +357,8 @@ _BUILD = (
             Field("flip-flops", "{ffs:,}", right=True),
             Field("logic cells", "{cell_share:g} %", right=True),
             Field("carry chains", _chains, right=True),
-            Field("multipliers", "{multipliers:,}", right=True),
-            Field("block RAMs", "{block_rams:,}", right=True),
+            Field("multipliers", lambda estimate: _of(estimate, "multipliers"), right=True),
+            Field("block RAMs", lambda estimate: _of(estimate, "block_rams"), right=True),
             Field("clock", _clock, right=True),
             Field("step latency", "{step_latency_us:.4g} us", right=True),
             Field("fits", lambda estimate: "yes" if estimate["fits"] else "no"),

@@ -57,10 +57,12 @@ def typed_options(flag: str, values: list[Any]) -> str:
 
 def chosen_for(fit: Mapping[str, Any]) -> str:
     """Say what the sizes of an array were chosen for, from the JSON object of a ``Fit``."""
+    from rtlstm.fpga.fit import Fit
+
     link = ", its link counted in" if fit["estimate"]["board"] else ""
     return (
         f"Sizes chosen for {fit['device']}{link}, with the {fit['pipeline']} pipeline, of {fit['tried']:,} "
-        f"worked out; limited by {fit['limited_by']}."
+        f"worked out; {Fit.model_validate(fit).limit_text}."
     )
 
 

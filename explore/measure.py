@@ -13,6 +13,7 @@ from rtlstm.explore.records import Errors, Numbers, Outcome, Point, Refusal
 from rtlstm.explore.space import Choice
 from rtlstm.fpga.energy import step_energy_nj
 from rtlstm.fpga.estimate import Estimate, demands
+from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.fit import NothingFitsError, fit_device
 from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.gen.quantise.calibration import Calibration
@@ -120,8 +121,13 @@ def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
 
 
 def _share(found: Estimate, choice: Choice) -> float:
-    """How full the device is with what it has least of, in percent of what may be used."""
-    taken = demands(found, choice.request.chosen.device)
+    """How full the device is with what it has least of, in percent of what may be used.
+
+    Where logic can replace DSP blocks, arrays take all of these before any logic, so they say nothing.
+    """
+    device = choice.request.chosen.device
+    given = fpga_family(device.family).need_estimates().inferred_multipliers
+    taken = [each for each in demands(found, device) if given or each.resource != "multipliers"]
     return round(100 * max(each.used / each.most for each in taken if each.most), 1)
 
 

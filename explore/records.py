@@ -74,7 +74,8 @@ class Point(Record):
     energy_nj: float | None
     """Estimated energy of a step, one after another without a pause; None without published figures."""
     share: float
-    """How much is used of what is fullest: logic cells, multipliers or memory blocks, in percent."""
+    """How much is used of what is fullest, in percent of what may be: of logic cells, carry chains and memory
+    blocks, and of multipliers where logic cannot replace them."""
     limited_by: str
     errors: Errors
     proof: Proof | None = None

@@ -37,6 +37,8 @@ _DRAWS = 1000
 """How many choices are drawn at random after that."""
 _LARGEST_EXCESS = 1e3
 """How far from fitting a choice is of which that is not known."""
+_OBJECTIVES = 3
+"""Latency, share of the device and metric."""
 _WORST = 1e12
 """The objectives of what cannot be built."""
 _NAME = "explore"
@@ -262,7 +264,7 @@ class Study:
         trial = self._trial(number)
         if _OUTCOME not in trial.user_attrs:
             self._keep(trial, outcome)
-        values = [_WORST] * 3
+        values = [_WORST] * _OBJECTIVES
         # The search prefers what is nearer to fitting.
         excess = 0.0 if isinstance(outcome, Point) else (outcome.share or _LARGEST_EXCESS) - 1
         constraints = {"fits": min(excess, _LARGEST_EXCESS)}
@@ -320,6 +322,8 @@ class Study:
         for trial in self._study.get_trials(deepcopy=False):
             if trial.state == self._optuna.trial.TrialState.FAIL:
                 continue
+            with _damage_told(self._path):
+                _check_results(trial)
             whole = len(trial.params) == len(self._distributions)
             if whole and (key := self._choice(trial).key) not in seen:
                 seen.add(key)
@@ -344,6 +348,16 @@ def _best(trials: Sequence[Any]) -> list[Any]:
     return [trial for turn in zip_longest(*fronts) for trial in turn if trial is not None]
 
 
+def _check_results(trial: Any) -> None:
+    """Raise ValueError if a finished trial has not what was told of it."""
+    if not trial.state.is_finished():
+        return
+    values, constraints = trial.values or (), trial.constraints.values()
+    numbers = all(isinstance(each, int | float) for each in (*values, *constraints))
+    if len(values) != _OBJECTIVES or not constraints or not numbers:
+        raise ValueError(f"trial {trial.number} must have {_OBJECTIVES} numbers as values, and limits")
+
+
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Keep other processes from this study."""
@@ -363,7 +377,7 @@ def _load(optuna: Any, path: Path) -> Any:
     with _damage_told(path):
         storage = optuna.storages.JournalStorage(_journal(optuna, path))
         optuna.create_study(
-            storage=storage, study_name=_NAME, directions=["minimize"] * 3, load_if_exists=True
+            storage=storage, study_name=_NAME, directions=["minimize"] * _OBJECTIVES, load_if_exists=True
         )
         return storage
 

@@ -158,6 +158,13 @@ class Fit(Record):
     """How many designs were computed, cycles and sizes."""
     estimate: Estimate
 
+    @property
+    def limit_text(self) -> str:
+        """A clause for people: what keeps a faster design from this device, whatever share this one takes."""
+        if self.limited_by.startswith("the "):
+            return f"limited by {self.limited_by}"
+        return f"a faster array would need too many {self.limited_by}"
+
 
 @dataclass(frozen=True)
 class _Candidate:

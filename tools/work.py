@@ -102,7 +102,9 @@ def open_workers(workers: int | None = None, scheduler: str | None = None) -> It
             _check_workers(client, scheduler)
             yield _Cluster(distributed, client, f"the workers of {scheduler}")
         return
-    with _local_cluster(distributed, workers) as cluster, distributed.Client(cluster) as client:
+    # Without keys that only this command knows, any process of this machine could give them work.
+    keys = distributed.Security.temporary()
+    with _local_cluster(distributed, workers, keys) as cluster, distributed.Client(cluster) as client:
         try:
             client.wait_for_workers(workers, timeout=_START_SECONDS)
         except TimeoutError:
@@ -198,10 +200,11 @@ def _call(pickled: bytes, shared: Any) -> Any:
 
 def _import_distributed() -> Any:
     try:
+        import cryptography  # noqa: F401 - of which Dask makes keys
         import distributed
     except ImportError as error:
         raise ToolError(
-            f"several workers need the package 'distributed' ({error}); install it with: "
+            f"several workers need the packages 'distributed' and 'cryptography' ({error}); install it with: "
             "pip install 'rtlstm[explore]', or use 1 worker"
         ) from None
     for name in ("distributed", "distributed.client"):
@@ -215,8 +218,8 @@ def dask_setup(worker: object) -> None:
 
 
 @contextmanager
-def _local_cluster(distributed: Any, workers: int) -> Iterator[Any]:
-    """Start processes of this machine, one thread each."""
+def _local_cluster(distributed: Any, workers: int, keys: Any = None) -> Iterator[Any]:
+    """Start processes of this machine, one thread each, which listen to those with the TLS ``keys`` alone."""
     # A process leaves Ctrl-C to this one from its start on, because the thread that starts it does. The
     # tracker would let interrupts through again where it is started.
     resource_tracker.ensure_running()
@@ -228,6 +231,7 @@ def _local_cluster(distributed: Any, workers: int) -> Iterator[Any]:
             dashboard_address="127.0.0.1:0",
             scheduler_kwargs={"dashboard": False},
             memory_limit=0,
+            security=keys,
             preload=[__name__],
             silence_logs=_SILENT,
         )

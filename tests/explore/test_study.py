@@ -152,6 +152,27 @@ def test_records_of_another_form_are_refused(old: str, new: str, tmp_path):
         explore(tmp_path, 2)
 
 
+@pytest.mark.parametrize("change", ["no constraints", "a value less", "values are words", "no values"])
+def test_trials_of_another_form_are_refused(change: str, tmp_path):
+    """The search itself reads values and limits: what it makes of damaged ones is not shown."""
+    explore(tmp_path, GENERATION, ARRAYS)
+    lines = []
+    for line in (tmp_path / JOURNAL).read_text().splitlines():
+        log = json.loads(line)
+        if log.get("values") and change != "no constraints":
+            values = {
+                "a value less": log["values"][1:],
+                "values are words": ["a", "b", "c"],
+                "no values": None,
+            }
+            log["values"] = values[change]
+        if change != "no constraints" or "constraint" not in line:
+            lines.append(json.dumps(log) + "\n")
+    (tmp_path / JOURNAL).write_text("".join(lines))
+    with pytest.raises(BuildError, match="is damaged .*; delete it to begin again"):
+        explore(tmp_path, 2 * GENERATION, ARRAYS)
+
+
 def test_proofs_of_another_form_are_refused(tmp_path):
     explore(tmp_path, 2)
     journal = tmp_path / JOURNAL

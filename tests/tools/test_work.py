@@ -77,9 +77,25 @@ def test_what_cannot_be_opened(monkeypatch):
         pass
 
 
+def test_workers_of_this_machine_take_work_from_their_command_alone():
+    """They listen on a port that any process of the machine reaches."""
+    distributed = work._import_distributed()
+    with open_workers(2) as workers:
+        address = workers._client.scheduler.address
+        assert address.startswith("tls://127.0.0.1:")
+        strangers = {"tls": distributed.Security.temporary(), "tcp": None}
+        for protocol, keys in strangers.items():
+            place = address.replace("tls", protocol, 1)
+            with pytest.raises(OSError, match=r".*"), distributed.Client(place, security=keys, timeout=2):
+                pass
+        assert len(list(workers.run(add, [1], ITEMS[:2]))) == 2
+
+
 def test_workers_that_do_not_start(monkeypatch):
     started = work._local_cluster
-    monkeypatch.setattr(work, "_local_cluster", lambda distributed, workers: started(distributed, 0))
+    monkeypatch.setattr(
+        work, "_local_cluster", lambda distributed, workers, keys: started(distributed, 0, keys)
+    )
     monkeypatch.setattr(work, "_START_SECONDS", 0.2)
     with pytest.raises(ToolError, match=r"2 workers did not start within 0.2 seconds"), open_workers(2):
         pass
