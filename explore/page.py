@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import nan
 from typing import Any
 
+from rtlstm.gen.pictures.picture import escape_controls
 from rtlstm.spec.errors import ToolError
 
 __all__ = ["render_page"]
@@ -152,12 +153,13 @@ def render_page(
         sizing_mode="stretch_width",
         height=min(600, 60 + 25 * len(points)),
     )
+    texts = [] if found is None else [escape_controls(text) for text in _describe(found)]
     page: str = file_html(
         column(row(*selects, sizing_mode="stretch_width"), plot, shown, table, sizing_mode="stretch_width"),
         INLINE,
-        title,
+        escape_controls(title),
         template=_TEMPLATE,
-        template_variables={"texts": () if found is None else _describe(found)},
+        template_variables={"texts": texts},
     )
     return page
 

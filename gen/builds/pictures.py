@@ -11,7 +11,7 @@ from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.gen.pictures.cycles import draw_cycles
 from rtlstm.gen.pictures.histograms import draw_histogram
 from rtlstm.gen.pictures.network import describe_blocks, draw_network
-from rtlstm.gen.pictures.picture import Picture
+from rtlstm.gen.pictures.picture import Picture, escape_controls
 from rtlstm.gen.pictures.resources import DeviceUse, draw_use, measured_uses
 from rtlstm.gen.pictures.slowest_path import draw_path
 from rtlstm.gen.pictures.timeline import activities, draw_activity
@@ -92,6 +92,7 @@ def templates() -> "Environment":
     folder = files("rtlstm.gen.builds") / "templates"
     environment = Environment(
         autoescape=True,
+        finalize=lambda value: escape_controls(value) if isinstance(value, str) else value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, TypeVar
 from xml.etree import ElementTree
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "WIDE",
     "Picture",
     "colour",
+    "escape_controls",
     "rows_axis",
     "run_vega",
     "shorten",
@@ -38,6 +39,8 @@ NO_AXIS: Mapping[str, Any] = {"axis": None}
 _LONG = re.compile(r"\d+\.\d{3,}")
 _at_work: dict[str, int] = {}
 """The process in which Vega runs."""
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters but tab and line end, and those that change the direction of what follows."""
 _NOT_OF_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -119,6 +122,17 @@ class Picture:
 def shorten(text: str, length: int) -> str:
     """Return the text, cut to a number of characters."""
     return text if len(text) <= length else text[: max(0, length - 1)] + "\u2026"
+
+
+_Text = TypeVar("_Text", bound=str)
+
+
+def escape_controls(text: _Text) -> _Text:
+    """Return a page's text with escapes, such as ``\\x1b``, for characters that control and do not show.
+
+    Names come from model files, which may hold anything. What is marked as safe stays so.
+    """
+    return type(text)(_CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text))
 
 
 def _printable(value: Any) -> Any:

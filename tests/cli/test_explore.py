@@ -80,6 +80,7 @@ def test_commands_build_what_was_found(run, cli, tmp_path, monkeypatch, files):
     best = found["front"][0]
     assert best["proven"]["passed"] and best["proven"]["words"] > 100 and best["proof"] == "simulated"
     assert found["next"] == best["command"]
+    assert json.loads((tmp_path / "out" / "explore.json").read_text()) == found
     assert {each["device"] for each in found["front"]} == {"up5k", "lfe5u-25f-8"}
     point = found["front"][-1]
     words = shlex.split(point["command"])
@@ -124,6 +125,8 @@ def test_devices_share_the_table_and_each_row_has_its_command(run):
     )
     found = run(*many, "--json").json
     counts = Counter(each["device"] for each in found["front"])
+    # All take the eight multipliers of an up5k, which says nothing of how full it is.
+    assert len({each["share"] for each in found["front"] if each["device"] == "up5k"}) > 3
     assert len(found["front"]) > 20 and found["next"] == found["front"][0]["command"]
     done = run(*many)
     rows = re.findall(r"^ *(\d+) +(\S+)", done.out, re.MULTILINE)

@@ -247,6 +247,7 @@ def test_the_resource_that_a_faster_array_lacks():
     request = FitRequest(chosen=find_device("lfe5u-85f-8"))
     _, found = fit_device("stac_a", quantised.shapes, quantised.numerics, request)
     assert found.limited_by == "logic cells"
+    assert found.limit_text == "a faster array would need too many logic cells"
 
 
 def test_command(cli, model, tmp_path):
@@ -266,6 +267,7 @@ def test_command(cli, model, tmp_path):
     assert (
         "8 lanes" in again.out
         and "limited by the sizes that were given (lanes): without them, more may fit" in again.out
+        and re.search(r" of 28 +\d+ of 56 ", again.out)
     )
     fitted = json.loads((folder / "report.json").read_text())["fit"]
     assert fitted["tried"] >= 1

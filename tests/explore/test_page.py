@@ -42,6 +42,12 @@ FOUND = {
 }
 
 
+def test_control_characters_are_escaped() -> None:
+    page = render_page("a\x1b\x00", [POINT], "accuracy", FOUND | {"metric": "b\x1b"})
+    assert "<h1>a\\x1b\\x00</h1>" in page and "Color is the metric, b\\x1b:" in page
+    assert "\x1b" not in page and "\x00" not in page
+
+
 def seen(color: np.ndarray) -> np.ndarray:
     """The same color as the page's filter for dark screens shows it."""
     rotation = np.array([[-0.574, 1.43, 0.144], [0.426, 0.43, 0.144], [0.426, 1.43, -0.856]])

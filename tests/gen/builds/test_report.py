@@ -34,6 +34,17 @@ def make(calibration=None, **settings):
     return create_report(network(), quantised, manifest, chosen, data), quantised, manifest
 
 
+def test_control_characters_of_names_are_escaped():
+    """A page shows them as a terminal does; safe text, such as a picture, stays as it is."""
+    report, _, manifest = make()
+    name = "a\x1b]0;b\x07\x00\u202e<b>"
+    layers = tuple(each.replace(name=name) for each in report.layers)
+    page = render_report(report.replace(name=name, layers=layers, notes=(name,)), manifest)
+    assert page.count("a\\x1b]0;b\\x07\\x00\\u202e&lt;b&gt;") >= 2 + len(layers)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", page)
+    assert "<svg" in page
+
+
 def test_sizes_and_cycles():
     report, quantised, manifest = make()
     assert report.parameters == network().weight_count == sum(x.parameters for x in report.layers)
