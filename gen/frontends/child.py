@@ -1,7 +1,8 @@
 """Reads files in a child process with limits, where a C library parses their bytes.
 
 On a damaged file, such a library may crash, loop, or use up the memory. The child writes only its answer,
-which is a network without objects of the library. While it loads Keras files and TorchScript, it cannot open
+which is a network without objects of the library. On Linux it has no network, writes no file and starts no
+process (:mod:`rtlstm.gen.frontends.isolation`). While it loads Keras files and TorchScript, it cannot open
 other files. State dicts are loaded without that limit, but with torch's ``weights_only``.
 """
 
@@ -21,6 +22,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.arrays import import_extra, listed
 from rtlstm.gen.frontends.detect import FileKind
+from rtlstm.gen.frontends.isolation import isolate
 from rtlstm.gen.frontends.limits import ENVIRONMENT, MEMORY, SECONDS, keep_limits
 from rtlstm.gen.frontends.reading import Embedding, InitialState, ModelReport, ReadOptions, ReportBuilder
 from rtlstm.spec import errors
@@ -176,6 +178,7 @@ def _answer(file: BinaryIO, request: _Request) -> _Answer:
     try:
         load(request.kind)
         keep_limits()
+        isolate()
         found = {"network": read_foreign(file, request.kind, request.options, report)}
     except RtlstmError as error:
         found = {"error": type(error).__name__, "text": str(error)}

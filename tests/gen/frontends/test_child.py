@@ -4,13 +4,14 @@ import copy
 import importlib
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.keras_files import CELL, CONFIG, save
 
-from rtlstm.gen.frontends import child, inspect_model, limits, read_model
+from rtlstm.gen.frontends import ReadOptions, child, inspect_model, limits, read_model
 from rtlstm.spec.activations.functions import ACTIVATIONS, FunctionDefinition
 from rtlstm.spec.errors import ModelError, ToolError
 
@@ -142,6 +143,7 @@ def test_child_that_cannot_start_is_no_model_error(path, monkeypatch):
 LIMITED = """
 import os, sys
 sys.path[:] = {path!r}
+from io import BytesIO
 from pathlib import Path
 from rtlstm.gen.frontends import limits
 limits.keep_limits()
@@ -180,3 +182,52 @@ def test_limits(tmp_path: Path):
 def test_this_process_has_no_limits(path, read_here):
     read_model(path)
     assert not limits._limited
+
+
+ATTEMPTS = {
+    "socket": "import socket; socket.socket()",
+    "write": "open(sys.argv[1] + '/made', 'w')",
+    "remove": "os.unlink(sys.argv[1] + '/there')",
+    "read": "open(sys.argv[1] + '/there')",
+    "fork": "os.fork()",
+    "start": "import subprocess; subprocess.run([sys.executable, '-c', ''])",
+    "execute": "os.execv(sys.executable, ['python', '-c', 'print(1)'])",
+    "kill": "os.kill(os.getppid(), 0)",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have neither Landlock nor seccomp")
+def test_isolated_process_reaches_nothing(tmp_path):
+    """Each of these works before; threads, open files and packages that are imported late do afterwards."""
+    (tmp_path / "there").write_text("text")
+    lines = [
+        "import os, sys, threading, importlib",
+        f"sys.path[:] = {sys.path!r}",
+        "import socket, subprocess, numpy",
+        "from rtlstm.gen.frontends.isolation import isolate",
+        "file = open(sys.argv[1] + '/there')",
+        "isolate()",
+        "assert file.read() == 'text'",
+        "thread = threading.Thread(target=lambda: importlib.import_module('rtlstm.gen.frontends.onnx'))",
+        "thread.start(); thread.join(); assert 'rtlstm.gen.frontends.onnx' in sys.modules",
+        "def attempt(name, program):",
+        "    try:",
+        "        exec(program)",
+        "    except PermissionError:",
+        "        print(name, flush=True)",
+        *(f"attempt({name!r}, {program!r})" for name, program in ATTEMPTS.items()),
+    ]
+    command = [sys.executable, "-c", "\n".join(lines), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.split() == list(ATTEMPTS), done.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["there"]
+
+
+def test_the_child_is_isolated_before_it_reads(monkeypatch):
+    order = []
+    monkeypatch.setattr(child, "load", lambda kind: order.append("load"))
+    for name in ("keep_limits", "isolate"):
+        monkeypatch.setattr(child, name, lambda name=name: order.append(name))
+    monkeypatch.setattr(child, "read_foreign", lambda *given: order.append("read"))
+    child._answer(BytesIO(), child._Request(kind="torch", options=ReadOptions(), name="a", source="a"))
+    assert order == ["load", "keep_limits", "isolate", "read"]

@@ -1,0 +1,110 @@
+"""Shuts a process off from network, files and other processes, as far as the system can.
+
+On Linux, Landlock leaves it nothing to write, nothing to execute, and only Python and its packages to read;
+seccomp leaves it no sockets, no new processes, and no way into other ones. Each is left out where the kernel
+has it not, and both on other systems and processors. What is open already stays usable.
+"""
+
+import ctypes
+import os
+import platform
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+
+__all__ = ["isolate"]
+
+_NO_NEW_PRIVILEGES = 38
+"""The option of prctl without which a process may not restrict itself."""
+
+_CREATE_RULES, _ADD_RULE, _RESTRICT = 444, 445, 446
+"""Landlock's system calls, on all processors."""
+_READ_FILE, _READ_FOLDER = 1 << 2, 1 << 3
+_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
+"""How many rights to files Landlock knows from a version on."""
+_READ = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/dev/null", "/dev/urandom")
+"""What Python and its packages read beside their own folders."""
+
+_MACHINES = {
+    "x86_64": (0xC000003E, 317, 56, {41, 57, 58, 59, 62, 101, 248, 250, 272, 298, 310, 311, 321, 322, 323}),
+    "aarch64": (0xC00000B7, 277, 220, {97, 117, 129, 198, 217, 219, 221, 241, 270, 271, 280, 281, 282}),
+}
+"""Name for the kernel, numbers of seccomp and clone, and of what is refused: socket, fork, vfork, execve,
+kill, ptrace, add_key, keyctl, unshare, perf_event_open, process_vm_readv and -writev, bpf, execveat and
+userfaultfd."""
+_REFUSED = {424, 425, 434, 438}
+"""Of all processors: pidfd_send_signal, io_uring_setup, pidfd_open, pidfd_getfd."""
+_CLONE3, _THREAD = 435, 0x10000
+_ALLOW, _ERROR = 0x7FFF0000, 0x00050000
+_EPERM, _ENOSYS = 1, 38
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+"""Instructions of a filter."""
+
+
+def isolate() -> None:
+    """Shut this process off for good; threads that run already may still read files."""
+    if sys.platform != "linux" or sys.maxsize < 2**32:
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0:
+        _restrict_files(libc)
+        _restrict_calls(libc)
+
+
+def _restrict_files(libc: ctypes.CDLL) -> None:
+    version = libc.syscall(_CREATE_RULES, None, 0, 1)
+    if version < 1:
+        return
+    rights = max(count for least, count in _RIGHTS.items() if least <= version)
+    handled = struct.pack("Q", (1 << rights) - 1)
+    rules = libc.syscall(_CREATE_RULES, handled, len(handled), 0)
+    if rules < 0:
+        return
+    for path in sorted(set(_readable())):
+        with suppress(OSError):
+            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            rights = _READ_FILE | (_READ_FOLDER if os.path.isdir(path) else 0)
+            libc.syscall(_ADD_RULE, rules, 1, struct.pack("=Qi", rights, place), 0)
+            os.close(place)
+    libc.syscall(_RESTRICT, rules, 0)
+    os.close(rules)
+
+
+def _readable() -> Iterator[str]:
+    yield from _READ
+    yield from (sys.prefix, sys.base_prefix)
+    for module in list(sys.modules.values()):
+        if file := getattr(module, "__file__", None):
+            # A package may consist of links to files that are elsewhere.
+            yield os.path.dirname(os.path.realpath(file))
+
+
+def _restrict_calls(libc: ctypes.CDLL) -> None:
+    known = _MACHINES.get(platform.machine())
+    if known is None:
+        return
+    name, seccomp, clone, refused = known
+    numbers = sorted(refused | _REFUSED)
+    # Each instruction: code, how many to skip if true and if false, value. Jumps lead to the last four.
+    program = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, name), (_RETURN, 0, 0, _ERROR | _EPERM), (_LOAD, 0, 0, 0)]
+    # Calls of the x32 kind have numbers of their own.
+    tests = [(_AT_LEAST, 0x40000000, "refuse"), *((_EQUAL, number, "refuse") for number in numbers)]
+    tests += [(_EQUAL, _CLONE3, "unknown"), (_EQUAL, clone, "clone")]
+    ends = [
+        ("allow", (_RETURN, 0, 0, _ALLOW)),
+        # Threads are made with clone where there is no clone3, whose flags no filter sees.
+        ("clone", (_LOAD, 0, 0, 16)),
+        ("", (_ANY_BIT, 0, 1, _THREAD)),
+        ("", (_RETURN, 0, 0, _ALLOW)),
+        ("refuse", (_RETURN, 0, 0, _ERROR | _EPERM)),
+        ("unknown", (_RETURN, 0, 0, _ERROR | _ENOSYS)),
+    ]
+    places = {label: len(tests) + at for at, (label, _) in enumerate(ends)}
+    program += [(code, places[to] - at - 1, 0, value) for at, (code, value, to) in enumerate(tests)]
+    program += [instruction for _, instruction in ends]
+    text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in program))
+    filters = struct.pack("HxxxxxxQ", len(program), ctypes.addressof(text))
+    # Of all threads, 1; where one has another filter already, of this thread.
+    if libc.syscall(seccomp, 1, 1, filters) != 0:
+        libc.syscall(seccomp, 1, 0, filters)
