@@ -1,6 +1,7 @@
 """Other weights for a core with a fixed program: ``--for``, ``--headroom-bits``, and the driver's reload."""
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +275,33 @@ def test_headroom_is_measured(first):
     roomy = measure_headroom(quantise(network(), NARROW.replace(headroom_bits=3)))
     assert roomy.weights == 8 * said.weights
     assert (roomy.products, roomy.sums) == pytest.approx((8 * said.products, 8 * said.sums), rel=0.01)
+
+
+def device_of(bits: int) -> Manifest:
+    found = quantise(network(), NARROW.replace(headroom_bits=bits))
+    return Manifest.create("tiny", found.shapes, TINY, found.numerics)
+
+
+def taken(weights: Network, device: Manifest) -> QuantizedNetwork:
+    return quantise(weights, device_settings(device, None), hardware=device_hardware(device))
+
+
+@pytest.mark.parametrize("bits", [0, 1, 3])
+def test_headroom_that_is_said_is_there(bits: int):
+    """Follow what the report says: weights that are larger by its factors fit."""
+    device = device_of(bits)
+    said = measure_headroom(taken(network(), device))
+    larger = other_weights(network(), min(said.weights, said.products, said.sums))
+    assert taken(larger, device).numerics == device.numerics
+
+
+@pytest.mark.parametrize("scale", [3.0, 7.0, 40.0])
+def test_headroom_that_is_lacking_is_said(scale: float):
+    """Follow what the refusal says: with so many bits more, the weights fit."""
+    larger = other_weights(network(), scale)
+    with pytest.raises(ConfigurationError, match="larger headroom_bits") as refused:
+        taken(larger, device_of(0))
+    lacking = re.search(r"needs? (\d+) bits? more headroom", str(refused.value))
+    assert lacking is not None
+    device = device_of(int(lacking[1]))
+    assert taken(larger, device).numerics == device.numerics
