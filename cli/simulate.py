@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,9 @@ from rtlstm.cli.options import (
 from rtlstm.cli.results import Field, Text, Values, named_parts, part_ends
 from rtlstm.cli.wording import next_command
 from rtlstm.gen.builds.command_options import SimulateOptions
+
+if TYPE_CHECKING:
+    from rtlstm.spec.manifest import Manifest
 
 __all__ = ["simulate"]
 
@@ -40,6 +43,14 @@ def simulate(
     pad: PadOption = "back",
     options: Mapping[str, Any],
     output: Annotated[Path | None, typer.Option(help="Where to write the RTL's outputs, .npy.")] = None,
+    cocotb: Annotated[
+        bool,
+        typer.Option(
+            "--cocotb",
+            help="Run the build's own cocotb test, ip/test_NAME.py, instead; of the options it takes "
+            "--simulator and --seed.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -52,6 +63,10 @@ def simulate(
         check_results(output)
         manifest = Manifest.load(folder)
         asked = SimulateOptions(**options)
+        if cocotb:
+            chosen = {"input": input_file, "lengths": lengths, "output": output, "batch_first": batch_first}
+            _run_cocotb(console, folder, manifest, asked, chosen)
+            return
         x = None if input_file is None else load_array(input_file, "the input")
         if x is not None and (text := build_layout_note(folder, x, batch_first)):
             console.note(text)
@@ -74,6 +89,52 @@ def simulate(
             passed=found.passed,
         )
         console.next = _following(folder)
+
+
+def _run_cocotb(
+    console: Console, folder: Path, manifest: "Manifest", asked: SimulateOptions, others: Mapping[str, object]
+) -> None:
+    """Run the build's cocotb test and show what became of it."""
+    from tempfile import TemporaryDirectory
+
+    from rtlstm.gen.ip.paths import IpPaths
+    from rtlstm.sim.cocotb_run import build_design, run_tests
+    from rtlstm.spec.errors import BuildError, ConfigurationError
+    from rtlstm.spec.options import option
+
+    plain = SimulateOptions(simulator=asked.simulator, seed=asked.seed)
+    given = [name for name, value in others.items() if value not in (None, False)]
+    given += [name for name in ("steps", "wave", "verify") if getattr(asked, name) != getattr(plain, name)]
+    if given:
+        raise ConfigurationError(
+            f"{option('cocotb')} runs a test that has its own inputs: leave out {option(given[0])}, or "
+            f"{option('cocotb')}"
+        )
+    module = folder / IpPaths(manifest.name).cocotb_test
+    if not module.is_file():
+        raise BuildError(
+            f"{module} must be the build's cocotb test, but is missing; generate the build again"
+        )
+    with console.progress() as progress, TemporaryDirectory(prefix="rtlstm-") as work:
+        run = run_tests(
+            module,
+            folder,
+            build_design(folder),
+            asked.chosen_simulator,
+            Path(work),
+            seed=asked.seed or 1,
+            progress=progress,
+        )
+    console.passed = run.passed
+    console.show(
+        _COCOTB,
+        name=manifest.name,
+        simulator=run.simulator,
+        tests=[{"name": each.name, "failure": each.failure} for each in run.outcomes],
+        seconds=round(run.seconds, 3),
+        passed=run.passed,
+    )
+    console.next = _following(folder)
 
 
 def _following(folder: Path) -> str:
@@ -105,5 +166,21 @@ _COMPARISON = (
         right=True,
     ),
     Text(lambda found: found["first_difference"] or None),
+    Text(lambda found: "passed" if found["passed"] else "FAILED"),
+)
+
+_COCOTB = (
+    Values(
+        "{name} under {simulator}: cocotb tests",
+        (
+            Field("tests", lambda found: len(found["tests"])),
+            Field("failed", lambda found: sum(bool(each["failure"]) for each in found["tests"])),
+            Field("seconds", "{seconds}"),
+        ),
+        right=True,
+    ),
+    Text(
+        lambda found: "\n".join(f"{each['name']}: {each['failure'] or 'passed'}" for each in found["tests"])
+    ),
     Text(lambda found: "passed" if found["passed"] else "FAILED"),
 )

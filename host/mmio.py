@@ -9,7 +9,7 @@ import mmap
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -115,6 +115,8 @@ class MmioTransport(Transport):
         The device's registers; the transport closes them.
     manifest
         The build. Steps need one with data FIFOs (``--bus axilite`` or ``wishbone``).
+    clock
+        The time in seconds, against which a device without progress is found; a simulation has its own.
 
     Raises
     ------
@@ -122,8 +124,14 @@ class MmioTransport(Transport):
         If the device has another register map.
     """
 
-    def __init__(self, registers: RegisterFile, manifest: Manifest) -> None:
+    def __init__(
+        self,
+        registers: RegisterFile,
+        manifest: Manifest,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(manifest)
+        self._clock = clock
         self._registers: RegisterFile | None = registers
         self._errors = 0
         # A device with another ID is not an rtlstm core: the driver raises the error for that.
@@ -190,7 +198,7 @@ class MmioTransport(Transport):
         outputs = self.manifest.program.outputs
         y = np.zeros((len(streams), outputs), dtype=np.int64)
         sent, due = 0, deque[int]()
-        deadline = time.monotonic() + _TIMEOUT
+        deadline = self._clock() + _TIMEOUT
         while sent < len(streams) or due:
             before = sent, len(due)
             room = registers.read(Register.X_ROOM) if sent < len(streams) else 0
@@ -209,8 +217,8 @@ class MmioTransport(Transport):
                 self._check_stream(registers.read(Register.Y_STREAM), step, streams)
                 y[step] = [_signed(registers.read(Register.Y_DATA)) for _ in range(outputs)]
             if before != (sent, len(due)):
-                deadline = time.monotonic() + _TIMEOUT
-            elif time.monotonic() > deadline:
+                deadline = self._clock() + _TIMEOUT
+            elif self._clock() > deadline:
                 raise DeviceError(
                     f"the device must make progress, but no step has for {_TIMEOUT:g} s ({sent} of "
                     f"{len(streams)} sent, {len(due)} answers missing); it was reset: every state is zero"

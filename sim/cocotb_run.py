@@ -13,17 +13,20 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.sim.simulated_ports import PortSpec, StepCycles
 from rtlstm.sim.simulator_names import Simulator
-from rtlstm.sim.sources import copy_sources, simulation_sources
+from rtlstm.sim.sources import SIMULATION, copy_sources, simulation_sources
 from rtlstm.spec.build_files import check_rtl
-from rtlstm.spec.errors import InputError, ToolError
+from rtlstm.spec.buses import NO_BUS
+from rtlstm.spec.errors import ConfigurationError, InputError, RtlstmError, ToolError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.progress import Progress
@@ -31,18 +34,30 @@ from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import icarus, package_version, verilator, verilator_environment
 
 __all__ = [
+    "BUILD_VARIABLE",
     "BusRead",
     "BusWrite",
     "CocotbResult",
+    "Design",
     "Scenario",
     "Simulator",
+    "TestOutcome",
+    "TestRun",
+    "build_design",
     "build_testbench",
+    "compile_design",
     "play",
     "run_cocotb",
+    "run_tests",
     "simulator_environment",
 ]
 
 
+BUILD_VARIABLE: Final = "RTLSTM_BUILD"
+"""Names the build folder to the tests of a run."""
+
+_INCLUDED = (".v", ".vh", ".sv", ".svh", ".inc")
+_OWN_ERRORS: Final = {"RtlstmError", *(kind.__name__ for kind in RtlstmError.__subclasses__())}
 _VERILATOR = ("--x-assign", "unique", "--x-initial", "unique", "-Wno-fatal", "-Wno-lint")
 
 
@@ -237,37 +252,102 @@ def build_testbench(
     waves: bool = False,
     progress: Progress | None = None,
 ) -> Path:
-    """Compile a module of a Verilog file for cocotb; return the folder to run it from, perhaps in the cache.
+    """Compile a module of a Verilog file, with its family's cells, for cocotb; see :func:`compile_design`."""
+    return compile_design(Design(top, tuple(simulation_sources(verilog, family))), simulator, waves, progress)
+
+
+@dataclass(frozen=True)
+class Design:
+    """Verilog to simulate."""
+
+    top: str
+    """Its top module."""
+    sources: tuple[Path, ...]
+    includes: tuple[Path, ...] = ()
+    """Folders of files that sources include, in addition to the sources' own."""
+    defines: Mapping[str, object] = field(default_factory=dict)
+    """Macros."""
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    """Parameters of the top module, in Verilog: a text is not quoted."""
+
+    def check(self) -> None:
+        """Check the files.
+
+        Raises
+        ------
+        ConfigurationError
+            If a source is no Verilog, or a file or folder does not exist.
+        """
+        for path in self.sources:
+            if path.suffix not in (".v", ".sv", ".vlt"):
+                raise ConfigurationError(f"sources must be Verilog, *.v or *.sv, not {path.name}")
+            if not path.is_file():
+                raise ConfigurationError(f"sources must be files, but {path} does not exist")
+        for path in self.includes:
+            if not path.is_dir():
+                raise ConfigurationError(f"includes must be folders, but {path} is none")
+
+    @property
+    def include_folders(self) -> list[Path]:
+        """All folders of files to include."""
+        return list(dict.fromkeys([*self.includes, *(path.parent for path in self.sources)]))
+
+    def digest_parts(self) -> list[bytes | str]:
+        """What the compiled simulation is made from."""
+        included = [
+            path
+            for folder in self.includes
+            for path in sorted(folder.iterdir())
+            if path.suffix in _INCLUDED and path.is_file()
+        ]
+        beside = [
+            path
+            for source in self.sources
+            for path in sorted(source.parent.iterdir())
+            if path.suffix in (".vh", ".svh") and path.is_file()
+        ]
+        texts: list[bytes | str] = [path.read_bytes() for path in (*self.sources, *included, *beside)]
+        return [*texts, self.top, repr(sorted(self.defines.items())), repr(sorted(self.parameters.items()))]
+
+
+def compile_design(
+    design: Design, simulator: Simulator, waves: bool = False, progress: Progress | None = None
+) -> Path:
+    """Compile Verilog for cocotb; return the folder to run it from, perhaps in the cache.
 
     Raises
     ------
+    ConfigurationError
+        If a source cannot be used.
     ToolError
         If cocotb or the simulator is missing or fails.
     """
-    version = package_version("cocotb", "sim", "the testbench")
+    design.check()
+    version = package_version("cocotb", "sim", "a cocotb test")
     verilator_build = simulator == "verilator"
     tool = verilator().version if verilator_build else icarus().version
     options = [*(_VERILATOR if verilator_build else ()), "waves" if waves else "plain"]
-    sources = simulation_sources(verilog, family)
-    texts = [path.read_bytes() for path in sources]
     # The program finds cocotb's libraries where this interpreter has them.
-    key = digest(*texts, top, version, tool, sys.prefix, *options)
+    key = digest(*design.digest_parts(), version, tool, sys.prefix, *options)
 
     def build(folder: Path) -> None:
         from cocotb_tools.runner import get_runner
 
-        what = f"compiling {top} for the {simulator} testbench"
+        what = f"compiling {design.top} for cocotb under {simulator}"
         if progress:
             progress(what, 0, 1)
         log = folder / "build.log"
         try:
             with simulator_environment(simulator):
                 get_runner(simulator).build(
-                    sources=[folder / name for name in copy_sources(sources, folder)],
-                    hdl_toplevel=top,
+                    sources=[folder / name for name in copy_sources(design.sources, folder)],
+                    includes=design.include_folders,
+                    defines=design.defines,
+                    parameters=design.parameters,
+                    hdl_toplevel=design.top,
                     build_dir=folder,
                     build_args=list(_VERILATOR) if verilator_build else [],
-                    timescale=("1ns", "1ns"),
+                    timescale=("1ns", "1ps"),
                     waves=waves,
                     log_file=log,
                 )
@@ -280,7 +360,204 @@ def build_testbench(
         if progress:
             progress(what, 1, 1)
 
-    return cached(f"testbench-{simulator}", key, build, progress)
+    return cached(f"cocotb-{simulator}", key, build, progress)
+
+
+@dataclass(frozen=True)
+class TestOutcome:
+    """What became of one cocotb test."""
+
+    __test__ = False
+
+    name: str
+    failure: str
+    """Why it failed, empty if it passed."""
+    traceback: str = ""
+
+
+@dataclass(frozen=True)
+class TestRun:
+    """What became of the cocotb tests of a module."""
+
+    __test__ = False
+
+    simulator: Simulator
+    outcomes: tuple[TestOutcome, ...]
+    seconds: float
+    """Time of the run, without the build."""
+    log: Path
+    waves: Path | None
+    """Waveforms, if they were asked for."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every test passed."""
+        return not any(outcome.failure for outcome in self.outcomes)
+
+
+def build_design(
+    folder: Path,
+    *,
+    top: str | None = None,
+    sources: Sequence[str | Path] = (),
+    includes: Sequence[str | Path] = (),
+    defines: Mapping[str, object] | None = None,
+    parameters: Mapping[str, object] | None = None,
+) -> Design:
+    """Return a build's Verilog as a design, alone or with sources around it.
+
+    Parameters
+    ----------
+    folder
+        The build.
+    top
+        The top module; by default what a system instantiates of the build, its bus wrapper if it has one.
+    sources
+        Verilog of the design around the core; the build's own file is added.
+    """
+    manifest = Manifest.load(folder)
+    bus = manifest.parameters.bus
+    own = manifest.name if bus == NO_BUS else f"{manifest.name}_{bus}"
+    verilog = check_rtl(folder, manifest).absolute()
+    return Design(
+        top=own if top is None else top,
+        sources=(*(Path(path).absolute() for path in sources), verilog),
+        includes=tuple(Path(path).absolute() for path in includes),
+        defines={SIMULATION: 1, **(defines or {})},
+        parameters=dict(parameters or {}),
+    )
+
+
+def run_tests(
+    module: Path,
+    folder: Path,
+    design: Design,
+    simulator: Simulator,
+    run_folder: Path,
+    *,
+    waves: bool = False,
+    seed: int = 1,
+    tests: str | None = None,
+    variables: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> TestRun:
+    """Run the cocotb tests of a Python file on a design.
+
+    Parameters
+    ----------
+    module
+        The Python file.
+    folder
+        The build that :class:`rtlstm.cocotb.Core` takes by default.
+    run_folder
+        Where log, results and waveforms are written; the simulator's current folder.
+    tests
+        A regular expression: only tests whose names have it are run.
+    variables
+        More environment variables for the tests.
+
+    Raises
+    ------
+    ConfigurationError
+        If the file holds no such test, or the design cannot be used.
+    ToolError
+        If cocotb or the simulator is missing, or fails.
+    """
+    program = compile_design(design, simulator, waves, progress)
+    run_folder.mkdir(parents=True, exist_ok=True)
+    log, results = run_folder / f"{simulator}.log", run_folder / f"{simulator}.xml"
+    results.unlink(missing_ok=True)
+    started = time.perf_counter()
+    try:
+        _simulate(
+            program,
+            design.top,
+            simulator,
+            module.stem,
+            results,
+            log,
+            {BUILD_VARIABLE: str(Path(folder).absolute()), **(variables or {})},
+            seed,
+            waves,
+            tests,
+            module.absolute().parent,
+        )
+    except (RuntimeError, SystemExit) as error:
+        if not results.is_file():
+            raise ToolError(f"the tests under {simulator} failed ({error}):\n{_tail(log)}") from None
+    if not results.is_file():
+        raise ToolError(f"the tests under {simulator} ended without results:\n{_tail(log)}")
+    outcomes = tuple(_outcomes(results))
+    if not outcomes:
+        which = f"none of whose name has {tests!r}" if tests else "none"
+        raise ConfigurationError(
+            f"{module.name} must hold cocotb tests, marked with @cocotb.test(), but has {which}"
+        )
+    name = "dump.vcd" if simulator == "verilator" else f"{design.top}.fst"
+    return TestRun(
+        simulator=simulator,
+        outcomes=outcomes,
+        seconds=time.perf_counter() - started,
+        log=log,
+        waves=run_folder / name if waves else None,
+    )
+
+
+def _outcomes(results: Path) -> Iterator[TestOutcome]:
+    for case in ElementTree.parse(results).getroot().iter("testcase"):
+        found = next((case.find(kind) for kind in ("failure", "error") if case.find(kind) is not None), None)
+        if found is None:
+            yield TestOutcome(case.attrib["name"], "")
+        else:
+            kind, message = found.attrib.get("type", ""), found.attrib.get("message", "")
+            # rtlstm's own errors are sentences; of others the type says what they are.
+            own = kind == "AssertionError" or kind in _OWN_ERRORS
+            said = message if own and message else ": ".join(filter(None, (kind, message)))
+            # cocotb rewrites assertions: the lines below the first one say what they were made of.
+            first = said.partition("\n")[0].rstrip()
+            yield TestOutcome(case.attrib["name"], first or "failed", found.text or "")
+
+
+def _simulate(
+    program: Path,
+    top: str,
+    simulator: Simulator,
+    module: str,
+    results: Path,
+    log: Path,
+    variables: Mapping[str, str],
+    seed: int,
+    waves: bool,
+    tests: str | None = None,
+    python_path: Path | None = None,
+) -> None:
+    """Run a cocotb module on a compiled design, in the log's folder."""
+    from cocotb_tools.runner import get_runner
+
+    plusargs = ["+verilator+rand+reset+2", f"+verilator+seed+{1 + seed % 0x7FFFFFFE}"]
+    if simulator == "icarus":
+        plusargs = [f"+dumpfile_path={log.parent / f'{top}.fst'}"] if waves else []
+    path = list(sys.path)
+    try:
+        if python_path is not None:
+            # The runner gives the simulator this process's path.
+            sys.path.insert(0, str(python_path))
+        with simulator_environment(simulator, variables):
+            get_runner(simulator).test(
+                test_module=module,
+                hdl_toplevel=top,
+                hdl_toplevel_lang="verilog",
+                build_dir=program,
+                test_dir=log.parent,
+                results_xml=str(results),
+                plusargs=plusargs,
+                seed=seed,
+                test_filter=tests,
+                waves=waves,
+                log_file=log,
+            )
+    finally:
+        sys.path[:] = path
 
 
 def _run(
@@ -291,36 +568,19 @@ def _run(
     folder: Path,
     waves: bool,
 ) -> CocotbResult:
-    from cocotb_tools.runner import get_runner
-
     from rtlstm.sim import cocotb_testbench as names
 
     log, outcome = folder / "run.log", folder / "result.json"
     outcome.unlink(missing_ok=True)
     scenario.save(folder / "scenario.npz", ports)
-    seed = 1 + scenario.seed % 0x7FFFFFFE
-    plusargs = ["+verilator+rand+reset+2", f"+verilator+seed+{seed}"]
-    if simulator == "icarus" and waves:
-        plusargs = [f"+dumpfile_path={folder / 'waves.fst'}"]
     variables = {
         names.SCENARIO_VARIABLE: str(folder / "scenario.npz"),
         names.RESULT_VARIABLE: str(outcome),
     }
     started = time.perf_counter()
     try:
-        with simulator_environment(simulator, variables):
-            get_runner(simulator).test(
-                test_module="rtlstm.sim.cocotb_testbench",
-                hdl_toplevel=ports.name,
-                hdl_toplevel_lang="verilog",
-                build_dir=program,
-                test_dir=folder,
-                results_xml=str(folder / "results.xml"),
-                plusargs=plusargs if simulator == "verilator" or waves else [],
-                seed=scenario.seed,
-                waves=waves,
-                log_file=log,
-            )
+        results, module = folder / "results.xml", "rtlstm.sim.cocotb_testbench"
+        _simulate(program, ports.name, simulator, module, results, log, variables, scenario.seed, waves)
     except (RuntimeError, SystemExit) as error:
         if not outcome.is_file():
             raise ToolError(f"the {simulator} testbench failed ({error}):\n{_tail(log)}") from None

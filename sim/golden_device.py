@@ -114,6 +114,14 @@ class GoldenDevice(Transport):
         self.manifest, self._layout = manifest, StateLayout(manifest)
         self._golden = None
 
+    def restart(self) -> None:
+        """Do what a reset does: states are zero, a loadable device has no program; memories stay."""
+        self._live.clear()
+        self._zero_state[:] = self._partials_invalid[:] = True
+        self._stopped = Region.PROGRAM in self.manifest.regions
+        self._counters = dict.fromkeys(self._counters, 0)
+        self._timed = None
+
     def close(self) -> None:
         """Close the device: every later call is refused."""
         self._closed = True

@@ -25,7 +25,7 @@ OUTSIDE = {
     "rtlstm.host.link": {"numpy", "cobs", "fastcrc", "serialx"},
     "rtlstm.host.pynq": {"pynq"},
     "rtlstm.hdl": {"numpy", "amaranth", "wasmtime"},
-    "rtlstm.sim": {"numpy", "amaranth", "cocotb", "cocotb_tools", "vcd"},
+    "rtlstm.sim": {"numpy", "amaranth", "cocotb", "cocotb_tools", "cocotbext", "vcd"},
     "rtlstm.train": {"numpy", "pydantic", "torch"},
 }
 """Packages from outside that each part may import, at the top of a module or later."""

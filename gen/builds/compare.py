@@ -17,6 +17,7 @@ from rtlstm.host.transport import Transport, open_transport
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.simulated_ports import StepCycles
 from rtlstm.sim.simulator_names import Simulator
+from rtlstm.sim.stimulus import random_input
 from rtlstm.sim.waves import Waves
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
@@ -27,11 +28,8 @@ from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 from rtlstm.spec.registers import Register
 
-__all__ = ["Comparison", "Simulator", "compare", "compare_build", "random_input"]
+__all__ = ["Comparison", "Simulator", "compare", "compare_build"]
 
-
-_MOST_SEQUENCES = 8
-_STEPS = 64
 
 
 class Comparison(Record):
@@ -101,18 +99,6 @@ class _Recorder(Transport):
 
     def close(self) -> None:
         self._device.close()
-
-
-def random_input(manifest: Manifest, steps: int | None, seed: int) -> IntArray:
-    """Return integers over the whole input range, ``(steps, N, inputs)``; one sequence per stream.
-
-    By default 64 steps, or as many as a sequence may have on the device, if these are fewer.
-    """
-    steps = steps or min(_STEPS, manifest.parameters.max_steps or _STEPS)
-    most = manifest.numerics.input.maximum
-    count = min(manifest.parameters.streams, _MOST_SEQUENCES)
-    shape = (steps, count, manifest.program.inputs)
-    return np.random.default_rng(seed).integers(-most, most, shape, endpoint=True)
 
 
 def compare_build(

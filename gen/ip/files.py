@@ -66,6 +66,7 @@ def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: floa
             identity=IDENTITY,
         ),
         paths.vectors: f"// {SPDX}\n{vectors.to_hex(PortSpec.from_manifest(manifest))}",
+        paths.cocotb_test: render("cocotb_test.jinja"),
         paths.instance: render("instance.veo"),
         paths.sdc: render("constraints.sdc"),
         paths.xdc: render("constraints.sdc"),
@@ -108,6 +109,7 @@ def _file_sets(paths: IpPaths, mapped: bool) -> dict[str, dict[str, str]]:
         "testbench": {
             paths.testbench: "systemVerilogSource",
             paths.vectors: "user",
+            paths.cocotb_test: "user",
             "weights.bin": "user",
         },
         "constraints": {paths.sdc: "SDC"},

@@ -48,6 +48,11 @@ class IpPaths:
         return f"ip/{self.name}_tb.hex"
 
     @property
+    def cocotb_test(self) -> str:
+        """The test with cocotb, for pytest."""
+        return f"ip/test_{self.name}.py"
+
+    @property
     def instance(self) -> str:
         """How to instantiate the core."""
         return f"ip/{self.name}.veo"

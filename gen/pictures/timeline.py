@@ -83,7 +83,7 @@ def step_activity(manifest: Manifest) -> Activity:
     begins = 1 - -(-program.inputs // parameters.beat_in)
     issued: list[Issued] = []
     timeline = Timeline(program, parameters, free=begins, record=issued)
-    _, offered = timeline.step(begins, first_step=False)
+    _, offered = timeline.step(timeline.beats(begins), first_step=False)
     timeline.prepare()
     rows = _rows(manifest, [(begins, 1, 0)], list(_by_step(issued, manifest)), [(offered, 0)])
     after = max(end for row in rows for _, end, _ in row.busy)

@@ -198,28 +198,29 @@ class Timeline:
         for op in self.program.ops[: self.program.body]:
             self.run(op)
 
-    def arrivals(self, begins: int) -> list[int]:
-        """Return the first cycle in which each input word can be read; the first beat comes in ``begins``."""
+    def beats(self, begins: int) -> range:
+        """Return the cycles that accept a step's beats, the first in ``begins``, the others right after."""
+        return range(begins, begins + -(-self.program.inputs // self.parameters.beat_in))
+
+    def arrivals(self, beats: Sequence[int]) -> list[int]:
+        """Return the first cycle in which each input word can be read; ``beats`` are accepted in these."""
         macs, beat = self.parameters.macs, self.parameters.beat_in
         counts = (min(first + macs, self.program.inputs) for first in range(0, self.program.inputs, macs))
-        return [begins + -(-count // beat) + self.parameters.pipeline.accept for count in counts]
-
-    def complete(self, begins: int) -> int:
-        """Return the first cycle in which that input is marked complete."""
-        return self.arrivals(begins)[-1] - self.parameters.pipeline.accept
+        return [beats[-(-count // beat) - 1] + 1 + self.parameters.pipeline.accept for count in counts]
 
     def step(
-        self, begins: int, first_step: bool, prefetch: bool = False, suppress: bool = False
+        self, beats: Sequence[int], first_step: bool, prefetch: bool = False, suppress: bool = False
     ) -> tuple[int, int]:
-        """Run a step whose first beat is accepted in cycle ``begins``, and the others right after.
+        """Run a step whose beats are accepted in these cycles.
 
         ``prefetch`` says that this step's input was there when the step before ended; its recurrent
         part is then not computed yet. Returns the cycle after which the input buffer is free again, and the
         cycle that offers the last output beat, or would offer it if the output is suppressed.
         """
-        program, arrivals = self.program, self.arrivals(begins)
+        program, arrivals = self.program, self.arrivals(beats)
         if first_step and program.body:
-            self.free = max(self.free, self.complete(begins)) + REDIRECT_CYCLES
+            # Input is marked complete in the cycle after its last beat.
+            self.free = max(self.free, beats[-1] + 1) + REDIRECT_CYCLES
             self.prepare()
         index: int | None = program.prefetch if prefetch else program.body
         released = self.free
@@ -231,9 +232,9 @@ class Timeline:
             index = program.follows(index, suppress)
         return released, self.results
 
-    def next_is_there(self, begins: int) -> bool:
-        """Return whether the next step's input, first beat in ``begins``, is there when this step ends."""
-        return self.complete(begins) < self.free - 1
+    def next_is_there(self, beats: Sequence[int]) -> bool:
+        """Return whether the next step's input, accepted in these cycles, is there when this step ends."""
+        return beats[-1] + 1 < self.free - 1
 
 
 def offer_cycles(
@@ -270,22 +271,22 @@ def step_cycles(
     """
     silent = [False] * len(streams) if suppress is None else list(suppress)
     known = set(warm)
-    beats = -(-program.inputs // parameters.beat_in)
     timeline = Timeline(program, parameters, record=record)
     released: list[int] = []
     found: list[tuple[int, int]] = []
-    begins, prefetch = 0, False
+    beats, prefetch = timeline.beats(0), False
     for index, stream in enumerate(streams):
-        free, offered = timeline.step(begins, stream not in known, prefetch, silent[index])
+        free, offered = timeline.step(beats, stream not in known, prefetch, silent[index])
         known.add(stream)
         released.append(free)
-        begins += beats
-        found.append((begins - 1, offered))
+        found.append((beats[-1], offered))
+        begins = beats[-1] + 1
         if index >= 1:
             # The input buffer holds two steps: the next one replaces the last but one, which has been read.
             begins = max(begins, released[index - 1] + 1)
+        beats = timeline.beats(begins)
         same = index + 1 < len(streams) and streams[index + 1] == stream
-        prefetch = program.prefetch is not None and same and timeline.next_is_there(begins)
+        prefetch = program.prefetch is not None and same and timeline.next_is_there(beats)
         if not prefetch:
             timeline.prepare()
     return found
@@ -374,7 +375,7 @@ class StepSchedule(Schedule):
         body = program.ops[program.body : program.prefetch]
         before = 0
         for op, shape in zip(body, shapes, strict=True):
-            done = warm.run(op, warm.arrivals(begins))
+            done = warm.run(op, warm.arrivals(warm.beats(begins)))
             array = op.words
             recurrent = 0
             if op.kind == "input":
@@ -390,7 +391,8 @@ class StepSchedule(Schedule):
             )
             before = done
         array_cycles = sum(layer.array_cycles for layer in layers)
-        _, first_step = Timeline(program, parameters, free=begins).step(begins, first_step=True)
+        cold = Timeline(program, parameters, free=begins)
+        _, first_step = cold.step(cold.beats(begins), first_step=True)
         return Cycles(
             step_latency_cycles=before,
             array_cycles=array_cycles,

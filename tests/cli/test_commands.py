@@ -600,3 +600,16 @@ def test_help_needs_no_heavy_package():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.rtl
+def test_simulate_runs_the_builds_cocotb_test(cli, pristine):
+    done = cli("simulate", pristine, "--cocotb", "--simulator", "icarus", "--json")
+    assert done.code == 0, done.err
+    assert done.json["tests"] == [{"name": "equals_golden_model", "failure": ""}]
+    assert done.json["passed"]
+
+
+def test_simulate_refuses_options_of_other_runs_with_cocotb(cli, pristine, tmp_path):
+    for words in (("--steps", "3"), ("--no-verify",), ("--wave", tmp_path / "a.vcd"), ("--batch-first",)):
+        cli("simulate", pristine, "--cocotb", *words).refused("--cocotb runs a test that has its own inputs")

@@ -1,0 +1,660 @@
+"""A build's core in a cocotb test: the ordinary driver on the dut, and a scoreboard beside it.
+
+The driver's calls block, so they run in threads of cocotb's (:func:`cocotb.task.bridge`); its transports wait
+for the simulation there (:func:`cocotb.task.resume`).
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import cocotb
+import numpy as np
+from cocotb.clock import Clock
+from cocotb.task import bridge, resume
+from cocotb.triggers import Lock, Timer
+from numpy.typing import ArrayLike, NDArray
+
+from rtlstm.host.accelerator import Accelerator, Outputs
+from rtlstm.host.mmio import MmioTransport
+from rtlstm.host.raw_values import CodesWarning
+from rtlstm.host.state import State
+from rtlstm.host.steps import Steps
+from rtlstm.host.stream import Stream
+from rtlstm.host.transport import Transport, register_words
+from rtlstm.sim.cocotb_ports import (
+    AxiLiteRegisters,
+    AxiStreams,
+    CoreClock,
+    Monitor,
+    PlainRegisters,
+    PlainStreams,
+    Registers,
+    Stalls,
+    Streams,
+    WishboneRegisters,
+    find_core,
+    has_ports,
+)
+from rtlstm.sim.cocotb_run import BUILD_VARIABLE
+from rtlstm.sim.scoreboard import Scoreboard
+from rtlstm.sim.simulated_ports import PortSpec
+from rtlstm.sim.stimulus import random_input
+from rtlstm.spec.buses import registers_of
+from rtlstm.spec.errors import ConfigurationError, DeviceError
+from rtlstm.spec.files import as_path
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import Register
+
+__all__ = ["Core", "CoreStream"]
+
+_CLOCKS = ("aclk", "clk", "clock")
+_RESETS = ("aresetn", "rst_n", "resetn", "rst", "reset")
+_PLAIN = {"x": "x", "y": "y", "registers": "bus"}
+_BUS_PREFIXES = {
+    "axi": {"x": "s_axis_x", "y": "m_axis_y", "registers": "s_axi"},
+    "axilite": {"registers": "s_axi"},
+    "wishbone": {"registers": "wb"},
+}
+"""Prefixes of a build's own ports, by its bus; of a core without a bus those of ``_PLAIN``."""
+_RESET_CYCLES = 8
+_LOADED = 3
+"""Cycles in which a core loads its first operation, after the memory window was open."""
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+
+class Core:
+    """A core, or its bus wrapper, in a simulation: at the top, or anywhere in a design.
+
+    If ``dut`` is the core or its wrapper, all its ports are driven. If the core is inside a design, those
+    ports of the design are driven that are named here; what the design drives itself is only watched. In
+    every case a scoreboard compares each output of the core with the golden model, and the cycle of each
+    step's last output beat with the prediction, which knows the pauses between its input beats. A difference
+    fails the test.
+
+    Parameters
+    ----------
+    dut
+        Handle of the module with the ports to drive.
+    build
+        The build folder; by default the run's.
+    core
+        The instance of the core or wrapper, its handle or its path below ``dut``, such as ``"filter.core"``;
+        by default ``dut`` itself.
+    clock, reset
+        Names of ports of ``dut``; by default the first of ``aclk``, ``clk`` and ``clock``, and of
+        ``aresetn``, ``rst_n``, ``resetn``, ``rst`` and ``reset``. A reset whose name ends with ``n`` is
+        active low.
+    x, y
+        Prefixes of a design's ports for the core's steps: those of a core (``x`` for ``x_valid``) or of
+        AXI4-Streams (``s_axis_x`` for ``s_axis_x_tvalid``).
+    registers
+        Prefix of a design's ports for the core's registers: those of a core (``bus`` for ``bus_valid``), of
+        AXI4-Lite (``s_axi`` for ``s_axi_awvalid``) or of Wishbone (``wb`` for ``wb_cyc``); or an object with
+        coroutines ``write(number, word)`` and ``read(number)``.
+    base
+        Address of the first register, in bytes.
+    period_ns
+        Period of the clock that :meth:`start` starts.
+
+    Raises
+    ------
+    BuildError
+        If there is no such build.
+    ConfigurationError
+        If no build is named, or ``dut`` or the instance has not the ports.
+    """
+
+    def __init__(
+        self,
+        dut: Any,
+        build: str | Path | None = None,
+        *,
+        core: Any = None,
+        clock: str | None = None,
+        reset: str | None = None,
+        x: str | None = None,
+        y: str | None = None,
+        registers: str | Registers | None = None,
+        base: int = 0,
+        period_ns: float = 10.0,
+    ) -> None:
+        named = build if build is not None else os.environ.get(BUILD_VARIABLE, "")
+        if not str(named):
+            raise ConfigurationError(
+                f"Core must know its build: give the folder, or set {BUILD_VARIABLE} to it"
+            )
+        self.folder = as_path("the build folder", named)
+        """The build folder."""
+        self.dut = dut
+        self.manifest = Manifest.load(self.folder)
+        """The build that the core holds."""
+        self.core = find_core(_inside(dut, core), self.manifest.name)
+        """Handle of the core itself, inside its wrapper if there is one."""
+        self.scoreboard = Scoreboard(self.manifest)
+        """Counts what was compared."""
+        self._period_ns, self._base = period_ns, base
+        self._clock_name = _port(dut, "clock", clock, _CLOCKS)
+        self.clock = CoreClock(getattr(dut, self._clock_name))
+        self._reset_name = _found(dut, _RESETS) if reset is None else _port(dut, "reset", reset, _RESETS)
+        self._given = None if registers is None or isinstance(registers, str) else registers
+        own: dict[str, str] = {}
+        if core is None:
+            own = _PLAIN if self.core is dut else _BUS_PREFIXES.get(self.manifest.parameters.bus, {})
+        self._x = _ports(dut, x or own.get("x"), _STREAM)
+        self._y = _ports(dut, y or own.get("y"), _STREAM)
+        prefix = registers if isinstance(registers, str) else own.get("registers")
+        self._prefix = _ports(dut, prefix, _REGISTERS) if self._given is None else None
+        self.stalls = Stalls()
+        self.monitor = Monitor(self.core, self.clock, self.scoreboard, not self._drives_registers)
+        self.registers: Registers | None = self._given
+        self.streams: Streams | None = None
+        self._accelerator: Accelerator | None = None
+        self._stream: CoreStream | None = None
+        self._lock = Lock()
+        self._watching: Any = None
+
+    @classmethod
+    async def open(cls, dut: Any, build: str | Path | None = None, **options: Any) -> Self:
+        """Make a core and :meth:`start` it."""
+        core = cls(dut, build, **options)
+        await core.start()
+        return core
+
+    @property
+    def _drives_registers(self) -> bool:
+        return self._given is not None or self._prefix is not None
+
+    def watch(self) -> None:
+        """Begin to watch the core, without driving anything. :meth:`start` does it, too."""
+        if self._watching is None:
+            self._watching = cocotb.start_soon(self.monitor.start())
+
+    async def start(
+        self, *, clock: bool = True, reset: bool = True, load: bool = True, verify: bool = False
+    ) -> None:
+        """Start the clock, reset the design and load the build's weights.
+
+        Parameters
+        ----------
+        clock
+            Start the clock; without it, the test has done so.
+        reset
+            Reset the design for 8 cycles; without it, the test does so.
+        load
+            Load the weights, if ``dut`` has the registers; without it, the design does so.
+        verify
+            Read the weights back, which takes as long again.
+
+        Raises
+        ------
+        DeviceError
+            If the core is of another build.
+        ImageError
+            If ``weights.bin`` is damaged or of another build.
+        ToolError
+            If the bus needs a package that is not installed.
+        """
+        # Icarus does not hear of what is set before the simulation has begun.
+        await Timer(1, "step")
+        if reset:
+            # Bus models hear only of a reset that begins when they are there.
+            self._set_reset(False)
+            await Timer(1, "step")
+        self._connect()
+        if reset:
+            self._set_reset(True)
+        self.watch()
+        if clock:
+            Clock(self.clock.signal, self._period_ns, unit="ns").start(start_high=False)
+        await self.clock.measure()
+        if reset:
+            await self._cycles(_RESET_CYCLES)
+            self._set_reset(False)
+            await self._cycles(3)
+        if self.registers is not None:
+            await self._load(load, verify)
+
+    async def reset(self, cycles: int = _RESET_CYCLES) -> None:
+        """Reset the design for some cycles: streams begin anew, weights stay, steps under way are lost.
+
+        A loadable core must be loaded again.
+        """
+        self._set_reset(True)
+        await self._cycles(cycles)
+        self._set_reset(False)
+        await self._cycles(3)
+        if self._accelerator is not None:
+            await self.call(Accelerator.close_streams)
+            self._stream = None
+
+    def stall(self, x: float = 0.0, y: float = 0.0, seed: int = 1) -> None:
+        """Stall at random from now on. Zeros end the stalls.
+
+        In each cycle, input beats and register requests wait with probability ``x``, output beats with ``y``.
+        Cycles are not compared while outputs are held back.
+
+        Raises
+        ------
+        ConfigurationError
+            If a probability is not in [0, 1), or the design drives the steps itself.
+        """
+        if (x or y) and self._x is None and not self._drives_registers:
+            raise ConfigurationError(f"{self._who()} drives the core's ports itself: stall its own inputs")
+        self.stalls.set(x, y, seed)
+
+    async def call(
+        self, function: Callable[Concatenate[Accelerator, P], Result], *args: P.args, **options: P.kwargs
+    ) -> Result:
+        """Call ``function(accelerator, ...)`` with the driver on this core, and return its result.
+
+        The function may use everything that :class:`rtlstm.Accelerator` has. It runs in a thread; simulated
+        time passes only while the driver waits for the core.
+
+        Raises
+        ------
+        ConfigurationError
+            If the design drives the core's registers itself.
+        """
+        if self._accelerator is None:
+            raise ConfigurationError(
+                f"{self._who()} has no ports for the core's registers, or start was not called: the core can "
+                "only be watched; name the ports' prefix (registers=), or give an object that reaches them"
+            )
+        async with self._lock:
+            self.monitor.check()
+            result = await bridge(function)(self._accelerator, *args, **options)
+        self.monitor.check()
+        return result
+
+    async def run(
+        self,
+        x: ArrayLike,
+        lengths: ArrayLike | None = None,
+        state: Any = None,
+        batch_first: bool = False,
+        outputs: Outputs = "all",
+    ) -> tuple[NDArray[Any], State]:
+        """Run whole sequences; see :meth:`rtlstm.Accelerator.run`, whose arguments and results these are."""
+        return await self.call(Accelerator.run, x, lengths, state, batch_first, outputs)
+
+    async def stream(self) -> "CoreStream":
+        """Reserve a stream; see :meth:`rtlstm.Accelerator.stream`."""
+        return CoreStream(self, await self.call(Accelerator.stream))
+
+    async def _own(self) -> "CoreStream":
+        if self._stream is None or self._stream.stream.closed:
+            self._stream = await self.stream()
+        return self._stream
+
+    async def step(self, x: ArrayLike) -> NDArray[Any]:
+        """Compute one step of the core's own stream: ``(inputs,)`` to ``(outputs,)``."""
+        return await (await self._own()).step(x)
+
+    async def sequence(self, x: ArrayLike) -> NDArray[Any]:
+        """Compute steps back to back: ``(T, inputs)`` to ``(T, outputs)``.
+
+        They continue the core's own stream. A build of whole sequences takes them as one sequence.
+        """
+        if self.manifest.sequence is not None:
+            y, _ = await self.run(x)
+            return y
+        return await (await self._own()).steps(x)
+
+    async def state(self) -> State:
+        """``(h, c)`` of the core's own stream; see :attr:`rtlstm.Stream.state`."""
+        return await (await self._own()).state()
+
+    async def set_state(self, value: Any) -> None:
+        """Set ``(h, c)`` of the core's own stream."""
+        await (await self._own()).set_state(value)
+
+    async def check(self, x: ArrayLike | None = None, steps: int | None = None, seed: int = 0) -> int:
+        """Run sequences and compare outputs and final states with the golden model.
+
+        Returns the number of words compared.
+
+        Parameters
+        ----------
+        x
+            As for :meth:`run`; if None, random codes over the whole range, a sequence for each of up to 8
+            streams.
+        steps
+            Steps of random sequences; by default 64, or as many as the build allows.
+        seed
+            Of random sequences.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CodesWarning)
+            given = random_input(self.manifest, steps, seed) if x is None else x
+            with Accelerator.open(self.folder) as golden:
+                wanted = golden.run(given)
+            found = await self.run(given)
+        words = 0
+        for name, must, has in zip(("y", "h", "c"), _arrays(wanted), _arrays(found), strict=True):
+            for part, (one, other) in enumerate(zip(must, has, strict=True)):
+                different = np.argwhere(one != other)
+                for index in different[:1].tolist():
+                    where = tuple(index)
+                    raise AssertionError(
+                        f"{name} (part {part}) at {where} must be {one[where]}, not {other[where]}"
+                    )
+                words += one.size
+        return words
+
+    async def output(self) -> NDArray[np.float64]:
+        """Wait for the core's next output, of a step that the design sent: ``(outputs,)`` floats.
+
+        Outputs are kept until they are taken here.
+
+        Raises
+        ------
+        DeviceError
+            If none comes for as long as the slowest step takes several times.
+        """
+        await self._outputs(1)
+        _, y = self.scoreboard.outputs.popleft()
+        layer = self.manifest.layers[-1]
+        return layer.output.to_floats(y[self.manifest.schedule.output_index])
+
+    async def drain(self) -> None:
+        """Wait until the core has given the output of every step that it has accepted.
+
+        Raises
+        ------
+        DeviceError
+            If an output does not come.
+        """
+        await self._outputs(len(self.scoreboard.outputs) + len(self.scoreboard.due))
+
+    async def read(self, register: Register) -> int:
+        """Read a register: an unsigned 32-bit word."""
+        async with self._lock:
+            return await self._read(int(register))
+
+    async def write(self, register: Register, *words: int) -> None:
+        """Write 32-bit words to a register, one after the other."""
+        async with self._lock:
+            for word in register_words(words).tolist():
+                await self._write(int(register), word)
+
+    # What the transports are made of.
+
+    async def _read(self, register: int) -> int:
+        self.monitor.check()
+        assert self.registers is not None, f"{self._who()} has no ports for the core's registers"
+        word = await self.registers.read(register)
+        self.scoreboard.read(register, self.clock.cycle)
+        return word
+
+    async def _write(self, register: int, word: int) -> None:
+        self.monitor.check()
+        assert self.registers is not None, f"{self._who()} has no ports for the core's registers"
+        await self.registers.write(register, word)
+        self.scoreboard.wrote(register, word, self.clock.cycle)
+
+    async def _exchange(self, steps: Steps) -> IntArray:
+        """Send steps and return their outputs, zeros for suppressed ones."""
+        assert self.streams is not None
+        if not self.manifest.schedule.prepares:
+            await self._cycles(_LOADED)
+        due = np.flatnonzero(~steps.suppress)
+        sent = self.streams.begin(steps)
+        await self._outputs(len(due))
+        await sent
+        y = np.zeros((len(steps), self.manifest.program.outputs), dtype=np.int64)
+        given = [self.scoreboard.outputs.popleft() for _ in due]
+        if given:
+            y[due] = [words for _, words in given]
+        finished = cocotb.start_soon(
+            self.streams.finish([each for _, each in given], [to for to, _ in given])
+        )
+        if not await self.clock.wait(finished, self.scoreboard.ports.timeout_cycles):
+            raise DeviceError(
+                f"the core has given {len(given)} outputs, but not all have come out of its wrapper"
+            )
+        return y
+
+    async def _outputs(self, count: int) -> None:
+        """Wait until outputs of so many steps have been given."""
+        board, cycles = self.scoreboard, self.scoreboard.ports.timeout_cycles
+        while len(board.outputs) < count:
+            self.monitor.given.clear()
+            before = board.steps
+            came = await self.clock.wait(self.monitor.given.wait(), cycles)
+            self.monitor.check()
+            if not came and board.steps == before:
+                raise DeviceError(
+                    f"the core must give outputs of {count - len(board.outputs)} more steps, but has given "
+                    f"none for {cycles} cycles; {len(board.due)} of them have been sent to it"
+                )
+
+    def _adopt(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.scoreboard.adopt(manifest)
+        if self.streams is not None:
+            self.streams.resize(self.scoreboard.ports)
+
+    def _connect(self) -> None:
+        """Make what drives the ports that the dut has."""
+        ports, clock, stalls = PortSpec.from_manifest(self.manifest), self.clock, self.stalls
+        reset, low = self._reset()
+        if self._prefix is not None:
+            kind, prefix = self._prefix
+            if kind == "axi":
+                self.registers = AxiLiteRegisters(
+                    self.dut, prefix, clock.signal, reset, low, self._base, stalls
+                )
+            elif kind == "wishbone":
+                self.registers = WishboneRegisters(self.dut, prefix, clock.signal, self._base, stalls)
+            else:
+                self.registers = PlainRegisters(self.dut, prefix, clock, stalls, ports.timeout_cycles)
+        if self._x is not None and self._y is not None:
+            prefixes = (self._x[1], self._y[1])
+            if self._x[0] == "axi":
+                self.streams = AxiStreams(self.dut, prefixes, clock, reset, low, ports, stalls)
+            else:
+                self.streams = PlainStreams(self.dut, prefixes, clock, stalls, ports)
+
+    async def _load(self, load: bool, verify: bool) -> None:
+        def open_driver() -> Accelerator:
+            fifos = Register.X_DATA in registers_of(self.manifest.parameters.bus)
+            transport: Transport
+            if self.streams is None and fifos:
+                transport = MmioTransport(_Blocking(self), self.manifest, self._seconds)
+            else:
+                transport = _CoreTransport(self)
+            accelerator = Accelerator(transport, self.manifest)
+            if load:
+                accelerator.begin_as(self.folder)
+                accelerator.load_weights(self.folder / "weights.bin", verify)
+            return accelerator
+
+        self._accelerator = await bridge(open_driver)()
+
+    def _seconds(self) -> float:
+        """The time that a driver waits by: 5 seconds are as long as any step may take."""
+        return 5.0 * self.clock.cycle / self.scoreboard.ports.timeout_cycles
+
+    def _reset(self) -> tuple[Any, bool]:
+        """The reset's handle, None if there is none, and whether it is active low."""
+        if self._reset_name is None:
+            return None, False
+        return getattr(self.dut, self._reset_name), self._reset_name.endswith("n")
+
+    def _set_reset(self, active: bool) -> None:
+        signal, low = self._reset()
+        if signal is None:
+            raise ConfigurationError(
+                f"{self._who()} must have a reset to be reset, one of {', '.join(_RESETS)}; name it (reset=)"
+            )
+        signal.value = int(active != low)
+
+    async def _cycles(self, count: int) -> None:
+        for _ in range(count):
+            await self.clock.edge
+
+    def _who(self) -> str:
+        return str(self.dut._path)
+
+
+class CoreStream:
+    """A sequence in progress, as :class:`rtlstm.Stream`; made by :meth:`Core.stream`."""
+
+    def __init__(self, core: Core, stream: Stream) -> None:
+        self._core = core
+        self.stream = stream
+        """The driver's stream."""
+
+    async def step(self, x: ArrayLike) -> NDArray[Any]:
+        """Compute one step: ``(inputs,)`` to ``(outputs,)``."""
+        return await self._core.call(lambda _: self.stream.step(x))
+
+    async def steps(self, x: ArrayLike) -> NDArray[Any]:
+        """Compute ``T`` steps back to back: ``(T, inputs)`` to ``(T, outputs)``."""
+        return await self._core.call(lambda _: self.stream.steps(x))
+
+    async def state(self) -> State:
+        """``(h, c)`` as floats; see :attr:`rtlstm.Stream.state`."""
+        return await self._core.call(lambda _: self.stream.state)
+
+    async def set_state(self, value: Any) -> None:
+        """Set ``(h, c)``."""
+        await self._core.call(lambda _: setattr(self.stream, "state", value))
+
+    async def reset(self) -> None:
+        """Set the state to that in which the model begins, zeros for most."""
+        await self._core.call(lambda _: self.stream.reset())
+
+    async def close(self) -> None:
+        """Release the stream."""
+        await self._core.call(lambda _: self.stream.close())
+
+
+class _CoreTransport(Transport):
+    """A transport to a core's ports in the simulation, for the threads of :func:`cocotb.task.bridge`."""
+
+    takes_sequences = True
+    simulated = True
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core.manifest)
+        self._core = core
+        self._write, self._read = resume(self._write_words), resume(self._read_words)
+        self._exchange = resume(core._exchange)
+
+    async def _write_words(self, register: int, words: list[int]) -> None:
+        for word in words:
+            await self._core._write(register, word)
+
+    async def _read_words(self, register: int, count: int) -> list[int]:
+        return [await self._core._read(register) for _ in range(count)]
+
+    def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
+        """Write 32-bit words to a register, one after the other."""
+        self._write(int(register), register_words(words).tolist())
+
+    def read(self, register: Register, count: int = 1) -> IntArray:
+        """Read a register ``count`` times; 32-bit words as non-negative int64."""
+        return np.array(self._read(int(register), count), dtype=np.int64)
+
+    def run_steps(self, steps: Steps) -> IntArray:
+        """Run checked steps in order."""
+        if self._core.streams is None:
+            raise DeviceError(
+                f"{self._core._who()} has no ports for the core's steps: its own design sends them; drive "
+                "its inputs, and take what the core makes of them with output, or name the ports (x=, y=)"
+            )
+        y: IntArray = self._exchange(steps)
+        return y
+
+    def adopt(self, manifest: Manifest) -> None:
+        """Use another build of the same hardware from now on."""
+        self.manifest = manifest
+        self._core._adopt(manifest)
+
+    def close(self) -> None:
+        """The simulation goes on."""
+
+
+class _Blocking:
+    """A core's registers for a driver that reads and writes words one by one."""
+
+    def __init__(self, core: Core) -> None:
+        self._read, self._write = resume(core._read), resume(core._write)
+
+    def read(self, register: Register) -> int:
+        """Read a register."""
+        return self._read(int(register))
+
+    def write(self, register: Register, word: int) -> None:
+        """Write a register."""
+        self._write(int(register), word)
+
+    def close(self) -> None:
+        """The simulation goes on."""
+
+
+_STREAM = {"plain": ("valid", "ready", "data"), "axi": ("tvalid", "tready", "tdata")}
+_REGISTERS = {
+    "plain": ("valid", "ready", "read_valid"),
+    "axi": ("awvalid", "arvalid"),
+    "wishbone": ("cyc", "stb"),
+}
+
+
+def _ports(dut: Any, prefix: str | None, kinds: Mapping[str, tuple[str, ...]]) -> tuple[str, str] | None:
+    """Return the kind of the ports with a prefix, and the prefix; None without one.
+
+    Raises
+    ------
+    ConfigurationError
+        If there are no such ports.
+    """
+    if prefix is None:
+        return None
+    for kind, names in kinds.items():
+        if has_ports(dut, *(f"{prefix}_{name}" for name in names)):
+            return kind, prefix
+    known = " or ".join(f"{prefix}_{names[0]}" for names in kinds.values())
+    raise ConfigurationError(f"{dut._path} must have ports that begin with {prefix}_, such as {known}")
+
+
+def _found(dut: Any, names: Sequence[str]) -> str | None:
+    return next((name for name in names if hasattr(dut, name)), None)
+
+
+def _port(dut: Any, what: str, given: str | None, usual: Sequence[str]) -> str:
+    found = _found(dut, usual if given is None else [given])
+    if found is None:
+        names = given or ", ".join(usual)
+        raise ConfigurationError(
+            f"{dut._path} must have a port for the {what}, but it has no {names}; name it ({what}=)"
+        )
+    return found
+
+
+def _inside(dut: Any, core: Any) -> Any:
+    """Return the handle of an instance: a handle, a path below ``dut``, or ``dut`` itself if None."""
+    if not isinstance(core, str):
+        return dut if core is None else core
+    handle = dut
+    for name in core.split("."):
+        inner = getattr(handle, name, None)
+        if inner is None:
+            raise ConfigurationError(
+                f"core must be the path of an instance, but {handle._path} has no {name!r}"
+            )
+        handle = inner
+    return handle
+
+
+def _arrays(result: tuple[NDArray[Any], State]) -> tuple[tuple[NDArray[Any], ...], ...]:
+    """Return outputs, h and c of a run, each as its arrays."""
+    y, (h, c) = result
+    return tuple(part if isinstance(part, tuple) else (part,) for part in (y, h, c))

@@ -1,0 +1,230 @@
+"""A core's scoreboard: the golden model beside a core, told what crosses the core's ports, and comparing.
+
+It knows no simulator: a testbench calls it in every cycle in which something is transferred. Every output
+word and the cycle of every step's last output beat are compared. If something differs, a call raises
+AssertionError, which is how a testbench fails.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rtlstm.host.steps import Steps
+from rtlstm.sim.golden_device import GoldenDevice
+from rtlstm.sim.simulated_ports import PortSpec, sign_extend, unpack_beats
+from rtlstm.spec.errors import DeviceError, ImageError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.program.prediction import prediction
+from rtlstm.spec.registers import Command, Region, Register, field
+
+__all__ = ["Scoreboard", "Step"]
+
+_STREAM_BEGINS = {Register.COMMAND, Register.DATA}
+_REGION = field(Register.SELECT, "REGION")
+_STATES = (Region.VECTORS, Region.CELLS)
+
+
+@dataclass
+class Step:
+    """A step whose output is due."""
+
+    number: int
+    """Steps before it since the scoreboard was made."""
+    stream: int
+    y: IntArray
+    """What the golden model gives for it, ``(outputs,)``, codes."""
+    cycle: int
+    """Predicted cycle of its last output beat; -1 if it cannot be predicted."""
+    accepted: int
+    """Cycle of its last input beat."""
+
+
+class Scoreboard:
+    """Compares what a core gives with the golden model.
+
+    Parameters
+    ----------
+    manifest
+        The build that the core holds.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.words = 0
+        """Output words compared."""
+        self.cycles = 0
+        """Steps whose cycle was compared with the prediction."""
+        self.steps = 0
+        """Steps accepted."""
+        self.outputs: deque[tuple[int, IntArray]] = deque()
+        """Stream and output ``(outputs,)`` of each step that was given, in codes, until they are taken."""
+        self.due: deque[Step] = deque()
+        """Steps whose output has not been given completely."""
+        self._golden = GoldenDevice(Path(), manifest)
+        self._data: list[int] = []
+        """Words written to DATA that the golden model has not been told yet."""
+        self._stream = self._select = 0
+        self.adopt(manifest)
+
+    def adopt(self, manifest: Manifest) -> None:
+        """Expect another build of the same hardware, which is loaded next."""
+        self._tell()
+        self.manifest, self.ports = manifest, PortSpec.from_manifest(manifest)
+        self._settling = 2 * manifest.cycles.step_interval_cycles
+        self._golden.adopt(manifest)
+        self._begin()
+
+    @property
+    def golden(self) -> GoldenDevice:
+        """The golden model, which has been told everything so far."""
+        self._tell()
+        return self._golden
+
+    def _begin(self) -> None:
+        """Forget steps, as a core does."""
+        self.due.clear()
+        self._beats_in: list[tuple[int, int]] = []
+        self._beats_out: list[int] = []
+        self._sequence: list[tuple[int, IntArray, bool]] = []
+        self._prediction = prediction(self.manifest.schedule)
+        self._predicted = True
+        self._idle_since = self._ready_from = -1 << 62
+
+    def reset(self) -> None:
+        """The core was reset: every stream begins anew, and a loadable core has no program."""
+        self._tell()
+        self._golden.restart()
+        self._begin()
+
+    def wrote(self, register: int, word: int, cycle: int) -> None:
+        """A write to one of the core's registers was accepted."""
+        if register == Register.DATA:
+            self._data.append(word)
+            if _REGION.of(self._select) not in _STATES:
+                self._prediction.forget(range(self.manifest.parameters.streams))
+        else:
+            self._tell()
+            self._golden.write(Register(register), [word])
+        if register == Register.SELECT:
+            self._select = word
+        elif register == Register.STREAM:
+            self._stream = word
+        elif register == Register.COMMAND and word in set(Command):
+            self._prediction.forget([self._stream])
+        if register in _STREAM_BEGINS:
+            self._opened(cycle)
+
+    def read(self, register: int, cycle: int) -> None:
+        """A read of one of the core's registers was accepted."""
+        if register == Register.DATA:
+            self._tell()
+            self._golden.read(Register.DATA)
+            self._opened(cycle)
+
+    def _opened(self, cycle: int) -> None:
+        """A request to the memories or to a stream's state was accepted: no step is being computed."""
+        assert not self.due, (
+            f"DATA or COMMAND was accessed in cycle {cycle} while outputs of {len(self.due)} steps were due: "
+            "whether these steps come before it cannot be seen from outside; take their outputs first"
+        )
+        self._ready_from = cycle + 3
+
+    def _tell(self) -> None:
+        if self._data:
+            self._golden.write(Register.DATA, self._data)
+            self._data = []
+
+    def input_beat(self, data: int, stream: int, suppress: bool, last: bool, cycle: int) -> None:
+        """An input beat was accepted."""
+        ports = self.ports
+        begins = not self._beats_in and not self.due
+        if begins and not self._predicted and cycle > self._idle_since + self._settling:
+            # Once outputs were held back, only an idle core's cycles are known again.
+            self._prediction.settle()
+            self._predicted = True
+        if not self._beats_in and cycle <= self._ready_from and not self.manifest.schedule.prepares:
+            # The core may still be loading its first operation.
+            self._predicted = False
+        self._beats_in.append((cycle, data))
+        if len(self._beats_in) < ports.beats_in:
+            return
+        cycles = [at for at, _ in self._beats_in]
+        words = _words([beat for _, beat in self._beats_in], ports.beat_in, ports.data_bits)
+        self._beats_in = []
+        self.steps += 1
+        self._sequence.append((stream, words[: ports.inputs], suppress))
+        whole = self.manifest.sequence is not None
+        last = whole and (last or len(self._sequence) == ports.sequence_steps)
+        predicted = self._prediction.complete(cycles, stream, suppress, last)
+        if whole and not last:
+            return
+        self._compute(predicted, cycles[-1], last)
+
+    def _compute(self, predicted: Sequence[int], accepted: int, last: bool) -> None:
+        """Let the golden model compute the steps that are complete."""
+        steps, self._sequence = self._sequence, []
+        marks = np.array([suppress for _, _, suppress in steps])
+        ends = np.zeros(len(steps), dtype=bool)
+        ends[-1] = last
+        streams = np.array([stream for stream, _, _ in steps], dtype=np.int64)
+        highest = self.manifest.parameters.streams - 1
+        assert (streams <= highest).all(), f"x_stream must be 0 to {highest}, not {streams.max()}"
+        x = np.array([x for _, x, _ in steps], dtype=np.int64)
+        first = self.steps - len(steps)
+        try:
+            y = self.golden.run_steps(Steps(streams, x, marks, ends))
+        except (ImageError, DeviceError) as error:
+            raise AssertionError(
+                f"step {first} was accepted before weights and tables were loaded completely ({error})"
+            ) from None
+        for index in np.flatnonzero(~marks).tolist():
+            cycle = predicted[index] if self._predicted else -1
+            self.due.append(Step(first + index, int(streams[index]), y[index], cycle, accepted))
+
+    def output_beat(self, data: int, stream: int, last: bool, offered: int, accepted: int) -> None:
+        """An output beat was accepted; ``offered`` is the first cycle that offered it."""
+        assert self.due, f"y offers a beat in cycle {offered}, but no step's output is due"
+        step, ports = self.due[0], self.ports
+        where = f"step {step.number}, beat {len(self._beats_out)}"
+        self._beats_out.append(data)
+        ends = len(self._beats_out) == ports.beats_out
+        assert stream == step.stream, f"{where}: y_stream must be {step.stream}, not {stream}"
+        assert last == ends, f"{where}: y_last must be {int(ends)}, not {int(last)}"
+        if accepted > offered:
+            # What the core does while nobody takes its output is not predicted.
+            self._predicted = False
+            for later in [*self.due][0 if not ends else 1 :]:
+                later.cycle = -1
+        if not ends:
+            return
+        beats, self._beats_out = self._beats_out, []
+        self.due.popleft()
+        words = _words(beats, ports.beat_out, ports.y_bits)
+        assert not words[ports.outputs :].any(), (
+            f"step {step.number}: words of y past the last output must be 0"
+        )
+        found = words[: ports.outputs]
+        self.words += len(found)
+        for index in np.flatnonzero(found != step.y)[:1].tolist():
+            raise AssertionError(
+                f"y of step {step.number}, word {index} must be {step.y[index]}, not {found[index]}"
+            )
+        self._idle_since = accepted
+        self.outputs.append((stream, found))
+        if step.cycle >= 0:
+            self.cycles += 1
+            must, was = step.cycle - step.accepted, offered - step.accepted
+            assert was == must, (
+                f"step {step.number} must offer its last output beat {must} cycles after its input was "
+                f"complete, not {was}"
+            )
+
+
+def _words(beats: list[int], count: int, bits: int) -> IntArray:
+    """Return the signed words of beats, the first in the low bits."""
+    return sign_extend(unpack_beats([f"{beat:x}" for beat in beats], count, bits).reshape(-1), bits).astype(
+        np.int64
+    )

@@ -1,0 +1,93 @@
+"""The cocotb module of tests/test_cocotb.py whose tests all fail: each says in its docstring how."""
+
+from pathlib import Path
+from typing import Any
+
+import cocotb
+from cocotb.types import LogicArray
+
+from rtlstm.cocotb import Core
+from rtlstm.spec.image import WeightImage
+from rtlstm.spec.registers import Register
+
+
+@cocotb.test()
+async def other_weights_in_the_golden_model(dut: Any) -> None:
+    r"""y of step \d+, word \d+ must be -?\d+, not -?\d+"""
+    core = await Core.open(dut)
+    golden, lanes = core.scoreboard.golden, core.manifest.parameters.lanes
+    for lane in range(lanes):
+        golden.write(Register.SELECT, [lane])
+        golden.write(Register.ROW, [0])
+        golden.write(Register.DATA, [0x7F7F])
+    await core.check(steps=8)
+
+
+@cocotb.test()
+async def no_weights(dut: Any) -> None:
+    """step 0 was accepted before weights and tables were loaded completely"""
+    core = Core(dut)
+    await core.start(load=False)
+    await core.check(steps=1)
+
+
+@cocotb.test()
+async def bits_without_a_value(dut: Any) -> None:
+    """x_data has X or Z bits: XXXXXXXX"""
+    core = await Core.open(dut)
+    dut.x_data.value, dut.x_valid.value = LogicArray("XXXXXXXX"), 1
+    await core.output()
+
+
+@cocotb.test()
+async def module_without_the_ports(dut: Any) -> None:
+    r"""tiny\.core must be an instance of tiny or of its bus wrapper, but has no port x_data; give the path"""
+    await Core.open(dut, core="core")
+
+
+@cocotb.test()
+async def path_that_leads_nowhere(dut: Any) -> None:
+    """core must be the path of an instance, but tiny has no 'filter'"""
+    Core(dut, core="filter.core")
+
+
+@cocotb.test()
+async def ports_with_another_prefix(dut: Any) -> None:
+    """tiny must have ports that begin with s_axi_, such as s_axi_valid"""
+    Core(dut, registers="s_axi")
+
+
+@cocotb.test()
+async def clock_with_another_name(dut: Any) -> None:
+    r"""tiny must have a port for the clock, but it has no clock_25; name it \(clock=\)"""
+    Core(dut, clock="clock_25")
+
+
+@cocotb.test()
+async def another_builds_weights(dut: Any) -> None:
+    """the weight image must belong to build"""
+    core = await Core.open(dut)
+    image = core.folder / "weights.bin"
+    other = Path("other.bin")
+    found = WeightImage.load(image, core.manifest)
+    other.write_bytes(WeightImage(build_hash="00" * 32, regions=found.regions).to_bytes())
+    await core.call(lambda driver: driver.load_weights(other))
+
+
+@cocotb.test()
+async def stalls_that_never_end(dut: Any) -> None:
+    """stall probabilities must be at least 0 and below 1"""
+    Core(dut).stall(x=1.0)
+
+
+@cocotb.test()
+async def registers_that_the_design_drives(dut: Any) -> None:
+    r"""tiny has no ports for the core's registers, or start was not called"""
+    await Core(dut).step([0.0, 0.0, 0.0])
+
+
+@cocotb.test()
+async def errors_of_python(dut: Any) -> None:
+    """ZeroDivisionError: division by zero"""
+    assert dut.x_valid is not None
+    1 / 0  # noqa: B018

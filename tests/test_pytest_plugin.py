@@ -1,0 +1,134 @@
+"""The plug-in of pytest, in a user's folder: what runs, what fails and how it says so."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+from rtlstm.sim.cocotb_run import build_design, run_tests
+from rtlstm.spec.errors import ToolError
+from rtlstm.tools import toolchain
+
+pytestmark = pytest.mark.rtl
+
+USER = """
+import cocotb
+from rtlstm.cocotb import Core
+
+BUILD = {build!r}
+
+@cocotb.test()
+async def equals_golden_model(dut):
+    await (await Core.open(dut)).check(steps=1)
+
+@cocotb.test()
+async def says_why(dut):
+    assert (await Core.open(dut)).manifest.name == "other"
+
+def test_passing(rtlstm_build, rtlstm_simulation):
+    run = rtlstm_simulation(rtlstm_build(BUILD), tests="equals")
+    assert [each.name for each in run.outcomes] == ["equals_golden_model"]
+
+def test_failing(rtlstm_simulation):
+    rtlstm_simulation(BUILD)
+
+def test_none(rtlstm_simulation):
+    rtlstm_simulation(BUILD, tests="nothing")
+
+def test_source(rtlstm_simulation):
+    rtlstm_simulation(BUILD, sources=["nowhere.v"])
+
+def test_language(rtlstm_simulation):
+    rtlstm_simulation(BUILD, sources=["top.vhd"])
+
+def test_build(rtlstm_build):
+    rtlstm_build("nowhere")
+
+def test_options(rtlstm_build):
+    rtlstm_build(BUILD, lanes=4)
+"""
+SENTENCES = {
+    "test_failing": "1 of 2 cocotb tests failed under icarus",
+    "test_none": "must hold cocotb tests, marked with @cocotb.test(), but has none whose name has",
+    "test_source": "nowhere.v does not exist",
+    "test_language": "sources must be Verilog, *.v or *.sv, not top.vhd",
+    "test_build": "nowhere does not exist",
+    "test_options": "is a build already: leave out lanes",
+}
+
+
+def run_pytest(folder: Path, *arguments: str, path: Path | None = None) -> str:
+    """Run pytest as a user does; return what it prints."""
+    names = [str(path)] if path else []
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([*names, *filter(None, [os.environ.get("PYTHONPATH", "")])])
+    }
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    return done.stdout + done.stderr
+
+
+def test_users_tests(pristine: Path, tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_user.py").write_text(USER.format(build=str(pristine)))
+    (tmp_path / "top.vhd").write_text("")
+    options = ("--simulator", "icarus", "-p", "rtlstm.pytest_plugin", "-rfE")
+    printed = run_pytest(tmp_path, *options, f"--basetemp={tmp_path / 'runs'}")
+    assert "6 failed, 1 passed" in printed, printed
+    for sentence in SENTENCES.values():
+        assert sentence in printed, printed
+    assert "AssertionError: assert 'tiny' == 'other'" in printed
+    waves = re.search(r"^waveforms: (.*)$", printed, re.MULTILINE)
+    assert waves is not None and Path(waves[1]).stat().st_size > 0
+    assert "Traceback" in printed and "pytest_plugin.py" not in printed
+
+
+def test_build_folder_runs_where_rtlstm_is_installed(pristine: Path, tmp_path: Path) -> None:
+    """The entry point alone, as an installation has it, makes pytest load the plug-in."""
+    points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
+    installed = tmp_path / "installed" / "rtlstm_of_this_test-1.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: rtlstm-of-this-test\nVersion: 1\n")
+    lines = [f"{name} = {module}" for name, module in points.items()]
+    (installed / "entry_points.txt").write_text("\n".join(["[pytest11]", *lines, ""]))
+    printed = run_pytest(tmp_path, str(pristine / "ip"), "--simulator", "icarus", path=installed.parent)
+    assert "1 passed" in printed, printed
+
+
+def test_plugin_loads_nothing_heavy() -> None:
+    program = """
+import sys
+import pytest
+before = set(sys.modules)
+import rtlstm.pytest_plugin
+new = {name.partition(".")[0] for name in set(sys.modules) - before}
+assert new <= {"rtlstm"} | set(sys.stdlib_module_names), new
+assert not [name for name in sys.modules if name.startswith("rtlstm.") and name != "rtlstm.pytest_plugin"]
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_missing_cocotb_is_one_sentence() -> None:
+    program = "import sys; sys.modules['cocotb'] = None; import rtlstm.cocotb"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].endswith(
+        "rtlstm.cocotb needs the package cocotb; install it with pip install 'rtlstm[sim]'"
+    )
+
+
+def test_missing_simulator_is_one_sentence(
+    pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    toolchain.icarus.cache_clear()
+    try:
+        with pytest.raises(ToolError, match="iverilog was not found on the path; install Icarus Verilog"):
+            run_tests(Path(__file__), pristine, build_design(pristine), "icarus", tmp_path)
+    finally:
+        toolchain.icarus.cache_clear()
