@@ -489,9 +489,9 @@ def run_tests(
         raise ToolError(f"the tests under {simulator} ended without results:\n{_tail(log)}")
     outcomes = tuple(_outcomes(results))
     if not outcomes:
-        which = f"none of whose name has {tests!r}" if tests else "none"
+        which = f" whose name has {tests!r}" if tests else ""
         raise ConfigurationError(
-            f"{module.name} must hold cocotb tests, marked with @cocotb.test(), but has {which}"
+            f"{module.name} must hold cocotb tests, marked with @cocotb.test(), but has none{which}"
         )
     name = "dump.vcd" if simulator == "verilator" else f"{design.top}.fst"
     return TestRun(

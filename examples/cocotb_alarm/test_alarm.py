@@ -68,4 +68,4 @@ async def alarm_follows_the_model(dut):
 def test_alarm(rtlstm_build, rtlstm_simulation):
     """Build the network, put it into alarm.v, and run the test above."""
     build = rtlstm_build(network(), name="spotter", bus="axi", lanes=4, macs=2, **FORMATS)
-    rtlstm_simulation(build, top="alarm", sources=["alarm.v"], parameters={"THRESHOLD": THRESHOLD})
+    rtlstm_simulation(build, top="alarm_filter", sources=["alarm.v"], parameters={"THRESHOLD": THRESHOLD})

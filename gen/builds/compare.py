@@ -31,7 +31,6 @@ from rtlstm.spec.registers import Register
 __all__ = ["Comparison", "Simulator", "compare", "compare_build"]
 
 
-
 class Comparison(Record):
     """The result of a comparison."""
 

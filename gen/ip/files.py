@@ -24,6 +24,8 @@ __all__ = ["DEFAULT_MHZ", "driver_files", "ip_files"]
 
 DEFAULT_MHZ: Final = 100.0
 """Clock of the constraints if no device was named."""
+_TEST_STEPS: Final = 4
+"""Steps of each sequence of the cocotb test."""
 
 
 def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: float | None) -> dict[str, str]:
@@ -66,7 +68,9 @@ def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: floa
             identity=IDENTITY,
         ),
         paths.vectors: f"// {SPDX}\n{vectors.to_hex(PortSpec.from_manifest(manifest))}",
-        paths.cocotb_test: render("cocotb_test.jinja"),
+        paths.cocotb_test: render(
+            "cocotb_test.jinja", test_steps=min(_TEST_STEPS, manifest.parameters.max_steps or _TEST_STEPS)
+        ),
         paths.instance: render("instance.veo"),
         paths.sdc: render("constraints.sdc"),
         paths.xdc: render("constraints.sdc"),

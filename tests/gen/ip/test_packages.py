@@ -31,6 +31,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses.wrappers import wrapper_name
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.host.transport import open_transport
+from rtlstm.sim.cocotb_run import build_design, run_tests
 from rtlstm.spec.buses import registers_of
 from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.network import Dense, Network
@@ -92,6 +93,15 @@ def spoiled(text: str, after: str) -> str:
     *others, word = lines[at].split()
     lines[at] = " ".join([*others, f"{int(word, 16) ^ 1:x}"])
     return "\n".join(lines)
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("bus", ["none", pytest.param("axi", marks=pytest.mark.slow), "wishbone"])
+def test_cocotb_test_in_icarus(builds: Path, tmp_path: Path, bus: str) -> None:
+    """Whole sequences, several streams with wide beats, and a loadable core."""
+    build = builds / bus
+    done = run_tests(build / "ip" / "test_dut.py", build, build_design(build), "icarus", tmp_path)
+    assert [each.failure for each in done.outcomes] == [""]
 
 
 @pytest.mark.rtl
