@@ -3,16 +3,7 @@
 Nothing else imports this module.
 """
 
-try:
-    from rtlstm.sim.cocotb_core import Core, CoreStream
-    from rtlstm.sim.scoreboard import Scoreboard
-except ModuleNotFoundError as error:
-    if error.name not in ("cocotb", "rtlstm.sim"):
-        raise
-    from rtlstm.spec.errors import AbsentImportError
-
-    raise AbsentImportError(
-        "rtlstm.cocotb needs the package cocotb; install it with pip install 'rtlstm[sim]'"
-    ) from None
+from rtlstm.sim.cocotb_core import Core, CoreStream
+from rtlstm.sim.scoreboard import Scoreboard
 
 __all__ = ["Core", "CoreStream", "Scoreboard"]

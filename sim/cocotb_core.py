@@ -10,8 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-import cocotb
 import numpy as np
+
+try:
+    import cocotb
+except ModuleNotFoundError:
+    from rtlstm.spec.errors import AbsentImportError
+
+    raise AbsentImportError(
+        "rtlstm.cocotb needs the package cocotb; install it with pip install 'rtlstm[sim]'"
+    ) from None
 from cocotb.clock import Clock
 from cocotb.task import bridge, resume
 from cocotb.triggers import Lock, Timer
