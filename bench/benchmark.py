@@ -1,4 +1,4 @@
-"""Runs the whole benchmark, and compares it with the project's targets."""
+"""Runs the whole benchmark, and if asked for, compares it with the project's targets."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from rtlstm.bench.records import (
     ShapeResult,
     Target,
 )
-from rtlstm.bench.shapes import Shape
+from rtlstm.bench.shapes import SHAPES, Shape
 from rtlstm.bench.worker import Row, describe_machine, start
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.progress import Progress
@@ -49,6 +49,8 @@ class Plan:
     """Folder of the builds, one folder each."""
     quick: bool = False
     rtl: bool = True
+    goals: bool = False
+    """Whether to time the tools, too, and to compare all with the project's targets."""
     devices: tuple[str, ...] = ()
     """Take post-route clocks of these devices only; of any if empty."""
     assumed_mhz: float = 100.0
@@ -117,8 +119,8 @@ def _timed(
         for line in start("engine", engine=engine, names=names, seconds=plan.seconds):
             times[line["shape"]].append(CpuTime(**line["time"]))
     _show(progress, "time a step on the processor", len(ENGINES), len(ENGINES))
-    golden = _measure_golden(plan, progress) if _TOOL_SHAPE in names else ()
-    generated = _measure_generate(progress) if _BIG_SHAPE in names else None
+    golden = _measure_golden(plan, progress) if plan.goals and _TOOL_SHAPE in names else ()
+    generated = _measure_generate(progress) if plan.goals and _BIG_SHAPE in names else None
     shapes = tuple(
         _put_together(shape, hardware[shape.name], times[shape.name], plan) for shape in plan.shapes
     )
@@ -126,9 +128,11 @@ def _timed(
         quick=plan.quick,
         machine=machine,
         shapes=shapes,
-        other_anchors=tuple(anchor for anchor in ANCHORS if anchor.shape is None),
+        other_anchors=tuple(anchor for anchor in ANCHORS if anchor.shape is None)
+        if SHAPES.keys() <= set(names)
+        else (),
         golden=golden,
-        targets=_targets(shapes, golden, generated),
+        targets=_targets(shapes, golden, generated) if plan.goals else (),
         passed=all(found.agrees for found in hardware.values()),
     )
 

@@ -2,7 +2,7 @@
 
 import ctypes
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rtlstm.bench.cpu_time import sample
 from rtlstm.bench.shapes import DenseWeights, GruWeights, LstmWeights, Shape
+from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ToolError
 from rtlstm.tools.toolchain import compiler, run_tool
 
@@ -18,9 +19,16 @@ __all__ = ["ENGINES", "CppLoop", "Engine", "OnnxRuntimeStep", "TorchStep", "lstm
 
 Floats = NDArray[np.float32]
 
-_CPP_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-trapping-math", "-shared", "-fPIC")
-"""``-fno-trapping-math`` lets a comparison become a minimum instruction, with the same results."""
+_CPP_FLAGS = (
+    *("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC"),
+    *("-fno-trapping-math", "-fno-signed-zeros", "-ffinite-math-only"),
+)
+"""The last three let a comparison become a minimum instruction, with the same results."""
+_BURST = 2e-4
+"""Seconds of steps between two readings of the clock: other programs interrupt few of them."""
 _OPSET, _IR = 17, 8
+_RANGE_STEPS = 64
+"""Steps that the largest values of dense layers are taken from."""
 
 
 class Engine(Protocol):
@@ -233,9 +241,19 @@ class TorchStep(_PythonStep):
 
 
 class CppLoop:
-    """``cpu_loop.cpp``, compiled for this processor and this network."""
+    """``cpu_loop.cpp``, compiled for this processor and this network.
 
-    def __init__(self, shape: Shape) -> None:
+    Parameters
+    ----------
+    shape
+        The network.
+    int8
+        Whether weights, inputs and h are integers of 8 bits; of floats otherwise.
+    flags
+        More options for the compiler.
+    """
+
+    def __init__(self, shape: Shape, int8: bool = False, flags: Sequence[str] = ()) -> None:
         cxx = compiler()
         source = Path(__file__).with_name("cpu_loop.cpp")
         defines = {
@@ -244,17 +262,30 @@ class CppLoop:
             "UNITS": shape.units,
             "DENSE_OUTPUTS": shape.dense or (-1,),
         }
+        words = [f"-D{name}={','.join(map(str, sizes))}" for name, sizes in defines.items()]
+        words += ["-DINT8"] * int8
         with tempfile.TemporaryDirectory() as folder:
             library = Path(folder) / "loop.so"
-            words = [f"-D{name}={','.join(map(str, sizes))}" for name, sizes in defines.items()]
-            run_tool([cxx.path, *_CPP_FLAGS, *words, source, "-o", library], f"compiling {source.name}")
+            run_tool(
+                [cxx.path, *_CPP_FLAGS, *flags, *words, source, "-o", library], f"compiling {source.name}"
+            )
             self._library = ctypes.CDLL(str(library))
         pointer, number = ctypes.c_void_p, ctypes.c_long
+        self._library.loop_kernel.restype = ctypes.c_char_p
         self._library.loop_create.restype = pointer
-        self._library.loop_create.argtypes = [pointer]
+        self._library.loop_create.argtypes = [pointer, pointer]
         self._library.loop_destroy.argtypes = [pointer]
         self._library.loop_run.restype = ctypes.c_double
-        self._library.loop_run.argtypes = [pointer, pointer, number, number, pointer, number, pointer]
+        self._library.loop_run.argtypes = [
+            pointer,
+            pointer,
+            number,
+            number,
+            pointer,
+            number,
+            pointer,
+            pointer,
+        ]
         flat = np.concatenate(
             [
                 np.ravel(array)
@@ -263,33 +294,60 @@ class CppLoop:
                 if _is_array(array)
             ]
         )
+        found = _dense_ranges(shape) if int8 else [np.finfo(np.float32).max] * (len(shape.dense) + 1)
+        ranges = np.array(found, dtype=np.float32)
         self._outputs = shape.outputs
-        self._model = self._library.loop_create(flat.ctypes.data)
+        self._model = self._library.loop_create(flat.ctypes.data, ranges.ctypes.data)
 
     def __del__(self) -> None:
         if getattr(self, "_model", None):
             self._library.loop_destroy(self._model)
 
-    def _run(self, x: Floats, steps: int, kept: int, seconds: NDArray[np.float64] | None) -> Any:
+    @property
+    def kernel(self) -> str:
+        """What multiplies: ``float``, or the instructions for integers."""
+        name: bytes = self._library.loop_kernel()
+        return name.decode()
+
+    def _run(self, x: Floats, steps: int, kept: int, *each: NDArray[np.float64]) -> Any:
+        """Run steps; ``each`` is filled with the steps' times, and with those from input to output."""
         x = np.ascontiguousarray(x, dtype=np.float32)
         y = np.empty((kept, self._outputs), dtype=np.float32)
-        each = None if seconds is None else seconds.ctypes.data
-        total = self._library.loop_run(self._model, x.ctypes.data, len(x), steps, y.ctypes.data, kept, each)
+        times = [array.ctypes.data for array in each] + [None] * (2 - len(each))
+        total = self._library.loop_run(self._model, x.ctypes.data, len(x), steps, y.ctypes.data, kept, *times)
         return total, y
 
     def run(self, x: Floats) -> Floats:
         """Compute steps."""
-        outputs: Floats = self._run(x, len(x), len(x), None)[1]
+        outputs: Floats = self._run(x, len(x), len(x))[1]
         return outputs
 
     def time(self, x: Floats, seconds: float) -> tuple[NDArray[np.float64], float]:
-        """Time steps one by one, and all of them together without reading the clock in between."""
+        """Time steps one by one; and many together, the median of a few times, without reading the clock."""
         steps = 16
-        while (total := self._run(x, steps, 1, None)[0]) < seconds / 4 and steps < 1 << 22:
+        while (total := self._run(x, steps, 1)[0]) < min(_BURST, seconds / 4) and steps < 1 << 22:
             steps *= 2
-        each = np.empty(steps, dtype=np.float64)
-        self._run(x, steps, 1, each)
-        return each, total / steps
+        bursts = max(3, int(seconds / 2 / total))
+        mean = float(np.median([self._run(x, steps, 1)[0] for _ in range(bursts)])) / steps
+        each = np.empty(max(steps, round(seconds / 4 / mean)), dtype=np.float64)
+        self._run(x, len(each), 1, each)
+        return each, mean
+
+    def time_ready(self, x: Floats, steps: int) -> NDArray[np.float64]:
+        """Time steps from input to output, whose recurrent product is there before the input."""
+        ready = np.empty(steps, dtype=np.float64)
+        self._run(x, steps, 1, np.empty(steps, dtype=np.float64), ready)
+        return ready
+
+
+def _dense_ranges(shape: Shape) -> list[float]:
+    """The largest input of each dense layer, which is at most 1 for the first, and 1 for what follows."""
+    x = shape.input_values(_RANGE_STEPS)[:, None].astype(np.float64)
+    found = [1.0]
+    for count in range(1, len(shape.dense)):
+        first = shape.replace(dense=shape.dense[:count])
+        found.append(max(float(run_float(first.network(), x).y.max()), 1e-6))
+    return [*found, 1.0]
 
 
 def _is_array(value: object) -> bool:
@@ -314,5 +372,6 @@ ENGINES: dict[str, Callable[[Shape], Engine]] = {
     "onnxruntime": _checked_onnxruntime,
     "torch": _checked_torch,
     "c++": CppLoop,
+    "c++ int8": lambda shape: CppLoop(shape, int8=True),
 }
 """The engines by name. Each takes a network, and raises ToolError if a package is not installed."""

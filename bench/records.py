@@ -112,9 +112,15 @@ class CpuTime(Record):
     p50_us: float | None = None
     p99_us: float | None = None
     mean_us: float | None = None
+    ready_us: float | None = None
+    """From input to output, median, if the recurrent product was computed before; of the C++ loops."""
+    kernel: str = ""
+    """What the C++ loops multiply with: ``float``, or the processor's instructions for integers."""
     steps: int = 0
+    rms_error: float | None = None
     max_error: float | None = None
-    """Largest difference from the float reference in the first steps."""
+    """Root of the mean square, and the largest, of the differences from the float reference in the first
+    steps."""
     missing: str = ""
     """The package to install, if nothing could be measured."""
 
@@ -179,14 +185,15 @@ class Target(Record):
 class BenchResult(Record):
     """The result of a whole benchmark run."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     quick: bool
     machine: Machine
     shapes: tuple[ShapeResult, ...]
     other_anchors: tuple[Anchor, ...]
-    """Figures of networks that are not measured here."""
+    """Figures of networks that are not measured here; of a run of all networks alone."""
     golden: tuple[GoldenSpeed, ...]
     targets: tuple[Target, ...]
+    """The project's own, if they were asked for."""
     passed: bool
     """Whether every cycle is as predicted, and every word of the RTL equals the golden model's."""
 

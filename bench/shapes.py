@@ -304,7 +304,7 @@ SHAPES: dict[str, Shape] = {
             steps=100,
             lanes=16,
             macs=8,
-            family="xilinx",
+            family="ultrascale",
         ),
         Shape(
             name="stac_c",
@@ -316,7 +316,7 @@ SHAPES: dict[str, Shape] = {
             lanes=16,
             macs=8,
             without_rtl="60 MB of weights would go through a simulated register port word by word",
-            family="xilinx",
+            family="ultrascale",
         ),
         Shape(
             name="vollo_ex3",
@@ -325,7 +325,7 @@ SHAPES: dict[str, Shape] = {
             units=(256, 256),
             dense=(16,),
             steps=20,
-            family="xilinx",
+            family="ultrascale",
         ),
         Shape(
             name="lstm2x250",
@@ -333,7 +333,7 @@ SHAPES: dict[str, Shape] = {
             inputs=250,
             units=(250, 250),
             steps=20,
-            family="xilinx",
+            family="ultrascale",
         ),
         Shape(
             name="lstm4x177",
@@ -341,7 +341,7 @@ SHAPES: dict[str, Shape] = {
             inputs=177,
             units=(177,) * 4,
             steps=20,
-            family="xilinx",
+            family="ultrascale",
         ),
         Shape(
             name="gru512",
@@ -350,7 +350,7 @@ SHAPES: dict[str, Shape] = {
             cell="gru",
             units=(384,),
             steps=20,
-            family="xilinx",
+            family="ultrascale",
         ),
         Shape(
             name="dropbear",
@@ -383,7 +383,7 @@ SHAPES: dict[str, Shape] = {
             inputs=256,
             units=(256,),
             steps=150,
-            family="xilinx",
+            family="ultrascale",
         ),
     )
 }

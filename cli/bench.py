@@ -1,8 +1,9 @@
 """``rtlstm bench``: this machine, the hardware and others' figures, side by side."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict
 
 import typer
 
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from rtlstm.bench.records import BenchResult
 
 __all__ = ["bench"]
+
+
+class _Files(NamedTuple):
+    """Where results are written, too."""
+
+    save: Path | None
+    csv: Path | None
 
 
 class _Spread(TypedDict):
@@ -71,6 +79,20 @@ def bench(
         Path, typer.Option("--output", "-o", help="Where the builds go; those found there are used.")
     ] = Path("build/bench"),
     save: Annotated[Path | None, typer.Option(help="Write the JSON object to this file, too.")] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a CSV file, too: a row for each network, build or kind of steps, a column for each "
+            "figure of its JSON object."
+        ),
+    ] = None,
+    goals: Annotated[
+        bool,
+        typer.Option(
+            "--goals",
+            help="For work on rtlstm: also time its tools, and compare all with its own goals.",
+        ),
+    ] = False,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -95,8 +117,10 @@ def bench(
         from rtlstm.spec.errors import ConfigurationError
         from rtlstm.spec.files import check_writable
 
-        if save is not None:
-            check_writable(save)
+        for file in (save, csv):
+            if file is not None:
+                check_writable(file)
+        files = _Files(save, csv)
         if not 0 < clock < 1e5:
             raise ConfigurationError(f"--clock must be a frequency in MHz, more than 0, not {clock:g}")
         if profile is not None and (estimates or link):
@@ -106,6 +130,10 @@ def bench(
         if profile is not None and (quick or no_rtl):
             raise ConfigurationError(
                 "--profile simulates no RTL and has all its steps: leave out --quick and --no-rtl"
+            )
+        if goals and (estimates or link or profile is not None):
+            raise ConfigurationError(
+                "--goals is for networks: leave it out with --estimates, --link and --profile"
             )
         alone = estimates or board is not None or profile is not None
         if alone and (workers is not None or scheduler is not None):
@@ -119,47 +147,77 @@ def bench(
         if estimates:
             if shapes:
                 raise ConfigurationError("--estimates has builds of its own: leave out the networks")
-            _estimates(console, quick, save)
+            _estimates(console, quick, files)
             return
         if link:
             if shapes:
                 raise ConfigurationError("--link has builds of its own: leave out the networks")
             if board is None:
-                _link(console, quick, save, output / "link.journal", spread)
+                _link(console, quick, files, output / "link.journal", spread)
             else:
-                _board(console, board, quick, save)
+                _board(console, board, quick, files)
             return
         if board is not None:
             raise ConfigurationError("--board needs --link: give both, or leave out --board")
         if profile is not None:
-            _profile(console, shapes, output, tuple(device or ()), clock, save)
+            _profile(console, shapes, output, tuple(device or ()), clock, files)
             return
         plan = Plan(
             shapes=find_shapes(shapes),
             folder=output,
             quick=quick,
             rtl=not no_rtl,
+            goals=goals,
             devices=tuple(device or ()),
             assumed_mhz=clock,
             **spread,
         )
         with console.progress() as progress:
             result = run_bench(plan, progress)
-        _finish(console, BENCH, result.passed, save, result.model_dump(mode="json"))
+        _finish(console, BENCH, result.passed, files, result.model_dump(mode="json"), "shapes")
         _note_marks(console, result)
 
 
-def _finish(console: Console, view: View, passed: bool, save: Path | None, fields: dict[str, Any]) -> None:
-    """Save what was measured, if that was asked for, and show it."""
+def _finish(
+    console: Console, view: View, passed: bool, files: _Files, fields: dict[str, Any], rows: str
+) -> None:
+    """Save what was measured, if that was asked for, and show it; ``rows`` names the rows of a CSV file."""
     from rtlstm.spec.files import write_file
 
     console.passed = passed
-    if save is not None:
-        write_file(save, json.dumps(fields, indent=1) + "\n")
+    if files.save is not None:
+        write_file(files.save, json.dumps(fields, indent=1) + "\n")
+    if files.csv is not None:
+        found = fields[rows]
+        write_file(files.csv, _csv(found if isinstance(found, list) else [found]))
     console.show(view, **fields)
 
 
-def _estimates(console: Console, quick: bool, save: Path | None) -> None:
+def _csv(found: list[dict[str, Any]]) -> str:
+    """Write a row for each object, and a column for each number and text in it, by names with dots."""
+    import csv
+    from io import StringIO
+
+    rows = [dict(_columns("", each)) for each in found]
+    text = StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _columns(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the columns of a value; of objects in a list, by what each names itself, or its number."""
+    if isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        value = {each.get("engine", each.get("name", number)): each for number, each in enumerate(value)}
+    if isinstance(value, dict):
+        for part, each in value.items():
+            yield from _columns(f"{name}.{part}" if name else str(part), each)
+    else:
+        yield name, " ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _estimates(console: Console, quick: bool, files: _Files) -> None:
     """Measure the estimates' errors and show them."""
     from rtlstm.bench.estimates import fit_factors, measure_estimates
     from rtlstm.fpga.estimate import MARGIN
@@ -179,10 +237,10 @@ def _estimates(console: Console, quick: bool, save: Path | None) -> None:
         "allowed_percent": 100 * MARGIN,
         "passed": exact,
     }
-    _finish(console, ESTIMATES, exact, save, fields)
+    _finish(console, ESTIMATES, exact, files, fields, "estimates")
 
 
-def _link(console: Console, quick: bool, save: Path | None, path: Path, spread: "_Spread") -> None:
+def _link(console: Console, quick: bool, files: _Files, path: Path, spread: "_Spread") -> None:
     """Measure the serial link and show it."""
     from rtlstm.bench.link import LEAST_SHARE, LEAST_USE, measure_efficiency
     from rtlstm.bench.soak import soak, soak_pieces
@@ -203,7 +261,7 @@ def _link(console: Console, quick: bool, save: Path | None, path: Path, spread: 
         "least": {"payload_share": LEAST_SHARE, "port_use": LEAST_USE},
         "passed": passed,
     }
-    _finish(console, LINK, passed, save, fields)
+    _finish(console, LINK, passed, files, fields, "efficiency")
 
 
 def _profile(
@@ -212,26 +270,26 @@ def _profile(
     folder: Path,
     devices: tuple[str, ...],
     clock: float,
-    save: Path | None,
+    files: _Files,
 ) -> None:
     """Work out latencies and errors of STAC-ML Markets' networks, and show them."""
     from rtlstm.bench.stac import run_profile
 
     with console.progress() as progress:
         result = run_profile(shapes, folder, devices, clock, progress)
-    _finish(console, STAC, True, save, {**result.model_dump(mode="json"), "passed": True})
+    _finish(console, STAC, True, files, {**result.model_dump(mode="json"), "passed": True}, "shapes")
     if any(shape.clock.source == "assumed" for shape in result.shapes):
         console.note(_ASSUMED)
 
 
-def _board(console: Console, board: str, quick: bool, save: Path | None) -> None:
+def _board(console: Console, board: str, quick: bool, files: _Files) -> None:
     """Run steps with faults to a simulated board and show the result."""
     from rtlstm.bench.soak import soak_board
 
     with console.progress() as progress:
         endured = soak_board(board, 640 if quick else 10_000, progress=progress)
     fields = {"soak": endured.model_dump(mode="json"), "passed": endured.passed}
-    _finish(console, BOARD, endured.passed, save, fields)
+    _finish(console, BOARD, endured.passed, files, fields, "soak")
 
 
 def _note_marks(console: Console, result: "BenchResult") -> None:

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BENCH", "BOARD", "ESTIMATES", "LINK", "STAC"]
 
-_ENGINES = ("onnxruntime", "torch", "c++")
+_LOOPS = {"float": "c++", "int8": "c++ int8"}
+"""Engines that are loops in C++, by their numbers."""
 
 
 def _verdict(found: Found) -> str:
@@ -23,7 +24,7 @@ def _conclusion(found: Found) -> str:
     if not found["passed"]:
         return "FAILED: see the networks named in the notes"
     missed = sum(target["verdict"] == "missed" for target in found["targets"])
-    goals = f"; {missed} of {len(found['targets'])} goals are missed" if missed else ""
+    goals = f"; {missed} of {len(found['targets'])} goals of the project are missed" if missed else ""
     return f"passed: every cycle is as predicted, every word is the golden model's{goals}"
 
 
@@ -115,6 +116,39 @@ def _time(engine: str, name: str) -> "Callable[[ShapeResult], str]":
         return "-" if value is None else _short(value)
 
     return reading
+
+
+def _error(shape: "ShapeResult") -> str:
+    """Write how far the loop of integers is from float."""
+    error = next((time.rms_error for time in shape.cpu if time.engine == "c++ int8"), None)
+    return "-" if error is None else f"{error:.2g}"
+
+
+def _kernels(found: Found) -> str | None:
+    """Name the instructions of the loop of integers."""
+    names = {time.kernel for shape in _shapes(found) for time in shape.cpu if time.engine == "c++ int8"} - {
+        ""
+    }
+    return f"The int8 loop multiplies with {', '.join(sorted(names))}." if names else None
+
+
+def _why(found: Found) -> str | None:
+    """Say what an FPGA is for where a loop is quicker."""
+    quicker = [
+        shape.name
+        for shape in _shapes(found)
+        if any(
+            time.engine in _LOOPS.values() and (time.mean_us or shape.latency_us) < shape.latency_us
+            for time in shape.cpu
+        )
+    ]
+    if not quicker:
+        return None
+    return (
+        f"A C++ loop on one core of this machine is quicker than this hardware at this clock: "
+        f"{', '.join(quicker)}. An FPGA is then for steps that all take the same time, for many streams, for "
+        "less energy, or for data that are on it already.\n"
+    )
 
 
 def _clock(clock: "Clock") -> str:
@@ -240,6 +274,15 @@ STAC = (
     ),
 )
 
+_IN_HARDWARE = (
+    Field(
+        "in hardware",
+        lambda shape: f"{_short(shape.latency_us)} at {_clock(shape.clock)} MHz",
+        right=True,
+    ),
+    Field("pipeline", "{hardware.pipeline}"),
+)
+
 BENCH = (
     Text(_machine),
     Table(
@@ -267,23 +310,34 @@ BENCH = (
         ),
     ),
     Table(
-        "One step on this processor, state carried: us",
+        "One step on one core of this processor, state carried: us",
         _shapes,
         (
             Field("network", "{name}"),
             *(
                 Field(f"{engine} {part}", _time(engine, f"{part}_us"), right=True)
-                for engine in _ENGINES
+                for engine in ("onnxruntime", "torch")
                 for part in ("p50", "p99")
             ),
-            Field(
-                "in hardware",
-                lambda shape: f"{_short(shape.latency_us)} at {_clock(shape.clock)} MHz",
-                right=True,
-            ),
-            Field("pipeline", "{hardware.pipeline}"),
+            *_IN_HARDWARE,
         ),
     ),
+    Table(
+        "The same in a C++ loop; ready: from input to output with W_hh h computed before",
+        _shapes,
+        (
+            Field("network", "{name}"),
+            *(
+                Field(f"{name} {part}", _time(engine, f"{part}_us"), right=True)
+                for name, engine in _LOOPS.items()
+                for part in ("mean", "p99", "ready")
+            ),
+            Field("int8 rms error", _error, right=True),
+            *_IN_HARDWARE,
+        ),
+    ),
+    Text(_kernels),
+    Text(_why),
     Table(
         "Published figures of others, on their devices, beside ours: on chip, without a host",
         _anchors,

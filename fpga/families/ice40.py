@@ -126,21 +126,21 @@ class _Estimates(Estimates):
         "core": 207,
     }
     ffs: ClassVar[Mapping[str, float]] = {
-        "sums": 1.15,
-        "products": 1.02,
+        "sums": 1.08,
+        "products": 1.06,
         "banks": 1.05,
         "passed": 1.03,
         "copies": 1,
-        "vector": 0.985,
-        "read back": 1,
-        "collected": 1.02,
-        "memories": 0.829,
-        "pre-activations": 1.08,
-        "gates": 2.92,
-        "other gates": 1,
-        "window": 2.93,
-        "items": 0.719,
-        "core": 403,
+        "vector": 0.975,
+        "read back": 0.995,
+        "collected": 0.993,
+        "memories": 0.805,
+        "pre-activations": 1.02,
+        "gates": 2.09,
+        "other gates": 1.2,
+        "window": 2.66,
+        "items": 0.655,
+        "core": 394,
     }
     # Losses by nextpnr's packing on the up5k, and cells that are only used for their carry.
     lone_ffs = 0.62

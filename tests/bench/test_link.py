@@ -2,19 +2,36 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 
+import numpy as np
 import pytest
+from support.paths import DOCS
 
 import rtlstm.bench.link as module
 import rtlstm.bench.soak as soaks
-from rtlstm.bench.link import measure_efficiency
+from rtlstm.bench.hardware import predict_cycles
+from rtlstm.bench.link import BAUD, measure_efficiency, register_step_cycles, serial_step_us
+from rtlstm.bench.shapes import SHAPES
 from rtlstm.bench.soak import soak, soak_pieces
 from rtlstm.cli.main import main
+from rtlstm.gen.quantise.quantiser import quantise
+from rtlstm.host import Accelerator
+from rtlstm.host.link.link_transport import LinkTransport
+from rtlstm.host.mmio import MmioTransport
 from rtlstm.sim.faults import Fault
+from rtlstm.sim.golden_device import GoldenDevice
+from rtlstm.sim.link_device import DeviceEngine
+from rtlstm.sim.link_port import SimulatedPort
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.packing import pack
+from rtlstm.spec.registers import Register
 from rtlstm.tools.jobs import open_journal
 from rtlstm.tools.work import open_workers
 
 pytestmark = pytest.mark.rtl
+
+BENCHMARKS = (DOCS / "benchmarks.md").read_text()
 
 
 def test_efficiency():
@@ -25,6 +42,58 @@ def test_efficiency():
     assert found[0].payload_share == pytest.approx(256 / 272, rel=0.01)
     assert not found[0].replace(payload_share=0.8).passed
     assert not found[2].replace(port_use=0.8).passed
+
+
+@pytest.mark.parametrize("name", ["toptag", "stac_a"])
+def test_serial_step_is_what_the_simulated_port_takes(name: str) -> None:
+    shape = SHAPES[name]
+    quantised = quantise(shape.network(), shape.settings)
+    manifest = Manifest.create(name, quantised.shapes, shape.parameters, quantised.numerics)
+    port = SimulatedPort(DeviceEngine(GoldenDevice(Path(), manifest), manifest), BAUD, 0.0)
+    transport = LinkTransport(port, manifest, None, 1)
+    x = shape.input_values(40)
+    with Accelerator(transport, manifest) as accelerator:
+        accelerator.load_weights(pack(quantised, manifest))
+        with accelerator.stream() as stream:
+            stream.step(x[0])
+            begun = port.now()
+            for row in x[1:]:
+                stream.step(row)
+            taken = (port.now() - begun) / (len(x) - 1) * 1e6
+    # Bytes that happen to be zero, and now and then a report, are the rest.
+    assert serial_step_us(manifest) == pytest.approx(taken, rel=0.03)
+    assert f"| {serial_step_us(manifest):,.0f} us" in BENCHMARKS
+
+
+@pytest.mark.parametrize("name", ["toptag", "stac_a"])
+def test_step_through_registers_has_the_accesses_that_the_driver_makes(name: str) -> None:
+    manifest = predict_cycles(SHAPES[name])
+    made: list[Register] = []
+
+    class Counted:
+        """A core that has always room, and the output of the step before."""
+
+        def read(self, register: Register) -> int:
+            made.append(register)
+            return {Register.X_ROOM: 4, Register.Y_STEPS: 1}.get(register, 0)
+
+        def write(self, register: Register, word: int) -> None:
+            made.append(register)
+
+        def close(self) -> None:
+            pass
+
+    transport = MmioTransport(Counted(), manifest)
+    made.clear()
+    transport._exchange(
+        transport._registers,
+        np.zeros(1, dtype=np.int64),
+        np.zeros((1, manifest.program.inputs), dtype=np.int64),
+        np.ones(1, dtype=np.bool_),
+    )
+    latency = manifest.cycles.step_latency_cycles
+    assert register_step_cycles(manifest, 20) == 24 * len(made) + latency
+    assert f"{register_step_cycles(manifest, 20) / 200:.1f} us at 200 MHz" in BENCHMARKS
 
 
 def test_soak_counts_what_is_wrong(monkeypatch):

@@ -1,6 +1,8 @@
 """The programs that are timed compute the network, and what is missing is named."""
 
+import platform
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,7 +33,87 @@ def test_engine_computes_the_network(engine: str, shape: Shape) -> None:
     runner = ENGINES[engine](shape)
     y = runner.run(x)
     assert y.shape == (20, shape.outputs)
-    np.testing.assert_allclose(y, reference(shape, x), atol=1e-3 if engine == "c++" else 1e-5)
+    tolerance = {"c++": 1e-3, "c++ int8": 0.02}.get(engine, 1e-5)
+    np.testing.assert_allclose(y, reference(shape, x), atol=tolerance)
+
+
+def processor_has(name: str) -> bool:
+    """Whether this processor has some instructions; what compiles for it may use them."""
+    info = Path("/proc/cpuinfo")
+    return info.exists() and f" {name} " in info.read_text().replace("\n", " ")
+
+
+KERNELS = {
+    # What the processor must have, and what is left out although it may be there.
+    "AVX-512 VNNI": ("avx512_vnni", ()),
+    "AVX-VNNI": ("avx_vnni", ("-mno-avx512f",)),
+    "AVX2": ("avx2", ("-mno-avx512f", "-mno-avxvnni")),
+    "portable C++": ("", ("-mno-avx512f", "-mno-avx2") if platform.machine() == "x86_64" else ()),
+}
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_int8_loop_on_every_kernel(kernel: str) -> None:
+    needed, flags = KERNELS[kernel]
+    if needed and not processor_has(needed):
+        pytest.skip(f"needs a processor with {needed}")
+    found = []
+    for shape in (ODD, ODD_GRU.replace(dense=())):
+        loop = CppLoop(shape, int8=True, flags=flags)
+        assert loop.kernel == kernel
+        x = shape.input_values(40)
+        found.append(loop.run(x))
+        error = found[-1] - reference(shape, x)
+        # Eight bits are within 1/254; codes of h sum up over steps.
+        assert 1e-5 < np.abs(error).max() < 0.015
+    # Sums of integers are the same in any order; only the functions' last bits may differ.
+    portable = CppLoop(ODD, int8=True, flags=KERNELS["portable C++"][1]).run(ODD.input_values(40))
+    np.testing.assert_allclose(found[0], portable, atol=0.01)
+
+
+@pytest.mark.rtl
+def test_int8_loop_limits_what_its_dense_layers_never_saw() -> None:
+    """Values of a dense layer beyond the ranges are its largest code, without a change of sign."""
+    shape = SHAPES["toptag"]
+    loop, narrow = CppLoop(shape, int8=True), CppLoop(shape, int8=True)
+    weights = np.concatenate(
+        [
+            np.ravel(array)
+            for layer in shape.weights()
+            for array in vars(layer).values()
+            if not isinstance(array, str)
+        ]
+    )
+    x = shape.input_values(20)
+    ranges = np.array([1, 1e-3, 1], dtype=np.float32)
+    narrow._model = narrow._library.loop_create(weights.ctypes.data, ranges.ctypes.data)
+    last = vars(shape.weights()[-1])
+    bound = 1e-3 * np.abs(last["weight"]).sum() + 1e-4
+    assert np.abs(narrow.run(x) - last["bias"]).max() <= bound < np.abs(loop.run(x) - last["bias"]).max()
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("int8", [False, True])
+def test_step_is_shorter_if_the_recurrent_product_is_there(int8: bool) -> None:
+    shape = SHAPES["vad128"]
+    loop = CppLoop(shape, int8=int8)
+    x = shape.input_values(16)
+    ready = np.percentile(loop.time_ready(x, 2000), 10)
+    each, mean = loop.time(x, 0.02)
+    assert 0 < ready < 0.85 * np.percentile(each, 10)
+    assert len(each) >= 16 and mean > 0
+
+
+@pytest.mark.rtl
+def test_worker_tells_kernel_and_error_of_the_int8_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rtlstm.bench.worker.pin", lambda: None)
+    (line,) = measure_engine("c++ int8", ["traffic20"], 0.01)
+    time = line["time"]
+    assert time["kernel"] in KERNELS and time["ready_us"] > 0
+    assert 1e-5 < time["rms_error"] <= time["max_error"] < 0.02
+    (line,) = measure_engine("c++", ["traffic20"], 0.01)
+    assert line["time"]["kernel"] == "float" and line["time"]["rms_error"] < 2e-4
 
 
 @pytest.mark.rtl
@@ -86,8 +168,9 @@ def test_golden_without_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_wrong_engine_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rtlstm.bench.worker.pin", lambda: None)
     monkeypatch.setattr("rtlstm.bench.peers.CppLoop.run", lambda self, x: np.full((len(x), 1), 0.5))
-    with pytest.raises(RtlstmError, match=r"must agree with the float reference within 0\.001"):
-        list(measure_engine("c++", ["traffic20"], 0.01))
+    for engine, tolerance in ("c++", r"0\.001"), ("c++ int8", r"0\.05"):
+        with pytest.raises(RtlstmError, match=f"must agree with the float reference within {tolerance}"):
+            list(measure_engine(engine, ["traffic20"], 0.01))
 
 
 def test_task_fails_with_its_own_words() -> None:
