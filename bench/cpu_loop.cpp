@@ -266,8 +266,8 @@ template <int I, int H> struct Lstm : Recurrent<4, I, H> {
             Floats &cell = *reinterpret_cast<Floats *>(c + unit);
             const Floats under = i.under * g.under;
             cell = (f.over * cell * under + i.over * g.over * f.under) / (f.under * under);
-            const Fraction squashed = tanh_of(cell);
-            this->keep(unit, o.over * squashed.over / (o.under * squashed.under));
+            const Fraction output = tanh_of(cell);
+            this->keep(unit, o.over * output.over / (o.under * output.under));
         }
         return this->codes;
     }
