@@ -42,6 +42,20 @@ def small(tmp_path: Path) -> Path:
     return folder
 
 
+def test_two_registers_on_ecp5(cli, build):
+    """The whole way with the real tools; two registers and a product are routed at once."""
+    text = "reg signed [7:0] a; always @(posedge clk) begin a <= x; y <= a * x; end"
+    ports = "input clk, input signed [7:0] x, output reg signed [15:0] y"
+    own_verilog(build, f"module tiny({ports});\n  {text}\nendmodule\n")
+    done = cli("implement", build, "--device", "lfe5u-12f", "--seeds", "1", "--clock", "1", "--json")
+    assert done.code == 0, done.err
+    found = done.json["implementation"]
+    assert found["met"] is True and found["tools"].keys() == {"yosys", "nextpnr-ecp5"}
+    assert found["worst_path"]["delay_ns"] == pytest.approx(1000 / found["seeds"][0]["fmax_mhz"], rel=0.05)
+    assert BuildReport.load(build).implementations[0].model_dump(mode="json") == found
+
+
+@pytest.mark.slow
 def test_small_build_on_ecp5(cli, small):
     """The whole way, once; a second time it is stored."""
     folder = small
@@ -81,6 +95,7 @@ def test_small_build_on_ecp5(cli, small):
     cli(*arguments, "--router", "router3").refused("'router3' is not one of 'router1', 'router2'")
 
 
+@pytest.mark.slow
 def test_synthesis_of_several_cores(cli, small):
     arguments = ("implement", small, "--device", "xc7a35t", "--cores", "3")
     done = cli(*arguments, "--json")
