@@ -13,7 +13,10 @@ from rtlstm.gen.accuracy.measure import measure_errors
 from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build, generate_for
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.format_request import FormatRequest
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise
+from rtlstm.gen.quantise.ranges import Calibrated
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError
@@ -129,7 +132,10 @@ def test_the_other_models_agree() -> None:
         for step in range(30):
             y = second.step(codes[step, sequence].tolist(), state)
             assert y == wanted.y[step, sequence].tolist()
-    found = measure_errors(quantised, "interpolated", Samples.of(x, 3), TWO)
+    data = Calibration.of(TWO, x)
+    calibrated = Calibrated.of(data, choose_formats(TWO, ODD, data).ranges)
+    request = FormatRequest(settings=ODD, calibrated=calibrated)
+    found = measure_errors(quantised, Samples.of(x, 3), TWO, request)
     error = quantised.shapes[-1].output.to_floats(wanted.y) - run_float(TWO, x).y
     assert found.output.rms_error == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-4)
     widths = {(each.option, each.bits): each.rms_error for each in found.widths}
