@@ -50,7 +50,7 @@ def accuracy(
         ),
     ] = None,
     lengths: LengthsOption = None,
-    batch_first: BatchFirstOption = False,
+    batch_first: BatchFirstOption = None,
     pad: PadOption = "back",
     options: Mapping[str, Any],
     page: Annotated[
@@ -67,7 +67,7 @@ def accuracy(
 ) -> None:
     """Measure a build's errors against float: per layer and step, what causes them, and what would help."""
     with Console(as_json, debug) as console:
-        from rtlstm.cli.data import build_layout_note, load_array, load_lengths
+        from rtlstm.cli.data import load_array, load_lengths
         from rtlstm.gen.builds.accuracy import measure_build
         from rtlstm.spec.errors import ConfigurationError
         from rtlstm.spec.files import check_writable
@@ -81,8 +81,6 @@ def accuracy(
             given = ", ".join(option(name, value) for name, value in options.items())
             raise ConfigurationError(f"{given} says how a model is read: give --model, too, or leave it out")
         x = load_array(input_file, "the input")
-        if text := build_layout_note(folder, x, batch_first):
-            console.note(text)
         known = None if labels is None else load_array(labels, "the labels", "y")
         valid = load_lengths(lengths)
         with console.progress() as progress:

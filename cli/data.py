@@ -12,7 +12,6 @@ from rtlstm.spec.errors import InputError
 from rtlstm.spec.files import check_writable, write_file
 
 __all__ = [
-    "build_layout_note",
     "check_results",
     "load_array",
     "load_arrays",
@@ -23,16 +22,6 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
-
-
-def build_layout_note(folder: Path, x: Array, batch_first: bool) -> str:
-    """Say how a build's input was read, if its model has steps and sequences the other way round."""
-    if batch_first or x.ndim < 3:
-        return ""
-    from rtlstm.gen.builds.report import find_layout
-    from rtlstm.gen.frontends.reading import describe_layout
-
-    return describe_layout("the input", x.shape, batch_first, *find_layout(folder))
 
 
 def _load_file(path: Path, what: str) -> Array | dict[str, Array]:

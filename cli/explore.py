@@ -37,7 +37,7 @@ def explore(
     calibration: Annotated[Path, CALIBRATE],
     options: Mapping[str, Any],
     calibration_lengths: CalibrationLengthsOption = None,
-    batch_first: CalibrationBatchFirstOption = False,
+    batch_first: CalibrationBatchFirstOption = None,
     pad: CalibrationPadOption = "back",
     evaluation: Annotated[
         Path | None,

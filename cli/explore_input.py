@@ -25,7 +25,7 @@ class Given:
         model: Path,
         calibration: Path,
         lengths: str | None,
-        batch_first: bool,
+        batch_first: bool | None,
         pad: Pad,
         options: Mapping[str, Any],
     ) -> None:
@@ -46,39 +46,38 @@ class Given:
         from rtlstm.explore.space import Space, parse_roundings
         from rtlstm.gen.builds.generate import default_name
         from rtlstm.gen.frontends import read_model
-        from rtlstm.gen.frontends.reading import describe_layout
         from rtlstm.gen.quantise.calibration import Calibration
+        from rtlstm.spec.layout import sequences_first
 
         x, labels = load_array(self._calibration, "the calibration data"), None
         valid = load_lengths(self._lengths)
         read = read_model(self._model, ReadOptions(**self._options))
         self.notes = tuple(read.report.notes)
-        first = self._batch_first, read.report.batch_first
-        if text := describe_layout("the calibration data", x.shape, *first):
-            self.notes += (text,)
+        known = read.report.batch_first
+        first = sequences_first("the calibration data", x, self._batch_first, known, valid)
         roundings = parse_roundings(asked.hidden_rounding)
         space = Space.asked(find_shapes(read.network, roundings, asked.max_steps), asked)
         check_boards(read.network, space)
         self._name = default_name(read.network, read.report)
-        state = read.calibration_state(x, self._batch_first)
-        data = Calibration.of(read.network, x, valid, state, *self._layout(valid))
+        state = read.calibration_state(x, first)
+        data = Calibration.of(read.network, x, valid, state, first, self._pad_of(valid))
         padded = valid is not None
         if evaluation is not None:
             arrays = load_arrays(evaluation, "the evaluation data")
             x = load_array(evaluation, "the evaluation data")
             labels, valid = arrays.get("y"), arrays.get("lengths")
             padded |= valid is not None
-            if text := describe_layout("the evaluation data", x.shape, *first):
-                self.notes += (text,)
+            first = sequences_first("the evaluation data", x, self._batch_first, known, valid)
         is_front(self._pad, padded or None)
         wording = CommandWording(find_command, "explore")
-        layout = self._layout(valid)
-        context = make_context(self._name, read, metric, data, wording, x, labels, valid, *layout)
+        context = make_context(
+            self._name, read, metric, data, wording, x, labels, valid, first, self._pad_of(valid)
+        )
         return space, context
 
-    def _layout(self, lengths: Any) -> "tuple[bool, Pad]":
-        """Whether data have the batch first, and where their padding stands: without lengths nowhere."""
-        return self._batch_first, "back" if lengths is None else self._pad
+    def _pad_of(self, lengths: Any) -> Pad:
+        """Where the padding of data stands: without lengths nowhere."""
+        return "back" if lengths is None else self._pad
 
     def command(self, number: int, choice: Mapping[str, Any]) -> str:
         """Return the command that builds a choice."""
@@ -88,7 +87,7 @@ class Given:
             **choice,
             "calibration": str(self._calibration),
             "calibration_lengths": self._lengths,
-            "batch_first": self._batch_first or None,
+            "batch_first": self._batch_first,
             "pad": None if self._lengths is None or self._pad == "back" else self._pad,
             **self._options,
         }

@@ -68,7 +68,7 @@ def generate(
             rich_help_panel=_NUMBERS,
         ),
     ] = None,
-    batch_first: CalibrationBatchFirstOption = False,
+    batch_first: CalibrationBatchFirstOption = None,
     pad: CalibrationPadOption = "back",
     finetune: Annotated[
         Path | None,

@@ -57,7 +57,6 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Pat
     from rtlstm.gen.frontends import ReadResult, try_model
     from rtlstm.gen.frontends.describe import layer_options
     from rtlstm.spec.errors import ModelError
-    from rtlstm.spec.options import option
     from rtlstm.spec.options import options as typed
 
     found = try_model(path, options)
@@ -86,9 +85,6 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Pat
     # Only the caller knows how long the longest sequence is.
     longest = {"max-steps": "STEPS"} if found.network.whole_sequences else {}
     following = next_command("generate", path, output=Path("build") / (report.name or path.stem), **longest)
-    if report.batch_first:
-        # So that calibration data, if there are any, can be given as the model takes them.
-        following += f" {option('batch_first', True, 'generate')}"
     chosen = typed(options.model_dump(exclude_defaults=True), "generate")
     console.next = f"{following} {chosen}".rstrip()
 

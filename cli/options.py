@@ -33,8 +33,12 @@ BuildArgument = Annotated[
 ]
 
 BatchFirstOption = Annotated[
-    bool,
-    typer.Option("--batch-first", help="Inputs and outputs have the batch first, (N, T, I)."),
+    bool | None,
+    typer.Option(
+        "--batch-first/--no-batch-first",
+        help="Inputs and outputs have the batch first, (N, T, I), or not, (T, N, I); by default as the model "
+        "has it.",
+    ),
 ]
 
 LengthsOption = Annotated[
@@ -68,10 +72,11 @@ CalibrationLengthsOption = Annotated[
 ]
 
 CalibrationBatchFirstOption = Annotated[
-    bool,
+    bool | None,
     typer.Option(
-        "--batch-first",
-        help="Typical inputs, and data to evaluate on, have the batch first, (N, T, I).",
+        "--batch-first/--no-batch-first",
+        help="Typical inputs, and data to evaluate on, have the batch first, (N, T, I), or not, (T, N, I); "
+        "by default as the model has it.",
         rich_help_panel=_NUMBERS,
     ),
 ]

@@ -39,7 +39,7 @@ def run(
     ] = "golden",
     lengths: LengthsOption = None,
     state: Annotated[Path | None, typer.Option(help="State to begin with: .npz with h and c.")] = None,
-    batch_first: BatchFirstOption = False,
+    batch_first: BatchFirstOption = None,
     pad: PadOption = "back",
     output: Annotated[Path | None, typer.Option(help="Where to write the outputs, .npy.")] = None,
     state_output: Annotated[
@@ -51,7 +51,6 @@ def run(
     """Run sequences on a device, or on a simulated one."""
     with Console(as_json, debug) as console:
         from rtlstm.cli.data import (
-            build_layout_note,
             check_results,
             load_array,
             load_lengths,
@@ -60,24 +59,24 @@ def run(
             save_state,
         )
         from rtlstm.host import Accelerator
+        from rtlstm.spec.layout import sequences_first
 
         check_results(output, state_output)
         x = load_array(input_file, "the input")
-        if text := build_layout_note(folder, x, batch_first):
-            console.note(text)
         valid = load_lengths(lengths)
         begin = None if state is None else load_state(state)
         with (
             console.progress() as progress,
             Accelerator.open(folder, backend, progress=progress) as accelerator,
         ):
+            manifest, counts = accelerator.manifest, begin if valid is None else valid
+            first = sequences_first("the input", x, batch_first, manifest.batch_first, counts)
             before = accelerator.cell_saturations
             started = time.perf_counter()
-            y, final = accelerator.run(x, valid, begin, batch_first, pad=pad)
+            y, final = accelerator.run(x, valid, begin, first, pad=pad)
             seconds = time.perf_counter() - started
-            manifest = accelerator.manifest
             frames = manifest.frames if x.shape[-1] * manifest.frames == accelerator.inputs else 1
-            core = _core_latency(manifest, x, valid, batch_first, frames)
+            core = _core_latency(manifest, x, valid, first, frames)
             measured = accelerator.measured_latency_cycles
             console.show(
                 name=accelerator.manifest.name,
@@ -90,7 +89,7 @@ def run(
                 output_saturations=accelerator.saturated_outputs,
                 # The device counts from its reset on, and this may not be its first run.
                 cell_saturations=(accelerator.cell_saturations - before) % (1 << 32),
-                **_figures(x, valid, y, batch_first, seconds, frames),
+                **_figures(x, valid, y, first, seconds, frames),
             )
         if output is not None:
             save_array(output, y)

@@ -39,7 +39,7 @@ def simulate(
         ),
     ] = None,
     lengths: LengthsOption = None,
-    batch_first: BatchFirstOption = False,
+    batch_first: BatchFirstOption = None,
     pad: PadOption = "back",
     options: Mapping[str, Any],
     output: Annotated[Path | None, typer.Option(help="Where to write the RTL's outputs, .npy.")] = None,
@@ -56,7 +56,7 @@ def simulate(
 ) -> None:
     """Run a build's RTL in a simulator and compare every word and cycle with what they must be."""
     with Console(as_json, debug) as console:
-        from rtlstm.cli.data import build_layout_note, check_results, load_array, load_lengths, save_array
+        from rtlstm.cli.data import check_results, load_array, load_lengths, save_array
         from rtlstm.gen.builds.compare import compare_build
         from rtlstm.spec.manifest import Manifest
 
@@ -68,8 +68,6 @@ def simulate(
             _run_cocotb(console, folder, manifest, asked, chosen)
             return
         x = None if input_file is None else load_array(input_file, "the input")
-        if x is not None and (text := build_layout_note(folder, x, batch_first)):
-            console.note(text)
         what = f"random, seed {asked.seed or 0}" if x is None else str(input_file)
         valid = load_lengths(lengths)
         with console.progress() as progress:

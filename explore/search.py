@@ -116,7 +116,7 @@ def make_context(
     known = None
     if labels is not None and metric.function is None:
         known = Labels.of(labels, samples, network.outputs, threshold)
-    inputs = Calibration.of(network, samples.x, samples.lengths, read.calibration_state(samples.x))
+    inputs = Calibration.of(network, samples.x, samples.lengths, read.calibration_state(samples.x, False))
     exact = run_reference(network, inputs).y
     data = Evaluation(samples, inputs, exact, threshold, known, labels)
     metric.check(data)

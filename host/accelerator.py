@@ -20,7 +20,6 @@ from rtlstm.host.raw_values import (
     CodesWarning,
     SaturationWarning,
     as_array,
-    as_flag,
     as_numbers,
     is_raw,
     to_caller,
@@ -36,8 +35,9 @@ from rtlstm.spec.files import as_path
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.frames import as_steps
 from rtlstm.spec.image import WeightImage
+from rtlstm.spec.layout import sequences_first
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.options import option
+from rtlstm.spec.options import as_flag, option
 from rtlstm.spec.output_parts import part_slices
 from rtlstm.spec.packing import check_image
 from rtlstm.spec.padding import Pad, is_front, padded_behind, padded_in_front, valid_steps
@@ -103,6 +103,8 @@ class Accelerator(Closing):
         self._streams: WeakValueDictionary[int, Stream] = WeakValueDictionary()
         """Open streams by number. A stream that nothing refers to is removed."""
         self._codes_noted = False
+        self._told: set[str] = set()
+        """The data whose order of axes was told."""
         self.device.identify()
 
     @classmethod
@@ -268,7 +270,7 @@ class Accelerator(Closing):
         x: ArrayLike,
         lengths: ArrayLike | None = None,
         state: Any = None,
-        batch_first: bool = False,
+        batch_first: bool | None = None,
         outputs: Outputs = "all",
         pad: Pad = "back",
     ) -> tuple[NDArray[Any], State]:
@@ -292,7 +294,8 @@ class Accelerator(Closing):
             ``(h_0, c_0)`` in the structure returned, floats if ``x`` is, else integers; if None, the state
             in which the model begins, zeros for most.
         batch_first
-            Whether ``x`` and ``y`` have the batch first. The state never has.
+            Whether ``x`` and ``y`` have the batch first; by default as the model has it,
+            ``manifest.batch_first``. The state never has.
         outputs
             Which steps' outputs to compute: ``all``; ``last``, only each sequence's last valid step; or
             ``none``, if only the states are needed. Other outputs are not computed and take no time.
@@ -317,10 +320,16 @@ class Accelerator(Closing):
             If shapes, types or values are wrong, or a sequence is longer than the build allows.
         DeviceError
             If no stream is free, the accelerator is closed or the device fails.
+
+        Warns
+        -----
+        LayoutWarning
+            Once, if neither the model nor ``batch_first`` tells the order of the axes: it is ``(T, N, I)``.
         """
         self._check_open()
-        batch_first = as_flag("batch_first", batch_first)
         given = as_numbers("x", x)
+        known, counts = self.manifest.batch_first, state if lengths is None else lengths
+        batch_first = sequences_first("x", given, batch_first, known, counts, self._told, stacklevel=2)
         axis = int(batch_first and given.ndim == 3)
         given, lengths = as_steps("x", given, lengths, axis, self.inputs, self.manifest.frames)
         array, batched = self._check_batch(given, batch_first)
@@ -386,7 +395,10 @@ class Accelerator(Closing):
                 f"this build takes sequences of at most {limit} steps{each} not {steps}; {split}generate "
                 f"with a larger {option('max_steps')}"
             )
-        valid = self._check_lengths(lengths, steps, count)
+        other = f"; x was read as {steps} steps of {count} sequences, say otherwise with " + option(
+            "batch_first", not swapped
+        )
+        valid = self._check_lengths(lengths, steps, count, other if batched else "")
         if lengths is not None:
             # Padding may hold anything, even NaN: it is never sent.
             array = np.where(valid_steps(steps, valid, front)[..., None], array, array.dtype.type(0))
@@ -402,14 +414,14 @@ class Accelerator(Closing):
         return _Batch(padded_behind(x, valid) if front else x, valid, h, c)
 
     @staticmethod
-    def _check_lengths(lengths: ArrayLike | None, steps: int, count: int) -> IntArray:
+    def _check_lengths(lengths: ArrayLike | None, steps: int, count: int, other: str) -> IntArray:
         if lengths is None:
             return np.full(count, steps, dtype=np.int64)
         array = np.atleast_1d(as_array("lengths", lengths))
         if not is_raw(array) or array.shape != (count,):
             raise InputError(
                 f"lengths must be {count} integers, one per sequence, not an array of shape {array.shape} "
-                f"and type {array.dtype}"
+                f"and type {array.dtype}{other}"
             )
         if count and (array.min() < 1 or array.max() > steps):
             raise InputError(

@@ -13,7 +13,6 @@ __all__ = [
     "CodesWarning",
     "SaturationWarning",
     "as_array",
-    "as_flag",
     "as_numbers",
     "is_raw",
     "quantise",
@@ -70,19 +69,6 @@ def as_numbers(name: str, values: ArrayLike) -> NDArray[np.generic]:
             f"convert it, for example with {name}.astype(numpy.float32)"
         )
     return array
-
-
-def as_flag(name: str, value: Any) -> bool:
-    """Return ``value`` as a bool.
-
-    Raises
-    ------
-    InputError
-        If it is neither one nor 0 or 1: a text or an array is rejected, not taken as true.
-    """
-    if isinstance(value, bool | int | np.bool_) and value in (0, 1):
-        return bool(value)
-    raise InputError(f"{name} must be True or False, not {value!r}")
 
 
 def is_raw(array: NDArray[np.generic]) -> bool:

@@ -1,6 +1,6 @@
 """Replaces ``torch.nn.LSTM``, ``GRU`` or ``RNN`` with a build; needs the extra ``torch``.
 
->>> model.lstm = rtlstm.host.torch.LSTM(accelerator, batch_first=model.lstm.batch_first)
+>>> model.lstm = rtlstm.host.torch.LSTM(accelerator)
 
 The call has PyTorch's form: padded tensors or a PackedSequence, with or without a state. The result has the
 same form.
@@ -26,7 +26,8 @@ class _Recurrent(torch.nn.Module):
     accelerator
         Open on any backend. The caller must close it.
     batch_first
-        Whether padded inputs and outputs are ``(N, T, features)`` instead of ``(T, N, features)``.
+        Whether padded inputs and outputs are ``(N, T, features)`` instead of ``(T, N, features)``; by default
+        as in the model that the build was made from.
 
     Raises
     ------
@@ -36,7 +37,7 @@ class _Recurrent(torch.nn.Module):
 
     KIND: ClassVar[str]
 
-    def __init__(self, accelerator: Accelerator, batch_first: bool = False) -> None:
+    def __init__(self, accelerator: Accelerator, batch_first: bool | None = None) -> None:
         super().__init__()
         layers = accelerator.manifest.layers
         kinds = {layer.kind.partition("_")[0] for layer in layers if not layer.dense}
@@ -53,7 +54,7 @@ class _Recurrent(torch.nn.Module):
                 "model that ends with final states; generate it with the recurrent layers' outputs at its end"
             )
         self.accelerator = accelerator
-        self.batch_first = batch_first
+        self.batch_first = accelerator.manifest.batch_first if batch_first is None else batch_first
         self.input_size = accelerator.manifest.program.inputs // accelerator.manifest.frames
 
     def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
@@ -88,7 +89,7 @@ class _Recurrent(torch.nn.Module):
     def flatten_parameters(self) -> None:
         """Do nothing; the weights are in the device."""
 
-    def _run(self, x: Any, lengths: Any, hx: Any, batch_first: bool) -> tuple[Any, Any]:
+    def _run(self, x: Any, lengths: Any, hx: Any, batch_first: bool | None) -> tuple[Any, Any]:
         y, state = self.accelerator.run(
             _to_numpy(x), lengths=lengths, state=self._take(hx), batch_first=batch_first
         )

@@ -139,6 +139,9 @@ class Manifest(Record):
     frames: Annotated[int, Field(ge=1)] = 1
     """Frames of the model in a step, side by side, the oldest first: the product of its strides. They say
     what the inputs mean; the hardware takes any."""
+    batch_first: bool | None = None
+    """Whether the model's data have sequences before steps, ``(N, T, I)``, and so what is read by default;
+    None if the model does not tell. It says what the inputs mean; the hardware takes steps in any order."""
     parts: tuple[OutputPart, ...] = ()
     """The model's outputs, if it has several: parts of the core's, in order."""
     files: tuple[FileHash, ...] = ()
@@ -431,7 +434,7 @@ class Manifest(Record):
         if expected.build_hash != self.build_hash:
             raise ConfigurationError("its build_hash is not that of its shapes, formats and options")
         # The fields that are given; all others follow from them.
-        given = {"rtlstm_version", "files", "frames", "parts"}
+        given = {"rtlstm_version", "files", "frames", "batch_first", "parts"}
         found, wanted = (each.model_dump(mode="json", exclude=given) for each in (self, expected))
         if difference := json_difference(found, wanted):
             raise ConfigurationError(f"by its shapes, formats and options {difference}")

@@ -18,8 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Protocol, TypeVar, Union, get_args, get_origin
 
+import numpy as np
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+
+from rtlstm.spec.errors import InputError
 
 __all__ = [
     "BARE",
@@ -27,6 +30,7 @@ __all__ = [
     "Kept",
     "Option",
     "Wording",
+    "as_flag",
     "call",
     "declared_options",
     "named",
@@ -122,6 +126,19 @@ def _parameter(declared: DeclaredOption) -> inspect.Parameter:
         default=inspect.Parameter.empty if declared.required else declared.default,
         annotation=declared.type | None if none else declared.type,
     )
+
+
+def as_flag(name: str, value: Any) -> bool:
+    """Return ``value`` as a bool.
+
+    Raises
+    ------
+    InputError
+        If it is neither one nor 0 or 1: a text or an array is rejected, not taken as true.
+    """
+    if isinstance(value, bool | int | np.bool_) and value in (0, 1):
+        return bool(value)
+    raise InputError(f"{name} must be True or False, not {value!r}")
 
 
 def option_values(record: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from rtlstm.gen.builds.compiled import check_alone, check_hardware, compile
 from rtlstm.gen.builds.fit_advice import refuse_fit_anyway
 from rtlstm.gen.builds.folder import check_target
 from rtlstm.gen.frontends import ReadOptions, read_model
-from rtlstm.gen.frontends.reading import warn_of_layout
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.options import option, option_values
@@ -58,8 +57,6 @@ def finetune_build(
     numbers = option_values(QuantizationSettings, options)
     formats = {"weight_bits": QuantizationSettings().weight_bits} if device is None else {"device": device}
     read = read_model(model, ReadOptions(**option_values(ReadOptions, options)), name=built["name"])
-    data, first = given["calibration"], given["batch_first"]
-    warn_of_layout("the data to train on", data, first, read.report, read.network.inputs)
     result = finetune(
         read,
         given["calibration"],

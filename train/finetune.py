@@ -146,7 +146,7 @@ def finetune(
     *,
     lengths: ArrayLike | None = None,
     state: Any = None,
-    batch_first: bool = False,
+    batch_first: bool | None = None,
     pad: Pad = "back",
     request: FinetuneRequest | None = None,
     array: Mapping[str, Any] | None = None,
@@ -163,7 +163,8 @@ def finetune(
     model
         What :func:`rtlstm.train.prepare` takes.
     data
-        Typical inputs, floats, ``(T, I)`` or ``(T, N, I)``; ``(N, T, I)`` if ``batch_first``. The last
+        Typical inputs, floats, ``(T, I)`` or ``(T, N, I)``; ``(N, T, I)`` if ``batch_first``, by default as
+        the model has it. The last
         sequences, or the last steps if there are few sequences, are held out. All calibrate the formats.
     lengths
         Valid steps of each sequence, ``(N,)``.

@@ -19,6 +19,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats
 from rtlstm.host.raw_values import as_array
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError, ModelError
+from rtlstm.spec.layout import sequences_first
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import Numerics
@@ -65,7 +66,7 @@ def prepare(
         Initial state of each sequence, ``(h_0, c_0)`` as for :meth:`rtlstm.Build.run`; if None, the one in
         which the model begins, zeros for most.
     batch_first
-        Whether inputs have the batch first, ``(N, T, I)``; by default as the module has it.
+        Whether inputs have the batch first, ``(N, T, I)``; by default as the model has it.
     pad
         Where the padding of sequences shorter than T stands in ``calibration``, as for
         :meth:`rtlstm.Build.run`.
@@ -128,14 +129,16 @@ def prepare(
     module = model if isinstance(model, torch.nn.Module) else None
     # A module looks its numbers up itself; elsewhere the host gives the rows.
     table = read.embeddings[0] if module is not None and read.embeddings else None
-    form = CallForm(bool(batch_first))
+    x = None if calibration is None else _as_floats(calibration, table)
     if module is not None:
         form = _call_form(module, network, batch_first, table)
-    x = None if calibration is None else _as_floats(calibration, table)
+    else:
+        counts = calibration_state if calibration_lengths is None else calibration_lengths
+        form = CallForm(sequences_first("calibration", x, batch_first, read.report.batch_first, counts))
     swapped = form.batch_first and x is not None and (table is not None or x.ndim == 3)
     if x is not None and calibration_state is None:
         calibration_state = read.calibration_state(x, swapped)
-    data = Calibration.given(network, x, calibration_lengths, calibration_state, swapped, pad)
+    data = Calibration.given(network, x, calibration_lengths, calibration_state, swapped or None, pad)
     choices = choose_formats(
         network,
         settings,

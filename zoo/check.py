@@ -101,7 +101,7 @@ def check_model(
     if chosen is not None and estimated is not None:
         check_estimate(build.name, estimated, chosen.device)
     x, lengths = subject.stretch(entry.stretch)
-    comparison = build.simulate(x, lengths, simulator=simulator, progress=progress)
+    comparison = build.simulate(x, lengths, batch_first=False, simulator=simulator, progress=progress)
     return _result(entry, subject, build, comparison, estimated)
 
 
@@ -115,7 +115,7 @@ def _array(entry: Entry, target: str | None, chosen: Chosen | None) -> dict[str,
 def _result(
     entry: Entry, subject: Subject, build: Build, comparison: Comparison, estimated: Estimate | None
 ) -> ZooResult:
-    y = np.asarray(build.run(subject.x, subject.lengths)[0])
+    y = np.asarray(build.run(subject.x, subject.lengths, batch_first=False)[0])
     wanted = run_float(subject.model.network, subject.x, lengths=subject.lengths).y
     in_float, built = subject.judge(wanted), subject.judge(y)
     errors = _valid(np.abs(y - wanted), subject)

@@ -50,13 +50,12 @@ class Subject:
     @property
     def calibration(self) -> dict[str, Any]:
         """The data that calibrate the formats, as :func:`rtlstm.compile` takes them."""
-        # With the batch first, which tells the order; else users were asked to check data of the zoo's own.
         if self.lengths is None:
-            return {"calibration": self.x[: self.typical].swapaxes(0, 1), "batch_first": True}
+            return {"calibration": self.x[: self.typical], "batch_first": False}
         return {
-            "calibration": self.x[:, : self.typical].swapaxes(0, 1),
+            "calibration": self.x[:, : self.typical],
             "calibration_lengths": self.lengths[: self.typical],
-            "batch_first": True,
+            "batch_first": False,
         }
 
     def stretch(self, count: int) -> tuple[Floats, Integers | None]:

@@ -267,6 +267,7 @@ def measure_convolutions(
         settings=SETTINGS,
         array=ARRAY,
         calibration=x[:first],
+        batch_first=False,
         source=model.report,
         progress=progress,
     )

@@ -14,6 +14,7 @@ from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.files import write_file
 from rtlstm.spec.image import WeightImage
+from rtlstm.spec.layout import sequences_first
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import check_image
 from rtlstm.spec.padding import Pad
@@ -39,7 +40,7 @@ def measure_build(
     reading: ReadOptions | None = None,
     labels: ArrayLike | None = None,
     lengths: ArrayLike | None = None,
-    batch_first: bool = False,
+    batch_first: bool | None = None,
     pad: Pad = "back",
     page: Path | None = None,
     progress: Progress | None = None,
@@ -51,7 +52,7 @@ def measure_build(
     folder
         A build. Its ``report.json`` and ``report.html`` get what was found.
     x, lengths, batch_first, pad
-        See :class:`rtlstm.gen.accuracy.samples.Samples`.
+        See :class:`rtlstm.gen.accuracy.samples.Samples`; the order is by default the model's.
     model
         The model that it was generated from, as :func:`rtlstm.compile` takes it. If None, float is the
         network of the build's rounded weights: what rounding them costs is not included, and other widths
@@ -79,7 +80,8 @@ def measure_build(
     manifest = Manifest.load(folder)
     report = BuildReport.load(folder)
     network = check_image(WeightImage.load(folder / "weights.bin", manifest), manifest)
-    samples = Samples.of(x, network.inputs, lengths, batch_first, manifest.frames, pad)
+    first = sequences_first("x", x, batch_first, manifest.batch_first, lengths)
+    samples = Samples.of(x, network.inputs, lengths, first, manifest.frames, pad)
     last = ActivationFunction.of(manifest.layers[-1].activation)
     threshold = 0.5 if last.is_share else 0.0
     known = None if labels is None else Labels.of(labels, samples, network.outputs, threshold)

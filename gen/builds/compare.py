@@ -21,6 +21,7 @@ from rtlstm.sim.stimulus import random_input
 from rtlstm.sim.waves import Waves
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.layout import sequences_first
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
 from rtlstm.spec.padding import Pad
@@ -105,7 +106,7 @@ def compare_build(
     asked: SimulateOptions,
     x: NDArray[Any] | None = None,
     lengths: NDArray[Any] | None = None,
-    batch_first: bool = False,
+    batch_first: bool | None = None,
     progress: Progress | None = None,
     pad: Pad = "back",
 ) -> tuple[Comparison, NDArray[Any]]:
@@ -118,18 +119,20 @@ def compare_build(
     InputError
         If the input has fewer steps than are asked for.
     """
+    manifest = Manifest.load(folder)
     with warnings.catch_warnings():
         if x is None:
-            x = random_input(Manifest.load(folder), asked.steps, asked.seed or 0)
-            x = x.swapaxes(0, 1) if batch_first else x
+            x, first = random_input(manifest, asked.steps, asked.seed or 0), bool(batch_first)
+            x = x.swapaxes(0, 1) if first else x
             # Random input is of codes on purpose.
             warnings.simplefilter("ignore", CodesWarning)
         else:
             asked.check_input()
+            first = sequences_first("x", x, batch_first, manifest.batch_first, lengths, stacklevel=3)
             if asked.steps is not None:
-                x, lengths = _first_steps(Manifest.load(folder), x, lengths, asked.steps, batch_first, pad)
+                x, lengths = _first_steps(manifest, x, lengths, asked.steps, first, pad)
         return compare(
-            folder, x, lengths, asked.chosen_simulator, progress, asked.verify, batch_first, asked.wave, pad
+            folder, x, lengths, asked.chosen_simulator, progress, asked.verify, first, asked.wave, pad
         )
 
 
@@ -140,7 +143,7 @@ def compare(
     simulator: Simulator = "verilator",
     progress: Progress | None = None,
     verify: bool = True,
-    batch_first: bool = False,
+    batch_first: bool | None = None,
     wave: Path | None = None,
     pad: Pad = "back",
 ) -> tuple[Comparison, NDArray[Any]]:
@@ -151,7 +154,7 @@ def compare(
     verify
         Read the weights back first, word by word. Under Icarus this takes longer than a few steps.
     batch_first
-        Whether ``x`` and the outputs have the batch first.
+        Whether ``x`` and the outputs have the batch first; by default as the model has it.
     wave
         File for waveforms of the steps.
     pad
@@ -171,6 +174,7 @@ def compare(
     manifest = Manifest.load(folder)
     if 0 in np.shape(x):
         raise InputError(f"x must hold at least one step of one sequence to compare, not shape {np.shape(x)}")
+    batch_first = sequences_first("x", x, batch_first, manifest.batch_first, lengths)
     backend = simulator if wave is None else f"{simulator}:{_wave_file(wave, simulator)}"
     with Accelerator.open(folder, "golden") as golden:
         expected_y, expected_state = golden.run(x, lengths, batch_first=batch_first, pad=pad)

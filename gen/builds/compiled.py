@@ -116,7 +116,7 @@ class Build:
         x: ArrayLike,
         lengths: ArrayLike | None = None,
         state: Any = None,
-        batch_first: bool = False,
+        batch_first: bool | None = None,
         outputs: Outputs = "all",
         pad: Pad = "back",
     ) -> tuple[NDArray[Any], State]:
@@ -133,7 +133,7 @@ class Build:
         x: ArrayLike | None = None,
         lengths: ArrayLike | None = None,
         *,
-        batch_first: bool = False,
+        batch_first: bool | None = None,
         pad: Pad = "back",
         progress: Progress | None = None,
         **options: Any,
@@ -148,7 +148,7 @@ class Build:
         lengths
             Valid steps of each sequence.
         batch_first
-            Whether ``x`` has the batch first.
+            Whether ``x`` has the batch first; by default as the model has it.
         pad
             Where padding stands, as for :meth:`run`.
         options
@@ -212,7 +212,7 @@ class Build:
         model: Any = None,
         labels: ArrayLike | None = None,
         lengths: ArrayLike | None = None,
-        batch_first: bool = False,
+        batch_first: bool | None = None,
         pad: Pad = "back",
         progress: Progress | None = None,
         **options: Any,
@@ -222,7 +222,8 @@ class Build:
         Parameters
         ----------
         x
-            Typical inputs, floats, ``(T, I)`` or ``(T, N, I)``; ``(N, T, I)`` if ``batch_first``.
+            Typical inputs, floats, ``(T, I)`` or ``(T, N, I)``; ``(N, T, I)`` if ``batch_first``, by default
+            as the model has it.
         model
             The model that the build was generated from, as :func:`compile` takes it; without it, what
             rounding the weights costs is not included, and other widths are not tried.
@@ -302,7 +303,7 @@ def compile(
     calibration: ArrayLike | None = None,
     calibration_lengths: ArrayLike | None = None,
     calibration_state: Any = None,
-    batch_first: bool = False,
+    batch_first: bool | None = None,
     pad: Pad = "back",
     folder: str | Path | None = None,
     name: str | None = None,
@@ -331,7 +332,7 @@ def compile(
         Initial state of each sequence, ``(h_0, c_0)`` as for :meth:`Build.run`; if None, the one in which the
         model begins, zeros for most. If that is not zeros, the build has it as ``state.npz``.
     batch_first
-        Whether ``calibration`` has the batch first, ``(N, T, I)``.
+        Whether ``calibration`` has the batch first, ``(N, T, I)``; by default as the model has it.
     pad
         Where the padding of sequences shorter than T stands in ``calibration``, as for :meth:`Build.run`.
     folder
@@ -369,7 +370,7 @@ def compile(
         calibration=calibration,
         calibration_lengths=calibration_lengths,
         calibration_state=calibration_state,
-        batch_first=batch_first or None,
+        batch_first=batch_first,
         pad=None if pad == "back" else pad,
         device=device,
     )

@@ -25,7 +25,7 @@ from rtlstm.gen.builds.loadable import (
 from rtlstm.gen.builds.names import check_build_name, derive_build_name, explain_build_name
 from rtlstm.gen.builds.report import BuildReport, create_report, find_fit
 from rtlstm.gen.builds.report_html import render_report
-from rtlstm.gen.frontends.reading import InitialState, ModelReport, warn_of_layout
+from rtlstm.gen.frontends.reading import InitialState, ModelReport
 from rtlstm.gen.ip.files import ip_files
 from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.gen.ip.sbom import bill_of_materials
@@ -78,7 +78,7 @@ def generate_build(
     calibration: NDArray[np.generic] | None = None,
     calibration_lengths: ArrayLike | None = None,
     calibration_state: Any = None,
-    batch_first: bool = False,
+    batch_first: bool | None = None,
     pad: Pad = "back",
     initial_state: InitialState | None = None,
     source: ModelReport | None = None,
@@ -113,7 +113,7 @@ def generate_build(
     calibration_state
         Initial state of each sequence, ``(h_0, c_0)`` as for a build's ``run``; zeros if None.
     batch_first
-        Whether ``calibration`` has the batch first, ``(N, T, inputs)``.
+        Whether ``calibration`` has the batch first, ``(N, T, inputs)``; by default as the model has it.
     pad
         Where the padding of sequences shorter than T stands in ``calibration``.
     initial_state
@@ -141,7 +141,7 @@ def generate_build(
     Warns
     -----
     LayoutWarning
-        If the model has the batch first, and calibration data have three axes, without ``batch_first``.
+        If neither the model nor ``batch_first`` tells the order of calibration data's three axes.
     """
     target, former = check_target(folder), former_results(folder)
     chosen = default_name(network, source) if name is None else check_build_name(name)
@@ -161,8 +161,10 @@ def generate_build(
             "a trained network is built with hardware of its own, because its formats are part of what was "
             f"trained: leave out {option('capacities')}"
         )
-    layout = _layout_notes(source, calibration, batch_first, network.inputs)
-    data = Calibration.given(network, calibration, calibration_lengths, calibration_state, batch_first, pad)
+    known = False if source is None else source.batch_first  # A network alone has steps first.
+    data = Calibration.given(
+        network, calibration, calibration_lengths, calibration_state, batch_first, pad, known
+    )
     data = trained.calibration if trained else data
 
     begin = _stages(progress)
@@ -200,14 +202,14 @@ def generate_build(
         if capacities is not None:
             parameters = with_capacity(chosen, quantised, parameters, capacities)
         manifest = Manifest.create(chosen, quantised.shapes, parameters, quantised.numerics, quantised.passes)
-        notes = (*layout, *advised, *(() if trained is None else (_TRAINED,)))
+        notes = (*advised, *(() if trained is None else (_TRAINED,)))
         if name is None and (renamed := explain_build_name(_model_name(network, source))) is not None:
             notes += (renamed,)
         notes += _device_notes(manifest.parameters.family, fit)
         if array is not None and array.skip_zeros:
             manifest, more = _skip_zeros(quantised, manifest)
             notes += more
-        manifest = manifest.replace(frames=network.frames, parts=network.parts)
+        manifest = manifest.replace(frames=network.frames, batch_first=known, parts=network.parts)
         image = pack(quantised, manifest).to_bytes()
         begin(1)
         verilog = core_to_verilog(manifest)
@@ -238,22 +240,6 @@ def _device_notes(family: str, fit: FitRequest | None) -> tuple[str, ...]:
     every = devices().values() if fit is None else (fit.chosen.device,)
     found = {each.note for each in every if each.family == family}
     return tuple(found) if len(found) == 1 and "" not in found else ()
-
-
-def _layout_notes(
-    source: ModelReport | None, calibration: NDArray[np.generic] | None, batch_first: bool, inputs: int
-) -> tuple[str, ...]:
-    """Return what to say of the order of steps and sequences.
-
-    If data show it, it is told at once, in a warning: they may be why an error follows.
-    """
-    if source is None or batch_first:
-        return ()
-    if calibration is not None and warn_of_layout(
-        "the calibration data", calibration, batch_first, source, inputs
-    ):
-        return ()
-    return (source.layout,) if source.layout else ()
 
 
 def _check_skipping(
@@ -324,7 +310,7 @@ def generate_for(
     calibration: NDArray[np.generic] | None = None,
     calibration_lengths: ArrayLike | None = None,
     calibration_state: Any = None,
-    batch_first: bool = False,
+    batch_first: bool | None = None,
     pad: Pad = "back",
     initial_state: InitialState | None = None,
     source: ModelReport | None = None,
@@ -372,8 +358,10 @@ def generate_for(
             "layers or formats now; prepare the network for it again"
         )
     settings = trained.settings if trained else device_settings(device, input_range)
-    layout = _layout_notes(source, calibration, batch_first, network.inputs)
-    data = Calibration.given(network, calibration, calibration_lengths, calibration_state, batch_first, pad)
+    known = False if source is None else source.batch_first  # A network alone has steps first.
+    data = Calibration.given(
+        network, calibration, calibration_lengths, calibration_state, batch_first, pad, known
+    )
     data = trained.calibration if trained else data
     begin = _stages(progress)
     with new_folder(target) as work:
@@ -391,13 +379,13 @@ def generate_for(
             quantised.passes,
             device.program.kept,
         )
-        manifest = manifest.replace(frames=network.frames, parts=network.parts)
+        manifest = manifest.replace(frames=network.frames, batch_first=known, parts=network.parts)
         check_loadable(manifest, device)
         image = pack(quantised, manifest).to_bytes()
         begin(1)
         verilog = read_verilog(device_folder, device)
         begin(2)
-        notes = (*layout, *(() if trained is None else (_TRAINED,)))
+        notes: tuple[str, ...] = () if trained is None else (_TRAINED,)
         report = create_report(
             network, quantised, manifest, settings, data, source, loaded=True, notes=notes,
             trained=trained is not None, initial_state=initial_state,

@@ -47,7 +47,6 @@ __all__ = [
     "create_report",
     "cycle_report",
     "find_fit",
-    "find_layout",
     "format_reports",
     "layer_reports",
     "memory_reports",
@@ -150,8 +149,8 @@ class BuildReport(Record):
     source: str
     """The model file's name; empty if the network did not come from a file."""
     source_format: str
-    batch_first: bool = False
-    """Whether the model takes sequences before steps; False also if its first nodes do not tell."""
+    batch_first: bool | None = None
+    """Whether the model takes sequences before steps; None if it does not tell."""
     inputs: int
     outputs: int
     parameters: int
@@ -415,7 +414,7 @@ def create_report(
         device_hash=manifest.device_hash,
         source="" if source is None else source.source,
         source_format="" if source is None else source.format,
-        batch_first=source is not None and source.batch_first,
+        batch_first=manifest.batch_first,
         inputs=network.inputs,
         outputs=network.outputs,
         parameters=network.weight_count,
@@ -468,12 +467,3 @@ def find_fit(folder: Path) -> Fit | None:
         return BuildReport.load(folder).fit
     except BuildError:
         return None
-
-
-def find_layout(folder: Path) -> tuple[bool, int | None]:
-    """Whether a build's model takes sequences before steps, and its inputs; False, None without a report."""
-    try:
-        report = BuildReport.load(folder)
-    except BuildError:
-        return False, None
-    return report.batch_first, report.inputs

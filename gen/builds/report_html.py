@@ -15,11 +15,10 @@ def next_commands(report: BuildReport) -> tuple[tuple[str, str], ...]:
     """Return commands for the build, to be typed in its folder, and what each is good for."""
     device = "DEVICE" if report.expected is None else report.expected.device
     simulate = ("rtlstm simulate .", "compare the Verilog with the golden model, every word and every cycle")
-    first = " --batch-first" if report.batch_first else ""
-    accuracy = (f"rtlstm accuracy . --input x.npy{first}", "find out where accuracy goes, on inputs of yours")
+    accuracy = ("rtlstm accuracy . --input x.npy", "find out where accuracy goes, on inputs of yours")
     implement = (f"rtlstm implement . --device {device}", "place and route: size, clock and time of a step")
     run = (
-        f"rtlstm run . --backend golden --input x.npy --output y.npy{first}",
+        "rtlstm run . --backend golden --input x.npy --output y.npy",
         "compute outputs, bit for bit",
     )
     asked = (

@@ -92,7 +92,7 @@ def read_if_needed(model: Any, options: ReadOptions | None = None, *, name: str 
         )
     if isinstance(model, ReadResult):
         return model
-    return ReadResult(network=model, report=ModelReport(source="", format=""))
+    return ReadResult(network=model, report=ModelReport(source="", format="", batch_first=False))
 
 
 def inspect_model(source: Any, options: ReadOptions | None = None, *, name: str | None = None) -> ModelReport:
@@ -132,6 +132,8 @@ def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResul
             network = _dispatch(source, options, report)
             report.find_integers(network)
             _note_frames(network, report)
+            if report.batch_first is None and not network.pseudo_layers:
+                report.takes_steps_first()  # Without states, either order gives the same.
         return ReadResult(
             network=network,
             report=report.build(),

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from typing import Annotated, Literal
-from warnings import warn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,15 +15,12 @@ from rtlstm.spec.record import Record
 __all__ = [
     "Embedding",
     "InitialState",
-    "LayoutWarning",
     "ModelReport",
     "NodeReport",
     "ReadOptions",
     "ReadResult",
     "ReportBuilder",
     "Role",
-    "describe_layout",
-    "warn_of_layout",
 ]
 
 Role = Literal["core", "shape", "state", "outside", "refused"]
@@ -128,73 +124,15 @@ class ModelReport(Record):
     refusal: str = ""
     integer_weights: tuple[IntegerWeights, ...] = ()
     """The network's weights that are integers in the model already."""
-    batch_first: bool = False
-    """Whether the model takes sequences before steps; False also if its first nodes do not tell."""
+    batch_first: bool | None = None
+    """Whether the model takes sequences before steps; None if it does not tell, as files of tensors."""
     layout: str = ""
-    """A note for whoever gives data without ``batch_first``, if the model has sequences before steps."""
+    """Why, and how data are read, if the model has sequences before steps."""
 
     @property
     def outside(self) -> tuple[NodeReport, ...]:
         """The nodes whose work stays with the caller."""
         return tuple(node for node in self.nodes if node.role == "outside")
-
-
-class LayoutWarning(UserWarning):
-    """Data were read in another order of steps and sequences than the model has."""
-
-
-def describe_layout(
-    what: str,
-    shape: tuple[int, ...],
-    batch_first: bool,
-    model_batch_first: bool,
-    inputs: int | None = None,
-) -> str:
-    """Say how data of three axes were read, if the model has steps and sequences the other way round.
-
-    Parameters
-    ----------
-    what
-        What the data are.
-    shape
-        Theirs.
-    batch_first
-        Whether the option was given.
-    model_batch_first
-        Whether the model has the batch first.
-    inputs
-        The model's inputs, if known. Data of another number, and that are no frames of a step, are refused,
-        which says enough.
-
-    Returns
-    -------
-    str
-        The note; empty if the layouts agree.
-    """
-    if batch_first or not model_batch_first or len(shape) < 3:
-        return ""
-    if inputs is not None and (not shape[-1] or inputs % shape[-1]):
-        return ""
-    first, second = shape[:2]
-    return (
-        f"the model takes (sequences, steps, features), but {what} of shape {shape} was read as "
-        f"{_count(first, 'step')} of {_count(second, 'sequence')}; if it is {_count(first, 'sequence')} of "
-        f"{_count(second, 'step')}, give {option('batch_first', True)}"
-    )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' if number != 1 else ''}"
-
-
-def warn_of_layout(
-    what: str, data: ArrayLike, batch_first: bool, report: ModelReport, inputs: int | None = None
-) -> bool:
-    """Warn of what :func:`describe_layout` says of data before they are used; return whether it does."""
-    text = describe_layout(what, np.shape(data), batch_first, report.batch_first, inputs)
-    if text:
-        warn(text, LayoutWarning, stacklevel=3)
-    return bool(text)
 
 
 class Embedding(Record):
@@ -246,13 +184,14 @@ class ReadResult(Record):
         h, c = (tuple(np.tile(layer, (sequences, 1)) for layer in part) for part in self.initial_state)
         return h, c
 
-    def calibration_state(self, x: FloatArray, batch_first: bool = False) -> InitialState | None:
+    def calibration_state(self, x: FloatArray, batch_first: bool | None = None) -> InitialState | None:
         """Return the state in which sequences of inputs begin, as ``calibration_state``; None for zeros.
 
-        ``x`` is ``(T, I)`` or ``(T, N, I)``; ``(N, T, I)`` if ``batch_first``.
+        ``x`` is ``(T, I)`` or ``(T, N, I)``; ``(N, T, I)`` if ``batch_first``, by default as in the model.
         """
         if self.initial_state is None or x.ndim != 3:
             return self.initial_state
+        batch_first = self.report.batch_first if batch_first is None else batch_first
         return self.initial_state_of(x.shape[0 if batch_first else 1])
 
 
@@ -273,7 +212,7 @@ class ReportBuilder:
         self.initial_state: InitialState | None = None
         self.integer_rows = IntegerRows()
         self.integer_weights: tuple[IntegerWeights, ...] = ()
-        self.batch_first = False
+        self.batch_first: bool | None = None
         self.layout = ""
 
     def node(self, name: str, kind: str, role: Role, why: str = "") -> None:
@@ -289,9 +228,13 @@ class ReportBuilder:
         """Record that data have sequences before steps in the model; ``why`` is a clause of a note."""
         self.batch_first = True
         self.layout = (
-            f"{why}; data here are (steps, sequences, features), or (sequences, steps, features) with "
-            f"{option('batch_first', True)}"
+            f"{why}: data are (sequences, steps, features), or (steps, sequences, features) with "
+            f"{option('batch_first', False)}"
         )
+
+    def takes_steps_first(self) -> None:
+        """Record that data have steps before sequences in the model."""
+        self.batch_first, self.layout = False, ""
 
     def find_integers(self, network: Network) -> None:
         """Record which of a network's weights are integers in the model."""

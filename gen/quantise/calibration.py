@@ -12,6 +12,7 @@ from rtlstm.sim.reference import FloatResult, FloatState, run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.frames import as_steps
+from rtlstm.spec.layout import sequences_first
 from rtlstm.spec.network import CellLayer, Lstm, Network, PseudoLayer
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.options import option
@@ -53,23 +54,29 @@ class Calibration:
         x: ArrayLike | None,
         lengths: ArrayLike | None,
         state: Any = None,
-        batch_first: bool = False,
+        batch_first: bool | None = None,
         pad: Pad = "back",
+        known: bool | None = False,
     ) -> Self | None:
-        """Check optional data; None without data. Raises as :meth:`of` does."""
+        """Check optional data; None without data. Raises as :meth:`of` does.
+
+        ``known`` is the order of the model, which data have by default: :func:`sequences_first`.
+        """
         for name, part in (("lengths", lengths), ("initial states", state)):
             if x is None and part is not None:
                 raise InputError(
                     f"{name} of calibration data need the data; give them, or leave the {name} out"
                 )
-        if x is None and batch_first:
+        if x is None and batch_first is not None:
             raise InputError(
                 f"{option('batch_first')} is the order of calibration data; give them, or leave it out"
             )
         if x is None:
             is_front(pad, None)
             return None
-        return cls.of(network, x, lengths, state, batch_first, pad)
+        counts = state if lengths is None else lengths
+        first = sequences_first("calibration data", x, batch_first, known, counts, stacklevel=4)
+        return cls.of(network, x, lengths, state, first, pad)
 
     @classmethod
     def of(

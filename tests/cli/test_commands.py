@@ -366,7 +366,7 @@ def test_run_batch_first_with_lengths(cli, pristine, x_file, tmp_path):
 @pytest.mark.rtl
 @pytest.mark.filterwarnings("ignore:The tensor attributes")
 def test_data_of_a_model_with_the_batch_first(cli, read_here, tmp_path):
-    """Data that are read the other way round give numbers, too; so commands say how they read them."""
+    """Commands read data as the model has them, unless they are told otherwise."""
     module = Tagger()
     x = np.random.default_rng(0).normal(size=(4, 6, 3)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
@@ -376,33 +376,52 @@ def test_data_of_a_model_with_the_batch_first(cli, read_here, tmp_path):
     folder, data = tmp_path / "build", tmp_path / "x.npy"
     made = ("generate", tmp_path / "tagger.pt2", "-o", folder, "--lanes", "4", "--macs", "2")
     ran = ("run", folder, "--backend", "golden", "--input")
+    for command in ((*made, "--calibrate", data), (*ran, data), ("accuracy", folder, "--input", data)):
+        found = [cli(*command, *said, "--json").json for said in ((), ("--batch-first",))]
+        for each in found:
+            each.pop("seconds", None), each.pop("steps_per_second", None)
+        assert found[0] == found[1] and not any("was read" in note for note in found[0]["notes"])
+    assert (cli(*ran, data, "--json").json["sequences"]) == 4
+    assert cli(*ran, data, "--no-batch-first", "--json").json["sequences"] == 6
+    simulated = cli("simulate", folder, "--simulator", "icarus", "--input", data, "--json").json
+    assert simulated["sequences"] == 4 and simulated["steps"] == 24 and simulated["passed"]
+    # A sequence alone has one layout, and the report of a build is not needed.
+    (folder / "report.json").unlink()
+    assert cli(*ran, tmp_path / "one.npy", "--json").json["sequences"] == 1
+    assert cli(*ran, data, "--json").json["sequences"] == 4
+
+
+def test_data_of_a_model_that_tells_no_order(cli, tmp_path):
+    """A file of tensors does not: then the commands say, once, how they read data."""
+    torch.save(torch.nn.LSTM(3, 5).state_dict(), tmp_path / "lstm.pt")
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(4, 6, 3)))
+    folder, data = tmp_path / "build", tmp_path / "x.npy"
+    made = (
+        "generate",
+        tmp_path / "lstm.pt",
+        "-o",
+        folder,
+        "--lanes",
+        "4",
+        "--macs",
+        "2",
+        "--calibrate",
+        data,
+    )
     said = "of shape (4, 6, 3) was read as 4 steps of 6 sequences"
     for command, what in (
-        ((*made, "--calibrate", data), "the calibration data"),
-        ((*ran, data), "the input"),
-        (("accuracy", folder, "--input", data), "the input"),
+        (made, "calibration data"),
+        (("run", folder, "--input", data), "the input"),
+        (("accuracy", folder, "--input", data), "x"),
     ):
         done = cli(*command)
-        assert done.code == 0, done.err
-        assert f"{what} {said}" in " ".join(done.err.split())
-        done = cli(*command, "--batch-first")
-        assert done.code == 0, done.err
-        assert said not in " ".join(done.err.split())
-    # Before an error that may come from it.
-    refused = cli(*made[:4], "--fit", "up5k", "--macs", "64", "--calibrate", data)
-    assert refused.code == 2 and f"the calibration data {said}" in " ".join(refused.err.split())
-    simulated = cli("simulate", folder, "--simulator", "icarus", "--input", data)
-    assert f"the input {said}" in " ".join(simulated.err.split())
-    # Of data that are refused, the error is enough.
-    np.save(tmp_path / "wide.npy", np.zeros((4, 6, 5)))
-    for command in ((*made, "--calibrate"), ran):
-        done = cli(*command, tmp_path / "wide.npy")
-        assert done.code == 2 and len(done.err.splitlines()) == 1, done.err
-    # A sequence alone has one layout.
-    assert "was read as" not in cli(*ran, tmp_path / "one.npy").err
-    # Without its report, a build does not say what its model was.
-    (folder / "report.json").unlink()
-    assert "was read as" not in cli(*ran, data).err
+        words = " ".join(done.err.split())
+        assert done.code == 0 and words.count(f"{what} {said}") == 1, done.err
+        assert (
+            "give --no-batch-first if this is right, --batch-first if it is 4 sequences of 6 steps" in words
+        )
+        for word in ("--no-batch-first", "--batch-first"):
+            assert "was read as" not in cli(*command, word).err
 
 
 class Tagger(torch.nn.Module):

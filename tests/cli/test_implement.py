@@ -352,8 +352,6 @@ def test_commands_of_the_page_are_commands(build, monkeypatch, tmp_path):
     report = BuildReport.load(build)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.npy").touch()
-    first = [command for command, _ in next_commands(report.replace(batch_first=True))]
-    assert [each.endswith(" --batch-first") for each in first] == [False, True, False, True]
     offered = [command for command, _ in next_commands(report)]
     page = render_report(report, Manifest.load(build))
     for command in offered:

@@ -144,7 +144,7 @@ def test_batch_first_inside_a_model(accelerator, reference):
     model, x = Model(first), torch.rand(N, T, I)
     with torch.no_grad():
         expected = model(x)
-        model.lstm = LSTM(accelerator, batch_first=True)
+        model.lstm = LSTM(accelerator, batch_first=first.batch_first)
         model.lstm.flatten_parameters()
         same(model(x), expected)
 

@@ -341,6 +341,8 @@ class _Reader:
                 if "Transpose" in passed
                 else f"{self.graph.where(node)} has layout 1"
             )
+        elif axis == 0:
+            self.report.takes_steps_first()
 
     # Node by node
 

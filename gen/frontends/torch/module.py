@@ -277,12 +277,22 @@ class _Reader:
         first = network.layers[0].name
         self._leave_classes()
         self._name_input(first)
+        self._tell_layout()
         taken = {entry.name for entry in self.report.nodes}
         for layer in network.layers:
             if isinstance(layer, Dense) and layer.name not in taken:
                 self.report.note(f"{layer.name!r} becomes a dense layer of its own in the core")
         self._report_unused()
         return network
+
+    def _tell_layout(self) -> None:
+        """Record the order of steps and sequences in the input, as the layers have shown it."""
+        found = (part for value in self.values.values() for part in flatten(value))
+        shown = [part.axes.sequences_first for part in found if isinstance(part, Data)]
+        if False in shown:
+            self.report.takes_steps_first()
+        elif True in shown and not self.report.batch_first:
+            self.report.takes_sequences_first("the module's input has sequences before steps")
 
     def _name_input(self, first: str) -> None:
         """Say where the core begins; ``first`` is its first layer."""

@@ -1,0 +1,172 @@
+"""Every door reads data in the order of steps and sequences that the model has, unless told otherwise."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+import rtlstm
+from rtlstm.gen.frontends import read_model
+from rtlstm.spec.errors import InputError
+from rtlstm.spec.layout import LayoutWarning, sequences_first
+from rtlstm.spec.manifest import Manifest
+
+torch = pytest.importorskip("torch")
+
+I, H, N, T = 3, 5, 4, 6  # noqa: E741
+ARRAY = {"lanes": 4, "macs": 2, "weight_bits": 16, "data_bits": 16}
+
+
+def first_lstm():
+    torch.manual_seed(3)
+    return torch.nn.LSTM(I, H, batch_first=True).eval()
+
+
+@pytest.fixture(scope="module")
+def x():
+    return np.random.default_rng(5).normal(size=(N, T, I)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def build(x, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("first") / "build"
+    return rtlstm.compile(first_lstm(), calibration=x, folder=folder, name="first", **ARRAY)
+
+
+@pytest.fixture(scope="module")
+def unknown(x, tmp_path_factory):
+    """A build of the same module's state dict, which tells no order."""
+    folder = tmp_path_factory.mktemp("unknown")
+    torch.save(first_lstm().state_dict(), folder / "lstm.pt")
+    return rtlstm.compile(folder / "lstm.pt", folder=folder / "build", **ARRAY)
+
+
+def test_run_follows_the_model(build, x):
+    wanted = first_lstm()(torch.from_numpy(x))[0].detach().numpy()
+    y, (h, _) = build.run(x)
+    assert np.abs(y - wanted).max() < 1e-3 and h.shape == (1, N, H)
+    assert np.array_equal(build.run(x, batch_first=True)[0], y)
+    swapped = build.run(x.swapaxes(0, 1), batch_first=False)[0]
+    assert np.array_equal(swapped, y.swapaxes(0, 1))
+    lengths = np.arange(1, N + 1)
+    short = build.run(x, lengths)[0]
+    assert np.array_equal(short[0, :1], y[0, :1]) and not short[0, 1:].any()
+    with pytest.raises(InputError, match=f"{N} steps of {T} sequences, say otherwise with batch_first=True"):
+        build.run(x, lengths, batch_first=False)
+
+
+def test_calibration_follows_the_model(build, x, tmp_path):
+    """The order makes formats: the same as those of the data said to have the batch first."""
+    said = rtlstm.compile(
+        first_lstm(), calibration=x, batch_first=True, folder=tmp_path / "said", name="first", **ARRAY
+    )
+    assert said.manifest.build_hash == build.manifest.build_hash
+    assert said.report().accuracy == build.report().accuracy
+
+
+def test_accuracy_and_its_labels_follow_the_model(build, x):
+    y, _ = build.run(x)
+    found = build.accuracy(x, labels=y.astype(np.float64), model=first_lstm())
+    same = build.accuracy(x, labels=y.astype(np.float64), model=first_lstm(), batch_first=True)
+    assert found == same and (found.sequences, found.steps) == (N, T)
+
+
+def test_the_module_for_pytorch_follows_the_model(build, x):
+    from rtlstm.host.torch import LSTM
+
+    module, tensor = first_lstm(), torch.from_numpy(x)
+    with build.open() as accelerator, torch.no_grad():
+        device = LSTM(accelerator)
+        y, (h, c) = device(tensor)
+        wanted, (h_n, c_n) = module(tensor)
+        assert device.batch_first is True
+        for found, expected in ((y, wanted), (h, h_n), (c, c_n)):
+            assert found.shape == expected.shape and (found - expected).abs().max() < 1e-3
+        turned = LSTM(accelerator, batch_first=False)(tensor.swapaxes(0, 1))[0]
+        assert torch.equal(turned.swapaxes(0, 1), y)
+
+
+def test_a_file_of_tensors_tells_no_order_and_that_is_said_once(unknown, x):
+    assert unknown.manifest.batch_first is None
+    wanted = first_lstm()(torch.from_numpy(x))[0].detach().numpy()
+    with unknown.open() as accelerator:
+        with pytest.warns(
+            LayoutWarning, match=rf"x of shape \({N}, {T}, {I}\) was read as {N} steps of {T} seq"
+        ):
+            assert accelerator.run(x)[0].shape == (N, T, H)
+        accelerator.run(x)
+    with unknown.open() as accelerator:
+        # What the message names helps; so do shapes that leave no doubt.
+        assert np.abs(accelerator.run(x, batch_first=True)[0] - wanted).max() < 2e-2
+        accelerator.run(x, batch_first=False)
+        accelerator.run(x, np.full(T, 2))
+        accelerator.run(x[0])
+    with pytest.warns(LayoutWarning, match="calibration data of shape"):
+        rtlstm.compile(read_model(unknown.folder.parent / "lstm.pt"), calibration=x,
+                       folder=unknown.folder.parent / "again", **ARRAY)  # fmt: skip
+    from rtlstm.host.torch import LSTM
+
+    with unknown.open() as accelerator, pytest.warns(LayoutWarning, match="give batch_first=False if this"):
+        LSTM(accelerator)(torch.from_numpy(x))
+
+
+def test_a_network_of_ones_own_has_steps_first(x, tmp_path):
+    network = read_model(first_lstm()).network
+    build = rtlstm.compile(network, calibration=x.swapaxes(0, 1), folder=tmp_path / "build", **ARRAY)
+    assert build.manifest.batch_first is False and build.run(x.swapaxes(0, 1))[0].shape == (T, N, H)
+
+
+def test_the_order_is_no_part_of_the_hardware(build, tmp_path):
+    fields = json.loads(build.manifest.to_json())
+    assert fields["batch_first"] is True
+    other = Manifest.parse({**fields, "batch_first": False}, build.folder)
+    assert other.build_hash == build.manifest.build_hash
+    # A manifest of an earlier version does not tell.
+    del fields["batch_first"]
+    assert Manifest.parse(fields, build.folder).batch_first is None
+
+
+class Turned(torch.nn.Module):
+    """Takes sequences first, though its LSTM takes steps first."""
+
+    def __init__(self, first):
+        super().__init__()
+        self.lstm = torch.nn.LSTM(I, H, batch_first=first)
+
+    def forward(self, x):
+        return self.lstm(x.transpose(0, 1))[0].transpose(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("module", "order"),
+    [
+        (torch.nn.LSTM(I, H), False),
+        (torch.nn.GRU(I, H, batch_first=True), True),
+        (Turned(first=False), True),
+        (Turned(first=True), False),
+        (torch.nn.Conv1d(I, H, 1), False),
+        (torch.nn.LSTMCell(I, H), None),
+    ],
+    ids=["steps", "batch", "turned", "turned back", "no state", "one step"],
+)
+def test_what_a_module_tells(module, order):
+    report = read_model(module).report
+    assert report.batch_first is order
+    assert bool(report.layout) == bool(order)
+
+
+def test_the_callers_word_comes_first_and_doubt_is_told():
+    data = np.zeros((5000, 1, 2))
+    with pytest.warns(LayoutWarning, match="was read as 5,000 steps of 1 sequence, because .*=True if it is"):
+        assert sequences_first("x", data, None, None) is False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for given, known in ((True, False), (1, None), (None, True), (np.True_, False)):
+            assert sequences_first("x", data, given, known) is True
+        for given, known in ((False, True), (0, None), (None, False)):
+            assert sequences_first("x", data, given, known) is False
+        assert sequences_first("x", data[0], None, None) is False
+        assert sequences_first("x", np.zeros((1, 1, 4)), None, None) is False
+    with pytest.raises(InputError, match="batch_first must be True or False, not 'yes'"):
+        sequences_first("x", data, "yes", True)
