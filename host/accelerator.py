@@ -62,7 +62,10 @@ class _Batch:
 
 
 class Accelerator(Closing):
-    """A core that holds one build, on any backend. Not safe for several threads at once.
+    """A core that holds one build, on any backend.
+
+    One thread at a time may use it, in the process that opened it; any other use raises DeviceError. A
+    :class:`SharedAccelerator` is for several threads.
 
     Parameters
     ----------
@@ -199,15 +202,16 @@ class Accelerator(Closing):
         verify, keep_states = as_flag("verify", verify), as_flag("keep_states", keep_states)
         image = weights if isinstance(weights, WeightImage) else WeightImage.load(weights, self.manifest)
         check_image(image, self.manifest)
-        try:
-            self.device.load(image, verify, self._progress, keep_states)
-        except DeviceError as error:
-            if self._image is None:
-                raise
-            self._restore(self._image, error)
-        self._image = image
-        if not keep_states and self.device.initial_state is not None:
-            self.device.reset(list(self._streams))
+        with self.device.owner:
+            try:
+                self.device.load(image, verify, self._progress, keep_states)
+            except DeviceError as error:
+                if self._image is None:
+                    raise
+                self._restore(self._image, error)
+            self._image = image
+            if not keep_states and self.device.initial_state is not None:
+                self.device.reset(list(self._streams))
 
     def _restore(self, image: WeightImage, error: DeviceError) -> NoReturn:
         """Load the previous image again with the streams' states kept, then raise a DeviceError."""
@@ -259,11 +263,12 @@ class Accelerator(Closing):
                 f"no stream may be open while another network is loaded, whose state has another layout, "
                 f"but {held} are open; close them first, for example with close_streams"
             )
-        self.device.adopt(manifest)
-        self.manifest, self._image, self._lengths = manifest, None, []
-        self.device.initial_state = initial_state
-        self.device.load(image, verify, self._progress)
-        self._image = image
+        with self.device.owner:
+            self.device.adopt(manifest)
+            self.manifest, self._image, self._lengths = manifest, None, []
+            self.device.initial_state = initial_state
+            self.device.load(image, verify, self._progress)
+            self._image = image
 
     def run(
         self,
@@ -342,7 +347,8 @@ class Accelerator(Closing):
         steps = array if batched else array[:, np.newaxis]
         front = is_front(pad, lengths)
         batch = self._check_run(steps, lengths, state, batched, swapped, front)
-        y, h, c = self._run_waves(batch, outputs)
+        with self.device.owner:
+            y, h, c = self._run_waves(batch, outputs)
         self._count_saturated(y, raw, stacklevel=2)
         if not raw:
             self._warn_states("c_n", c, stacklevel=2)
@@ -561,11 +567,12 @@ class Accelerator(Closing):
                 f"build {self.manifest.name!r} cannot be streamed: a reverse direction needs a sequence's "
                 "last step before the first output; use run"
             )
-        free = self._free()
-        if not free:
-            raise DeviceError(self._busy("no stream is free"))
-        self.device.reset(free[:1])
-        stream = self._streams[free[0]] = Stream(self, free[0])
+        with self.device.owner:
+            free = self._free()
+            if not free:
+                raise DeviceError(self._busy("no stream is free"))
+            self.device.reset(free[:1])
+            stream = self._streams[free[0]] = Stream(self, free[0])
         return stream
 
     def close_streams(self) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.host.owner import guarded
 from rtlstm.host.state import LayerArrays, StateLayout
 from rtlstm.host.transport import Transport
 from rtlstm.spec.errors import DeviceError
@@ -43,6 +44,8 @@ class Device:
         self.initial_state: tuple[LayerArrays, LayerArrays] | None = None
         """h and cell states in which the model begins, ``(H_l,)`` per layer; None for zeros."""
         self._transport: Transport | None = transport
+        self.owner = transport.owner
+        """Guards what takes several accesses."""
 
     @property
     def transport(self) -> Transport:
@@ -88,6 +91,7 @@ class Device:
                 "bitstream, or open the build folder that the device was made from"
             )
 
+    @guarded
     def adopt(self, manifest: Manifest) -> None:
         """Use another build's manifest for the same hardware, before that build is loaded.
 
@@ -99,6 +103,7 @@ class Device:
         self.transport.adopt(manifest)
         self.manifest, self.layout, self.whole = manifest, StateLayout(manifest), False
 
+    @guarded
     def load(
         self,
         image: WeightImage,
@@ -155,12 +160,14 @@ class Device:
             "weights again, and check connection, clock and power if it stays"
         )
 
+    @guarded
     def write_rows(self, region: Region, bank: int, row: int, words: IntArray) -> None:
         """Write words, beginning at the start of a row."""
         if len(words):
             self._point(region, bank, row)
             self.transport.write(Register.DATA, words)
 
+    @guarded
     def read_rows(self, region: Region, bank: int, row: int, count: int) -> IntArray:
         """Read ``count`` words, beginning at the start of a row."""
         if not count:
@@ -187,6 +194,7 @@ class Device:
         self.transport.write(Register.STREAM, [stream])
         self.transport.write(Register.COMMAND, [command])
 
+    @guarded
     def reset(self, streams: Iterable[int]) -> None:
         """Set the state of streams to that in which the model begins, zeros for most."""
         for stream in streams:
@@ -194,6 +202,7 @@ class Device:
             if self.initial_state is not None:
                 self.write_state(stream, *self.initial_state)
 
+    @guarded
     def write_state(self, stream: int, h: Sequence[IntArray], c: Sequence[IntArray]) -> None:
         """Set a stream's state, arrays ``(H_l,)`` per layer: h, and cell states."""
         vectors, cells = self.layout.encode(h, c)
@@ -202,6 +211,7 @@ class Device:
             self.write_rows(Region.CELLS, bank, self._cell_row(stream), words)
         self._command(stream, Command.STATE_WRITTEN)
 
+    @guarded
     def read_state(self, stream: int) -> tuple[LayerArrays, LayerArrays]:
         """Return a stream's h and cell states, arrays ``(H_l,)`` per layer."""
         self.transport.write(Register.STREAM, [stream])
@@ -229,6 +239,7 @@ class Device:
     def _cell_row(self, stream: int) -> int:
         return stream * self.manifest.program.cell_context + self.layout.cell_span[0]
 
+    @guarded
     def exchange(
         self,
         streams: IntArray,

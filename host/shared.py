@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.accelerator import Accelerator
 from rtlstm.host.closing import Closing
+from rtlstm.host.owner import Owner
 from rtlstm.host.raw_values import as_numbers, to_caller
 from rtlstm.host.state import State
 from rtlstm.host.steps import as_codes, check_values
@@ -53,7 +54,7 @@ class _Call:
 
 
 class SharedAccelerator(Closing):
-    """An accelerator that any number of threads may use. A context manager.
+    """An accelerator that any number of threads of one process may use. A context manager.
 
     Parameters
     ----------
@@ -67,6 +68,7 @@ class SharedAccelerator(Closing):
         self._accelerator = accelerator
         self._jobs: queue.SimpleQueue[_Steps | _Call | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        self._owner = Owner("the accelerator")
         self._closed = False
         self._trouble: DeviceError | None = None
         self._thread = threading.Thread(target=self._work, name="rtlstm", daemon=True)
@@ -94,7 +96,7 @@ class SharedAccelerator(Closing):
         Raises
         ------
         DeviceError
-            If this object is closed.
+            If this object is closed, or another process opened it.
         """
         if not callable(function):
             raise InputError(f"what is called must be a function of the accelerator, not {function!r}")
@@ -112,8 +114,9 @@ class SharedAccelerator(Closing):
         Raises
         ------
         DeviceError
-            If the device refused the last write.
+            If the device refused the last write, or another process opened it.
         """
+        self._owner.check_process()
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -124,6 +127,7 @@ class SharedAccelerator(Closing):
             raise trouble
 
     def _put(self, job: _Steps | _Call) -> None:
+        self._owner.check_process()  # A forked one has no thread that serves, and a lock that may stay taken.
         with self._lock:
             if self._closed:
                 raise DeviceError("the accelerator is closed; open it again with SharedAccelerator.open")

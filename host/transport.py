@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType, MethodType
-from typing import ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from rtlstm.host.closing import Closing
+from rtlstm.host.owner import GUARDED, Owner, guarded
 from rtlstm.host.raw_values import as_array
 from rtlstm.host.steps import Steps
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
@@ -58,10 +59,11 @@ colon of ``name:argument`` (empty without one).
 
 
 class Transport(Closing):
-    """A device that holds one core. Not safe for use from several threads at once.
+    """A device that holds one core, for one thread at a time of the process that opened it.
 
     A backend implements register accesses, checked steps, and the release of the device. All steps go
-    through :meth:`exchange` or :meth:`begin`, which check them.
+    through :meth:`exchange` or :meth:`begin`, which check them. What a backend implements raises DeviceError
+    while another thread is inside, and in another process, such as a forked one.
 
     Parameters
     ----------
@@ -73,6 +75,21 @@ class Transport(Closing):
     """Whether it runs builds that take whole sequences."""
     simulated: ClassVar[bool] = False
     """Whether a model on this computer stands for the device, so that the time of steps is no device's."""
+
+    owner: Owner
+    """Guards each use; a caller may hold it over several."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in GUARDED:
+            if name in vars(cls):
+                setattr(cls, name, guarded(vars(cls)[name]))
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Make the owner, whatever a backend's constructor does."""
+        self = super().__new__(cls)
+        self.owner = Owner()
+        return self
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -156,7 +173,12 @@ class Transport(Closing):
         """
         steps, manifest = _checked(self, streams, x, suppress, None), self.manifest
         finish = self.begin_steps(steps)
-        return lambda: _answered(manifest, steps, finish())
+
+        def end() -> IntArray:
+            with self.owner:
+                return _answered(manifest, steps, finish())
+
+        return end
 
 
 def _checked(

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         RtlstmError,
         ToolError,
     )
+    from rtlstm.spec.layout import LayoutWarning
     from rtlstm.spec.manifest import Manifest
     from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, Rnn
     from rtlstm.spec.parameters import Parameters
@@ -80,6 +81,7 @@ __all__ = [
     "ImageError",
     "Implementation",
     "InputError",
+    "LayoutWarning",
     "Lstm",
     "Manifest",
     "ModelError",
@@ -135,6 +137,7 @@ _HOMES = {
     "rtlstm.host.raw_values": ("CodesWarning", "SaturationWarning"),
     "rtlstm.spec.cells.description": ("CellBuilder",),
     "rtlstm.spec.errors": _ERRORS,
+    "rtlstm.spec.layout": ("LayoutWarning",),
     "rtlstm.spec.manifest": ("Manifest",),
     "rtlstm.spec.network": ("Bidirectional", "Custom", "Dense", "Gru", "Lstm", "Network", "Rnn"),
     "rtlstm.spec.parameters": ("Parameters",),

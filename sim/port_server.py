@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rtlstm.host.closing import Closing
 from rtlstm.host.link.byte_ports import BytePort, PortBroken
+from rtlstm.host.owner import Owner
 from rtlstm.spec.errors import ConfigurationError
 
 __all__ = ["PortServer"]
@@ -63,6 +64,7 @@ class PortServer(Closing):
         self._orders, self._order = os.pipe()
         self._trouble: BaseException | None = None
         self._closed = False
+        self._owner = Owner("the port server")
         self._thread = threading.Thread(target=self._serve, name="line server", daemon=True)
         self._thread.start()
 
@@ -78,14 +80,17 @@ class PortServer(Closing):
 
     def disconnect(self) -> None:
         """Close the TCP connection, if there is one; the next one is accepted."""
+        self._owner.check_process()
         os.write(self._order, _HANG_UP)
 
     def stop(self) -> None:
         """Ask the server to end; a signal handler may call this."""
+        self._owner.check_process()
         os.write(self._order, _STOP)
 
     def wait(self) -> None:
         """Wait until the server has ended; raise the error that ended it, if there was one."""
+        self._owner.check_process()
         self._thread.join()
         trouble, self._trouble = self._trouble, None
         if trouble is not None:
@@ -95,6 +100,7 @@ class PortServer(Closing):
         """Stop, as if the board were unplugged, and close the port. May be called again."""
         if self._closed:
             return
+        self._owner.check_process()
         self._closed = True
         self.stop()
         try:

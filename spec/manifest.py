@@ -141,7 +141,7 @@ class Manifest(Record):
     what the inputs mean; the hardware takes any."""
     batch_first: bool | None = None
     """Whether the model's data have sequences before steps, ``(N, T, I)``, and so what is read by default;
-    None if the model does not tell. It says what the inputs mean; the hardware takes steps in any order."""
+    None if the model does not tell, or an earlier rtlstm made the build. The hardware takes any order."""
     parts: tuple[OutputPart, ...] = ()
     """The model's outputs, if it has several: parts of the core's, in order."""
     files: tuple[FileHash, ...] = ()
@@ -232,6 +232,7 @@ class Manifest(Record):
             cycles=schedule.count(layers),
             passes=passes,
             sequence=plan,
+            batch_first=False,
         )
 
     @property
