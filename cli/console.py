@@ -5,7 +5,6 @@ JSON object instead (:mod:`rtlstm.cli.results`). Errors, notes and progress go t
 """
 
 import gc
-import os
 import sys
 import traceback
 import warnings
@@ -28,7 +27,7 @@ from rtlstm.cli.terminal import (
     write_error,
     write_output,
 )
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, is_silent
 
 __all__ = [
     "FAILED",
@@ -162,7 +161,7 @@ class Console:
 
         With ``RTLSTM_PROGRESS=none`` in the environment it shows nothing.
         """
-        if os.environ.get("RTLSTM_PROGRESS") == "none":
+        if is_silent():
             yield lambda what, done, total: None
             return
         if not sys.stderr.isatty():

@@ -168,10 +168,15 @@ def generate(
                 given["calibration"] = load_array(finetune, "the data to train on")
                 request = FinetuneRequest(**asked)
                 errors = finetune_build(model, request, built, given, progress)
+        from rtlstm.gen.builds.report import BuildReport
+
         report = json.loads((folder / "report.json").read_text())
         removed = [result.model_dump(mode="json") for result in former]
         trained = None if errors is None else errors.model_dump(mode="json")
-        console.show(_BUILD, folder=str(folder), report=report, removed=removed, finetuned=trained)
+        verdict = BuildReport.load(folder).verdict
+        console.show(
+            _BUILD, folder=str(folder), report=report, removed=removed, finetuned=trained, verdict=verdict
+        )
         for text in (*report["assumptions"], *report["notes"]):
             console.note(text)
         if fit is not None and (board := report["fit"]["estimate"]["board"]):
@@ -228,7 +233,7 @@ def _finetuned(found: Found) -> list[Found]:
     return [{"name": name, **errors[name]} for name in ("rounded", "first", "trained")]
 
 
-def _verdict(found: Found) -> str | None:
+def _trained(found: Found) -> str | None:
     errors = found["finetuned"]
     if errors is None:
         return None
@@ -374,5 +379,6 @@ _BUILD = (
             Field("largest error", "{largest:.3g}", right=True),
         ),
     ),
-    Text(_verdict),
+    Text(_trained),
+    Text("{verdict}"),
 )

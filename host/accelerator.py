@@ -41,7 +41,7 @@ from rtlstm.spec.options import as_flag, option
 from rtlstm.spec.output_parts import part_slices
 from rtlstm.spec.packing import check_image
 from rtlstm.spec.padding import Pad, is_front, padded_behind, padded_in_front, valid_steps
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, shown
 from rtlstm.spec.registers import Register
 
 __all__ = ["Accelerator", "Outputs"]
@@ -149,7 +149,8 @@ class Accelerator(Closing):
             raise InputError(f"progress must be a function of what, done and total, not {progress!r}")
         manifest = Manifest.load(folder)
         image = WeightImage.load(folder / "weights.bin", manifest)
-        transport = open_transport(backend, folder, manifest, progress)
+        with shown(progress) as seen:
+            transport = open_transport(backend, folder, manifest, seen)
         try:
             accelerator = cls(transport, manifest, progress)
             device = accelerator.device
@@ -202,9 +203,9 @@ class Accelerator(Closing):
         verify, keep_states = as_flag("verify", verify), as_flag("keep_states", keep_states)
         image = weights if isinstance(weights, WeightImage) else WeightImage.load(weights, self.manifest)
         check_image(image, self.manifest)
-        with self.device.owner:
+        with self.device.owner, shown(self._progress) as progress:
             try:
-                self.device.load(image, verify, self._progress, keep_states)
+                self.device.load(image, verify, progress, keep_states)
             except DeviceError as error:
                 if self._image is None:
                     raise
@@ -263,11 +264,11 @@ class Accelerator(Closing):
                 f"no stream may be open while another network is loaded, whose state has another layout, "
                 f"but {held} are open; close them first, for example with close_streams"
             )
-        with self.device.owner:
+        with self.device.owner, shown(self._progress) as progress:
             self.device.adopt(manifest)
             self.manifest, self._image, self._lengths = manifest, None, []
             self.device.initial_state = initial_state
-            self.device.load(image, verify, self._progress)
+            self.device.load(image, verify, progress)
             self._image = image
 
     def run(
@@ -347,8 +348,8 @@ class Accelerator(Closing):
         steps = array if batched else array[:, np.newaxis]
         front = is_front(pad, lengths)
         batch = self._check_run(steps, lengths, state, batched, swapped, front)
-        with self.device.owner:
-            y, h, c = self._run_waves(batch, outputs)
+        with self.device.owner, shown(self._progress) as progress:
+            y, h, c = self._run_waves(batch, outputs, progress)
         self._count_saturated(y, raw, stacklevel=2)
         if not raw:
             self._warn_states("c_n", c, stacklevel=2)
@@ -484,7 +485,9 @@ class Accelerator(Closing):
         if self._gives_states:
             self.device.layout.warn_at_limit(name, c, stacklevel + 1)
 
-    def _run_waves(self, batch: _Batch, outputs: Outputs) -> tuple[IntArray, LayerArrays, LayerArrays]:
+    def _run_waves(
+        self, batch: _Batch, outputs: Outputs, progress: Progress | None
+    ) -> tuple[IntArray, LayerArrays, LayerArrays]:
         streams = np.array(self._free(), dtype=np.int64)
         if not len(streams):
             raise DeviceError(self._busy("a run needs at least one free stream"))
@@ -493,11 +496,13 @@ class Accelerator(Closing):
         h, c = self.device.layout.zeros(count)
         # Sequences of similar length run in the same pass, so that streams end together.
         order = np.argsort(-batch.lengths, kind="stable")
+        if progress and not self._progress:
+            progress("run", 0, count)
         for begin in range(0, count, len(streams)):
             members = order[begin : begin + len(streams)]
             self._run_wave(batch, members, streams[: len(members)], outputs, y, h, c)
-            if self._progress:
-                self._progress("run", begin + len(members), count)
+            if progress:
+                progress("run", begin + len(members), count)
         return y, h, c
 
     def _run_wave(

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from rtlstm.spec.layout import LayoutWarning
     from rtlstm.spec.manifest import Manifest
     from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, Rnn
+    from rtlstm.spec.notes import NoteWarning
     from rtlstm.spec.parameters import Parameters
 
     __version__: str
@@ -86,6 +87,7 @@ __all__ = [
     "Manifest",
     "ModelError",
     "Network",
+    "NoteWarning",
     "Parameters",
     "QuantizationSettings",
     "ReadOptions",
@@ -140,6 +142,7 @@ _HOMES = {
     "rtlstm.spec.layout": ("LayoutWarning",),
     "rtlstm.spec.manifest": ("Manifest",),
     "rtlstm.spec.network": ("Bidirectional", "Custom", "Dense", "Gru", "Lstm", "Network", "Rnn"),
+    "rtlstm.spec.notes": ("NoteWarning",),
     "rtlstm.spec.parameters": ("Parameters",),
 }
 """The module that each public name is imported from."""

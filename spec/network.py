@@ -250,11 +250,29 @@ class CellLayer(Recurrent):
 
 
 class Custom(CellLayer):
-    """A recurrent layer with the user's step function ``cell``."""
+    """A recurrent layer with the user's step function ``cell``, made by a ``CellBuilder``.
+
+    The rows of the gates stand one gate after the other, units in order within a gate: ``gate(k)`` of unit
+    ``u`` is row ``k * units + u`` of ``w_ih`` ``(gates * units, inputs)``, of ``w_hh``
+    ``(gates * units, units)`` and of ``bias`` ``(gates * units,)``. ``w_hh`` may be None if no gate reads the
+    layer's h: then it is zeros. ``parameters`` ``(units, K)`` has a row for each unit and a column for each
+    constant, ``parameter(0)`` to ``parameter(K - 1)``; None for a cell without.
+    """
 
     kind: Literal["custom"] = "custom"
     name: str = "custom"
     cell: Cell
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_feedback(cls, fields: Any) -> Any:
+        """Put zeros for a ``w_hh`` of None."""
+        if not isinstance(fields, dict) or fields.get("w_hh", ()) is not None:
+            return fields
+        cell, shape = fields.get("cell"), np.shape(fields.get("w_ih", ()))
+        if not isinstance(cell, Cell) or len(shape) != 2:
+            return fields  # The checks of the fields say what is wrong.
+        return {**fields, "w_hh": np.zeros((shape[0], shape[0] // cell.gates))}
 
     def step_cell(self) -> Cell:
         """Return the step function."""

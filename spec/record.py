@@ -1,11 +1,12 @@
 """Base of the frozen, validated records that make up rtlstm's JSON files."""
 
-from typing import Any, ClassVar, Self
+import inspect
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import declared_options, option
+from rtlstm.spec.options import declared_options, option, plain_type
 
 __all__ = ["GrownRecord", "Record", "describe_validation"]
 
@@ -36,7 +37,23 @@ def describe_validation(error: ValidationError, record: type[BaseModel] | None =
     return "; ".join(parts)
 
 
-class Record(BaseModel):
+_PYDANTICS = frozenset(dir(BaseModel))
+
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass as _Metaclass
+else:
+    _Metaclass = type(BaseModel)
+
+
+class _Shown(_Metaclass):
+    """The class of records, whose ``help`` shows what they are and not what pydantic's base class has."""
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("__") and name not in _PYDANTICS]
+
+
+class Record(BaseModel, metaclass=_Shown):
     """A frozen record: unknown fields are refused, every field is validated.
 
     Raises
@@ -52,6 +69,22 @@ class Record(BaseModel):
             super().__init__(**fields)
         except ValidationError as error:
             raise ConfigurationError(describe_validation(error, type(self))) from None
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        """Show the fields in the signature as a user gives them, without how they are validated."""
+        keyword, empty = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
+        cls.__signature__ = inspect.Signature(
+            [
+                inspect.Parameter(
+                    name,
+                    keyword,
+                    default=empty if field.is_required() else field.default,
+                    annotation=empty if (kind := plain_type(field.annotation)) is Any else kind,
+                )
+                for name, field in cls.model_fields.items()
+            ]
+        )
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, validated again."""

@@ -138,7 +138,7 @@ _INTERRUPTS = (
 
 REGISTERS: dict[Register, Description] = {
     Register.ID: Description("r", "Reads 0x4C53544D."),
-    Register.BUILD: Description("r", "First 32 bits of the build's hash."),
+    Register.BUILD: Description("r", "The first 8 hexadecimal digits of the hardware's hash, as a number."),
     Register.STATUS: Description(
         "r",
         "What the core is doing.",

@@ -18,7 +18,7 @@ from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.padding import Pad
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, shown
 from rtlstm.spec.record import Record
 from rtlstm.train.layers import LayerStates
 from rtlstm.train.module import Prepared
@@ -212,20 +212,21 @@ def finetune(
     # What is better before cannot be kept: it has weights that will go, or is not rounded yet.
     begin = max(pruner.last, asked.float_updates + 1 if asked.float_updates else 0)
     try:
-        for done in range(1, asked.updates + 1):
-            pruner.before(done)
-            trainer.update(done - 1)
-            if progress:
-                progress(f"train{pruner.left}", done, asked.updates)
-            if done < begin or (done != begin and done % every and done < asked.updates):
-                continue
-            found = judge.of_module(module)
-            if found.rms < best.rms or done == begin:
-                best, chosen, waited = found, copy.deepcopy(module.state_dict()), 0
-                continue
-            waited += 1
-            if waited == asked.stop_after:
-                break
+        with shown(progress) as seen:
+            for done in range(1, asked.updates + 1):
+                pruner.before(done)
+                trainer.update(done - 1)
+                if seen:
+                    seen(f"train{pruner.left}", done, asked.updates)
+                if done < begin or (done != begin and done % every and done < asked.updates):
+                    continue
+                found = judge.of_module(module)
+                if found.rms < best.rms or done == begin:
+                    best, chosen, waited = found, copy.deepcopy(module.state_dict()), 0
+                    continue
+                waited += 1
+                if waited == asked.stop_after:
+                    break
     except ConfigurationError:
         if done <= begin:
             raise

@@ -25,6 +25,7 @@ from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import Numerics
 from rtlstm.spec.options import declared_options, option, option_values
 from rtlstm.spec.padding import Pad
+from rtlstm.spec.progress import Progress, shown
 from rtlstm.train.existing import ExistingDevice
 from rtlstm.train.module import CallForm, Prepared, Steps
 
@@ -49,6 +50,7 @@ def prepare(
     weight_normalisation: bool = False,
     train_ranges: bool = False,
     device: str | Path | Build | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Prepared:
     """Turn a model into a module that computes the hardware's integers, with gradients.
@@ -82,6 +84,8 @@ def prepare(
     device
         A build whose hardware the trained weights go into, as :func:`rtlstm.compile` takes it: all formats
         are that build's. Weights in words that it skips are zero and stay zero.
+    progress
+        Called as ``progress(what, done, total)``.
     options
         Other options of ``rtlstm generate`` for the model's part (:class:`rtlstm.ReadOptions`) and for
         numbers (:class:`rtlstm.QuantizationSettings`), such as ``data_bits=8``.
@@ -107,62 +111,71 @@ def prepare(
         raise ConfigurationError(
             "the model is prepared already; train it as it is, or prepare the model that it was made from"
         )
-    read = read_if_needed(model, ReadOptions(**option_values(ReadOptions, options)))
-    network = read.network
-    by_layer = dict(weight_bits) if isinstance(weight_bits, Mapping) else {}
-    numbers = option_values(QuantizationSettings, options)
-    if weight_bits is not None:
-        numbers["weight_bits"] = _DEFAULT_BITS if isinstance(weight_bits, Mapping) else weight_bits
-    existing = None
-    if device is None:
-        settings = QuantizationSettings(**{"weight_bits": _DEFAULT_BITS} | numbers)
-    else:
-        check_alone(numbers)
-        if train_ranges:
-            raise ConfigurationError(
-                "the ranges of an existing device are fixed; leave out train_ranges, or device"
-            )
-        folder = device_folder(device)
-        existing = ExistingDevice(folder, Manifest.load(folder))
-        settings = device_settings(existing.manifest, numbers.get("input_range"))
-    _check_layers(network, by_layer)
-    module = model if isinstance(model, torch.nn.Module) else None
-    # A module looks its numbers up itself; elsewhere the host gives the rows.
-    table = read.embeddings[0] if module is not None and read.embeddings else None
-    x = None if calibration is None else _as_floats(calibration, table)
-    if module is not None:
-        form = _call_form(module, network, batch_first, table)
-    else:
-        counts = calibration_state if calibration_lengths is None else calibration_lengths
-        form = CallForm(sequences_first("calibration", x, batch_first, read.report.batch_first, counts))
-    swapped = form.batch_first and x is not None and (table is not None or x.ndim == 3)
-    if x is not None and calibration_state is None:
-        calibration_state = read.calibration_state(x, swapped)
-    data = Calibration.given(network, x, calibration_lengths, calibration_state, swapped or None, pad)
-    choices = choose_formats(
-        network,
-        settings,
-        data,
-        None if existing is None else existing.hardware,
-        initial_state=read.initial_state,
-    )
-    embedding = None if table is None else table.table
-    prepared = Prepared(
-        network,
-        settings,
-        choices,
-        form,
-        by_layer,
-        data,
-        read.report,
-        embedding,
-        existing,
-        read.initial_state,
-        weight_normalisation,
-        train_ranges,
-    )
-    if data is not None:
-        _check_range(data, prepared.layers.numerics)
+    with shown(progress) as seen:
+
+        def step(what: str, done: int) -> None:
+            if seen:
+                seen(what, done, 3)
+
+        step("read the model", 0)
+        read = read_if_needed(model, ReadOptions(**option_values(ReadOptions, options)))
+        network = read.network
+        by_layer = dict(weight_bits) if isinstance(weight_bits, Mapping) else {}
+        numbers = option_values(QuantizationSettings, options)
+        if weight_bits is not None:
+            numbers["weight_bits"] = _DEFAULT_BITS if isinstance(weight_bits, Mapping) else weight_bits
+        existing = None
+        if device is None:
+            settings = QuantizationSettings(**{"weight_bits": _DEFAULT_BITS} | numbers)
+        else:
+            check_alone(numbers)
+            if train_ranges:
+                raise ConfigurationError(
+                    "the ranges of an existing device are fixed; leave out train_ranges, or device"
+                )
+            folder = device_folder(device)
+            existing = ExistingDevice(folder, Manifest.load(folder))
+            settings = device_settings(existing.manifest, numbers.get("input_range"))
+        _check_layers(network, by_layer)
+        module = model if isinstance(model, torch.nn.Module) else None
+        # A module looks its numbers up itself; elsewhere the host gives the rows.
+        table = read.embeddings[0] if module is not None and read.embeddings else None
+        x = None if calibration is None else _as_floats(calibration, table)
+        if module is not None:
+            form = _call_form(module, network, batch_first, table)
+        else:
+            counts = calibration_state if calibration_lengths is None else calibration_lengths
+            form = CallForm(sequences_first("calibration", x, batch_first, read.report.batch_first, counts))
+        swapped = form.batch_first and x is not None and (table is not None or x.ndim == 3)
+        if x is not None and calibration_state is None:
+            calibration_state = read.calibration_state(x, swapped)
+        data = Calibration.given(network, x, calibration_lengths, calibration_state, swapped or None, pad)
+        step("choose formats", 1)
+        choices = choose_formats(
+            network,
+            settings,
+            data,
+            None if existing is None else existing.hardware,
+            initial_state=read.initial_state,
+        )
+        embedding = None if table is None else table.table
+        step("make the module", 2)
+        prepared = Prepared(
+            network,
+            settings,
+            choices,
+            form,
+            by_layer,
+            data,
+            read.report,
+            embedding,
+            existing,
+            read.initial_state,
+            weight_normalisation,
+            train_ranges,
+        )
+        if data is not None:
+            _check_range(data, prepared.layers.numerics)
     return prepared
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import RLock
 from typing import Any, TypeVar
+from warnings import warn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +32,7 @@ from rtlstm.gen.builds.on_zynq import OnZynq
 from rtlstm.gen.builds.pictures import Pictures
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
+from rtlstm.gen.frontends.reading import Embedding, look_up
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.gen.quantise.trained import TrainedModel, TrainedNetwork
 from rtlstm.host import Accelerator
@@ -42,9 +44,10 @@ from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.errors import BuildError, ConfigurationError, InputError
 from rtlstm.spec.files import as_path
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.notes import NoteWarning
 from rtlstm.spec.options import declared_options, option, option_values, shows_options
 from rtlstm.spec.padding import Pad
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, shown
 from rtlstm.spec.record import Record
 from rtlstm.tools.cache import digest
 
@@ -74,6 +77,21 @@ class Build:
         self.folder = as_path("the build folder", folder)
         self.manifest = Manifest.load(self.folder)
         self._contents = _contents(self.folder)
+        self.embeddings: tuple[Embedding, ...] = ()
+        """The model's tables, which stay with the host: :func:`compile` knows them, a folder does not."""
+
+    def _looked_up(self, x: ArrayLike) -> NDArray[Any]:
+        """Return what the network reads: whole numbers looked up, if its model looks numbers up."""
+        array = as_array("x", x)
+        if self.embeddings or array.dtype.kind not in "iu" or array.ndim > 2:
+            return look_up(self.embeddings, array)
+        names = [node.name for node in self.report().host if node.kind.lower() == "embedding"]
+        if not names:
+            return array
+        raise InputError(
+            f"x holds whole numbers, which the model looks up in {names[0]!r}, but its table stays with the "
+            "host: look them up with rtlstm.read_model(MODEL).embeddings[0](x), and give the result"
+        )
 
     def _checked_folder(self) -> Path:
         """Return the folder; BuildError if it holds no build by now, or another one."""
@@ -122,10 +140,11 @@ class Build:
     ) -> tuple[NDArray[Any], State]:
         """Run sequences through the golden model, which gives the same bits as the hardware.
 
-        Arguments, results and errors are those of :meth:`rtlstm.host.Accelerator.run`.
+        Arguments, results and errors are those of :meth:`rtlstm.host.Accelerator.run`. If the model begins
+        with an embedding, whole numbers ``(T,)``, ``(T, N)`` or ``(N, T)`` are looked up first.
         """
         with self.open() as accelerator:
-            return accelerator.run(x, lengths, state, batch_first, outputs, pad)
+            return accelerator.run(self._looked_up(x), lengths, state, batch_first, outputs, pad)
 
     @shows_options(SimulateOptions)
     def simulate(
@@ -165,9 +184,10 @@ class Build:
             If there is no simulator.
         """
         asked = _checked(SimulateOptions, self.simulate, options)
-        given = None if x is None else as_array("x", x)
+        given = None if x is None else self._looked_up(x)
         valid = None if lengths is None else as_array("lengths", lengths)
-        return compare_build(self._checked_folder(), asked, given, valid, batch_first, progress, pad)[0]
+        with shown(progress) as seen:
+            return compare_build(self._checked_folder(), asked, given, valid, batch_first, seen, pad)[0]
 
     @shows_options(ImplementOptions)
     def implement(self, device: str, *, progress: Progress | None = None, **options: Any) -> Implementation:
@@ -177,7 +197,8 @@ class Build:
         :class:`rtlstm.gen.builds.command_options.ImplementOptions`.
         """
         asked = _checked(ImplementOptions, self.implement, {"device": device} | options)
-        return implement(self._checked_folder(), asked, progress)
+        with shown(progress) as seen:
+            return implement(self._checked_folder(), asked, seen)
 
     @shows_options(BitstreamOptions)
     def bitstream(
@@ -202,7 +223,8 @@ class Build:
             asked.check_vivado()
             return OnZynq.create(self._checked_folder(), target, asked.clock_mhz).write()
         on_board = OnBoard.create(self._checked_folder(), asked.board, asked.clock_mhz, asked.baud)
-        return on_board.make_bitstream(asked.seed, progress, insist=asked.insist)
+        with shown(progress) as seen:
+            return on_board.make_bitstream(asked.seed, seen, insist=asked.insist)
 
     @shows_options(ReadOptions)
     def accuracy(
@@ -245,17 +267,18 @@ class Build:
             If the model cannot be read or is not supported.
         """
         reading = _checked(ReadOptions, self.accuracy, options)
-        return measure_build(
-            self._checked_folder(),
-            x,
-            model=model,
-            reading=reading,
-            labels=labels,
-            lengths=lengths,
-            batch_first=batch_first,
-            pad=pad,
-            progress=progress,
-        )
+        with shown(progress) as seen:
+            return measure_build(
+                self._checked_folder(),
+                self._looked_up(x),
+                model=model,
+                reading=reading,
+                labels=labels,
+                lengths=lengths,
+                batch_first=batch_first,
+                pad=pad,
+                progress=seen,
+            )
 
     def report(self) -> BuildReport:
         """Return the report: sizes, formats, cycles, accuracy; ``report.html`` shows it as a page."""
@@ -361,6 +384,13 @@ def compile(
         If the calibration data do not fit the network.
     BuildError
         If ``folder`` holds anything but a build, or cannot be written.
+
+    Warns
+    -----
+    NoteWarning
+        What was assumed, what the reader of the model notes, and what is lost: as in the build's report.
+    LayoutWarning
+        If neither the model nor ``batch_first`` tells the order of calibration data's axes.
     """
     _check_options(compile, options, *OPTIONS)
     _check_types(name, fit, capacities, calibration, progress)
@@ -378,6 +408,7 @@ def compile(
     if given_device is not None:
         check_alone(options, fit=fit, name=name, capacities=capacities)
     settings = QuantizationSettings(**option_values(QuantizationSettings, options))
+    embeddings: tuple[Embedding, ...] = ()
     tables = {} if trained is None else {"tables": trained.settings.tables}
     hardware = check_hardware(fit, option_values(HardwareRequest, options) | tables)
     if folder is not None:
@@ -387,22 +418,23 @@ def compile(
     else:
         read = read_if_needed(model, ReadOptions(**option_values(ReadOptions, options)), name=name)
         network, source, begin = read.network, read.report, read.initial_state
+        embeddings = read.embeddings
+        calibration = None if calibration is None else read.looked_up(calibration)
         if calibration is not None and calibration_state is None:
-            calibration_state = read.calibration_state(as_array("calibration", calibration), batch_first)
+            calibration_state = read.calibration_state(calibration, batch_first)
     if folder is None:
         folder = Path("build") / (default_name(network, source) if name is None else name)
     target = as_path("the build folder", folder)
     common: dict[str, Any] = {
-        "calibration": None if calibration is None else as_array("calibration", calibration),
+        "calibration": calibration,
         "calibration_lengths": calibration_lengths,
         "calibration_state": calibration_state,
         "batch_first": batch_first,
         "pad": pad,
         "initial_state": begin,
         "source": source,
-        "progress": progress,
     }
-    with _ALONE:
+    with _ALONE, shown(progress) as common["progress"]:
         if given_device is not None:
             there = device_folder(given_device)
             generate_for(network, target, there, input_range=settings.input_range, trained=trained, **common)
@@ -414,7 +446,12 @@ def compile(
             generate_build(
                 network, target, name=name, settings=settings, capacities=capacities, **hardware, **common
             )
-        return Build(target)
+    build = Build(target)
+    build.embeddings = embeddings
+    report = build.report()
+    for text in (*report.assumptions, *report.notes):
+        warn(text, NoteWarning, stacklevel=2)
+    return build
 
 
 def _trained(model: Any, options: Mapping[str, Any], **others: object) -> TrainedNetwork | None:

@@ -16,6 +16,7 @@ from rtlstm.gen.accuracy.records import ErrorReport
 from rtlstm.gen.builds.assumptions import list_assumptions
 from rtlstm.gen.builds.headroom import Headroom, measure_headroom
 from rtlstm.gen.builds.weight_changes import WeightChange, change_notes, measure_changes
+from rtlstm.gen.frontends.classes import host_classes
 from rtlstm.gen.frontends.reading import InitialState, ModelReport, NodeReport
 from rtlstm.gen.pictures.network import Block, describe_blocks
 from rtlstm.gen.pictures.resources import DeviceUse, expected_use
@@ -227,6 +228,58 @@ class BuildReport(Record):
                 f"{path} is damaged or comes from another version of rtlstm; generate the build again"
             ) from None
 
+    @property
+    def verdict(self) -> str:
+        """One sentence: the error in percent of the outputs' spread, decisions changed, a step's time."""
+        found, parts = self.accuracy, []
+        against = "the trained weights in float" if self.trained else "float"
+        on = "calibration data" if found.data == "calibration" else "random inputs"
+        if found.spread:
+            share = 100 * found.rms_error / found.spread
+            parts.append(f"the error against {against} is {share:.2g} % of the outputs' spread, on {on}")
+        else:
+            parts.append(f"the error against {against} is {found.rms_error:.3g} rms, on {on}")
+        if found.decisions:
+            parts.append(f"{found.decisions_changed:,} of {found.decisions:,} decisions change")
+        device = None if self.expected is None else self.expected.device
+        chosen = next((each for each in self.estimates if each.device == device), None)
+        chosen = chosen if self.fit is None else self.fit.estimate
+        cycles = f"{self.cycles.step_latency_cycles:,} cycles"
+        if chosen is None:
+            time = self.times[len(self.times) // 2]
+            clock = f"{time.assumed_clock_mhz} MHz"
+            parts.append(f"a step takes {cycles}, {time.step_latency_us:.4g} us at an assumed {clock}")
+        else:
+            where = chosen.board or chosen.device
+            parts.append(f"a step takes {cycles}, an estimated {chosen.step_latency_us:.4g} us on {where}")
+        text = "; ".join(parts)
+        return text[0].upper() + text[1:] + "."
+
+    def __str__(self) -> str:
+        sizes = f"{self.inputs} inputs, {self.outputs} outputs, {self.parameters:,} weights and biases"
+        source = f" from {self.source}" if self.source else ""
+        array = f"{self.lanes} lanes x {self.macs} multipliers, {self.family}, {self.streams} streams"
+        cycles = self.cycles
+        lines = [
+            f"Build {self.name}{source}",
+            f"  network  {sizes}",
+            *(
+                f"           {each.name}: {each.kind}, {each.inputs} -> {each.outputs}, {each.activation}"
+                for each in self.layers
+            ),
+            f"  array    {array}",
+            f"  memory   {self.memory_bits / 1024:.1f} Kibit",
+            f"  step     {cycles.step_latency_cycles:,} cycles, one every {cycles.step_interval_cycles:,}",
+            f"  error    {self.accuracy.max_abs_error:.3g} at most, {self.accuracy.rms_error:.3g} rms, of "
+            f"outputs up to {self.accuracy.max_abs_output:.3g}; {self.accuracy.description}",
+            *(f"  note     {text}" for text in (*self.assumptions, *self.notes)),
+            f"  {self.verdict}",
+        ]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<BuildReport {self.name}: {self.verdict}>"
+
     def with_implementation(self, found: Implementation) -> Self:
         """Return a copy that has this implementation, instead of an earlier one of the same label."""
         others = (item for item in self.implementations if item.label != found.label)
@@ -403,7 +456,9 @@ def create_report(
     """
     parameters, numerics = manifest.parameters, manifest.numerics
     held = memory_reports(manifest)
-    accuracy = measure_accuracy(network, quantised, calibration, initial_state)
+    outside = () if source is None else source.outside
+    classes = any(host_classes(node.kind) is not None for node in outside)
+    accuracy = measure_accuracy(network, quantised, calibration, initial_state, classes)
     estimates = estimate_devices(manifest, None if fit is None else fit.estimate)
     changes = measure_changes(network, quantised, () if source is None else source.integer_weights)
     return BuildReport(
@@ -447,7 +502,7 @@ def create_report(
             *notes,
         ),
         blocks=describe_blocks(network),
-        host=() if source is None else source.outside,
+        host=outside,
         gate_units=parameters.gate_units,
         lut_macs=parameters.lut_macs,
         lut_lanes=parameters.lut_lanes,

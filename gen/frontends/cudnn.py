@@ -8,6 +8,7 @@ layout: the text of ``jax.experimental.rnn``.
 
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,22 +45,29 @@ class CudnnLstm:
 
     >>> lstm = CudnnLstm(inputs=3, hidden=4, layers=2)
     >>> network = lstm.network(lstm.initial(np.random.default_rng(0)))
+    >>> weights = lstm.vector(network)
+
+    ``dropout`` is taken, so that the arguments of ``jax.experimental.rnn`` can be given as they are: between
+    layers, in training, and without weights, so the network is the same.
 
     Raises
     ------
     ModelError
-        If a size is below 1.
+        If a size is below 1, or ``dropout`` is no share from 0 to 1.
     """
 
     inputs: int
     hidden: int
     layers: int = 1
     bidirectional: bool = False
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("inputs", "hidden", "layers"):
             if getattr(self, name) < 1:
                 raise ModelError(f"{name} of a cuDNN LSTM must be at least 1, not {getattr(self, name)}")
+        if not 0.0 <= self.dropout <= 1.0:
+            raise ModelError(f"dropout of a cuDNN LSTM must be a share from 0 to 1, not {self.dropout}")
 
     @property
     def directions(self) -> int:
@@ -136,6 +144,35 @@ class CudnnLstm:
                     f"not {np.shape(array)}"
                 )
         return np.concatenate([to_float64(np.asarray(array), "a cuDNN weight").ravel() for array in arrays])
+
+    def vector(self, network: Network) -> Floats:
+        """Return a network's weights as a vector; the inverse of :meth:`network`.
+
+        Both biases are in ``b_ih``, and ``b_hh`` is zeros: a network has their sum.
+
+        Raises
+        ------
+        ModelError
+            If the network is no LSTM of these sizes, or has what the vector has no place for.
+        """
+        layers: list[Any] = []
+        for layer in network.layers:
+            both = isinstance(layer, Bidirectional) and layer.merge == "concat"
+            layers += [layer.forward, layer.backward] if both else [layer]  # type: ignore[union-attr]
+        parts = []
+        for layer in layers:
+            plain = {"name", "w_ih", "w_hh", "bias", "reverse", "reversed_output"}
+            if not isinstance(layer, Lstm) or any(
+                getattr(layer, name) != field.default
+                for name, field in Lstm.model_fields.items()
+                if name not in plain
+            ):
+                raise ModelError(
+                    f"layer {layer.name!r} must be an LSTM with cuDNN's equations and nothing else, for the "
+                    "vector has no place for more; take the layers before it alone"
+                )
+            parts.append(CudnnWeights(layer.w_ih, layer.w_hh, layer.bias, np.zeros_like(layer.bias)))
+        return self.pack(tuple(parts))
 
     def network(self, weights: ArrayLike, name: str = "network") -> Network:
         """Return the network of a vector; outputs of both directions are concatenated, forward first.

@@ -1,12 +1,13 @@
 """Options and results of reading a model: the part to take, the report, the network."""
 
-from collections.abc import Iterable
-from typing import Annotated, Literal
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.gen.frontends.integer_weights import IntegerRows, IntegerWeights
+from rtlstm.host.raw_values import as_array
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.network import FloatArray, Network
 from rtlstm.spec.options import Option, option
@@ -21,6 +22,7 @@ __all__ = [
     "ReadResult",
     "ReportBuilder",
     "Role",
+    "look_up",
 ]
 
 Role = Literal["core", "shape", "state", "outside", "refused"]
@@ -159,6 +161,20 @@ class Embedding(Record):
         return np.asarray(self.table[indices])
 
 
+def look_up(tables: Sequence[Embedding], x: ArrayLike) -> NDArray[Any]:
+    """Look up whole numbers in a model's only table; see :meth:`ReadResult.looked_up`."""
+    array = as_array("x", x)
+    if not tables or array.dtype.kind not in "iu" or array.ndim > 2:
+        return array
+    if len(tables) > 1:
+        names = ", ".join(each.name for each in tables)
+        raise InputError(
+            f"x holds whole numbers, and the model looks numbers up in several tables ({names}): look them "
+            "up in each of rtlstm.read_model(MODEL).embeddings, and give what the network reads of them"
+        )
+    return tables[0](array)
+
+
 class ReadResult(Record):
     """A network and the report on the model that it was read from.
 
@@ -170,6 +186,16 @@ class ReadResult(Record):
     report: ModelReport
     embeddings: tuple[Embedding, ...] = ()
     initial_state: InitialState | None = None
+
+    def looked_up(self, x: ArrayLike) -> NDArray[Any]:
+        """Return rows of the model's table for whole numbers in one or two axes; other data as they are.
+
+        Raises
+        ------
+        InputError
+            If they are not row numbers of the table, or the model has several tables.
+        """
+        return look_up(self.embeddings, x)
 
     def initial_state_of(self, sequences: int) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]:
         """Return the state in which sequences begin, for the driver: ``(sequences, units)`` per layer.

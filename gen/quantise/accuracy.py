@@ -10,6 +10,7 @@ from rtlstm.gen.quantise.losses import Loss, find_losses
 from rtlstm.gen.quantise.traces import Trace, find_traces
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import FloatState, run_float
+from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.record import Record
@@ -32,6 +33,13 @@ class Accuracy(Record):
     rms_error: float
     max_abs_output: float
     """Largest magnitude of the float outputs."""
+    spread: float = 0.0
+    """Standard deviation of the float outputs in valid steps, each from its own mean, over all of them; 0 if
+    they do not change."""
+    decisions: int = 0
+    """Steps whose outputs decide for a class; 0 if the model decides nothing."""
+    decisions_changed: int = 0
+    """Decisions of the fixed outputs that are not those of the float ones."""
     input_saturations: int
     input_values: int
     cell_saturations: int
@@ -68,8 +76,13 @@ def measure_accuracy(
     quantised: QuantizedNetwork,
     calibration: Calibration | None = None,
     initial_state: FloatState | None = None,
+    classes: bool = False,
 ) -> Accuracy:
-    """Compare on calibration data; without them, on random inputs, from the model's ``initial_state``."""
+    """Compare on calibration data; without them, on random inputs, from the model's ``initial_state``.
+
+    If the outputs are scores of ``classes``, the largest one of a step decides. A single output that is a
+    share, such as a sigmoid's, decides by whether it is above one half.
+    """
     data, description = _data(network, quantised, calibration, initial_state)
     x, lengths = data.x, data.lengths
     numerics = quantised.numerics
@@ -80,6 +93,13 @@ def measure_accuracy(
     fixed = form.to_floats(golden.y)
     error = fixed - reference.y
     units = sum(layer.outputs for layer in network.pseudo_layers)
+    given, found = reference.y[data.alive], fixed[data.alive]
+    share = ActivationFunction.of(quantised.shapes[-1].activation).is_share
+    decided = None
+    if network.outputs == 1 and share:
+        decided = [y[:, 0] > 0.5 for y in (given, found)]
+    elif network.outputs > 1 and classes:
+        decided = [y.argmax(axis=1) for y in (given, found)]
     return Accuracy(
         data="random" if calibration is None else "calibration",
         description=description,
@@ -88,6 +108,9 @@ def measure_accuracy(
         max_abs_error=_rounded(float(np.abs(error).max())),
         rms_error=_rounded(float(np.sqrt(np.mean(error**2)))),
         max_abs_output=_rounded(float(np.abs(reference.y).max())),
+        spread=_rounded(float(np.sqrt(np.mean(given.var(axis=0))))),
+        decisions=0 if decided is None else len(given),
+        decisions_changed=0 if decided is None else int(np.count_nonzero(decided[0] != decided[1])),
         input_saturations=numerics.input.saturated(x, numerics.input_shift),
         input_values=int(lengths.sum()) * network.inputs,
         cell_saturations=golden.cell_saturations,

@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 from support.random_builds import random_case, random_network
 
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.activations.functions import SIGMOID
+from rtlstm.spec.cells.description import CellBuilder
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.network import Custom, Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.registers import Register
 
 
 def lstm(inputs: int = 3, units: int = 2, **changes: object) -> Lstm:
@@ -143,3 +147,26 @@ def test_bad_manifests_are_refused(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(BuildError, match=message):
             Manifest.load(tmp_path)
+
+
+def test_a_cell_that_does_not_read_h_needs_no_recurrent_weights():
+    """Rows stand gate by gate: row ``k * units + u`` is gate k of unit u."""
+    cell = CellBuilder()
+    share, new = cell.apply(SIGMOID, cell.gate(0)), cell.gate(1) * cell.parameter(0)
+    built = cell.build("filter", cell.keep(cell.state() + share * (new - cell.state())))
+    w_ih = np.zeros((2 * 3, 1))
+    w_ih[1 * 3 + 2] = 1.0  # gate 1 of unit 2
+    given = {"cell": built, "w_ih": w_ih, "bias": np.zeros(6), "parameters": np.array([[1.0], [1.0], [0.5]])}
+    layer = Custom(w_hh=None, **given)
+    assert layer.w_hh.shape == (6, 3) and not layer.w_hh.any()
+    y = run_float(Network(layers=(layer,)), np.ones((1, 1, 1))).y[0, 0]
+    np.testing.assert_allclose(y, [0.0, 0.0, 0.25])
+    with pytest.raises(ConfigurationError, match="w_hh"):
+        Custom(**given)
+    with pytest.raises(ConfigurationError, match=r"parameters must .*\(3, 1\)"):
+        Custom(w_hh=None, **{**given, "parameters": np.ones((1, 3))})
+
+
+def test_build_is_the_beginning_of_the_hash_as_one_number():
+    manifest = random_case(2).manifest
+    assert f"{manifest.constants[Register.BUILD]:08x}" == manifest.device_hash[:8]

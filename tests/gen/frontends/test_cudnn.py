@@ -116,3 +116,30 @@ def test_refusals() -> None:
         lstm.pack(parts)
     with pytest.raises(ModelError, match="must be 1 pseudo-layers .* not 2"):
         lstm.pack(parts * 2)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_the_way_back_gives_the_same_network(both):
+    lstm = CudnnLstm(inputs=3, hidden=5, layers=2, bidirectional=both, dropout=0.5)
+    network = lstm.network(lstm.initial(np.random.default_rng(4)))
+    vector = lstm.vector(network)
+    assert vector.shape == (lstm.parameter_count,)
+    # Dropout has no weights and no effect.
+    for again in (lstm.network(vector), CudnnLstm(3, 5, 2, both).network(vector)):
+        assert again.model_dump_json() == network.model_dump_json()
+    # The biases of the vector are the sum and zeros; a vector of such a kind comes back as it was.
+    assert np.array_equal(lstm.vector(again), vector)
+
+
+def test_a_network_without_place_in_the_vector_is_refused():
+    lstm = CudnnLstm(inputs=3, hidden=5)
+    network = lstm.network(lstm.initial(np.random.default_rng(0)))
+    (layer,) = network.layers
+    with pytest.raises(ModelError, match="layer 'lstm0' must be an LSTM with cuDNN's equations and no"):
+        lstm.vector(network.replace(layers=(layer.replace(clip=2.0),)))
+    with pytest.raises(ModelError, match="there must be 1 pseudo-layers"):
+        lstm.vector(CudnnLstm(3, 5, 2).network(np.zeros(CudnnLstm(3, 5, 2).parameter_count)))
+    with pytest.raises(ModelError, match="must have shape"):
+        CudnnLstm(inputs=4, hidden=5).vector(network)
+    with pytest.raises(ModelError, match="dropout of a cuDNN LSTM must be a share from 0 to 1, not 2"):
+        CudnnLstm(inputs=3, hidden=5, dropout=2)
