@@ -83,6 +83,11 @@ def test_generate(cli, model, tmp_path):
     people = cli(*arguments)
     assert people.code == 0
     assert "step latency" in people.out
+    # The last line says how good it is.
+    verdict = result.json["verdict"]
+    assert verdict == BuildReport.load(tmp_path / "b").verdict
+    assert "% of the outputs' spread, on calibration data; a step takes" in verdict
+    assert people.out.splitlines()[-1] == verdict
     assert snapshot(tmp_path / "b") == before
 
 
