@@ -64,7 +64,7 @@ def test_sequences_stand_before_steps(tmp_path, suffix, first):
     _, path = save(tmp_path, suffix, first(), L.Dense(2))
     report = read_model(path).report
     assert report.batch_first
-    assert report.layout.startswith("Keras has sequences before steps; data here are (steps, sequences")
+    assert report.layout.startswith("Keras has sequences before steps: data are (sequences, steps")
 
 
 def test_a_file_of_early_keras_2_has_no_layer_for_the_input(tmp_path):

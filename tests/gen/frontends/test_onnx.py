@@ -231,7 +231,7 @@ def test_layout_1_is_honoured(path):
     result = read_model(path)
     close(forward(result.network, x.transpose(1, 0, 2)).transpose(1, 0, 2), expected)
     assert result.report.batch_first
-    assert "has layout 1; data here are (steps, sequences, features)" in result.report.layout
+    assert "has layout 1: data are (sequences, steps, features)" in result.report.layout
 
 
 @pytest.mark.parametrize("batch_first", [False, True])
