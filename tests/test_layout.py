@@ -83,8 +83,8 @@ def test_the_module_for_pytorch_follows_the_model(build, x):
         assert device.batch_first is True
         for found, expected in ((y, wanted), (h, h_n), (c, c_n)):
             assert found.shape == expected.shape and (found - expected).abs().max() < 1e-3
-        turned = LSTM(accelerator, batch_first=False)(tensor.swapaxes(0, 1))[0]
-        assert torch.equal(turned.swapaxes(0, 1), y)
+        swapped = LSTM(accelerator, batch_first=False)(tensor.swapaxes(0, 1))[0]
+        assert torch.equal(swapped.swapaxes(0, 1), y)
 
 
 def test_a_file_of_tensors_tells_no_order_and_that_is_said_once(unknown, x):
@@ -127,7 +127,7 @@ def test_the_order_is_no_part_of_the_hardware(build, tmp_path):
     assert Manifest.parse(fields, build.folder).batch_first is None
 
 
-class Turned(torch.nn.Module):
+class Transposing(torch.nn.Module):
     """Takes sequences first, though its LSTM takes steps first."""
 
     def __init__(self, first):
@@ -143,12 +143,12 @@ class Turned(torch.nn.Module):
     [
         (torch.nn.LSTM(I, H), False),
         (torch.nn.GRU(I, H, batch_first=True), True),
-        (Turned(first=False), True),
-        (Turned(first=True), False),
+        (Transposing(first=False), True),
+        (Transposing(first=True), False),
         (torch.nn.Conv1d(I, H, 1), False),
         (torch.nn.LSTMCell(I, H), None),
     ],
-    ids=["steps", "batch", "turned", "turned back", "no state", "one step"],
+    ids=["steps", "batch", "swapped", "swapped twice", "no state", "one step"],
 )
 def test_what_a_module_tells(module, order):
     report = read_model(module).report

@@ -51,8 +51,8 @@ class Axes:
     @property
     def sequences_first(self) -> bool | None:
         """Whether sequences come before steps in the input, as layers have shown; None if they have not."""
-        places = {axis: int(old[1:]) for old, axis in self.shown}
-        return places["N"] < places["T"] if {"N", "T"} <= places.keys() else None
+        positions = {axis: int(old[1:]) for old, axis in self.shown}
+        return positions["N"] < positions["T"] if {"N", "T"} <= positions.keys() else None
 
     def _lose(self, where: str) -> "Axes":
         return replace(self, tags=(), lost=where)
