@@ -49,15 +49,25 @@ def convert(module: Any, options: ReadOptions, report: ReportBuilder) -> tuple[A
             f"the forward of {path!r} is read, which calls {options.lstm!r}; what calls it stays outside"
         )
     graph = fx.Graph()
-    inputs = list(base.graph.inputs())[1:]
+    forward = _forward(base)
+    inputs = list(forward.graph.inputs())[1:]
     values = {value.debugName(): graph.placeholder(value.debugName().replace(".", "_")) for value in inputs}
     converter = _Converter(module, graph, report)
     if script_kind(base) in LEAVES and not path:
-        graph.output(converter.alone(script_kind(base).lower(), base, tuple(values.values())))
+        graph.output(converter.alone(script_kind(base).lower(), base, forward, tuple(values.values())))
         return graph, converter.made
-    found = converter.block(base.graph, {**values, next(base.graph.inputs()).debugName(): _Path(path)})
+    own = next(forward.graph.inputs()).debugName()
+    found = converter.block(forward.graph, {**values, own: _Path(path)})
     graph.output(found[0] if len(found) == 1 else tuple(found))
     return graph, converter.made
+
+
+def _forward(module: Any) -> Any:
+    """The method that computes; of a scripted recurrent module it has one name for each kind of input."""
+    names = sorted(name for name in module._c._method_names() if name.partition("__")[0] == "forward")
+    if not names:
+        raise ModelError(f"{script_kind(module)} must have a forward, but has none; save the module again")
+    return module._c._get_method(names[0])
 
 
 class _Path(str):
@@ -72,11 +82,10 @@ class _Converter:
         self.modules = dict(root.named_modules())
         self.made: dict[str, Any] = {}
 
-    def alone(self, name: str, module: Any, inputs: tuple[Any, ...]) -> Any:
+    def alone(self, name: str, module: Any, forward: Any, inputs: tuple[Any, ...]) -> Any:
         """Convert a module of torch.nn that no other calls, under a name."""
-        where = f"{script_kind(module)} {name!r}"
-        self.made[name] = rebuild(module, module.inlined_graph, where)
-        return self._outputs(module.graph, self.graph.call_module(name, inputs))
+        self.made[name] = rebuild(module, forward.inlined_graph, f"{script_kind(module)} {name!r}")
+        return self._outputs(forward.graph, self.graph.call_module(name, inputs))
 
     def block(self, block: Any, scope: dict[str, Any]) -> list[Any]:
         """Convert a block's nodes and return what it gives."""
