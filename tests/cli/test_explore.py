@@ -445,7 +445,7 @@ class Killed:
 def test_nothing_is_lost(files, tmp_path, monkeypatch):
     """Interruptions, killed workers and their number change nothing of what is found."""
     monkeypatch.chdir(files)
-    given = Given(Path("tiny.safetensors"), Path("x.npy"), None, False, {"dense": ("fc:sigmoid",)})
+    given = Given(Path("tiny.safetensors"), Path("x.npy"), None, False, "back", {"dense": ("fc:sigmoid",)})
     asked = SpaceOptions(
         devices="up5k,lfe5u-25f-8",
         tables="direct",
