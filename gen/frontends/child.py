@@ -179,7 +179,9 @@ def _answer(file: BinaryIO, request: _Request) -> _Answer:
         load(request.kind)
         keep_limits()
         isolate()
-        found = {"network": read_foreign(file, request.kind, request.options, report)}
+        network = read_foreign(file, request.kind, request.options, report)
+        report.find_integers(network)
+        found = {"network": network}
     except RtlstmError as error:
         found = {"error": type(error).__name__, "text": str(error)}
     found |= {"embeddings": tuple(report.embeddings), "initial_state": report.initial_state}

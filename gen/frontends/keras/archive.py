@@ -4,19 +4,20 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.gen.frontends.arrays import listed
 from rtlstm.gen.frontends.keras.hdf5 import Dataset, Group, open_hdf5
 from rtlstm.spec.archives import open_archive, read_member
 from rtlstm.spec.budget import MAX_ELEMENTS, MAX_TEXT
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["ArchiveResult", "Arrays", "KerasLayer", "KerasModel", "Reads", "read_archive"]
+__all__ = ["ArchiveResult", "Arrays", "KerasLayer", "KerasModel", "Reads", "numbered", "read_archive"]
 
 Floats = NDArray[np.float64]
 
@@ -24,25 +25,56 @@ Floats = NDArray[np.float64]
 class Arrays:
     """A layer's arrays: in Keras' order, and by path where the file has one for each part of the layer."""
 
-    def __init__(self, group: Group | None, by_name: bool, inside: str = "") -> None:
+    def __init__(self, group: Group | None, by_name: bool, inside: tuple[str, ...] = ()) -> None:
         self._group, self._by_name, self._inside = group, by_name, inside
 
     def part(self, number: str, name: str) -> "Arrays":
         """The arrays of a layer within this one: ``number`` in new files, of name ``name`` in old ones."""
         if self._by_name:
-            return Arrays(self._group, True, f"/{name}/")
+            return Arrays(self._group, True, (*self._inside, f"/{name}/"))
         return Arrays(self._group and self._group.group(number), False)
 
     def get(self, names: tuple[str, ...]) -> list[Floats]:
-        """The arrays called ``names``; those that are missing at the end are left out."""
-        found: dict[str, Dataset | None] = {}
-        if self._group is not None and self._by_name:
-            for array in self._group.walk():
-                if self._inside in array.path.removeprefix(self._group.path):
-                    found[re.sub(r":\d+$", "", array.path.rsplit("/", 1)[-1])] = array
-        elif (group := self._group and self._group.group("vars")) is not None:
-            found = {name: group.dataset(str(index)) for index, name in enumerate(names)}
-        return [array.read() for array in map(found.get, names) if array is not None]
+        """The arrays called ``names``; those that are missing are left out. Raises as :meth:`named`."""
+        return list(self.named(names).values())
+
+    def named(
+        self, names: tuple[str, ...], others: tuple[str, ...] = (), integers: tuple[str, ...] = ()
+    ) -> dict[str, Floats]:
+        """The arrays called ``names``, and ``others``, which only old files have; missing ones are left out.
+
+        Raises
+        ------
+        ModelError
+            If there are arrays beside them, which may change what they mean, or one holds integers that is
+            not among ``integers``.
+        """
+        found = self._found(names)
+        known = (*names, *others) if self._by_name else names
+        more = [array.path for name, array in found.items() if name not in known and "seed" not in name]
+        if found.keys() & set(known) and more:
+            raise ModelError(
+                f"holds {listed(map(repr, more))} beside a layer's {listed(names)}, and nothing says how "
+                "they change these; give the model as it was before its weights were rounded or adapted"
+            )
+        return {name: found[name].read(name in integers) for name in known if name in found}
+
+    def _found(self, names: tuple[str, ...]) -> dict[str, Dataset]:
+        """All arrays; those of new files have the names of their numbers, or else these numbers."""
+        if self._group is None:
+            return {}
+        if not self._by_name:
+            group = self._group.group("vars")
+            numbers = dict(enumerate(names))
+            return {
+                numbers.get(int(name), name) if name.isdecimal() else name: array
+                for name, array in ([] if group is None else group.datasets())
+            }
+        return {
+            re.sub(r":\d+$", "", array.path.rsplit("/", 1)[-1]): array
+            for array in self._group.walk()
+            if all(part in array.path.removeprefix(self._group.path) for part in self._inside)
+        }
 
 
 @dataclass(frozen=True)
@@ -90,7 +122,7 @@ class KerasModel:
     version: int
     """Version of the Keras that wrote it."""
     layers: list[KerasLayer]
-    ends: tuple[str, ...]
+    ends: tuple[ArchiveResult, ...]
 
 
 def read_archive(file: BinaryIO) -> KerasModel:
@@ -130,20 +162,27 @@ def _json(text: str | bytes) -> dict[str, Any]:
 def _model(version: str, model: dict[str, Any], layers: list[KerasLayer]) -> KerasModel:
     config = model.get("config", {})
     given = config.get("output_layers", []) if isinstance(config, dict) else []
-    ends = tuple(dict.fromkeys(result.layer for result in _results(given)))
-    return KerasModel(int(version.split(".")[0]), layers, ends or (layers[-1].name,))
+    ends = tuple(_results(given)) or (ArchiveResult(layers[-1].name),)
+    return KerasModel(int(version.split(".")[0]), layers, ends)
 
 
 def _new(model: dict[str, Any], weights: Group) -> Iterator[KerasLayer]:
     """Layers of the new format, whose groups are numbered by class."""
+    entries = list(_entries(model))
+    for (entry, reads), name in zip(entries, numbered(entry for entry, _ in entries), strict=True):
+        arrays = Arrays(weights.group(f"layers/{name}"), False)
+        yield KerasLayer(entry["class_name"], entry["config"], arrays, reads)
+
+
+def numbered(entries: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """The names of layers' groups in the new format: by class, with numbers."""
     counts: dict[str, int] = {}
-    for entry, reads in _entries(model):
+    for entry in entries:
         kind = entry["class_name"]
         base = re.sub(r"([a-z])([A-Z])", r"\1_\2", re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", kind)).lower()
         number = counts.get(base, 0)
         counts[base] = number + 1
-        name = base if not number else f"{base}_{number}"
-        yield KerasLayer(kind, entry["config"], Arrays(weights.group(f"layers/{name}"), False), reads)
+        yield base if not number else f"{base}_{number}"
 
 
 def _old(model: dict[str, Any], weights: Group | None) -> Iterator[KerasLayer]:

@@ -72,6 +72,13 @@ class Group(_Node):
         found = self._child(name)
         return found if isinstance(found, Dataset) else None
 
+    def datasets(self) -> Iterator[tuple[str, "Dataset"]]:
+        """The datasets in the group itself, and their names."""
+        for name in self._item:
+            child = self._child(name)
+            if isinstance(child, Dataset):
+                yield name, child
+
     def walk(self) -> Iterator["Dataset"]:
         """All datasets below, each once; ``path`` is as seen from the root."""
         seen, left = {self._item.id}, [self]
@@ -110,13 +117,13 @@ class Group(_Node):
 class Dataset(_Node):
     """An array in the file."""
 
-    def read(self) -> NDArray[np.float64]:
-        """Return its values.
+    def read(self, integers: bool = False) -> NDArray[np.float64]:
+        """Return its values, which may be ``integers`` if the reader knows what scale they have.
 
         Raises
         ------
         ModelError
-            If they are in other files, were never written, are not numbers, or are too many.
+            If they are in other files, were never written, are not such numbers, or are too many.
         """
         item, where = self._item, f"the array {self.path!r}"
         if item.external or item.is_virtual:
@@ -124,6 +131,11 @@ class Dataset(_Node):
             raise ModelError(f"{where} is {kind}: its bytes are another file's, which is not read")
         if item.shape is None or item.dtype.kind not in "fiu":
             raise ModelError(f"{where} must hold numbers, not {item.dtype}; save the model again")
+        if item.dtype.kind != "f" and not integers:
+            raise ModelError(
+                f"{where} must hold weights as floats, but has {item.dtype}, and nothing says what scale "
+                "these integers have; give the model as it was before they were rounded"
+            )
         self._budget.take(item.shape, where)
         if item.size and not item.id.get_storage_size():
             raise ModelError(f"{where} was declared, but never written; save the model again")

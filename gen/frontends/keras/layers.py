@@ -11,6 +11,7 @@ from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.keras.archive import KerasLayer
 from rtlstm.gen.frontends.keras.node import KerasNode, KerasTensor
 from rtlstm.gen.frontends.keras.recurrent import activation, activation_name
+from rtlstm.gen.frontends.keras.weights import read_table, read_weights, rounding
 from rtlstm.gen.frontends.pace import CausalTaps
 from rtlstm.gen.frontends.reading import Embedding
 from rtlstm.spec.activations.functions import ActivationFunction, FunctionName
@@ -49,14 +50,14 @@ def _note_mask(step: KerasNode, what: str) -> None:
 
 
 def _embed(step: KerasNode) -> KerasTensor:
-    table = step.layer.arrays.get(("embeddings",))
-    if not table or step.only.flow.layers:
+    table = read_table(step)
+    if table is None or step.only.flow.layers:
         raise ModelError(f"{step.where} must be the model's first layer")
-    step.report.embeddings.append(Embedding(name=step.layer.name, table=table[0]))
+    step.report.embeddings.append(Embedding(name=step.layer.name, table=table))
     step.becomes("outside", "a table: the host looks rows up")
     if step.config.get("mask_zero"):
         _note_mask(step, "zeros")
-    return KerasTensor(Flow(width=table[0].shape[1]), step.layer.name)
+    return KerasTensor(Flow(width=table.shape[1]), step.layer.name)
 
 
 def _each_step(step: KerasNode) -> KerasTensor:
@@ -65,6 +66,12 @@ def _each_step(step: KerasNode) -> KerasTensor:
     if inner["class_name"] not in _STEPWISE:
         raise ModelError(
             f"{step.where} wraps {inner['class_name']}, but must wrap one of {', '.join(_STEPWISE)}"
+        )
+    if rounding(step.where, inner["config"]).name:
+        raise ModelError(
+            f"{step.where} wraps a layer that model.quantize has rounded, which Keras then computes without "
+            "the scales; use the layer itself, which acts on each step alone, or round the model without it "
+            "(the filters of model.quantize)"
         )
     config = {**inner["config"], "name": step.layer.name}
     part = step.layer.arrays.part("layer", inner["config"]["name"])
@@ -76,11 +83,8 @@ def _each_step(step: KerasNode) -> KerasTensor:
 
 
 def _dense(step: KerasNode) -> KerasTensor:
-    found = step.layer.arrays.get(("kernel", "bias"))
-    if not found:
-        raise ModelError(f"{step.where} has no weights in the file; save the model again")
-    weight = found[0].T
-    bias = found[1] if step.config.get("use_bias", True) else np.zeros(len(weight))
+    kernel, bias = read_weights(step)
+    weight = kernel.T
     step.becomes("core", f"{weight.shape[1]} -> {weight.shape[0]}")
     return _apply(step, step.only.flow.linear(step.layer.name, step.where, weight, bias))
 
@@ -95,8 +99,7 @@ def _apply(step: KerasNode, flow: Flow) -> KerasTensor:
     """A layer's activation."""
     name = activation_name(step.config.get("activation"))
     if name == "softmax":
-        _classify(step)
-        return step.only.with_flow(flow)
+        return _classify(step, flow)
     if step.linear:
         step.report.note(f"{step.where} ends before its activation {name!r}, which the host computes")
         return step.only.with_flow(flow)
@@ -119,20 +122,19 @@ def _activate(step: KerasNode) -> KerasTensor:
     return _apply(step, step.only.flow)
 
 
-def _classify(step: KerasNode) -> None:
+def _classify(step: KerasNode, flow: Flow) -> KerasTensor:
     """Leave a softmax at the end to the host; the core outputs its input."""
     if not step.ends or step.config.get("axis", -1) != -1:
         raise ModelError(
             f"{step.where} is softmax, which the host computes: it must be the last layer, over the features"
             f"{_before(step)}"
         )
-    step.report.note(f"{step.where} ends in softmax, which the host computes: rtlstm.host.softmax(y)")
+    return replace(step.only.with_flow(flow), softmax=step.where)
 
 
 def _softmax(step: KerasNode) -> KerasTensor:
-    _classify(step)
     step.becomes("outside", "rtlstm.host.softmax")
-    return step.only
+    return _classify(step, step.only.flow)
 
 
 def _slope(step: KerasNode) -> KerasTensor:

@@ -5,6 +5,7 @@ Every argument of a recurrent layer is supported, or an error names it. Gate ord
 """
 
 from dataclasses import replace
+from itertools import zip_longest
 from typing import BinaryIO
 
 from rtlstm.gen.frontends.keras.archive import ArchiveResult, KerasLayer, KerasModel, read_archive
@@ -51,12 +52,15 @@ def _read_model(model: KerasModel, options: ReadOptions, report: ReportBuilder) 
         )
     output, linear = _output(model, options.output)
     ends, needed = _choose_ends(model, output)
+    read_on = {
+        result.layer for layer in model.layers if layer.name in needed for result in layer.reads.values
+    }
     known: dict[str, KerasTensor] = {}
     for layer in model.layers:
         if layer.name in needed:
             _check_calls(layer, known, report)
             read = tuple(_read(known, result, layer) for result in layer.reads.values)
-            last = layer.name in ends
+            last = layer.name in set(ends) - read_on
             step = KerasNode(layer, read, report, old=model.version < 3, ends=last, linear=last and linear)
             known[layer.name] = _compute(step)
         elif layer.kind != "InputLayer":
@@ -71,9 +75,16 @@ def _read_model(model: KerasModel, options: ReadOptions, report: ReportBuilder) 
     if not (len(shape) == 2 if begin is None else begin.last):
         report.takes_sequences_first("Keras has sequences before steps")
     try:
-        flow, found = join_outputs([(name, known[name].flow) for name in ends if name in parts], report)
+        parts = [name for name in ends if name in parts]
+        flow, found = join_outputs([(name, known[name].flow) for name in parts], report)
     except ModelError as error:
         raise ModelError(f"{_one_result(list(ends))} ({error})") from None
+    for name, part in zip_longest(parts, found):
+        if known[name].softmax:
+            y = "y" if part is None else f"parts(y)[{part.name!r}]"
+            report.note(
+                f"{known[name].softmax} ends in softmax, which the host computes: rtlstm.host.softmax({y})"
+            )
     return flow.network(report.name, found)
 
 
@@ -96,8 +107,21 @@ def _choose_ends(model: KerasModel, output: str | None) -> tuple[tuple[str, ...]
     layers = {layer.name: layer for layer in model.layers}
     if output is not None and output not in layers:
         raise ModelError(f"there is no layer {output!r}; there are {', '.join(layers)}")
-    ends = model.ends if output is None else (output,)
+    if output is None:
+        found = [result.layer for result in model.ends if not _is_state(result, layers)]
+        ends = tuple(dict.fromkeys(found or [result.layer for result in model.ends]))
+    else:
+        ends = (output,)
     return ends, set[str]().union(*(_before(layers, name) for name in ends))
+
+
+def _is_state(result: ArchiveResult, layers: dict[str, KerasLayer]) -> bool:
+    """Whether it is a final state of a recurrent layer, which the driver returns."""
+    layer = layers.get(result.layer)
+    if layer is None or layer.kind not in RECURRENT:
+        return False
+    apart = layer.kind == "Bidirectional" and layer.config.get("merge_mode", "concat") is None
+    return result.index > int(apart)
 
 
 def _choose_parts(found: dict[str, KerasTensor], model: KerasModel, report: ReportBuilder) -> list[str]:

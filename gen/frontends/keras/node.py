@@ -27,10 +27,12 @@ class KerasTensor:
     """Its second result is the h of the last step."""
     half: int = 0
     """Values of the first of two results that both are of every step."""
+    softmax: str = ""
+    """The layer whose softmax the host computes of it."""
 
     def with_flow(self, flow: Flow) -> "KerasTensor":
         """Other values of the same steps."""
-        return replace(self, flow=flow, state=False, half=0)
+        return replace(self, flow=flow, state=False, half=0, softmax="")
 
     def check_padding(self, where: str) -> None:
         """Refuse a reader that would take the padding for steps."""

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rtlstm.gen.frontends.gates import CellKind, reorder
-from rtlstm.gen.frontends.keras.archive import Arrays, KerasLayer
+from rtlstm.gen.frontends.keras.archive import Arrays, KerasLayer, numbered
 from rtlstm.gen.frontends.keras.node import KerasNode, KerasTensor
 from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
 from rtlstm.spec.errors import ModelError
@@ -14,6 +14,7 @@ from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 __all__ = ["RECURRENT", "activation", "activation_name", "recurrent"]
 
 _RECURRENT: dict[str, CellKind] = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn"}
+_CELLS = {f"{kind}Cell": kind for kind in _RECURRENT}
 _MERGES: dict[str | None, Literal["concat", "sum", "average", "product"]] = {
     "concat": "concat",
     "sum": "sum",
@@ -21,22 +22,46 @@ _MERGES: dict[str | None, Literal["concat", "sum", "average", "product"]] = {
     "mul": "product",
     None: "concat",
 }
-RECURRENT = (*_RECURRENT, "Bidirectional")
+RECURRENT = (*_RECURRENT, "RNN", "Bidirectional")
 
 
 def recurrent(step: KerasNode) -> KerasTensor:
     """A recurrent layer."""
     layer = step.layer
     both = layer.kind == "Bidirectional"
-    made = _both(step) if both else _direction(step, layer, layer.arrays)
+    made: list[Lstm | Gru | Rnn | Bidirectional]
+    made = [_both(step)] if both else [_direction(step, each, each.arrays) for each in _cells(step, layer)]
     inner = layer.config["layer"]["config"] if both else layer.config
-    step.becomes("core", f"{made.inputs} -> {made.outputs}")
+    step.becomes("core", f"{made[0].inputs} -> {made[-1].outputs}")
     _note(step, inner)
     half = 0
-    if isinstance(made, Bidirectional) and layer.config.get("merge_mode", "concat") is None:
-        half = made.forward.outputs
-    flow, last = step.only.flow.recurrent(made, step.where), not inner.get("return_sequences", False)
-    return KerasTensor(flow, step.only.source, last=last, state=not both, half=half)
+    if isinstance(made[0], Bidirectional) and layer.config.get("merge_mode", "concat") is None:
+        half = made[0].forward.outputs
+    flow, last = step.only.flow, not inner.get("return_sequences", False)
+    for each in made:
+        flow = flow.recurrent(each, step.where)
+    # Of several cells, the first state is that of the first cell.
+    return KerasTensor(flow, step.only.source, last=last, state=not both and len(made) == 1, half=half)
+
+
+def _cells(step: KerasNode, layer: KerasLayer) -> list[KerasLayer]:
+    """Return the cells of an RNN layer as layers, the first reading first; another layer as it is."""
+    if layer.kind != "RNN":
+        return [layer]
+    cell = layer.config["cell"]
+    stacked = cell["class_name"] == "StackedRNNCells"
+    entries = cell["config"]["cells"] if stacked else [cell]
+    made: list[KerasLayer] = []
+    for entry, number in zip(entries, numbered(entries), strict=True):
+        kind, config = entry["class_name"], entry["config"]
+        if kind not in _CELLS:
+            raise ModelError(f"{step.where} has the cell {kind}, but must have one of {', '.join(_CELLS)}")
+        arrays = layer.arrays.part(f"cell/cells/{number}", config["name"]) if stacked else layer.arrays
+        # Cells behind the first one read what it gives, in that order.
+        own = {"go_backwards": layer.config.get("go_backwards", False) and not made}
+        own["name"] = f"{layer.name}_{len(made)}" if stacked else layer.name
+        made.append(KerasLayer(_CELLS[kind], {**config, **own}, arrays, layer.reads))
+    return made
 
 
 def _note(step: KerasNode, config: dict[str, Any]) -> None:
@@ -55,7 +80,11 @@ def _note(step: KerasNode, config: dict[str, Any]) -> None:
         report.note(f"{where} keeps its state from call to call: use a stream, which does so too")
     if config.get("return_state"):
         report.note(f"{where} gives its final states, too: the driver always does")
-    if config.get("dropout") or config.get("recurrent_dropout"):
+    parts = [config]
+    while parts[-1].get("cell"):
+        parts.append(parts[-1]["cell"]["config"])
+    parts += [each["config"] for each in parts[-1].get("cells", ())]
+    if any(each.get("dropout") or each.get("recurrent_dropout") for each in parts):
         report.note(f"{where} has dropout, which does nothing when a trained model is used")
 
 
@@ -87,10 +116,14 @@ def _both(step: KerasNode) -> Bidirectional:
         (backward, "backward_layer", names[1], True),
     ):
         config = {**entry["config"], "go_backwards": reverse}
-        inner = KerasLayer(entry["class_name"], config, layer.arrays, layer.reads)
-        if inner.kind not in _RECURRENT:
-            raise ModelError(f"{layer.where} wraps {inner.kind}, but must wrap LSTM, GRU or SimpleRNN")
-        made.append(_direction(step, inner, layer.arrays.part(number, name), last))
+        arrays = layer.arrays.part(number, name)
+        inner, *others = _cells(step, KerasLayer(entry["class_name"], config, arrays, layer.reads))
+        if inner.kind not in _RECURRENT or others:
+            what = "an RNN of several cells" if others else inner.kind
+            raise ModelError(
+                f"{layer.where} wraps {what}, but must wrap LSTM, GRU, SimpleRNN or RNN of one cell"
+            )
+        made.append(_direction(step, inner, inner.arrays, last))
     return Bidirectional(name=layer.name, forward=made[0], backward=made[1], merge=_MERGES[merge])
 
 

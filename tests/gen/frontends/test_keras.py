@@ -573,3 +573,105 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "cut.h5").write_bytes(path.read_bytes()[:2000])
     with pytest.raises(ModelError, match="damaged Keras file"):
         read_model(tmp_path / "cut.h5")
+
+
+# Cells in RNN layers
+
+CELLS = {
+    "lstm": lambda: L.LSTMCell(4),
+    "gru": lambda: L.GRUCell(4, reset_after=False),
+    "rnn": lambda: L.SimpleRNNCell(4, "relu", use_bias=False),
+    "stack": lambda: [L.LSTMCell(4), L.GRUCell(3), L.LSTMCell(5, "softsign", dropout=0.5)],
+}
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("name", CELLS)
+def test_cells_are_layers(name: str, backwards: bool, suffix: str, tmp_path: Path) -> None:
+    model, path = save(
+        tmp_path, suffix, L.RNN(CELLS[name](), go_backwards=backwards, **ALL), L.RNN(L.GRUCell(3)), L.Dense(2)
+    )
+    check(model, path)
+    assert ("dropout" in " ".join(read_model(path).report.notes)) == (name == "stack")
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_cells_in_both_directions(suffix: str, tmp_path: Path) -> None:
+    model, path = save(tmp_path, suffix, L.Bidirectional(L.RNN(L.LSTMCell(4), **ALL)))
+    check(model, path)
+
+
+def test_cells_that_are_not_known_are_refused(tmp_path: Path) -> None:
+    _, path = save(tmp_path, ".keras", L.Bidirectional(L.RNN(CELLS["stack"](), **ALL)))
+    assert "wraps an RNN of several cells, but must wrap LSTM" in inspect_model(path).refusal
+    _, path = save(tmp_path, ".keras", L.RNN([L.LSTMCell(4), L.StackedRNNCells([L.GRUCell(3)])], **ALL))
+    assert "has the cell StackedRNNCells, but must have one of LSTMCell" in inspect_model(path).refusal
+
+
+# Final states among the outputs
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN", "Bidirectional"])
+def test_final_states_are_the_drivers(kind: str, suffix: str, tmp_path: Path) -> None:
+    """The decoder of an encoder and decoder: scores, and the states that it is called with again."""
+    layer = {
+        "LSTM": lambda: L.LSTM(6, return_state=True, **ALL),
+        "GRU": lambda: L.GRU(6, return_state=True, **ALL),
+        "RNN": lambda: L.RNN([L.GRUCell(5), L.LSTMCell(6)], return_state=True, **ALL),
+        "Bidirectional": lambda: L.Bidirectional(L.LSTM(3, return_state=True, **ALL)),
+    }[kind]()
+
+    def decoder(x: Any) -> Any:
+        y, *states = layer(x)
+        return [L.Dense(5, "softmax", name="scores")(y), *states]
+
+    model, path = functional(tmp_path, suffix, decoder)
+    found = read_model(path)
+    assert found.network.outputs == 5
+    assert not found.network.parts
+    assert any(note.endswith("rtlstm.host.softmax(y)") for note in found.report.notes)
+    assert any("gives its final states, too: the driver always does" in note for note in found.report.notes)
+    x = np.random.default_rng(1).normal(size=(STEPS, 3, INPUTS))
+    wanted, *states = model.predict(x.swapaxes(0, 1), verbose=0)
+    result = run_float(found.network, x)
+    np.testing.assert_allclose(softmax(result.y).swapaxes(0, 1), wanted, atol=2e-5)
+    if kind == "LSTM":
+        np.testing.assert_allclose(result.h[0], states[0], atol=2e-5)
+        np.testing.assert_allclose(result.c[0], states[1], atol=2e-5)
+
+
+def test_a_model_of_final_states_alone(tmp_path: Path) -> None:
+    model, path = functional(tmp_path, ".keras", lambda x: list(L.LSTM(5, return_state=True)(x))[1:])
+    network = read_model(path).network
+    assert network.outputs == 5
+    x = np.random.default_rng(1).normal(size=(STEPS, 3, INPUTS))
+    np.testing.assert_allclose(
+        run_float(network, x).h[0], model.predict(x.swapaxes(0, 1), verbose=0)[0], atol=2e-5
+    )
+
+
+def test_softmax_is_over_its_own_output(tmp_path: Path) -> None:
+    def two(x: Any) -> Any:
+        y = L.LSTM(5, **ALL)(x)
+        return [L.Dense(3, "softmax", name="words")(y), L.Dense(2, name="pitch")(y)]
+
+    model, path = functional(tmp_path, ".keras", two)
+    found = read_model(path)
+    assert any(note.endswith("rtlstm.host.softmax(parts(y)['words'])") for note in found.report.notes)
+    x = np.random.default_rng(1).normal(size=(STEPS, 3, INPUTS))
+    y = run_float(found.network, x).y.swapaxes(0, 1)
+    wanted = model.predict(x.swapaxes(0, 1), verbose=0)
+    np.testing.assert_allclose(softmax(y[..., :3]), wanted[0], atol=2e-5)
+    np.testing.assert_allclose(y[..., 3:], wanted[1], atol=2e-5)
+
+
+def test_a_softmax_that_is_read_on_is_not_at_the_end(tmp_path: Path) -> None:
+    def both(x: Any) -> Any:
+        scores = L.Dense(3, "softmax", name="scores")(L.LSTM(5, **ALL)(x))
+        return [scores, L.LSTM(4, name="further", **ALL)(scores)]
+
+    _, path = functional(tmp_path, ".keras", both)
+    refusal = inspect_model(path).refusal
+    assert "'scores' (Dense) is softmax, which the host computes: it must be the last layer" in refusal

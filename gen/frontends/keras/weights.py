@@ -1,0 +1,228 @@
+"""Weights of Keras layers as a file has them: plain, rounded by ``model.quantize``, or with LoRA beside."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.gen.frontends.arrays import expect_shape
+from rtlstm.gen.frontends.keras.archive import KerasLayer
+from rtlstm.gen.frontends.keras.node import KerasNode
+from rtlstm.spec.errors import ModelError
+
+__all__ = ["Rounding", "read_table", "read_weights", "rounding"]
+
+Floats = NDArray[np.float64]
+
+_KERNEL, _TABLE = "kernel", "embeddings"
+_GROUPED = ("{}_zero", "g_idx")
+"""Zero points of blocks of weights that share a scale, and which block each weight is of."""
+_STORED: dict[str, tuple[str, ...]] = {
+    "": ("{}", "bias"),
+    "int8": ("{}", "bias", "{}_scale"),
+    "int4": ("{}", "bias", "{}_scale"),
+    "float8": (
+        "{}",
+        "bias",
+        "inputs_scale",
+        "inputs_amax_history",
+        "{}_scale",
+        "{}_amax_history",
+        "outputs_grad_scale",
+        "outputs_grad_amax_history",
+    ),
+    "gptq": ("bias", "{}", "{}_scale", *_GROUPED),
+    "awq": ("bias", "{}", "{}_scale", "{}_zero", "awq_scales", "g_idx"),
+}
+"""The arrays of a layer by its mode, in Keras' order; ``{}`` is the matrix."""
+_INTEGERS = ("{}", "{}_zero")
+
+
+class Rounding(NamedTuple):
+    """How a layer's weights are rounded."""
+
+    name: str
+    """Keras' mode; empty for weights that are not rounded."""
+    numbers: tuple[int, ...]
+    """int4: weights in a block, or -1; gptq and awq: bits, and weights in a block, or -1."""
+
+    @property
+    def bits(self) -> int:
+        """Bits of the integers."""
+        return {"int8": 8, "int4": 4}.get(self.name) or self.numbers[0]
+
+    def stored(self, matrix: str, bias: bool) -> tuple[str, ...]:
+        """The arrays' names, in the file's order."""
+        names = _STORED[self.name] + (_GROUPED if self.name == "int4" and self.numbers[0] > 0 else ())
+        return tuple(name.format(matrix) for name in names if bias or name != "bias")
+
+
+def read_weights(step: KerasNode) -> tuple[Floats, Floats]:
+    """Return a dense layer's matrix ``(inputs, outputs)`` as it is used, and its bias.
+
+    Raises
+    ------
+    ModelError
+        If they are missing, or rounded in a way that is not known.
+    """
+    layer, mode = step.layer, rounding(step.where, step.config)
+    bias = bool(step.config.get("use_bias", True))
+    found = _read(layer, mode, _KERNEL, bias)
+    if _KERNEL not in found or (bias and "bias" not in found):
+        raise ModelError(f"{step.where} has no weights in the file; save the model again")
+    kernel, steps = _used(step, mode, _KERNEL, found, int(step.config["units"]))
+    kernel, steps = _adapted(step, _KERNEL, found, kernel, steps)
+    if steps is not None:
+        zeros = bool(np.any(found.get("kernel_zero", 0)))
+        step.report.integer_rows.add(f"{layer.name}/kernel", kernel, steps, mode.bits, zeros)
+    addend = found["bias"] if bias else np.zeros(kernel.shape[1])
+    return kernel, _rounded(addend, 7) if mode.name == "float8" else addend
+
+
+def read_table(step: KerasNode) -> Floats | None:
+    """Return an embedding's table ``(rows, width)`` as it is used; None if it is missing. Raises as above."""
+    mode = rounding(step.where, step.config)
+    found = _read(step.layer, mode, _TABLE, bias=False)
+    if _TABLE not in found:
+        return None
+    table, steps = _used(step, mode, _TABLE, found, int(step.config["output_dim"]))
+    return _adapted(step, _TABLE, found, table, steps)[0]
+
+
+def rounding(where: str, config: Mapping[str, Any]) -> Rounding:
+    """Return how the policy of types in a layer's configuration says that its weights are rounded."""
+    policy = config.get("dtype")
+    if isinstance(policy, dict):
+        config = policy.get("config") or {}
+        policy = config.get("mode") or config.get("name")
+    name, *numbers = str(policy or "").split("_from_")[0].split("/")
+    if name not in _STORED:
+        return Rounding("", ())
+    whole = len(numbers) == {"int4": 1, "gptq": 2, "awq": 2}.get(name, 0)
+    if not whole:
+        raise ModelError(
+            f"{where} has weights in the mode {policy!r} of an earlier Keras, which packed them in "
+            "another way; give the model as it was before model.quantize, since rtlstm rounds weights itself"
+        )
+    return Rounding(name, tuple(map(int, numbers)))
+
+
+def _read(layer: KerasLayer, mode: Rounding, matrix: str, bias: bool) -> dict[str, NDArray[Any]]:
+    integers = () if mode.name in ("", "float8") else tuple(name.format(matrix) for name in _INTEGERS)
+    # HDF5 files have the two factors of LoRA; the others have them in the matrix.
+    factors = (f"lora_{matrix}_a", f"lora_{matrix}_b")
+    return layer.arrays.named(mode.stored(matrix, bias), factors, integers)
+
+
+def _used(
+    step: KerasNode, mode: Rounding, matrix: str, found: Mapping[str, NDArray[Any]], width: int
+) -> tuple[Floats, Floats | None]:
+    """Return a matrix as Keras computes with it, and the step of each of its integers, if it has some."""
+    stored, where = found[matrix], f"{step.where}: the array {matrix!r}"
+    if not mode.name:
+        return stored, None
+    missing = [name for name in mode.stored(matrix, bias=False) if name not in found]
+    if missing:
+        raise ModelError(
+            f"{step.where} is rounded in the mode {mode.name}, but the file has not all of "
+            f"{', '.join(mode.stored(matrix, bias=False))}; give the model as it was before model.quantize, "
+            "since rtlstm rounds weights itself"
+        )
+    scale = found[f"{matrix}_scale"]
+    if mode.name == "float8":
+        _note_inputs(step, "float8")
+        return _float8(stored, scale), None
+    if mode.name in ("gptq", "awq"):
+        integers = _unpacked(stored, 0, width, signed=False) if mode.bits == 4 else stored
+        values, steps = _of_blocks(integers, found, matrix, 1)
+        expect_shape(values, (width, stored.shape[1]), where)
+        if mode.name == "gptq":
+            return values.T, _of_rows(steps.T, found)
+        return values.T / found["awq_scales"][:, np.newaxis], None
+    if mode.name == "int4":
+        stored = _unpacked(stored, 1, width, signed=True)
+    expect_shape(stored, (len(stored), width), where)
+    if _rounds_inputs(step, mode):
+        _note_inputs(step, "8 bits")
+    if f"{matrix}_zero" in found:
+        values, steps = _of_blocks(stored, found, matrix, 0 if matrix == _KERNEL else 1)
+        return values, _of_rows(steps, found)
+    expect_shape(scale, (width if matrix == _KERNEL else len(stored),), f"{step.where}: its scale")
+    steps = np.broadcast_to(1 / (scale if matrix == _KERNEL else scale[:, np.newaxis]), stored.shape)
+    return stored * steps, steps
+
+
+def _unpacked(packed: NDArray[Any], axis: int, length: int, signed: bool) -> Floats:
+    """Return the integers of 4 bits of which a byte has two, the first one in its lower half."""
+    whole = np.asarray(packed).astype(np.int64) & 0xFF
+    halves = np.stack([whole & 15, whole >> 4], axis + 1)
+    shape = [size * (1 + (at == axis)) for at, size in enumerate(whole.shape)]
+    values = halves.reshape(shape)
+    values = (values ^ 8) - 8 if signed else values
+    return np.take(values, range(length), axis).astype(np.float64)
+
+
+def _of_blocks(
+    integers: NDArray[Any], found: Mapping[str, NDArray[Any]], matrix: str, axis: int
+) -> tuple[Floats, Floats]:
+    """Return weights whose blocks along an axis have a scale and a zero point each, and the scales."""
+    blocks = found["g_idx"].astype(np.int64)
+    steps = np.take(found[f"{matrix}_scale"], blocks, axis).astype(np.float64)
+    zeros = np.take(found[f"{matrix}_zero"], blocks, axis).astype(np.float64)
+    expect_shape(steps, integers.shape, f"the scales of {matrix!r}")
+    return (integers - zeros) * steps, steps
+
+
+def _of_rows(steps: Floats, found: Mapping[str, NDArray[Any]]) -> Floats | None:
+    """The steps of integers, if all of a row have one."""
+    return None if found["g_idx"].astype(np.int64).any() else steps
+
+
+def _adapted(
+    step: KerasNode, matrix: str, found: Mapping[str, NDArray[Any]], values: Floats, steps: Floats | None
+) -> tuple[Floats, Floats | None]:
+    """Add the product of LoRA's factors, which an HDF5 file has beside the matrix."""
+    factors = [found.get(f"lora_{matrix}_{name}") for name in "ab"]
+    if factors[0] is None or factors[1] is None:
+        return values, steps
+    rank = factors[0].shape[1]
+    alpha = step.config.get("lora_alpha")
+    product = (rank if alpha is None else float(alpha)) / rank * (factors[0] @ factors[1])
+    expect_shape(product, values.shape, f"{step.where}: the product of lora_{matrix}_a and lora_{matrix}_b")
+    return (values + product, None) if product.any() else (values, steps)
+
+
+# What is rounded when the model runs
+
+
+def _rounds_inputs(step: KerasNode, mode: Rounding) -> bool:
+    """Whether Keras rounds what the layer reads, too: in int8 unless told otherwise."""
+    if step.layer.kind == "Embedding":
+        return False
+    asked = step.config.get("quantization_config")
+    if not isinstance(asked, dict):
+        return mode.name == "int8"
+    return asked.get("config", {}).get("activation_quantizer") is not None
+
+
+def _note_inputs(step: KerasNode, form: str) -> None:
+    step.report.note(
+        f"{step.where} rounds what it reads to {form} in Keras; the core does not, and rounds its data to "
+        "formats of its own, so outputs differ from Keras' by that much"
+    )
+
+
+def _float8(values: Floats, scale: NDArray[Any]) -> Floats:
+    """Return values as float8 (e4m3fn) times a scale holds them."""
+    factor = np.float32(scale)
+    scaled = (values.astype(np.float32) / factor).astype(np.float64)
+    rounded = _rounded(np.clip(scaled, -448, 448), 3, -6)
+    return (rounded.astype(np.float32) * factor).astype(np.float64)
+
+
+def _rounded(values: Floats, bits: int, least: int = -126) -> Floats:
+    """Round to a mantissa of ``bits`` bits, ties to even; exponents below ``least`` count as that."""
+    exponent = np.maximum(np.frexp(values)[1] - 1, least) - bits
+    rounded: Floats = np.ldexp(np.rint(np.ldexp(values, -exponent)), exponent)
+    return rounded
