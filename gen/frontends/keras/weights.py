@@ -126,8 +126,8 @@ def _used(
     if missing:
         raise ModelError(
             f"{step.where} is rounded in the mode {mode.name}, but the file has not all of "
-            f"{', '.join(mode.stored(matrix, bias=False))}; give the model as it was before model.quantize, "
-            "since rtlstm rounds weights itself"
+            f"{', '.join(mode.stored(matrix, bias=False))}; save the model as HDF5, which has them, or "
+            "give it as it was before model.quantize"
         )
     scale = found[f"{matrix}_scale"]
     if mode.name == "float8":

@@ -49,7 +49,7 @@ def _dense(writer: OnnxWriter, operator: TfliteOperator) -> None:
     matrix = writer.constant(f"{operator.name}/weights", weight.T)
     writer.node("MatMul", [read, matrix], [product], operator.name)
     if bias >= 0:
-        addend = writer.operand(bias, f"{operator.where}: bias")
+        addend = writer.constant(f"{operator.name}/addend", writer.weights(bias, f"{operator.where}: bias"))
         writer.node("Add", [product, addend], [given], f"{operator.name}/bias")
     writer.activate(operator, given)
 

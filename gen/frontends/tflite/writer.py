@@ -69,7 +69,22 @@ class OnnxWriter:
         return self.constant("numbers", np.asarray(values, np.int64))
 
     def weights(self, index: int, what: str, *, negative: bool = False) -> Floats:
-        """A constant tensor's values, or these with the other sign; reports which are quantised."""
+        """A constant tensor's values, or these with the other sign; reports which are quantised.
+
+        Raises
+        ------
+        ModelError
+            If they are integers, and nothing says what scale they have; or as :meth:`TfliteFile.constant`.
+        """
+        tensor = self.file.tensors[index]
+        if not (tensor.bits or tensor.kind.startswith("FLOAT")):
+            raise ModelError(
+                f"{what} ({tensor.name!r}) must be floats, or integers with a scale, but has {tensor.kind} "
+                "without one; convert the model again"
+            )
+        return self._constant(index, what, negative)
+
+    def _constant(self, index: int, what: str, negative: bool = False) -> Floats:
         found = self.file.constant(index, what)
         values = -found.values if negative else found.values
         if found.steps is not None and values.ndim == 2:
@@ -82,7 +97,7 @@ class OnnxWriter:
         """The name of a tensor that may be constant."""
         if not self.file.is_constant(index):
             return self.tensor(index)
-        return self.constant(self.tensor(index), self.weights(index, what))
+        return self.constant(self.tensor(index), self._constant(index, what))
 
     # Nodes
 

@@ -285,6 +285,26 @@ def test_half_bytes(tmp_path: Path) -> None:
     np.testing.assert_array_equal(four.network.layers[0].w_ih, eight.network.layers[0].w_ih)
 
 
+@pytest.mark.parametrize("name", ["w_cell", "b_cell", "matrix", "addend"])
+def test_integers_without_a_scale_are_no_weights(name: str, tmp_path: Path) -> None:
+    tensors, operator = lstm(np.random.default_rng(0))
+    dense = Operator(
+        "FULLY_CONNECTED", ["y", "matrix", "addend"], ["z"], "FullyConnectedOptions", {"KeepNumDims": True}
+    )
+    tensors |= {"matrix": Tensor(np.ones((2, 4), np.float32)), "addend": Tensor(np.ones(2, np.float32))}
+    tensors["z"] = Tensor(shape=(1, 6, 2))
+    path = tmp_path / "dense.tflite"
+    path.write_bytes(build(tensors, [operator, dense], ["x"], ["z"]))
+    assert read_model(path).network.outputs == 2
+    changed = name if name in tensors else f"y/{name}"
+    tensors[changed] = Tensor(np.ones_like(tensors[changed].array, np.int8))
+    path.write_bytes(build(tensors, [operator, dense], ["x"], ["z"]))
+    with pytest.raises(
+        ModelError, match="must be floats, or integers with a scale, but has INT8 without one"
+    ):
+        read_model(path)
+
+
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tflite", None)
     with pytest.raises(ToolError, match=r"needs the package 'tflite'.*pip install 'rtlstm\[tflite\]'"):
