@@ -132,7 +132,7 @@ class _Reader:
         for index, applied in sorted(self.applied.items()):
             self._report(index, applied)
         target, flow, parts = self._end()
-        self._leave_classes()
+        self._leave_classes(bool(parts))
         self._note_layout()
         self.report.output = target
         self._report_rest(upstream)
@@ -509,14 +509,14 @@ class _Reader:
             f"chain of layers; choose one as {option('output')}"
         )
 
-    def _leave_classes(self) -> None:
+    def _leave_classes(self, apart: bool) -> None:
         """Leave what makes classes of scores to the host."""
         for index in reversed(self.classes):
             node = self.graph.nodes[index]
             before = self.known.get(node.input[0])
             if isinstance(before, Value):
                 check_classes(self.graph, node, before.axes)
-            host = host_classes(node.op_type)
+            host = host_classes(node.op_type, apart)
             self.report.node(self.graph.label(node), node.op_type, "outside", host or "")
             self.report.note(f"{self.graph.where(node)} stays on the host: {host}")
 

@@ -275,7 +275,7 @@ class _Reader:
         network = flow.network(self.report.name, parts)
         self.report.initial_state = flow.initial_state(network)
         first = network.layers[0].name
-        self._leave_classes()
+        self._leave_classes(bool(parts))
         self._name_input(first)
         self._tell_layout()
         taken = {entry.name for entry in self.report.nodes}
@@ -559,7 +559,7 @@ class _Reader:
         layers = _WEIGHTED if self.start is None else ("recurrent",)
         return not sizes and self._has(layers, ancestors([node]))
 
-    def _leave_classes(self) -> None:
+    def _leave_classes(self, apart: bool) -> None:
         """Leave what makes classes of scores to the host, if it works over the features."""
         for node in reversed(self.classes):
             before, where = self.values.get(node.all_input_nodes[0]), self._where(node)
@@ -571,7 +571,7 @@ class _Reader:
                         f"{where}: dim must be given, the axis of the features; {_cut_earlier()}"
                     )
                 before.axes.expect_features_at(dim, where)
-            host = host_classes(self._kind(node))
+            host = host_classes(self._kind(node), apart)
             self.report.node(self._label(node), self._kind(node), "outside", host or "")
             self.report.note(f"{where} stays on the host: {host}")
 

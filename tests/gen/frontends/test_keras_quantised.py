@@ -226,7 +226,7 @@ def rounded(tmp_path: Path) -> Path:
         ),
         ("first/bias", lambda found: (found * 50).astype("int8"), "nothing says what scale these integers"),
         (
-            "dense/kernel_scale",
+            "first/kernel_scale",
             lambda found: None,
             "in the mode int8, but the file has not all of kernel, kernel_scale",
         ),

@@ -450,3 +450,25 @@ def test_returned_packed_sequence_is_noted():
     result = read_model(packed_net(lambda m, x, n: unsorted(m, x, n)))
     assert not isinstance(result.network.layers[0], Bidirectional)
     assert any("the output is a PackedSequence" in note for note in result.report.notes)
+
+
+class Heads(nn.Module):
+    """Two heads, one of which makes probabilities."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.word, self.pitch = nn.LSTM(3, 5), nn.Linear(5, 4), nn.Linear(5, 2)
+
+    def forward(self, x):
+        y, _ = self.lstm(x)
+        return torch.softmax(self.word(y), -1), self.pitch(y)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_softmax_of_one_of_several_outputs_is_of_its_part(tmp_path):
+    torch.onnx.export(Heads(), (torch.zeros(4, 1, 3),), tmp_path / "heads.onnx", dynamo=False)
+    for source in (Heads(), tmp_path / "heads.onnx"):
+        found = read_model(source)
+        assert [part.width for part in found.network.parts] == [4, 2]
+        (note,) = [note for note in found.report.notes if "stays on the host" in note]
+        assert note.endswith("rtlstm.host.softmax(parts(y)[NAME]), NAME being its part")
