@@ -102,11 +102,11 @@ def test_declared_size_is_bounded(path):
 
 def test_arrays_count_together(path):
     def write(group, name):
-        array = group.create_dataset(name, (MAX_ELEMENTS // 2, 1), np.int8, chunks=(1024, 1))
+        array = group.create_dataset(name, (MAX_ELEMENTS // 2, 1), np.float16, chunks=(1024, 1))
         array[0, 0] = 1
 
     def large(group, name):
-        array = group.create_dataset(name, (MAX_ELEMENTS, 1), np.int8, chunks=(1024, 1))
+        array = group.create_dataset(name, (MAX_ELEMENTS, 1), np.float16, chunks=(1024, 1))
         array[0, 0] = 1
 
     refuse(save(path, a1=write, a0=large), f"{CELL}/1", "have together")
