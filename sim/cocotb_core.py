@@ -151,12 +151,12 @@ class Core:
         self.clock = CoreClock(getattr(dut, self._clock_name))
         self._reset_name = _found(dut, _RESETS) if reset is None else _port(dut, "reset", reset, _RESETS)
         self._given = None if registers is None or isinstance(registers, str) else registers
-        own: dict[str, str] = {}
+        prefixes: dict[str, str] = {}
         if core is None:
-            own = _PLAIN if self.core is dut else _BUS_PREFIXES.get(self.manifest.parameters.bus, {})
-        self._x = _ports(dut, x or own.get("x"), _STREAM)
-        self._y = _ports(dut, y or own.get("y"), _STREAM)
-        prefix = registers if isinstance(registers, str) else own.get("registers")
+            prefixes = _PLAIN if self.core is dut else _BUS_PREFIXES.get(self.manifest.parameters.bus, {})
+        self._x = _ports(dut, x or prefixes.get("x"), _STREAM)
+        self._y = _ports(dut, y or prefixes.get("y"), _STREAM)
+        prefix = registers if isinstance(registers, str) else prefixes.get("registers")
         self._prefix = _ports(dut, prefix, _REGISTERS) if self._given is None else None
         self.stalls = Stalls()
         self.monitor = Monitor(self.core, self.clock, self.scoreboard, not self._drives_registers)
@@ -295,14 +295,14 @@ class Core:
         """Reserve a stream; see :meth:`rtlstm.Accelerator.stream`."""
         return CoreStream(self, await self.call(Accelerator.stream))
 
-    async def _own(self) -> "CoreStream":
+    async def _default_stream(self) -> "CoreStream":
         if self._stream is None or self._stream.stream.closed:
             self._stream = await self.stream()
         return self._stream
 
     async def step(self, x: ArrayLike) -> NDArray[Any]:
         """Compute one step of the core's own stream: ``(inputs,)`` to ``(outputs,)``."""
-        return await (await self._own()).step(x)
+        return await (await self._default_stream()).step(x)
 
     async def sequence(self, x: ArrayLike) -> NDArray[Any]:
         """Compute steps back to back: ``(T, inputs)`` to ``(T, outputs)``.
@@ -312,15 +312,15 @@ class Core:
         if self.manifest.sequence is not None:
             y, _ = await self.run(x)
             return y
-        return await (await self._own()).steps(x)
+        return await (await self._default_stream()).steps(x)
 
     async def state(self) -> State:
         """``(h, c)`` of the core's own stream; see :attr:`rtlstm.Stream.state`."""
-        return await (await self._own()).state()
+        return await (await self._default_stream()).state()
 
     async def set_state(self, value: Any) -> None:
         """Set ``(h, c)`` of the core's own stream."""
-        await (await self._own()).set_state(value)
+        await (await self._default_stream()).set_state(value)
 
     async def check(self, x: ArrayLike | None = None, steps: int | None = None, seed: int = 0) -> int:
         """Run sequences and compare outputs and final states with the golden model.

@@ -417,10 +417,10 @@ def build_design(
     """
     manifest = Manifest.load(folder)
     bus = manifest.parameters.bus
-    own = manifest.name if bus == NO_BUS else f"{manifest.name}_{bus}"
+    outer = manifest.name if bus == NO_BUS else f"{manifest.name}_{bus}"
     verilog = check_rtl(folder, manifest).absolute()
     return Design(
-        top=own if top is None else top,
+        top=outer if top is None else top,
         sources=(*(Path(path).absolute() for path in sources), verilog),
         includes=tuple(Path(path).absolute() for path in includes),
         defines={SIMULATION: 1, **(defines or {})},
@@ -511,8 +511,8 @@ def _outcomes(results: Path) -> Iterator[TestOutcome]:
         else:
             kind, message = found.attrib.get("type", ""), found.attrib.get("message", "")
             # rtlstm's own errors are sentences; of others the type says what they are.
-            own = kind == "AssertionError" or kind in _OWN_ERRORS
-            said = message if own and message else ": ".join(filter(None, (kind, message)))
+            plain = kind == "AssertionError" or kind in _OWN_ERRORS
+            said = message if plain and message else ": ".join(filter(None, (kind, message)))
             # cocotb rewrites assertions: the lines below the first one say what they were made of.
             first = said.partition("\n")[0].rstrip()
             yield TestOutcome(case.attrib["name"], first or "failed", found.text or "")

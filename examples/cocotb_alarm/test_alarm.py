@@ -56,10 +56,11 @@ async def alarm_follows_the_model(dut):
             await RisingEdge(dut.clk)
     dut.sample_valid.value = 0
     await core.drain()
-    await ClockCycles(dut.clk, 3)
+    await ClockCycles(dut.clk, 10)
 
     steps = np.array(averages(samples))[:, np.newaxis]
     scores, _ = rtlstm.Build(core.folder).run(steps)
+    assert len(alarms) == len(samples)
     assert alarms == (scores[:, 0] > THRESHOLD).tolist()
     assert 0 < sum(alarms) < len(alarms)
     assert core.scoreboard.words == core.scoreboard.cycles == len(samples)

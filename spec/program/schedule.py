@@ -391,8 +391,8 @@ class StepSchedule(Schedule):
             )
             before = done
         array_cycles = sum(layer.array_cycles for layer in layers)
-        cold = Timeline(program, parameters, free=begins)
-        _, first_step = cold.step(cold.beats(begins), first_step=True)
+        alone = Timeline(program, parameters, free=begins)
+        _, first_step = alone.step(alone.beats(begins), first_step=True)
         return Cycles(
             step_latency_cycles=before,
             array_cycles=array_cycles,

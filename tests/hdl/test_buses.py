@@ -40,7 +40,7 @@ def play(testbench: BusTestbench, folder: Path, simulator: Simulator, sequences:
     """Play a testbench with so many sequences; every test of it must pass."""
     found = play_testbench(
         folder,
-        f"support.testbenches.{testbench.bus}_testbench",
+        f"{testbench.bus}_testbench",
         f"dut_{testbench.bus}",
         simulator,
         f"0:{sequences}",

@@ -51,14 +51,14 @@ class Player:
             self.board.input_beat(int(beat, 16), int(self.case.streams[step]), False, False, self.cycle)
             self.cycle += 1
 
-    def answer(self, word: int = 0, late: int = 0, stream: int = 0, last: bool = True, held: int = 0) -> None:
+    def answer(self, word: int = 0, delay: int = 0, stream: int = 0, last: bool = True, held: int = 0) -> None:
         """Give the due step's output, with what is wrong of it."""
         ports, step = self.board.ports, self.board.due[0]
         words = np.zeros(ports.beats_out * ports.beat_out, dtype=np.int64)
         words[: ports.outputs] = step.y & ((1 << ports.y_bits) - 1)
         words[ports.outputs - 1] ^= word
         beats = pack_beats(words.reshape(-1, ports.beat_out), ports.y_bits)
-        begin = max(step.cycle, self.cycle + len(beats)) - len(beats) + 1 + late
+        begin = max(step.cycle, self.cycle + len(beats)) - len(beats) + 1 + delay
         for number, beat in enumerate(beats):
             ends = number == len(beats) - 1
             at = begin + number
@@ -89,7 +89,7 @@ def test_right_core_passes(player: Player) -> None:
 WRONG: list[tuple[Callable[[Player], None], str]] = [
     (lambda player: player.answer(word=1), r"y of step 0, word \d+ must be -?\d+, not -?\d+"),
     (
-        lambda player: player.answer(late=3),
+        lambda player: player.answer(delay=3),
         r"step 0 must offer its last output beat \d+ cycles after its input",
     ),
     (lambda player: player.answer(last=False), r"step 0, beat \d+: y_last must be 1, not 0"),
@@ -125,7 +125,7 @@ def test_cycles_are_compared_again_once_the_core_was_idle(player: Player) -> Non
     board = player.board
     held = board.cycles
     player.send(1)
-    player.answer(late=2)
+    player.answer(delay=2)
     assert board.cycles == held, "an output was held back: cycles are not known"
     player.cycle += 10_000
     player.send(2)

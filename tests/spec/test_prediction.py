@@ -36,13 +36,13 @@ def test_single_steps_take_the_manifests_latency(seed: int) -> None:
         (offered,) = predicted.complete(range(begin, begin + beats), 0, False, False)
         return offered - (begin + beats - 1)
 
-    far = 4 * (cycles.first_step_latency_cycles + cycles.step_interval_cycles)
+    apart = 4 * (cycles.first_step_latency_cycles + cycles.step_interval_cycles)
     assert latency(0) == cycles.first_step_latency_cycles
-    assert latency(far) == cycles.step_latency_cycles
+    assert latency(apart) == cycles.step_latency_cycles
     predicted.settle()
-    assert latency(2 * far) == cycles.step_latency_cycles
+    assert latency(2 * apart) == cycles.step_latency_cycles
     predicted.forget([0])
-    assert latency(3 * far) == cycles.first_step_latency_cycles
+    assert latency(3 * apart) == cycles.first_step_latency_cycles
 
 
 def test_each_sequence_is_predicted_from_its_last_input_beat() -> None:

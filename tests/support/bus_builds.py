@@ -1,12 +1,11 @@
 """Builds with a bus wrapper, and how the wrappers' testbenches are run on them."""
 
-import xml.etree.ElementTree as Xml
 from pathlib import Path
 
 import numpy as np
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.sim.cocotb_run import Simulator, build_testbench, simulator_environment
+from rtlstm.sim.cocotb_run import Simulator, build_design, run_tests
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
@@ -14,6 +13,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
 from support.conversions import core_verilog
 from support.loadable_builds import Build, build_for, make_device, stacked
+from support.paths import TESTS
 
 # A narrow range of c, so that it saturates now and then; outputs of another number of bytes than inputs.
 SETTINGS = QuantizationSettings(
@@ -81,25 +81,9 @@ def write_loadable(folder: Path, bus: BusName, **parameters: int) -> Manifest:
 
 
 def play_testbench(folder: Path, module: str, top: str, simulator: Simulator, seeds: str) -> dict[str, str]:
-    """Run a cocotb module on a build's wrapper; return each of its tests' failures."""
-    from cocotb_tools.runner import get_runner
-
-    program = build_testbench(folder / "rtl" / "dut.v", top, "generic", simulator)
-    results = folder / f"{simulator}.xml"
-    variables = {"RTLSTM_BUILD": str(folder), "RTLSTM_SEEDS": seeds, "COCOTB_LOG_LEVEL": "WARNING"}
-    with simulator_environment(simulator, variables):
-        get_runner(simulator).test(
-            test_module=module,
-            hdl_toplevel=top,
-            hdl_toplevel_lang="verilog",
-            build_dir=program,
-            test_dir=folder,
-            results_xml=str(results),
-            seed=1,
-            log_file=folder / f"{simulator}.log",
-        )
-    found = {}
-    for case in Xml.parse(results).getroot().iter("testcase"):
-        failed = case.find("failure")
-        found[case.attrib["name"]] = "" if failed is None else str(failed.attrib)
-    return found
+    """Run a cocotb module of tests/support/testbenches on a build's wrapper; return each test's failure."""
+    path = TESTS / "support" / "testbenches" / f"{module}.py"
+    variables = {"RTLSTM_SEEDS": seeds, "COCOTB_LOG_LEVEL": "WARNING"}
+    design = build_design(folder, top=top)
+    run = run_tests(path, folder, design, simulator, folder / simulator, variables=variables)
+    return {each.name: each.failure for each in run.outcomes}

@@ -26,7 +26,7 @@ from rtlstm.spec.manifest import Manifest
 
 FILES = {"manifest.json", "report.html", "report.json", "rtl/tiny.v", "rtlstm_registers.h", "weights.bin"}
 FILES |= {"component.xml", "tiny.core", "tiny_hw.tcl", "ip/tiny.cdx.json", "ip/tiny.sdc", "ip/tiny.veo"}
-FILES |= {"ip/tiny.xdc", "ip/tiny_tb.hex", "ip/tiny_tb.sv"}
+FILES |= {"ip/tiny.xdc", "ip/tiny_tb.hex", "ip/tiny_tb.sv", "ip/test_tiny.py"}
 
 
 def test_a_build_holds_what_the_design_says(pristine):
