@@ -371,7 +371,7 @@ class Core:
         return layer.output.to_floats(y[self.manifest.schedule.output_index])
 
     async def drain(self) -> None:
-        """Wait until the core has given the output of every step that it has accepted.
+        """Wait until the core has given the output of every step that it has accepted so far.
 
         Raises
         ------

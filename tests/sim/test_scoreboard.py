@@ -51,7 +51,9 @@ class Player:
             self.board.input_beat(int(beat, 16), int(self.case.streams[step]), False, False, self.cycle)
             self.cycle += 1
 
-    def answer(self, word: int = 0, delay: int = 0, stream: int = 0, last: bool = True, held: int = 0) -> None:
+    def answer(
+        self, word: int = 0, delay: int = 0, stream: int = 0, last: bool = True, held: int = 0
+    ) -> None:
         """Give the due step's output, with what is wrong of it."""
         ports, step = self.board.ports, self.board.due[0]
         words = np.zeros(ports.beats_out * ports.beat_out, dtype=np.int64)
