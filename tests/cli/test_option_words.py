@@ -15,6 +15,7 @@ OTHER_PROGRAMS = {
     "fpga/place_route.py": "nextpnr's",
     "gen/builds/former.py": "a whole command that was run",
     "gen/builds/report_html.py": "whole commands in the page, to be typed",
+    "rtlstm/pytest_plugin.py": "pytest's",
     "hdl/emit/header.py": "a comment in a file: how the build was generated",
 }
 """Files whose flags are not those of a message, and what they are."""
