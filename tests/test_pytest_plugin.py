@@ -57,7 +57,7 @@ SENTENCES = {
     "test_none": "must hold cocotb tests, marked with @cocotb.test(), but has none whose name has",
     "test_source": "nowhere.v does not exist",
     "test_language": "sources must be Verilog, *.v or *.sv, not top.vhd",
-    "test_build": "nowhere does not exist",
+    "test_build": "nowhere: there is no such file; give an ONNX",
     "test_options": "is a build already: leave out lanes",
 }
 
