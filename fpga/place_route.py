@@ -192,8 +192,8 @@ def place_and_route(
             if rip_up:
                 files = [_REPORT, *delays[1:]]
                 seconds, last = route_with_rip_up(nextpnr, work, target_mhz, _REPORT, files)
-                for place in {work, log.parent}:
-                    copy_file(log.with_stem(f"{log.stem}-{last}"), place / log.name)
+                for target in {work, log.parent}:
+                    copy_file(log.with_stem(f"{log.stem}-{last}"), target / log.name)
             else:
                 seconds = nextpnr([], "", target_mhz, lambda text: None)
         except TimeLimitError:

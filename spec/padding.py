@@ -42,15 +42,16 @@ def valid_steps(steps: int, lengths: IntArray, front: bool = False) -> NDArray[n
 
 def padded_behind(x: NDArray[Any], lengths: IntArray) -> NDArray[Any]:
     """Move the padding of ``(T, N, ...)`` from the front of the sequences behind them."""
-    return _turned(x, lengths - len(x))
+    return _rotated(x, lengths - len(x))
 
 
 def padded_in_front(x: NDArray[Any], lengths: IntArray) -> NDArray[Any]:
     """Move the padding of ``(T, N, ...)`` from behind the sequences to their front."""
-    return _turned(x, len(x) - lengths)
+    return _rotated(x, len(x) - lengths)
 
 
-def _turned(x: NDArray[Any], by: IntArray) -> NDArray[Any]:
-    """Return sequences ``(T, N, ...)``, each turned around by some steps."""
+def _rotated(x: NDArray[Any], by: IntArray) -> NDArray[Any]:
+    """Return sequences ``(T, N, ...)``, each rotated by some steps."""
     steps = (np.arange(len(x))[:, np.newaxis] - by) % max(len(x), 1)
-    return x[steps, np.arange(x.shape[1])]
+    rotated: NDArray[Any] = x[steps, np.arange(x.shape[1])]
+    return rotated

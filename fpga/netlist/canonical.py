@@ -185,12 +185,12 @@ class _Module:
             for (name, cell), pins in zip(self._cells, self._pins, strict=True)
         ]
         cells = _ranked(kinds)
-        places: dict[int, list[tuple[str, int]]] = defaultdict(list)
+        port_bits: dict[int, list[tuple[str, int]]] = defaultdict(list)
         for name, port in sorted(self._module["ports"].items()):
             for index, bit in enumerate(port["bits"]):
                 if isinstance(bit, int):
-                    places[bit].append((name, index))
-        of_net = _ranked([tuple(places[net]) for net in self._nets])
+                    port_bits[bit].append((name, index))
+        of_net = _ranked([tuple(port_bits[net]) for net in self._nets])
         nets = dict(zip(self._nets, of_net, strict=True))
         while True:
             cells, nets = self._refined(cells, nets)

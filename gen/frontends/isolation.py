@@ -34,7 +34,7 @@ _MACHINES = {
 kill, ptrace, add_key, keyctl, unshare, perf_event_open, process_vm_readv and -writev, bpf, execveat and
 userfaultfd."""
 _REFUSED = {424, 425, 434, 438}
-"""Of all processors: pidfd_send_signal, io_uring_setup, pidfd_open, pidfd_getfd."""
+"""Numbers on all processors: pidfd_send_signal, io_uring_setup, pidfd_open, pidfd_getfd."""
 _CLONE3, _THREAD = 435, 0x10000
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _EPERM, _ENOSYS = 1, 38
@@ -63,10 +63,10 @@ def _restrict_files(libc: ctypes.CDLL) -> None:
         return
     for path in sorted(set(_readable())):
         with suppress(OSError):
-            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
             rights = _READ_FILE | (_READ_FOLDER if os.path.isdir(path) else 0)
-            libc.syscall(_ADD_RULE, rules, 1, struct.pack("=Qi", rights, place), 0)
-            os.close(place)
+            libc.syscall(_ADD_RULE, rules, 1, struct.pack("=Qi", rights, opened), 0)
+            os.close(opened)
     libc.syscall(_RESTRICT, rules, 0)
     os.close(rules)
 
@@ -100,8 +100,8 @@ def _restrict_calls(libc: ctypes.CDLL) -> None:
         ("refuse", (_RETURN, 0, 0, _ERROR | _EPERM)),
         ("unknown", (_RETURN, 0, 0, _ERROR | _ENOSYS)),
     ]
-    places = {label: len(tests) + at for at, (label, _) in enumerate(ends)}
-    program += [(code, places[to] - at - 1, 0, value) for at, (code, value, to) in enumerate(tests)]
+    ends_at = {label: len(tests) + at for at, (label, _) in enumerate(ends)}
+    program += [(code, ends_at[to] - at - 1, 0, value) for at, (code, value, to) in enumerate(tests)]
     program += [instruction for _, instruction in ends]
     text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in program))
     filters = struct.pack("HxxxxxxQ", len(program), ctypes.addressof(text))

@@ -13,10 +13,12 @@ OTHER_PROGRAMS = {
     "boards/bitstream.py": "ecppack's",
     "boards/catalogue.py": "openFPGALoader's",
     "fpga/place_route.py": "nextpnr's",
+    "fpga/rip_up.py": "nextpnr's",
     "gen/builds/former.py": "a whole command that was run",
     "gen/builds/report_html.py": "whole commands in the page, to be typed",
     "rtlstm/pytest_plugin.py": "pytest's",
     "hdl/emit/header.py": "a comment in a file: how the build was generated",
+    "rtlstm/pytest_plugin.py": "pytest's",
 }
 """Files whose flags are not those of a message, and what they are."""
 FLAGS = {

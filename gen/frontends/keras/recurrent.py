@@ -58,9 +58,9 @@ def _cells(step: KerasNode, layer: KerasLayer) -> list[KerasLayer]:
             raise ModelError(f"{step.where} has the cell {kind}, but must have one of {', '.join(_CELLS)}")
         arrays = layer.arrays.part(f"cell/cells/{number}", config["name"]) if stacked else layer.arrays
         # Cells behind the first one read what it gives, in that order.
-        own = {"go_backwards": layer.config.get("go_backwards", False) and not made}
-        own["name"] = f"{layer.name}_{len(made)}" if stacked else layer.name
-        made.append(KerasLayer(_CELLS[kind], {**config, **own}, arrays, layer.reads))
+        changed = {"go_backwards": layer.config.get("go_backwards", False) and not made}
+        changed["name"] = f"{layer.name}_{len(made)}" if stacked else layer.name
+        made.append(KerasLayer(_CELLS[kind], {**config, **changed}, arrays, layer.reads))
     return made
 
 

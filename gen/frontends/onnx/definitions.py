@@ -43,7 +43,7 @@ _SHAPES: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     ("", "Dropout"): {"data": "...", "ratio": _ONE, "training_mode": _ONE},
     ("", "Pad"): {"data": "...", "pads": "A", "constant_value": _ONE},
 }  # fmt: skip
-"""Of an operator, by domain and name, the shapes of its inputs in their order.
+"""Shapes of an operator's inputs in their order, by domain and name.
 
 A letter is the same size wherever it stands in a node, ``4H`` four times as much; ``...`` are further axes.
 """

@@ -56,8 +56,8 @@ def convert(module: Any, options: ReadOptions, report: ReportBuilder) -> tuple[A
     if script_kind(base) in LEAVES and not path:
         graph.output(converter.alone(script_kind(base).lower(), base, forward, tuple(values.values())))
         return graph, converter.made
-    own = next(forward.graph.inputs()).debugName()
-    found = converter.block(forward.graph, {**values, own: _Path(path)})
+    module_input = next(forward.graph.inputs()).debugName()
+    found = converter.block(forward.graph, {**values, module_input: _Path(path)})
     graph.output(found[0] if len(found) == 1 else tuple(found))
     return graph, converter.made
 
