@@ -18,7 +18,6 @@ OTHER_PROGRAMS = {
     "gen/builds/report_html.py": "whole commands in the page, to be typed",
     "rtlstm/pytest_plugin.py": "pytest's",
     "hdl/emit/header.py": "a comment in a file: how the build was generated",
-    "rtlstm/pytest_plugin.py": "pytest's",
 }
 """Files whose flags are not those of a message, and what they are."""
 FLAGS = {
