@@ -13,14 +13,14 @@ BLAS speed and still give every bit:
 - The gate unit's sums are float64. :class:`~rtlstm.spec.numerics.Numerics` refuses formats whose
   sums need more than 52 bits inside the range of the cell state; what lies outside saturates.
 - All values are finite. BLAS may set the flag of an invalid operation for lanes of a vector that
-  hold no value, so numpy ignores it, once for a whole step: at each product it would cost a tenth of
-  a small network's time.
+  hold no value. Products are made with ``dot``, which does not look at it.
 - Converting to an integer drops the fraction of a number that is not negative, and so rounds it
   down. Table indices have their table's centre added first; a negative one means the first entry.
 """
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,8 @@ AnyFloats = NDArray[Any]
 Mask = NDArray[np.bool_]
 
 _DROP_GUARD = 0.5**GUARD_BITS
+_HALF = np.array(0.5)
+"""Array scalars, here and below, are read faster than Python's."""
 _FLOAT32_EXACT = 1 << 24
 """All integers up to this magnitude are float32 numbers."""
 _FLOAT64_EXACT = 1 << 53
@@ -70,45 +72,70 @@ class _Sums:
     """Base of LSTM and dense layers: a float type that holds the layer's sums exactly."""
 
     def __init__(self, layer: QuantizedLayer, shape: LayerShape, numerics: Numerics) -> None:
-        bounds = bound_sums([layer], numerics.input, numerics.accumulator.align)
+        self._align = numerics.accumulator.align
+        bounds = bound_sums([layer], numerics.input, self._align)
         self.centre = (numerics.preactivation.maximum + 1) << GUARD_BITS
         """Offset of a table's centre, which is added to the partial sums of its indices."""
         self.partial_bound = bounds.partial.magnitude + self.centre
         small = max(bounds.lane.magnitude, self.partial_bound) <= _FLOAT32_EXACT
         self.type: type[np.floating[Any]] = np.float32 if small else np.float64
-        self._align = numerics.accumulator.align
+        self._exact = _FLOAT32_EXACT if small else _FLOAT64_EXACT
         self._relu = shape.input_relu
+        self.drop_guard = np.array(_DROP_GUARD, dtype=self.type)
 
     def scaled(self, weights: IntArray, shift: IntArray) -> AnyFloats:
         """Weights transposed, each row divided by two to the shift that its sums undergo."""
         return np.ldexp(weights.astype(np.float64).T, self._align - shift).astype(self.type)
 
-    def read(self, x: NDArray[Any]) -> AnyFloats:
-        """Return the layer's inputs in the layer's float type."""
-        values = x.astype(self.type, copy=False)
-        return np.maximum(values, 0) if self._relu else values
+    def fraction(self, shift: IntArray) -> int:
+        """Fraction bits of sums that are not rounded yet."""
+        return max(0, int(shift.max()) - self._align)
+
+    def fits(self, fraction: int) -> bool:
+        """Whether partial sums with so many fraction bits are exact."""
+        return self.partial_bound << fraction <= self._exact
+
+    def read(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return what the layer's weights are multiplied with."""
+        return np.maximum(x, 0) if self._relu else x
 
 
 class _LstmLayer(_Sums):
-    """Constants of a layer. Gates are a leading axis, in the order i, f, o, g: sigmoids side by side."""
+    """Constants of a layer. Gates are in the order i, f, o, g: sigmoids side by side."""
 
     def __init__(
         self, layer: QuantizedRecurrent, shape: LayerShape, numerics: Numerics, unit: FusedUnit
     ) -> None:
         super().__init__(layer, shape, numerics)
         self.units = shape.outputs
-        self.w_ih = self._gates(self.scaled(layer.w_ih, layer.shift_ih))
-        self.w_hh = self._gates(self.scaled(layer.w_hh, layer.shift_hh))
-        self.bias = self._gates((layer.bias[None] + self.centre).astype(self.type))
-        """Offset that turns the partial sums into table indices with guard bits."""
+        own, recurrent = self.fraction(layer.shift_ih), self.fraction(layer.shift_hh)
+        self.joint = not (own and recurrent) and self.fits(max(own, recurrent))
+        """Whether one product gives a row's whole sum: rounding it down once gives the same, if only
+        one part has a fraction."""
+        self.round_recurrent = not self.fits(recurrent)
+        """Whether the recurrent share must be rounded down before it is added to a partial sum, which is
+        an integer: else rounding the sum down gives the same."""
+        scale = _DROP_GUARD if self.joint else 1
+        parts = self.scaled(layer.w_ih, layer.shift_ih), self.scaled(layer.w_hh, layer.shift_hh)
+        rows = np.concatenate(parts).reshape(-1, 4, self.units)[:, [0, 1, 3, 2]].reshape(-1, 4 * self.units)
+        self.weights = np.ascontiguousarray(rows * scale)
+        """Rows of x and of h; columns gate by gate. A joint sum is the table's index."""
+        bias = (layer.bias + self.centre).astype(self.type) * scale
+        self.bias = bias.reshape(4, 1, self.units)[[0, 1, 3, 2]]
+        """Offset that turns the partial sums into table indices."""
+        self.inputs = layer.w_ih.shape[1]
         gate, cell, argument = numerics.gate, numerics.cell, numerics.cell_argument
         # f c + i g is in units of c, and o tanh(c) in units of h.
         self.sigmoid = _spell_out(unit.sigmoid, -gate.fraction)
         self.tanh = _spell_out(unit.tanh, cell.fraction - gate.fraction)
         self.cell_tanh = _spell_out(unit.cell_tanh, numerics.hidden.fraction - gate.fraction)
-        self.argument_scale = 2.0 ** (argument.fraction - cell.fraction)
-        self.argument_centre = argument.maximum + 1.0
+        # c' is rounded half up, and its tanh's index rounded down.
+        self.cell_scales = np.array([1.0, 2.0 ** (argument.fraction - cell.fraction)])[:, None, None]
+        self.cell_offsets = np.array([0.5, argument.maximum + 1.0])[:, None, None]
         self.cell_limit = float(cell.maximum)
+        self.most_sigmoid = float(np.abs(self.sigmoid).max())
+        self.most_added = self.most_sigmoid * float(np.abs(self.tanh).max()) + 1.0
+        """Bound of ``i g``, and of what rounding adds to c'."""
         most = math.floor(float(self.sigmoid.max()) * float(self.cell_tanh.max()) + 0.5)
         self.odd = numerics.hidden_rounding == "odd"
         if self.odd:
@@ -117,22 +144,35 @@ class _LstmLayer(_Sums):
         self.hidden_limit = float(numerics.hidden.maximum)
         self.hidden_fits = most <= self.hidden_limit
         """Whether h cannot saturate: the product of gates with as many bits as h is below h's limit."""
-        fraction = max(0, int(np.max(layer.shift_hh)) - numerics.accumulator.align)
-        exact = _FLOAT32_EXACT if self.type is np.float32 else _FLOAT64_EXACT
-        self.sums_are_exact = self.partial_bound << fraction <= exact
-        """Whether a recurrent share that is not rounded yet can be added to a partial sum: rounding
-        the sum down gives the same, since the partial sum is an integer."""
 
-    def _gates(self, columns: AnyFloats) -> AnyFloats:
-        """Turn ``(rows, 4 * units)``, gates i, f, g, o, into ``(4, rows, units)``."""
-        parts = columns.reshape(len(columns), 4, self.units).transpose(1, 0, 2)
-        return np.ascontiguousarray(parts[[0, 1, 3, 2]])
+    @cached_property
+    def _by_gate(self) -> AnyFloats:
+        """The weights with gates as a leading axis."""
+        rows = self.weights.reshape(-1, 4, self.units)
+        return np.ascontiguousarray(rows.transpose(1, 0, 2))
 
-    def input_part(self, x: AnyFloats, out: AnyFloats) -> None:
-        """Compute ``W_ih x + b`` for any number of rows."""
-        np.matmul(x, self.w_ih, out=out)
-        np.floor(out, out=out)
-        np.add(out, self.bias, out=out)
+    def products(self, rows: slice, out: AnyFloats) -> "_Products":
+        """Products of these rows that give ``out``, ``(4, N, units)``; one if it has the weights' order."""
+        if out.shape[1] == 1 and out.flags.c_contiguous:
+            return [(self.weights[rows], out.reshape(1, -1))]
+        return list(zip(self._by_gate[:, rows], out, strict=True))
+
+    def input_part(self, x: AnyFloats, products: "_Products", part: AnyFloats) -> None:
+        """Compute ``part``, ``W_ih x + b`` for any number of rows; its products are those of ``W_ih``."""
+        _multiply(x, products)
+        if not self.joint:
+            np.floor(part, part)
+        np.add(part, self.bias, part)
+
+
+_Products = list[tuple[AnyFloats, AnyFloats]]
+"""Factors and where their products with a matrix go."""
+
+
+def _multiply(x: AnyFloats, products: _Products) -> None:
+    # Unlike matmul, dot does not look at the processor's flags.
+    for weights, out in products:
+        x.dot(weights, out)
 
 
 class _LstmState:
@@ -140,81 +180,108 @@ class _LstmState:
 
     def __init__(self, layer: _LstmLayer, h: IntArray, c: IntArray) -> None:
         self._layer = layer
-        self.h = h.astype(layer.type)
-        self.c = c.astype(np.float64)
+        shape, inputs = h.shape, layer.inputs
+        self._read = np.empty((len(h), len(layer.weights)), dtype=layer.type)
+        self._x = self._read[:, :inputs]
+        self._joint = layer.joint and len(h) == 1
+        # Many rows are multiplied faster where they follow each other in memory.
+        self.h = np.ascontiguousarray(self._read[:, inputs:])
+        self._sums, self._part = np.empty((2, 4, *shape), dtype=layer.type)
+        self._whole = layer.products(slice(None), self._sums)
+        self._input = layer.products(slice(inputs), self._part)
+        self._recurrent = layer.products(slice(inputs, None), self._sums)
+        self._index = np.empty((4, *shape), dtype=np.intp)
+        self._looked_up = np.empty((4, *shape), dtype=np.float32)
+        # Indexing takes as long as arithmetic: all parts are named here.
+        self._sigmoid_index, self._tanh_index = self._index[:3], self._index[3]
+        self._sigmoids, self._tanh = self._looked_up[:3], self._looked_up[3]
+        values = np.empty((5, *shape))
+        self._values, self._gates, self._factors = values[:4], values[:2], values[3:]
+        """i, f, o, g; the gates i and f; what these are multiplied with, g and c."""
+        self._o, self.c = values[2], values[4]
+        self._products, self._new = np.empty((2, 2, *shape))
+        self._work = np.empty(shape)
+        self.h[...], self.c[...] = h, c
+        self._most = float(np.abs(self.c).max(initial=0.0))
+        """A bound of all c: below the limit, they need not be compared with it."""
         self.cell_saturations = 0
         """Number of cell states that saturated."""
-        self._sums = np.empty((4, *h.shape), dtype=layer.type)
-        self._index = np.empty((4, *h.shape), dtype=np.intp)
-        self._gates = np.empty((3, *h.shape), dtype=np.float32)
-        self._tanh, self._cell_tanh = np.empty((2, *h.shape), dtype=np.float32)
-        self._total, self._work, self._half = np.empty((3, *h.shape))
 
-    def step(self, part: AnyFloats, alive: Mask | None = None) -> None:
+    def step(self, x: NDArray[Any]) -> None:
+        """Advance by one step, ``(N, inputs)``."""
+        layer = self._layer
+        self._x[...] = layer.read(x)
+        if self._joint:
+            _multiply(self._read, self._whole)
+            np.add(self._sums, layer.bias, self._sums)
+            self._advance()
+        else:
+            layer.input_part(self._x, self._input, self._part)
+            self.step_on(self._part)
+
+    def step_on(self, part: AnyFloats, alive: Mask | None = None) -> None:
         """Advance by one step, whose input part is given; sequences not ``alive`` keep their state."""
-        layer, total, work, index = self._layer, self._total, self._work, self._index
-        i, f, o = self._gates
-        where: Any = True if alive is None else alive
         # The recurrent share is rounded down separately, because the hardware stores it as partial sums.
-        np.matmul(self.h, layer.w_hh, out=self._sums)
-        if not layer.sums_are_exact:
-            np.floor(self._sums, out=self._sums)
-        np.add(self._sums, part, out=self._sums)
-        np.multiply(self._sums, _DROP_GUARD, out=self._sums)
-        np.copyto(index, self._sums, casting="unsafe")
-        layer.sigmoid.take(index[:3], out=self._gates, mode="clip")
-        layer.tanh.take(index[3], out=self._tanh, mode="clip")
-        # c' = f c + i g, exact, in units of c
-        np.multiply(i, self._tanh, out=work, dtype=np.float64)
-        np.multiply(f, self.c, out=total)
-        np.add(total, work, out=total)
-        # h' = o tanh(c'), where tanh reads c' before it is rounded
-        np.multiply(total, layer.argument_scale, out=work)
-        np.add(work, layer.argument_centre, out=work)
-        np.copyto(index[0], work, casting="unsafe")
-        layer.cell_tanh.take(index[0], out=self._cell_tanh, mode="clip")
-        np.multiply(o, self._cell_tanh, out=work, dtype=np.float64)
+        _multiply(self.h, self._recurrent)
+        if self._layer.round_recurrent:
+            np.floor(self._sums, self._sums)
+        np.add(self._sums, part, self._sums)
+        self._advance(alive)
+
+    def _advance(self, alive: Mask | None = None) -> None:
+        """Turn the rows' sums into the new state."""
+        layer, work, new = self._layer, self._work, self._new
+        where: Any = True if alive is None else alive
+        if not layer.joint:
+            np.multiply(self._sums, layer.drop_guard, self._sums)
+        self._index[...] = self._sums
+        layer.sigmoid.take(self._sigmoid_index, None, self._sigmoids, "clip")
+        layer.tanh.take(self._tanh_index, None, self._tanh, "clip")
+        self._values[...] = self._looked_up
+        # c' = f c + i g, exact, in units of c; tanh reads it before it is rounded
+        np.multiply(self._gates, self._factors, self._products)
+        np.add(self._products[0], self._products[1], work)
+        np.multiply(work, layer.cell_scales, new)
+        np.add(new, layer.cell_offsets, new)
+        c, self._tanh_index[...] = new
+        layer.cell_tanh.take(self._tanh_index, None, self._tanh, "clip")
+        work[...] = self._tanh
+        # h' = o tanh(c')
+        np.multiply(self._o, work, work)
         if layer.odd:
-            self._round_odd(work, where)
+            # Toward zero, then half a unit, of two codes, outward. -0 + 0 is 0, which counts as positive.
+            np.add(work, 0.0, work)
+            np.multiply(np.trunc(work) + np.copysign(0.5, work), 2.0, out=self.h, where=where)
         else:
-            self._round_half_up(work, where)
-        np.add(total, 0.5, out=total)
-        np.floor(total, out=total)
-        if total.max(initial=0.0) > layer.cell_limit or total.min(initial=0.0) < -layer.cell_limit:
-            self._limit(total, alive)
-        np.copyto(self.c, total, where=where)
-
-    def _round_half_up(self, work: Floats, where: Any) -> None:
-        """Keep h from products in its units."""
-        limit = self._layer.hidden_limit
-        np.add(work, 0.5, out=work)
-        if self._layer.hidden_fits:
+            np.add(work, _HALF, work)
+            if not layer.hidden_fits:
+                np.clip(work, -layer.hidden_limit, layer.hidden_limit + 0.5, out=work)
             np.floor(work, out=self.h, where=where)
-        else:
-            np.floor(work, out=work)
-            np.minimum(work, limit, out=work)
-            np.maximum(work, -limit, out=self.h, where=where)
-
-    def _round_odd(self, work: Floats, where: Any) -> None:
-        """Keep h from products in units of two codes: toward zero, then half such a unit outward."""
-        # -0 + 0 is 0, which counts as positive.
-        np.add(work, 0.0, out=work)
-        np.copysign(0.5, work, out=self._half)
-        np.trunc(work, out=work)
-        np.add(work, self._half, out=work)
-        np.multiply(work, 2.0, out=self.h, where=where)
+        self._most = self._most * layer.most_sigmoid + layer.most_added
+        if self._most > layer.cell_limit:
+            self._limit(c, alive)
+        np.floor(c, out=self.c, where=where)
 
     def _limit(self, c: Floats, alive: Mask | None) -> None:
-        """Saturate cell states, and count those of sequences that are ``alive``."""
-        beyond = np.abs(c) > self._layer.cell_limit
-        self.cell_saturations += int(np.count_nonzero(beyond if alive is None else beyond & alive))
-        np.clip(c, -self._layer.cell_limit, self._layer.cell_limit, out=c)
+        """Round and saturate cell states, and count those of sequences that are ``alive``."""
+        limit = self._layer.cell_limit
+        magnitudes = np.abs(np.floor(c, c))
+        self._most = float(magnitudes.max(initial=0.0))
+        if self._most > limit:
+            beyond = magnitudes > limit
+            self.cell_saturations += int(np.count_nonzero(beyond if alive is None else beyond & alive))
+            np.clip(c, -limit, limit, out=c)
+        if self._most > limit or alive is not None:
+            self._most = limit
 
 
 class _DenseLayer(_Sums):
     def __init__(self, layer: QuantizedDense, shape: LayerShape, numerics: Numerics, unit: FusedUnit) -> None:
         super().__init__(layer, shape, numerics)
-        self.weight = self.scaled(layer.weight, layer.shift)
+        self._round = not self.fits(self.fraction(layer.shift))
+        # Without a guard, unless parts must be rounded with it.
+        scale = 1 if self._round else self.drop_guard
+        self._weight = self.scaled(layer.weight, layer.shift) * scale
         bias, limit = layer.bias, shape.output.maximum
         table = {"sigmoid": unit.sigmoid, "tanh": unit.tanh}.get(shape.activation)
         self._table: NDArray[np.float32] | None = None
@@ -222,18 +289,21 @@ class _DenseLayer(_Sums):
             values = _spell_out(table, shape.output.fraction - numerics.gate.fraction)
             self._table = np.clip(np.floor(values + 0.5), -limit, limit)
             bias = bias + self.centre
-        self._bias = bias.astype(self.type)
-        self._limits = (0 if shape.activation == "relu" else -limit), limit
+        self._bias = bias.astype(self.type) * scale
+        lowest = 0 if shape.activation == "relu" else -limit
+        self._limits = np.array(lowest, dtype=self.type), np.array(limit, dtype=self.type)
 
     def __call__(self, x: AnyFloats) -> AnyFloats:
         """Compute any number of rows."""
-        total: AnyFloats = self.read(x) @ self.weight
-        np.floor(total, out=total)
-        np.add(total, self._bias, out=total)
-        np.multiply(total, _DROP_GUARD, out=total)
+        total: AnyFloats = self.read(x).astype(self.type, copy=False).dot(self._weight)
+        if self._round:
+            np.floor(total, total)
+        np.add(total, self._bias, total)
+        if self._round:
+            np.multiply(total, self.drop_guard, total)
         if self._table is not None:
             return self._table.take(total.astype(np.intp), mode="clip")
-        np.floor(total, out=total)
+        np.floor(total, total)
         lowest, highest = self._limits
         np.minimum(total, highest, out=total)
         np.maximum(total, lowest, out=total)
@@ -248,22 +318,16 @@ class LstmStream:
     ) -> None:
         lstm = [layer for layer in layers if isinstance(layer, _LstmLayer)]
         self.states = [_LstmState(*each) for each in zip(lstm, h, c, strict=True)]
-        self._layers = [
-            (layer, state, np.empty((4, *state.h.shape), dtype=layer.type))
-            for layer, state in zip(lstm, self.states, strict=True)
-        ]
         self._dense = [layer for layer in layers if isinstance(layer, _DenseLayer)]
 
-    @np.errstate(invalid="ignore")
     def step(self, x: IntArray) -> IntArray:
         """Compute a step: integers of the input format, ``(N, inputs)``, to ``(N, outputs)``.
 
         ``x`` is not checked: see :meth:`rtlstm.sim.golden.Golden.check`.
         """
         values: NDArray[Any] = x
-        for layer, state, part in self._layers:
-            layer.input_part(layer.read(values), part)
-            state.step(part)
+        for state in self.states:
+            state.step(values)
             values = state.h
         for dense in self._dense:
             values = dense(values)
@@ -307,7 +371,6 @@ class LstmNetwork:
         """Begin sequences with a state."""
         return LstmStream(self._layers, h, c)
 
-    @np.errstate(invalid="ignore")
     def run(
         self, x: IntArray, h: list[IntArray], c: list[IntArray], alive: Mask | None
     ) -> tuple[IntArray, LstmStream]:
@@ -319,7 +382,7 @@ class LstmNetwork:
             if isinstance(layer, _LstmLayer):
                 values = _run_layer(layer, next(states), values, alive)
             else:
-                values = layer(values)
+                values = layer(values.reshape(-1, values.shape[-1])).reshape(*x.shape[:2], -1)
         return values.astype(np.int64, copy=False), stream
 
 
@@ -327,14 +390,15 @@ def _run_layer(layer: _LstmLayer, state: _LstmState, x: NDArray[Any], alive: Mas
     """Run all steps of an LSTM layer; the input parts of a block of steps are one large matrix product."""
     steps, batch, inputs = x.shape
     outputs = np.empty((steps, batch, layer.units), dtype=np.int64)
-    block = max(1, _BLOCK_VALUES // max(1, 4 * layer.units * batch))
-    parts = np.empty((4, min(block, steps) * batch, layer.units), dtype=layer.type)
+    block = min(steps, max(1, _BLOCK_VALUES // max(1, 4 * layer.units * batch)))
+    parts = np.empty((4, block * batch, layer.units), dtype=layer.type)
     for begin in range(0, steps, block):
-        ahead = min(block, steps - begin)
-        part = parts[:, : ahead * batch]
-        layer.input_part(layer.read(x[begin : begin + ahead].reshape(-1, inputs)), part)
-        for step in range(ahead):
-            now = begin + step
-            state.step(part[:, step * batch : (step + 1) * batch], None if alive is None else alive[now])
+        rows = min(block, steps - begin) * batch
+        part = parts[:, :rows]
+        read = layer.read(x[begin : begin + block].reshape(-1, inputs)).astype(layer.type, copy=False)
+        layer.input_part(read, layer.products(slice(inputs), part), part)
+        for first in range(0, rows, batch):
+            now = begin + first // batch
+            state.step_on(parts[:, first : first + batch], None if alive is None else alive[now])
             outputs[now] = state.h
     return outputs
