@@ -45,6 +45,7 @@ from rtlstm.sim.cocotb_ports import (
     WishboneRegisters,
     find_core,
     has_ports,
+    level,
 )
 from rtlstm.sim.cocotb_run import BUILD_VARIABLE
 from rtlstm.sim.scoreboard import Scoreboard
@@ -154,10 +155,16 @@ class Core:
         prefixes: dict[str, str] = {}
         if core is None:
             prefixes = _PLAIN if self.core is dut else _BUS_PREFIXES.get(self.manifest.parameters.bus, {})
-        self._x = _ports(dut, x or prefixes.get("x"), _STREAM)
-        self._y = _ports(dut, y or prefixes.get("y"), _STREAM)
+        self._x = _ports(dut, x or prefixes.get("x"), _X)
+        self._y = _ports(dut, y or prefixes.get("y"), _Y)
         prefix = registers if isinstance(registers, str) else prefixes.get("registers")
         self._prefix = _ports(dut, prefix, _REGISTERS) if self._given is None else None
+        if (self._x is None) != (self._y is None):
+            given, missing = ("y", "x") if self._x is None else ("x", "y")
+            raise ConfigurationError(
+                f"x and y must be given together, but {missing} is missing; give {missing}, or leave out "
+                f"{given}: then the design sends the steps"
+            )
         self.stalls = Stalls()
         self.monitor = Monitor(self.core, self.clock, self.scoreboard, not self._drives_registers)
         self.registers: Registers | None = self._given
@@ -378,6 +385,8 @@ class Core:
         DeviceError
             If an output does not come.
         """
+        # A step that was accepted at this very edge counts, too, and the monitor may wake later at it.
+        await self._cycles(1)
         await self._outputs(len(self.scoreboard.outputs) + len(self.scoreboard.due))
 
     async def read(self, register: Register) -> int:
@@ -438,9 +447,20 @@ class Core:
             self.monitor.check()
             if not came and board.steps == before:
                 raise DeviceError(
-                    f"the core must give outputs of {count - len(board.outputs)} more steps, but has given "
-                    f"none for {cycles} cycles; {len(board.due)} of them have been sent to it"
+                    f"the core must give the outputs of {count - len(board.outputs)} more steps, but has "
+                    f"given none for {cycles} cycles; {self._waits()}"
                 )
+
+    def _waits(self) -> str:
+        """Say what the core waits for, as its ports show it."""
+        core, board = self.core, self.scoreboard
+        if level(core.y_valid.value, "y_valid"):
+            return "it offers one, but y_ready is 0"
+        if board.beats_in:
+            return f"of the next step it has {board.beats_in} of {board.ports.beats_in} input beats"
+        if level(core.x_valid.value, "x_valid"):
+            return "it is offered a step, but x_ready is 0"
+        return f"{len(board.due)} of them have been sent to it"
 
     def _adopt(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -493,7 +513,7 @@ class Core:
         """The reset's handle, None if there is none, and whether it is active low."""
         if self._reset_name is None:
             return None, False
-        return getattr(self.dut, self._reset_name), self._reset_name.endswith("n")
+        return getattr(self.dut, self._reset_name), _active_low(self._reset_name)
 
     def _set_reset(self, active: bool) -> None:
         signal, low = self._reset()
@@ -608,12 +628,14 @@ class _Blocking:
         """The simulation goes on."""
 
 
-_STREAM = {"plain": ("valid", "ready", "data"), "axi": ("tvalid", "tready", "tdata")}
+_X = {"plain": ("valid", "ready", "data", "stream", "quiet"), "axi": ("tvalid", "tready", "tdata")}
+_Y = {"plain": ("valid", "ready"), "axi": _X["axi"]}
 _REGISTERS = {
-    "plain": ("valid", "ready", "read_valid"),
+    "plain": ("valid", "ready", "address", "write", "data", "read_valid", "read_data"),
     "axi": ("awvalid", "arvalid"),
     "wishbone": ("cyc", "stb"),
 }
+"""Ports by which an interface is known, the one that its kind is named by first."""
 
 
 def _ports(dut: Any, prefix: str | None, kinds: Mapping[str, tuple[str, ...]]) -> tuple[str, str] | None:
@@ -629,12 +651,25 @@ def _ports(dut: Any, prefix: str | None, kinds: Mapping[str, tuple[str, ...]]) -
     for kind, names in kinds.items():
         if has_ports(dut, *(f"{prefix}_{name}" for name in names)):
             return kind, prefix
+    for names in kinds.values():
+        if has_ports(dut, f"{prefix}_{names[0]}"):
+            missing = next(name for name in names if not has_ports(dut, f"{prefix}_{name}"))
+            raise ConfigurationError(
+                f"{dut._path} must have {', '.join(f'{prefix}_{name}' for name in names)}, but has no "
+                f"{prefix}_{missing}"
+            )
     known = " or ".join(f"{prefix}_{names[0]}" for names in kinds.values())
     raise ConfigurationError(f"{dut._path} must have ports that begin with {prefix}_, such as {known}")
 
 
 def _found(dut: Any, names: Sequence[str]) -> str | None:
     return next((name for name in names if hasattr(dut, name)), None)
+
+
+def _active_low(reset: str) -> bool:
+    """Whether a reset's name says so: ``rst_n``, ``aresetn``, ``rst_ni``, but not ``reset_in``."""
+    name = reset.lower()
+    return name.endswith(("n", "ni", "n_i")) and not name.endswith("in")
 
 
 def _port(dut: Any, what: str, given: str | None, usual: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import cocotb
 import numpy as np
 from cocotb.simtime import get_sim_time
-from cocotb.triggers import Event, RisingEdge, SimTimeoutError, ValueChange, with_timeout
+from cocotb.triggers import Event, First, RisingEdge, SimTimeoutError, ValueChange, with_timeout
 
 from rtlstm.host.steps import Steps
 from rtlstm.sim.scoreboard import Scoreboard
@@ -156,6 +156,7 @@ class Monitor:
         """Set at every output, and at a failure."""
         self.failure: AssertionError | None = None
         self._resetting = True
+        self._resets = 0
         self._registers = registers
 
     async def start(self) -> None:
@@ -183,6 +184,7 @@ class Monitor:
         while True:
             resetting = not (signal.value.is_resolvable and level(signal.value, "rst") == 0)
             if resetting and not self._resetting:
+                self._resets += 1
                 self.scoreboard.reset()
             self._resetting = resetting
             await ValueChange(signal)
@@ -193,16 +195,18 @@ class Monitor:
         ``held`` are the signals that must not change until the transfer.
         """
         valid, ready = getattr(self.core, f"{name}_valid"), getattr(self.core, f"{name}_ready")
-        offered, first = -1, ""
+        offered, first, resets = -1, "", self._resets
         while True:
             await self.clock.edge
             if self._resetting:
-                offered = -1
-                await self.clock.edge
+                await ValueChange(self.core.rst)
                 continue
+            if resets != self._resets:
+                # What was offered before a reset is gone.
+                offered, resets = -1, self._resets
             if not level(valid.value, f"{name}_valid"):
                 assert offered < 0 or not held, f"{name} was withdrawn before it was taken"
-                await RisingEdge(valid)
+                await ValueChange(valid)
                 continue
             now = "".join(str(signal.value) for signal in held)
             if offered < 0:
@@ -210,12 +214,13 @@ class Monitor:
             assert now == first, f"{name} changed before it was taken"
             if level(ready.value, f"{name}_ready"):
                 return offered
-            await RisingEdge(ready)
+            await First(*(ValueChange(signal) for signal in (valid, ready, *held)))
 
     async def _input(self) -> None:
         core, last = self.core, getattr(self.core, "x_last", None)
+        held = (core.x_data, core.x_stream, core.x_quiet, *([] if last is None else [last]))
         while True:
-            await self._transfer("x")
+            await self._transfer("x", held)
             self.scoreboard.input_beat(
                 level(core.x_data.value, "x_data"),
                 level(core.x_stream.value, "x_stream"),

@@ -8,6 +8,7 @@ once and cached. cocotb makes every signal visible, which slows Verilator down: 
 
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -57,6 +58,8 @@ BUILD_VARIABLE: Final = "RTLSTM_BUILD"
 """Names the build folder to the tests of a run."""
 
 _INCLUDED = (".v", ".vh", ".sv", ".svh", ".inc")
+_HEADERS = (".vh", ".svh")
+_INCLUDE = re.compile(rb'`include\s+"([^"\n]+)"')
 _OWN_ERRORS: Final = {"RtlstmError", *(kind.__name__ for kind in RtlstmError.__subclasses__())}
 _VERILATOR = ("--x-assign", "unique", "--x-initial", "unique", "-Wno-fatal", "-Wno-lint")
 
@@ -294,19 +297,25 @@ class Design:
 
     def digest_parts(self) -> list[bytes | str]:
         """What the compiled simulation is made from."""
-        included = [
-            path
-            for folder in self.includes
-            for path in sorted(folder.iterdir())
-            if path.suffix in _INCLUDED and path.is_file()
-        ]
-        beside = [
-            path
-            for source in self.sources
-            for path in sorted(source.parent.iterdir())
-            if path.suffix in (".vh", ".svh") and path.is_file()
-        ]
-        texts: list[bytes | str] = [path.read_bytes() for path in (*self.sources, *included, *beside)]
+        # A name in a macro cannot be followed: files that look like it count, too.
+        read = list(self.sources)
+        for folders, kinds in ((self.includes, _INCLUDED), (self.include_folders, _HEADERS)):
+            read += [
+                path
+                for folder in folders
+                for path in sorted(folder.iterdir())
+                if path.suffix in kinds and path.is_file()
+            ]
+        read = list(dict.fromkeys(read))
+        texts: list[bytes | str] = []
+        for path in read:
+            texts.append(path.read_bytes())
+            for name in _INCLUDE.findall(texts[-1]):
+                for folder in self.include_folders:
+                    found = folder / os.fsdecode(name)
+                    if found.is_file() and found not in read:
+                        # The loop comes to it, and to what it includes.
+                        read.append(found)
         return [*texts, self.top, repr(sorted(self.defines.items())), repr(sorted(self.parameters.items()))]
 
 

@@ -83,6 +83,11 @@ class Scoreboard:
         self._tell()
         return self._golden
 
+    @property
+    def beats_in(self) -> int:
+        """Input beats accepted of a step whose input is not complete."""
+        return len(self._beats_in)
+
     def _begin(self) -> None:
         """Forget steps, as a core does."""
         self.due.clear()
@@ -172,6 +177,8 @@ class Scoreboard:
         streams = np.array([stream for stream, _, _ in steps], dtype=np.int64)
         highest = self.manifest.parameters.streams - 1
         assert (streams <= highest).all(), f"x_stream must be 0 to {highest}, not {streams.max()}"
+        # A step without an output keeps the core busy, too.
+        self._idle_since = max(self._idle_since, accepted)
         x = np.array([x for _, x, _ in steps], dtype=np.int64)
         first = self.steps - len(steps)
         try:

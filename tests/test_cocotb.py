@@ -8,7 +8,8 @@ import pytest
 from support.bus_builds import write_build
 from support.paths import TESTS
 
-from rtlstm.sim.cocotb_run import TestRun, build_design, run_tests
+from rtlstm.sim.cocotb_core import _active_low
+from rtlstm.sim.cocotb_run import Design, Simulator, TestRun, build_design, run_tests
 from rtlstm.spec.buses import BusName
 
 pytestmark = pytest.mark.rtl
@@ -38,10 +39,45 @@ def test_core_on_a_bus(bus: BusName, tmp_path: Path) -> None:
     assert failures(run) == []
 
 
+@pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
+def test_resets_at_awkward_moments(simulator: Simulator, pristine: Path, tmp_path: Path) -> None:
+    module = MODULES / "reset_core_testbench.py"
+    run = run_tests(module, pristine, build_design(pristine), simulator, tmp_path)
+    assert failures(run) == []
+    assert len(run.outcomes) == 4
+
+
+@pytest.mark.parametrize(
+    ("low", "names"),
+    [(True, "aresetn rst_n RST_N rst_ni resetn_i"), (False, "rst reset rst_i reset_in rstin RESET")],
+)
+def test_the_name_of_a_reset_says_its_level(low: bool, names: str) -> None:
+    assert {name: _active_low(name) for name in names.split()} == dict.fromkeys(names.split(), low)
+
+
+def test_included_files_are_part_of_a_compiled_simulation(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    files = ["header.svh", "sizes.inc", "deep/more.v"]
+    (tmp_path / "top.v").write_text('`include "sizes.inc"\nmodule top; endmodule\n')
+    (tmp_path / "sizes.inc").write_text('  `include "deep/more.v" // and\n`include "sizes.inc"\n')
+    for name in ("header.svh", "deep/more.v"):
+        (tmp_path / name).write_text("")
+    design = Design("top", (tmp_path / "top.v",))
+    before = design.digest_parts()
+    assert before == design.digest_parts()
+    for name in files:
+        with (tmp_path / name).open("a") as file:
+            file.write("// changed\n")
+        after = design.digest_parts()
+        assert after != before, name
+        before = after
+
+
 def test_what_goes_wrong_is_one_sentence(pristine: Path, tmp_path: Path) -> None:
     module = MODULES / "wrong_core_testbench.py"
     run = run_tests(module, pristine, build_design(pristine), "icarus", tmp_path)
-    tests = [node for node in ast.parse(module.read_text()).body if isinstance(node, ast.AsyncFunctionDef)]
+    nodes = ast.parse(module.read_text()).body
+    tests = [node for node in nodes if isinstance(node, ast.AsyncFunctionDef) and node.decorator_list]
     wanted = {test.name: str(ast.get_docstring(test)) for test in tests}
     assert {each.name for each in run.outcomes} == wanted.keys()
     for each in run.outcomes:

@@ -17,6 +17,8 @@ from rtlstm.tools import toolchain
 pytestmark = pytest.mark.rtl
 
 USER = """
+from pathlib import Path
+
 import cocotb
 from rtlstm.cocotb import Core
 
@@ -27,6 +29,10 @@ async def equals_golden_model(dut):
     await (await Core.open(dut)).check(steps=1)
 
 @cocotb.test()
+async def fails_once(dut):
+    assert Path("ran").exists() or Path("ran").touch()
+
+@cocotb.test()
 async def says_why(dut):
     assert (await Core.open(dut)).manifest.name == "other"
 
@@ -35,7 +41,10 @@ def test_passing(rtlstm_build, rtlstm_simulation):
     assert [each.name for each in run.outcomes] == ["equals_golden_model"]
 
 def test_failing(rtlstm_simulation):
-    rtlstm_simulation(BUILD)
+    rtlstm_simulation(BUILD, tests="equals|says")
+
+def test_once(rtlstm_simulation):
+    rtlstm_simulation(BUILD, tests="once")
 
 def test_none(rtlstm_simulation):
     rtlstm_simulation(BUILD, tests="nothing")
@@ -54,6 +63,7 @@ def test_options(rtlstm_build):
 """
 SENTENCES = {
     "test_failing": "1 of 2 cocotb tests failed under icarus",
+    "test_once": "all passed when they ran again for waveforms",
     "test_none": "must hold cocotb tests, marked with @cocotb.test(), but has none whose name has",
     "test_source": "nowhere.v does not exist",
     "test_language": "sources must be Verilog, *.v or *.sv, not top.vhd",
@@ -79,9 +89,10 @@ def test_users_tests(pristine: Path, tmp_path: Path) -> None:
     (tmp_path / "top.vhd").write_text("")
     options = ("--simulator", "icarus", "-p", "rtlstm.pytest_plugin", "-rfE")
     printed = run_pytest(tmp_path, *options, f"--basetemp={tmp_path / 'runs'}")
-    assert "6 failed, 1 passed" in printed, printed
+    assert "7 failed, 1 passed" in printed, printed
     for sentence in SENTENCES.values():
         assert sentence in printed, printed
+    assert "fails_once: " in printed
     assert "AssertionError: assert 'tiny' == 'other'" in printed
     waves = re.search(r"^waveforms: (.*)$", printed, re.MULTILINE)
     assert waves is not None and Path(waves[1]).stat().st_size > 0

@@ -4,11 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import cocotb
-from cocotb.types import LogicArray
+from cocotb.triggers import ClockCycles, RisingEdge
+from cocotb.types import Logic, LogicArray
 
 from rtlstm.cocotb import Core
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.registers import Register
+
+
+async def offer(dut: Any, cycles: int) -> None:
+    """Offer zeros for some cycles."""
+    dut.x_data.value, dut.x_valid.value = 0, 1
+    await ClockCycles(dut.clk, cycles)
 
 
 @cocotb.test()
@@ -37,6 +44,87 @@ async def bits_without_a_value(dut: Any) -> None:
     core = await Core.open(dut)
     dut.x_data.value, dut.x_valid.value = LogicArray("XXXXXXXX"), 1
     await core.output()
+
+
+@cocotb.test()
+async def valid_loses_its_value(dut: Any) -> None:
+    """x_valid has X or Z bits: X"""
+    core = await Core.open(dut)
+    dut.x_valid.value = 0
+    await ClockCycles(dut.clk, 5)
+    dut.x_valid.value = Logic("X")
+    await ClockCycles(dut.clk, 2)
+    core.monitor.check()
+
+
+@cocotb.test()
+async def ready_loses_its_value(dut: Any) -> None:
+    """y_ready has X or Z bits: X"""
+    core = await Core.open(dut)
+    dut.y_ready.value = 0
+    await offer(dut, 100)
+    dut.y_ready.value = Logic("X")
+    await ClockCycles(dut.clk, 2)
+    core.monitor.check()
+
+
+@cocotb.test()
+async def input_withdrawn(dut: Any) -> None:
+    """x was withdrawn before it was taken"""
+    core = await Core.open(dut)
+    dut.y_ready.value = 0
+    await offer(dut, 500)
+    assert not dut.x_ready.value
+    dut.x_valid.value = 0
+    await RisingEdge(dut.clk)
+    dut.x_valid.value = 1
+    await ClockCycles(dut.clk, 2)
+    core.monitor.check()
+
+
+@cocotb.test()
+async def input_that_changes_for_one_cycle(dut: Any) -> None:
+    """x changed before it was taken"""
+    core = await Core.open(dut)
+    dut.y_ready.value = 0
+    await offer(dut, 500)
+    assert not dut.x_ready.value
+    dut.x_data.value = 1
+    await RisingEdge(dut.clk)
+    dut.x_data.value = 0
+    await ClockCycles(dut.clk, 2)
+    core.monitor.check()
+
+
+@cocotb.test()
+async def nobody_takes_the_output(dut: Any) -> None:
+    r"""outputs of 1 more steps, but has given none for \d+ cycles; it offers one, but y_ready is 0"""
+    core = await Core.open(dut)
+    dut.y_ready.value = 0
+    await offer(dut, 500)
+    await core.output()
+
+
+@cocotb.test()
+async def half_a_step(dut: Any) -> None:
+    r"""given none for \d+ cycles; of the next step it has 1 of \d input beats"""
+    core = await Core.open(dut)
+    dut.x_valid.value = 1
+    await RisingEdge(dut.clk)
+    dut.x_valid.value = 0
+    await core.output()
+
+
+@cocotb.test()
+async def inputs_without_outputs(dut: Any) -> None:
+    """x and y must be given together, but y is missing; give y, or leave out x"""
+    Core(dut, core=dut, x="x")
+
+
+@cocotb.test()
+async def stream_without_all_its_ports(dut: Any) -> None:
+    """tiny must have bus_valid, bus_ready, bus_data, bus_stream, bus_quiet, but has no bus_stream"""
+    Core(dut, x="bus")
 
 
 @cocotb.test()
