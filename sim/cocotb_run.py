@@ -309,8 +309,9 @@ class Design:
         read = list(dict.fromkeys(read))
         texts: list[bytes | str] = []
         for path in read:
-            texts.append(path.read_bytes())
-            for name in _INCLUDE.findall(texts[-1]):
+            text = path.read_bytes()
+            texts.append(text)
+            for name in _INCLUDE.findall(text):
                 for folder in self.include_folders:
                     found = folder / os.fsdecode(name)
                     if found.is_file() and found not in read:
