@@ -93,6 +93,8 @@ class Reads:
     states: tuple[ArchiveResult, ...] = ()
     """Initial states."""
     calls: int = 1
+    constants: tuple[str, ...] = ()
+    """Arguments that are stored beside the layer's weights, as an initial state or a mask."""
 
 
 class KerasLayer:
@@ -219,7 +221,17 @@ def _reads(nodes: list[Any]) -> Reads:
         given = [tensor[:3] for tensor in first]
         options = [tensor[3] for tensor in first if len(tensor) > 3 and isinstance(tensor[3], dict)]
     states = [each["initial_state"] for each in options if each.get("initial_state") is not None]
-    return Reads(tuple(_results(given)), tuple(_results(states)), len(nodes))
+    stored = [name for each in options for name, value in each.items() if _holds_constants(value)]
+    stored += ["inputs"] if _holds_constants(given) else []
+    return Reads(tuple(_results(given)), tuple(_results(states)), len(nodes), tuple(dict.fromkeys(stored)))
+
+
+def _holds_constants(given: Any) -> bool:
+    """Whether an argument has an array of numbers, alone or in a list."""
+    if isinstance(given, list | tuple):
+        return any(_holds_constants(item) for item in given)
+    kind = given.get("class_name") if isinstance(given, dict) else None
+    return kind in ("__tensor__", "__numpy__")
 
 
 def _results(given: Any) -> Iterator[ArchiveResult]:

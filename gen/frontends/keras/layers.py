@@ -197,6 +197,11 @@ def _taps(step: KerasNode, history: int) -> tuple[int, int]:
     """The stride of a layer that reads earlier steps, and which of so many steps it reads last."""
     config, where, given = step.config, step.where, step.only
     (stride,) = config.get("strides") or [1]
+    if config.get("data_format") not in (None, "channels_last"):
+        raise ModelError(
+            f"{where} has data_format={config['data_format']!r}, but must have channels_last: the core's data "
+            "have the features last"
+        )
     if config.get("groups", 1) != 1:
         raise ModelError(
             f"{where} must have groups of 1; compute it outside of the core, and end or begin the model there"

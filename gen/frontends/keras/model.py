@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import BinaryIO
 
+from rtlstm.gen.frontends.arrays import listed
 from rtlstm.gen.frontends.keras.archive import ArchiveResult, KerasLayer, KerasModel, read_archive
 from rtlstm.gen.frontends.keras.layers import LAYERS, LINEAR, MERGERS, WINDOWS, with_activation
 from rtlstm.gen.frontends.keras.node import KerasNode, KerasTensor
@@ -192,6 +193,12 @@ def _check_calls(layer: KerasLayer, known: dict[str, KerasTensor], report: Repor
         raise ModelError(
             f"{layer.where} is called {layer.reads.calls} times, but the core computes a layer once a step; "
             "give each call a layer of its own"
+        )
+    if layer.reads.constants:
+        raise ModelError(
+            f"{layer.where} is called with numbers that are stored in the file, as "
+            f"{listed(layer.reads.constants)}; save the model without, and give a state, or the lengths of "
+            "sequences, to the driver at run time"
         )
     if layer.kind not in RECURRENT:
         return

@@ -184,10 +184,13 @@ def activation(
 
 
 def activation_name(given: Any) -> str:
-    """The name of a function as a file gives it: alone, in an object's description, or none, ``linear``."""
+    """The name of a function as a file gives it: alone, in an object's description, or none, ``linear``.
+
+    Of a layer in a function's place it is the class: its name is the user's, and it has arguments.
+    """
     if given is None:
         return "linear"
     name = given.get("config", given) if isinstance(given, dict) else given
     if isinstance(name, dict):
-        name = name.get("name") or given.get("class_name")
+        name = given.get("class_name")
     return str(name)

@@ -40,24 +40,25 @@ def _batch_norm(step: OnnxNode) -> Value:
     return _affine(value, step, factor, shift - mean * factor)
 
 
-def _constant_of(step: OnnxNode, value: Value) -> Floats:
-    """Return the constant that a node of two inputs has in addition to its value."""
-    return step.per_feature(1 if step.inputs[0] is not None else 0, value.axes)
+def _operands(step: OnnxNode) -> tuple[Value, Floats]:
+    """Return the value of a node of two inputs, and the constant that it has beside it."""
+    return step.per_feature(1 if step.inputs[0] is not None else 0, step.values[0])
 
 
 def _add(step: OnnxNode) -> Value:
     if len(step.values) > 1 or len(step.node.input) == 1:
         return _sum(step)
-    return _affine(step.values[0], step, 1.0, _constant_of(step, step.values[0]))
+    value, constant = _operands(step)
+    return _affine(value, step, 1.0, constant)
 
 
 def _sub(step: OnnxNode) -> Value:
     if len(step.values) > 1:
         first, second = step.values
         return _plus(step, first, _affine(second, step, -1.0, 0.0))
-    value = step.values[0]
+    value, constant = _operands(step)
     sign = 1.0 if step.inputs[0] is not None else -1.0
-    return _affine(value, step, sign, -sign * _constant_of(step, value))
+    return _affine(value, step, sign, -sign * constant)
 
 
 def _neg(step: OnnxNode) -> Value:
@@ -67,12 +68,12 @@ def _neg(step: OnnxNode) -> Value:
 def _mul(step: OnnxNode) -> Value:
     if len(step.values) > 1:
         raise ModelError(f"{step.where} multiplies two tensors that depend on the input")
-    return _affine(step.values[0], step, _constant_of(step, step.values[0]), 0.0)
+    value, constant = _operands(step)
+    return _affine(value, step, constant, 0.0)
 
 
 def _div(step: OnnxNode) -> Value:
-    value = step.only()
-    divisor = step.per_feature(1, value.axes)
+    value, divisor = step.per_feature(1, step.only())
     if not np.all(divisor):
         raise ModelError(f"{step.where}: the divisor must not be zero")
     return _affine(value, step, 1.0 / divisor, 0.0)

@@ -79,7 +79,8 @@ def _gemm(step: OnnxNode) -> Value:
     axes = value.axes.transpose([1, 0], step.where) if transposed else value.axes
     result = _dense(step, Value(value.flow, axes), weight, np.zeros(weight.shape[0]))
     if step.has(2):
-        addend = step.per_feature(2, result.axes) * float(attributes.get("beta", 1.0))
+        result, constant = step.per_feature(2, result)
+        addend = constant * float(attributes.get("beta", 1.0))
         result = Value(result.flow.shift(addend, step.where), result.axes)
     return result
 

@@ -132,11 +132,14 @@ class OnnxNode:
             raise ModelError(f"{self.where}: {attribute} must be constant, but {origin}")
         return values
 
-    def per_feature(self, index: int, axes: Axes) -> Floats:
-        """A constant input that varies along the features alone: one value, or one for each."""
-        value = self.constant(index, "the constant")
+    def per_feature(self, index: int, given: Value) -> tuple[Value, Floats]:
+        """A constant input that varies along the features alone: one value, or one for each.
+
+        Returns ``given``, too, whose features are then known to be on that axis.
+        """
+        value, axes = self.constant(index, "the constant"), given.axes
         if value.size == 1:
-            return value.reshape(())
+            return given, value.reshape(())
         axes.expect(self.where)
         if "F" not in axes.tags:  # of the model's input, whose features are the axis that the constant has
             long = [at - value.ndim for at, size in enumerate(value.shape) if size > 1]
@@ -152,7 +155,7 @@ class OnnxNode:
             )
         full = np.broadcast_to(value.reshape(shape), [size for _, size in wanted])
         order = sorted(range(rank), key=lambda at: "BF".find(axes.tags[at]))
-        return full.transpose(order).reshape(-1).copy()
+        return replace(given, axes=axes), full.transpose(order).reshape(-1).copy()
 
     def along(self, value: Value, axis: int, features: int) -> Value:
         """Return a value with its features on ``axis``, if the axes of the model's input were unknown.

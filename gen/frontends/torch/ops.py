@@ -197,10 +197,10 @@ def _sum(step: TorchNode, sign: float) -> Data:
         flow = data.flow.plus(other.flow.scale(factor, where), where)
         return replace(data, axes=axes, padded=data.padded or other.padded).with_flow(flow)
     if isinstance(first, Data):
-        data = step.as_data(first)
-        return data.with_flow(data.flow.shift(sign * _constant(second, data.axes, where), where))
-    data = step.as_data(second)
-    return data.with_flow(data.flow.scale(factor, where).shift(_constant(first, data.axes, where), where))
+        data, addend = _constant(second, step.as_data(first), where)
+        return data.with_flow(data.flow.shift(sign * addend, where))
+    data, addend = _constant(first, step.as_data(second), where)
+    return data.with_flow(data.flow.scale(factor, where).shift(addend, where))
 
 
 def _check_source(first: Data, second: Data, where: str) -> None:
@@ -216,38 +216,40 @@ def _mul(step: TorchNode) -> Data:
     first, second, where = step.args[0], step.argument(1, "other"), step.where
     if not isinstance(first, Data):
         first, second = second, first
-    data = step.as_data(first)
-    return data.with_flow(data.flow.scale(_constant(second, data.axes, where), where))
+    data, factor = _constant(second, step.as_data(first), where)
+    return data.with_flow(data.flow.scale(factor, where))
 
 
 def _div(step: TorchNode) -> Data:
-    data, where = step.data, step.where
+    where = step.where
     if step.kwargs.get("rounding_mode") is not None:
         raise ModelError(f"{where}: rounding_mode is not supported")
-    divisor = _constant(step.argument(1, "other"), data.axes, where)
+    data, divisor = _constant(step.argument(1, "other"), step.data, where)
     if not np.all(divisor):
         raise ModelError(f"{where} divides by a constant with a zero in it")
     return data.with_flow(data.flow.scale(1.0 / divisor, where))
 
 
-def _constant(value: Any, axes: Axes, where: str) -> NDArray[np.float64]:
-    """A number, or one number for each feature."""
+def _constant(value: Any, data: Data, where: str) -> tuple[Data, NDArray[np.float64]]:
+    """A number, or one number for each feature of ``data``, which are then known to be on that axis."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return np.array(float(value))
+        return data, np.array(float(value))
     if isinstance(value, Outside):
         raise ModelError(outside_refusal(where, value))
     if not isinstance(value, Constant):
         raise ModelError(f"{where} is not supported: its other operand must be a constant")
+    axes, array = data.axes, value.array
     axes.expect(where)
-    array = value.array
     if array.size == 1:
-        return array.reshape(())
+        return data, array.reshape(())
     used_axes = [at - array.ndim for at, size in enumerate(array.shape) if size != 1]
     if len(used_axes) != 1 or len(axes.tags) < -used_axes[0] or axes.tags[used_axes[0]][0] not in "F?":
         raise ModelError(
             f"{where}: a constant of shape {array.shape} must be one number, or one for each feature"
         )
-    return array.reshape(-1)
+    if axes.tags[used_axes[0]] != "F":
+        data = data.with_axes(axes.settle_features(used_axes[0], where))
+    return data, array.reshape(-1)
 
 
 def _cat(step: TorchNode) -> Data:

@@ -280,6 +280,11 @@ def test_a_backward_layer_of_its_own(tmp_path: Path) -> None:
             "wraps RepeatVector, but must wrap",
         ),
         (lambda: [L.Dropout(0.5)], "must have a layer"),
+        # Layers in a function's place have arguments, and names that a function may have, too.
+        (lambda: [L.LSTM(5), L.Dense(3, activation=L.ELU(alpha=0.1, name="elu"))], "activation='ELU'"),
+        (lambda: [L.LSTM(5), L.Activation(L.ReLU(max_value=0.1, name="relu"))], "activation='ReLU'"),
+        (lambda: [L.LSTM(5, activation=L.LeakyReLU(0.9, name="tanh"))], "activation='LeakyReLU'"),
+        (lambda: [L.LSTM(5, **ALL), L.Dense(3, activation=L.Softmax(axis=1))], "activation='Softmax'"),
         (
             lambda: [L.Bidirectional(L.LSTM(5, go_backwards=True), backward_layer=L.LSTM(5))],
             "a forward layer with go_backwards",
@@ -535,6 +540,14 @@ def _encoder(x: Any) -> Any:
         (lambda x: L.Add()([L.LSTM(INPUTS)(x), L.LSTM(INPUTS, **ALL)(x)]), "last step and whole sequences"),
         (lambda x: L.Add()([x, L.Bidirectional(L.LSTM(2, **ALL))(x)]), "bidirectional or reverse layer"),
         (lambda x: L.Add()([L.ZeroPadding1D((1, 0))(x), L.ZeroPadding1D((1, 0))(x)]), "only Conv1D and"),
+        (
+            lambda x: L.GRU(5)(x, initial_state=keras.ops.ones((3, 5))),
+            "numbers that are stored in the file, as initial_state",
+        ),
+        (
+            lambda x: L.LSTM(5)(x, mask=np.array([[True] * 4 + [False] * 3] * 3)),
+            "numbers that are stored in the file, as mask",
+        ),
     ],
 )
 def test_branches_that_are_not_supported_are_refused(build: Any, named: str, tmp_path: Path) -> None:
@@ -650,6 +663,15 @@ def test_a_model_of_final_states_alone(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         run_float(network, x).h[0], model.predict(x.swapaxes(0, 1), verbose=0)[0], atol=2e-5
     )
+
+
+def test_features_that_are_not_last_are_refused(tmp_path: Path) -> None:
+    x = keras.Input((INPUTS, INPUTS))  # as many steps as features
+    y = L.LSTM(5)(L.Conv1D(INPUTS, 1, data_format="channels_first")(x))
+    path = tmp_path / "model.keras"
+    keras.Model(x, y).save(path)
+    with pytest.raises(ModelError, match="has data_format='channels_first', but must have channels_last"):
+        read_model(path)
 
 
 def test_softmax_is_over_its_own_output(tmp_path: Path) -> None:

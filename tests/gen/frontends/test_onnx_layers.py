@@ -635,3 +635,25 @@ def test_bidirectional_exported_by_pytorch(path, name, options, dynamo):
     assert kinds(network) == ["bidirectional"] * 2 + ["dense"]
     assert all(isinstance(layer, kind) for layer in network.pseudo_layers)
     assert isinstance(network.layers[2], Dense) and network.layers[2].activation == "leaky_relu"
+
+
+@pytest.mark.parametrize("kind", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize("shape", [(1, I, 1), (I, 1, 1)])
+def test_constants_along_steps_or_sequences_are_no_features(path, kind, shape):
+    """As many as there are features, in front of the layer that shows which axis is which."""
+    nodes, weights = lstm(x="a", y="out")
+    save(path, [node(kind, "x k", "a"), *nodes], [*weights, const("k", rand(*shape))])
+    with pytest.raises(ModelError, match=r"must read axes \(T, N, F\)"):
+        read_model(path)
+
+
+def test_a_constant_of_features_that_are_not_last_yet(path):
+    nodes, weights = lstm(x="b", y="y")
+    nodes = [node("Transpose", "x", "t", perm=[0, 2, 1]), node("Add", "t k", "a"), *nodes]
+    nodes.insert(2, node("Transpose", "a", "b", name="back", perm=[0, 2, 1]))
+    nodes.append(node("Squeeze", "y one", "out"))
+    save(path, nodes, [*weights, ints("one", 1), const("k", rand(I, 1))])
+    check(path)
+    save(path, nodes, [*weights, ints("one", 1), const("k", rand(I))])
+    with pytest.raises(ModelError, match="must read axes"):
+        read_model(path)

@@ -472,3 +472,24 @@ def test_softmax_of_one_of_several_outputs_is_of_its_part(tmp_path):
         assert [part.width for part in found.network.parts] == [4, 2]
         (note,) = [note for note in found.report.notes if "stays on the host" in note]
         assert note.endswith("rtlstm.host.softmax(parts(y)[NAME]), NAME being its part")
+
+
+@pytest.mark.parametrize("kind", ["add", "sub", "mul", "div"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_constants_along_sequences_are_no_features(kind, turned):
+    """As many as there are features, in front of the layer that shows which axis is which."""
+
+    def along(net, x):
+        if turned:
+            return net.lstm(getattr(torch, kind)(x.transpose(1, 2), net.mean + 2).transpose(1, 2))[0]
+        return net.lstm(getattr(torch, kind)(x, net.mean.reshape(1, I, 1) + 2))[0]
+
+    with pytest.raises(ModelError, match=r"must read axes \(T, N, F\)"):
+        read_model(Net(along, lstm=nn.LSTM(I, H)))
+
+
+def test_a_constant_of_features_that_are_not_last_yet():
+    def turned(net, x):
+        return net.lstm((x.transpose(1, 2) * (net.mean[:, None] + 2)).transpose(1, 2))[0]
+
+    equal(Net(turned, lstm=nn.LSTM(I, H)), steps(5, I, I))
