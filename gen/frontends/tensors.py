@@ -128,11 +128,19 @@ class _Reader:
             else:
                 needed = dense is None or weight.removesuffix(".weight") in dense
             if needed and weight not in self.tensors:
+                pruned = f"{weight}_mask" in self.tensors
+                maker, ways = (
+                    ("pruning", "torch.nn.utils.prune.remove(module, name)")
+                    if pruned
+                    else (
+                        "a weight norm",
+                        "torch.nn.utils.parametrize.remove_parametrizations(module, name) or "
+                        "torch.nn.utils.remove_weight_norm(module, name)",
+                    )
+                )
                 raise ModelError(
-                    f"must hold the weight {weight!r} itself, but has the parts that a weight norm makes it "
-                    f"of ({name!r}); make it plain before saving the state dict, with "
-                    "torch.nn.utils.parametrize.remove_parametrizations(module, name) or "
-                    "torch.nn.utils.remove_weight_norm(module, name)"
+                    f"must hold the weight {weight!r} itself, but has the parts that {maker} makes it "
+                    f"of ({name!r}); make it plain before saving the state dict, with {ways}"
                 )
 
     # Recurrent layers
@@ -214,7 +222,8 @@ class _Reader:
         first, bias = self.flow.layers[0], f"{name}.bias" in self.tensors
         tensor = self.tensors[f"{name}.weight"]
         width = tensor.shape[1] if tensor.ndim == 2 else 0
-        return width == first.inputs and width != self.flow.outputs and not bias
+        adapter = any(f"{name}.weight".endswith(end) for end in ("lora_A.weight", "lora_embedding_A.weight"))
+        return width == first.inputs and width != self.flow.outputs and not bias and not adapter
 
     def _add_tables(self) -> None:
         """Keep embeddings for the host."""
@@ -276,9 +285,12 @@ class _Reader:
                 f"each {_SYNTAX}, or take none of them with {option('dense', (_NONE,))}"
             )
         for name in candidates:
+            fits = self.tensors[f"{name}.weight"].shape[0] == self.flow.layers[0].inputs
             self.report.note(
                 f"a file of tensors names no activations: dense layer {name!r} is taken with none "
                 f"(else name it with its own by {option('dense')}, for example {name}:sigmoid)"
+                + f"; it is taken to stand behind {self.flow.layers[-1].name!r}, but would fit in front, too"
+                * fits
             )
         return [_DenseChoice(name) for name in candidates]
 

@@ -93,6 +93,7 @@ class Reads:
     states: tuple[ArchiveResult, ...] = ()
     """Initial states."""
     calls: int = 1
+    masks: tuple[ArchiveResult, ...] = ()
     constants: tuple[str, ...] = ()
     """Arguments that are stored beside the layer's weights, as an initial state or a mask."""
 
@@ -211,7 +212,7 @@ def _entries(model: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Reads]]:
 
 
 def _reads(nodes: list[Any]) -> Reads:
-    """Return the inputs of a layer's first call, without a mask."""
+    """Return the inputs of a layer's first call."""
     if not nodes:
         return Reads()
     first = nodes[0]
@@ -221,9 +222,11 @@ def _reads(nodes: list[Any]) -> Reads:
         given = [tensor[:3] for tensor in first]
         options = [tensor[3] for tensor in first if len(tensor) > 3 and isinstance(tensor[3], dict)]
     states = [each["initial_state"] for each in options if each.get("initial_state") is not None]
+    masks = tuple(_results([each.get("mask") for each in options]))
     stored = [name for each in options for name, value in each.items() if _holds_constants(value)]
     stored += ["inputs"] if _holds_constants(given) else []
-    return Reads(tuple(_results(given)), tuple(_results(states)), len(nodes), tuple(dict.fromkeys(stored)))
+    constants = tuple(dict.fromkeys(stored))
+    return Reads(tuple(_results(given)), tuple(_results(states)), len(nodes), masks, constants)
 
 
 def _holds_constants(given: Any) -> bool:

@@ -199,8 +199,8 @@ def _taps(step: KerasNode, history: int) -> tuple[int, int]:
     (stride,) = config.get("strides") or [1]
     if config.get("data_format") not in (None, "channels_last"):
         raise ModelError(
-            f"{where} has data_format={config['data_format']!r}, but must have channels_last: the core's data "
-            "have the features last"
+            f"{where} has data_format={config['data_format']!r}, but must have channels_last: the core "
+            "has the features last"
         )
     if config.get("groups", 1) != 1:
         raise ModelError(

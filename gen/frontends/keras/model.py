@@ -57,9 +57,17 @@ def _read_model(model: KerasModel, options: ReadOptions, report: ReportBuilder) 
         result.layer for layer in model.layers if layer.name in needed for result in layer.reads.values
     }
     known: dict[str, KerasTensor] = {}
+    inputs = {layer.name for layer in model.layers if layer.kind == "InputLayer"}
     for layer in model.layers:
         if layer.name in needed:
             _check_calls(layer, known, report)
+            for mask in layer.reads.masks:
+                if mask.layer in inputs:
+                    report.note(
+                        f"{layer.where} reads a mask, the input {mask.layer!r}, which the core does not "
+                        "take: give run() the lengths of the sequences, and "
+                        "leave out what it hides within one"
+                    )
             read = tuple(_read(known, result, layer) for result in layer.reads.values)
             last = layer.name in set(ends) - read_on
             step = KerasNode(layer, read, report, old=model.version < 3, ends=last, linear=last and linear)

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import FLOAT_TYPES, to_float64
-from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.bidirectional import at_last_step
 from rtlstm.gen.frontends.describe import one_input
 from rtlstm.gen.frontends.pace import CausalTaps

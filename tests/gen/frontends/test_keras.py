@@ -459,6 +459,16 @@ def test_a_mask_of_an_embedding_is_no_branch(tmp_path: Path) -> None:
     assert any("give run() the lengths" in note for note in result.report.notes)
 
 
+def test_a_mask_that_is_an_input_is_told_of(tmp_path: Path) -> None:
+    x, valid = keras.Input((None, INPUTS)), keras.Input((None,), dtype="bool", name="valid")
+    path = tmp_path / "model.keras"
+    keras.Model([x, valid], L.LSTM(5, name="recurrent", **ALL)(x, mask=valid)).save(path)
+    (note,) = read_model(path).report.notes
+    assert note.startswith(
+        "layer 'recurrent' (LSTM) reads a mask, the input 'valid', which the core does not take"
+    )
+
+
 def test_initial_states_from_inputs_are_the_drivers(tmp_path: Path) -> None:
     start, h, c = keras.Input((None, INPUTS)), keras.Input((5,), name="h"), keras.Input((5,), name="c")
     keras.Model([start, h, c], L.LSTM(5, **ALL)(start, initial_state=[h, c])).save(tmp_path / "model.keras")

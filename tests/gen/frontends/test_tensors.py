@@ -291,3 +291,29 @@ def test_elements_that_strides_repeat_are_counted(tmp_path):
                 member.write(bytes(2**26))
     with pytest.raises(ModelError, match=f"unpacks to, .* {MAX_ELEMENTS:,} elements"):
         read_model(path)
+
+
+def test_a_factor_of_an_adapter_is_no_embedding(read):
+    tensors = {**lstm(), **linear(), "lstm.lora_A.weight": rand(2, I), "lstm.lora_B.weight": rand(4 * H, 2)}
+    result = read(tensors, dense=("linear",))
+    assert result.embeddings == ()
+    (note,) = result.report.notes
+    assert note.startswith(
+        "left out, since no option names them: 'lstm.lora_A' (weight), 'lstm.lora_B' (weight)"
+    )
+
+
+@pytest.mark.parametrize(("outputs", "fits"), [(I, True), (O, False)])
+def test_a_dense_layer_that_fits_on_both_sides_is_told_of(read, outputs, fits):
+    """A layer in front gives what the LSTM reads; its own inputs may be as many as the LSTM has outputs."""
+    (note,) = read({**lstm(), **linear(outputs=outputs)}).report.notes
+    assert ("it is taken to stand behind 'lstm', but would fit in front, too" in note) is fits
+
+
+@pytest.mark.parametrize(("part", "named"), [("_mask", "prune.remove"), ("_v", "remove_weight_norm")])
+def test_what_makes_a_weight_of_parts_is_named_with_its_way_out(read, part, named):
+    tensors = lstm()
+    tensors |= {f"lstm.weight_hh_l0{end}": tensors["lstm.weight_hh_l0"] for end in ("_orig", part)}
+    del tensors["lstm.weight_hh_l0"]
+    with pytest.raises(ModelError, match=named):
+        read(tensors)
