@@ -78,7 +78,7 @@ async def input_withdrawn(dut: Any) -> None:
     dut.x_valid.value = 0
     await RisingEdge(dut.clk)
     dut.x_valid.value = 1
-    await ClockCycles(dut.clk, 2)
+    await ClockCycles(dut.clk, 8)
     core.monitor.check()
 
 
@@ -92,7 +92,7 @@ async def input_that_changes_for_one_cycle(dut: Any) -> None:
     dut.x_data.value = 1
     await RisingEdge(dut.clk)
     dut.x_data.value = 0
-    await ClockCycles(dut.clk, 2)
+    await ClockCycles(dut.clk, 8)
     core.monitor.check()
 
 
