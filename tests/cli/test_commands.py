@@ -593,7 +593,7 @@ def test_no_traceback_without_debug(cli, model, tmp_path, monkeypatch, error, co
     def fail(*arguments, **options):
         raise error
 
-    monkeypatch.setattr(rtlstm.gen.builds.generate, "quantise", fail)
+    monkeypatch.setattr(rtlstm.gen.builds.generate, "choose_formats", fail)
     arguments = ("generate", model, "-o", tmp_path / "b", *DENSE)
     result = cli(*arguments, "--json")
     assert result.code == code
