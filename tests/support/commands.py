@@ -19,7 +19,6 @@ from rtlstm.gen.frontends import child
 from support.served_board import commands, finish, start
 from support.small_builds import NARROW, TINY, network, tensors
 
-
 _AXES = re.compile(r"note: .* of shape .* was read as ")
 
 
