@@ -213,7 +213,7 @@ def test_exported_files(tmp_path, alone):
         module = trained(x, **LSTM_FLOATS)
         module.rnn = torch.nn.LSTM(I, H)
     if alone:
-        # It removes the axis of sequences: a file of two is none that ONNX defines, and onnxruntime refuses it.
+        # It removes the axis of sequences: with two of them, onnxruntime refuses the file, too.
         export_onnx_qcdq(module, x, path, dynamo=False, opset_version=17)
         with pytest.raises(ModelError, match="Squeeze.* is not as ONNX defines it"):
             read_model(path)
