@@ -77,7 +77,7 @@ def test_link_needs_two_packages_more_and_says_so(installed: Path):
 
 
 def test_every_backend_and_family_loads_without_metadata(installed: Path):
-    """As in a frozen program, or a checkout on PYTHONPATH; the command line's entry point loads, too."""
+    """As in a frozen program, or a checkout on PYTHONPATH; the entry points of command line and pytest load, too."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import importlib.metadata as metadata\n"
@@ -92,6 +92,6 @@ def test_every_backend_and_family_loads_without_metadata(installed: Path):
     points, backends, families = run(
         sys.executable, "-I", "-c", program, installed, folder=installed
     ).splitlines()
-    assert points == "rtlstm"
+    assert points.split() == ["rtlstm", "rtlstm.pytest_plugin"]
     assert backends.split() == ["golden", "verilator", "icarus", "amaranth", "serial", "tcp", "mmio", "pynq"]
     assert families.split() == ["ecp5", "generic", "gowin", "ice40", "intel", "nexus", "ultrascale", "xilinx"]

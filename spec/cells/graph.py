@@ -1,6 +1,8 @@
 """Cells in integers: the operations of golden model and hardware, which agree in every bit."""
 
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.parameters import Parameters
@@ -50,6 +52,12 @@ class CellGraph(Record):
     nodes: tuple[Node, ...]
     result: int
     state: int | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not 0 <= self.result < len(self.nodes):
+            raise ValueError(f"the result must be one of {len(self.nodes)} nodes, not {self.result}")
+        return self
 
     @property
     def output(self) -> Format:
