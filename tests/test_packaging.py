@@ -77,7 +77,7 @@ def test_link_needs_two_packages_more_and_says_so(installed: Path):
 
 
 def test_every_backend_and_family_loads_without_metadata(installed: Path):
-    """As in a frozen program, or a checkout on PYTHONPATH; the entry points of command line and pytest load, too."""
+    """As in a frozen program, or a checkout on PYTHONPATH; the entry points load, too."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import importlib.metadata as metadata\n"
