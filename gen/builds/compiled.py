@@ -419,7 +419,7 @@ def compile(
         read = read_if_needed(model, ReadOptions(**option_values(ReadOptions, options)), name=name)
         network, source, begin = read.network, read.report, read.initial_state
         embeddings = read.embeddings
-        calibration = None if calibration is None else read.looked_up(calibration)
+        calibration = None if calibration is None else read.looked_up(calibration, "calibration")
         if calibration is not None and calibration_state is None:
             calibration_state = read.calibration_state(calibration, batch_first)
     if folder is None:

@@ -161,15 +161,15 @@ class Embedding(Record):
         return np.asarray(self.table[indices])
 
 
-def look_up(tables: Sequence[Embedding], x: ArrayLike) -> NDArray[Any]:
+def look_up(tables: Sequence[Embedding], x: ArrayLike, name: str = "x") -> NDArray[Any]:
     """Look up whole numbers in a model's only table; see :meth:`ReadResult.looked_up`."""
-    array = as_array("x", x)
+    array = as_array(name, x)
     if not tables or array.dtype.kind not in "iu" or array.ndim > 2:
         return array
     if len(tables) > 1:
         names = ", ".join(each.name for each in tables)
         raise InputError(
-            f"x holds whole numbers, and the model looks numbers up in several tables ({names}): look them "
+            f"{name} holds whole numbers, and the model looks numbers up in several tables ({names}): look them "
             "up in each of rtlstm.read_model(MODEL).embeddings, and give what the network reads of them"
         )
     return tables[0](array)
@@ -187,15 +187,17 @@ class ReadResult(Record):
     embeddings: tuple[Embedding, ...] = ()
     initial_state: InitialState | None = None
 
-    def looked_up(self, x: ArrayLike) -> NDArray[Any]:
+    def looked_up(self, x: ArrayLike, name: str = "x") -> NDArray[Any]:
         """Return rows of the model's table for whole numbers in one or two axes; other data as they are.
+
+        ``name`` is that of the data in messages.
 
         Raises
         ------
         InputError
             If they are not row numbers of the table, or the model has several tables.
         """
-        return look_up(self.embeddings, x)
+        return look_up(self.embeddings, x, name)
 
     def initial_state_of(self, sequences: int) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]:
         """Return the state in which sequences begin, for the driver: ``(sequences, units)`` per layer.
