@@ -169,8 +169,8 @@ def look_up(tables: Sequence[Embedding], x: ArrayLike, name: str = "x") -> NDArr
     if len(tables) > 1:
         names = ", ".join(each.name for each in tables)
         raise InputError(
-            f"{name} holds whole numbers, and the model looks numbers up in several tables ({names}): look them "
-            "up in each of rtlstm.read_model(MODEL).embeddings, and give what the network reads of them"
+            f"{name} holds whole numbers, and the model looks numbers up in several tables ({names}): look "
+            "them up in each of rtlstm.read_model(MODEL).embeddings, and give what the network reads of them"
         )
     return tables[0](array)
 
