@@ -294,7 +294,7 @@ def test_missing_or_strange_verilog(cli, build):
 def test_tool_errors_are_one_sentence(cli, build):
     own_verilog(build, "module tiny(input clk, output q);\n  nonsense\nendmodule\n")
     refused = cli("implement", build, "--device", "lfe5u-12f")
-    refused.refused("synthesis of tiny for lfe5u-12f failed: syntax error", "impl/lfe5u-12f-6/synthesis.log")
+    refused.refused("synthesis of tiny for lfe5u-12f failed: syntax error", "impl/lfe5u-12f-6/read.log")
 
 
 def test_missing_tools_name_the_extra(cli, build, monkeypatch):
