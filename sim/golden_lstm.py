@@ -108,8 +108,8 @@ class _LstmLayer(_Sums):
     ) -> None:
         super().__init__(layer, shape, numerics)
         self.units = shape.outputs
-        own, recurrent = self.fraction(layer.shift_ih), self.fraction(layer.shift_hh)
-        self.joint = not (own and recurrent) and self.fits(max(own, recurrent))
+        given, recurrent = self.fraction(layer.shift_ih), self.fraction(layer.shift_hh)
+        self.joint = not (given and recurrent) and self.fits(max(given, recurrent))
         """Whether one product gives a row's whole sum: rounding it down once gives the same, if only
         one part has a fraction."""
         self.round_recurrent = not self.fits(recurrent)

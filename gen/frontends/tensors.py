@@ -129,7 +129,7 @@ class _Reader:
                 needed = dense is None or weight.removesuffix(".weight") in dense
             if needed and weight not in self.tensors:
                 pruned = f"{weight}_mask" in self.tensors
-                maker, ways = (
+                maker, remedy = (
                     ("pruning", "torch.nn.utils.prune.remove(module, name)")
                     if pruned
                     else (
@@ -140,7 +140,7 @@ class _Reader:
                 )
                 raise ModelError(
                     f"must hold the weight {weight!r} itself, but has the parts that {maker} makes it "
-                    f"of ({name!r}); make it plain before saving the state dict, with {ways}"
+                    f"of ({name!r}); make it plain before saving the state dict, with {remedy}"
                 )
 
     # Recurrent layers

@@ -43,12 +43,12 @@ class Player:
             self.write(Register.COMMAND, Command.RESET)
         self.cycle += 100
 
-    def send(self, step: int, quiet: bool = False) -> None:
+    def send(self, step: int, suppressed: bool = False) -> None:
         ports, x = self.board.ports, self.case.x[step]
         words = np.zeros(ports.beats_in * ports.beat_in, dtype=np.int64)
         words[: ports.inputs] = x & ((1 << ports.data_bits) - 1)
         for beat in pack_beats(words.reshape(-1, ports.beat_in), ports.data_bits):
-            self.board.input_beat(int(beat, 16), int(self.case.streams[step]), quiet, False, self.cycle)
+            self.board.input_beat(int(beat, 16), int(self.case.streams[step]), suppressed, False, self.cycle)
             self.cycle += 1
 
     def answer(
@@ -142,7 +142,7 @@ def test_a_core_that_computes_without_outputs_is_not_idle(player: Player) -> Non
     interval = player.case.manifest.cycles.step_interval_cycles
     for _ in range(4):
         player.cycle += interval
-        player.send(1, quiet=True)
+        player.send(1, suppressed=True)
     player.send(2)
     assert player.board.due[0].cycle == -1, "it may still compute the step before"
 

@@ -475,12 +475,12 @@ def test_softmax_of_one_of_several_outputs_is_of_its_part(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["add", "sub", "mul", "div"])
-@pytest.mark.parametrize("turned", [False, True])
-def test_constants_along_sequences_are_no_features(kind, turned):
+@pytest.mark.parametrize("transposed", [False, True])
+def test_constants_along_sequences_are_no_features(kind, transposed):
     """As many as there are features, in front of the layer that shows which axis is which."""
 
     def along(net, x):
-        if turned:
+        if transposed:
             return net.lstm(getattr(torch, kind)(x.transpose(1, 2), net.mean + 2).transpose(1, 2))[0]
         return net.lstm(getattr(torch, kind)(x, net.mean.reshape(1, I, 1) + 2))[0]
 
@@ -489,7 +489,7 @@ def test_constants_along_sequences_are_no_features(kind, turned):
 
 
 def test_a_constant_of_features_that_are_not_last_yet():
-    def turned(net, x):
+    def transposed(net, x):
         return net.lstm((x.transpose(1, 2) * (net.mean[:, None] + 2)).transpose(1, 2))[0]
 
-    equal(Net(turned, lstm=nn.LSTM(I, H)), steps(5, I, I))
+    equal(Net(transposed, lstm=nn.LSTM(I, H)), steps(5, I, I))
