@@ -20,7 +20,7 @@ __all__ = ["RULE", "route_with_rip_up"]
 RULE = "placed once; 3 passes without gain end it; the best complete route, 2"
 """The rule, as a text for the hash of a run: increase the number when it changes."""
 
-_MOST_PASSES = 3
+_PASSES_WITHOUT_GAIN = 3
 _EASIER = 0.999
 """Share of a pass's clock that is aimed at to reach it again."""
 _PASS = re.compile(r"arcs ripped up due to negative slack WNS=(-?[\d.]+)ns")
@@ -51,7 +51,7 @@ class _Passes:
             mhz = 1000 / (self._period - float(slack))
             self._since = 0 if mhz > self.best_mhz else self._since + 1
             self.best_mhz = max(self.best_mhz, mhz)
-            if self._since >= _MOST_PASSES:
+            if self._since >= _PASSES_WITHOUT_GAIN:
                 raise _StalledError
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 __all__ = ["CANONICAL", "canonical_netlist", "plain_name"]
 
-CANONICAL = "cells and nets ranked by their connections, 3"
+CANONICAL = "cells and nets ranked by their connections, 4"
 """The rule, as a text for the hash of a synthesis: increase the number when it changes."""
 
 _NUMBERED = re.compile(r"\$\d+")
@@ -107,25 +107,24 @@ class _Module:
         def bits(connected: Sequence[Bit]) -> list[Bit]:
             return [number[bit] if isinstance(bit, int) else bit for bit in connected]
 
+        ports = {
+            name: port | {"bits": bits(port["bits"])} for name, port in sorted(self._module["ports"].items())
+        }
         return {
             "attributes": _content(self._module.get("attributes", {})),
-            **{key: self._module[key] for key in ("parameter_default_values",) if key in self._module},
-            "ports": {
-                name: port | {"bits": bits(port["bits"])}
-                for name, port in sorted(self._module["ports"].items())
-            },
+            "parameter_default_values": self._module.get("parameter_default_values", {}),
+            "ports": ports,
             "cells": dict(self._named_cells(order, bits)),
-            **self._memories(),
-            "netnames": dict(self._named_nets(number)),
+            "memories": self._memories(),
+            "netnames": {name: _net(port["bits"]) for name, port in ports.items()}
+            | dict(self._named_nets(number)),
         }
 
     def _memories(self) -> dict[str, Any]:
-        memories = self._module.get("memories", {})
-        found = {
+        return {
             name: memory | {"attributes": _content(memory["attributes"])}
-            for name, memory in sorted(memories.items())
+            for name, memory in sorted(self._module.get("memories", {}).items())
         }
-        return {"memories": found} if found else {}
 
     def _named_cells(self, order: Sequence[int], bits: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         for rank, index in enumerate(order):
@@ -142,10 +141,9 @@ class _Module:
             )
 
     def _named_nets(self, number: Mapping[int, int]) -> Iterator[tuple[str, dict[str, Any]]]:
-        ports = self._module["ports"]
         named = []
         for name, net in self._module["netnames"].items():
-            if name in ports or _GENERATED.search(name):
+            if name in self._module["ports"] or _GENERATED.search(name):
                 continue
             # Bits that no cell and no port has are connected to nothing.
             found = [number.get(bit) if isinstance(bit, int) else bit for bit in net["bits"]]
@@ -153,15 +151,6 @@ class _Module:
                 continue
             first = next(bit for bit in found if isinstance(bit, int))
             named.append((first, found, _NUMBERED.sub("", name), _content(net.get("attributes", {}))))
-        for name, port in ports.items():
-            yield (
-                name,
-                {
-                    "hide_name": 0,
-                    "bits": [number[b] if isinstance(b, int) else b for b in port["bits"]],
-                    "attributes": {},
-                },
-            )
         met = set()
         for first, found, name, attributes in sorted(
             named, key=lambda item: (item[0], -len(item[1]), item[1:3].__repr__())
@@ -169,7 +158,7 @@ class _Module:
             if first in met:
                 continue
             met.add(first)
-            yield f"n{first:05d}${name}", {"hide_name": 0, "bits": found, "attributes": attributes}
+            yield f"n{first:05d}${name}", _net(found, attributes)
 
     def _ranks(self) -> tuple[list[int], dict[int, int]]:
         """Return a rank of its own for each cell and each net."""
@@ -243,6 +232,10 @@ def _alike(ranks: Sequence[int]) -> int | None:
         else:
             first[rank] = index
     return shared[min(shared)] if shared else None
+
+
+def _net(bits: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    return {"hide_name": 0, "bits": bits, "attributes": attributes or {}}
 
 
 def _content(attributes: Mapping[str, Any]) -> dict[str, Any]:
