@@ -57,15 +57,13 @@ _BLOCK_VALUES = 1 << 17
 """Partial sums of inputs that are computed at once: so many stay in the processor's cache."""
 
 
-def _spell_out(table: ActivationTable, scale: int) -> NDArray[np.float32]:
+def _spell_out(table: ActivationTable, scale: int) -> Floats:
     """A ``middle`` table's values for all inputs, from the most negative on, times ``2**scale``.
 
-    Values have at most 18 bits, which float32 holds. Looked up at random, a table is as fast as its
-    share of the processor's cache.
     """
     most = table.input.maximum
     values = table.compute(np.arange(~most, most + 1))
-    return np.ldexp(values.astype(np.float32), scale)
+    return np.ldexp(values.astype(np.float64), scale)
 
 
 class _Sums:
@@ -140,7 +138,7 @@ class _LstmLayer(_Sums):
         self.odd = numerics.hidden_rounding == "odd"
         if self.odd:
             # Products are in units of two codes: their middles are the odd ones.
-            self.cell_tanh *= np.float32(0.5)
+            self.cell_tanh *= 0.5
         self.hidden_limit = float(numerics.hidden.maximum)
         self.hidden_fits = most <= self.hidden_limit
         """Whether h cannot saturate: the product of gates with as many bits as h is below h's limit."""
@@ -191,14 +189,12 @@ class _LstmState:
         self._input = layer.products(slice(inputs), self._part)
         self._recurrent = layer.products(slice(inputs, None), self._sums)
         self._index = np.empty((4, *shape), dtype=np.intp)
-        self._looked_up = np.empty((4, *shape), dtype=np.float32)
         # Indexing takes as long as arithmetic: all parts are named here.
         self._sigmoid_index, self._tanh_index = self._index[:3], self._index[3]
-        self._sigmoids, self._tanh = self._looked_up[:3], self._looked_up[3]
         values = np.empty((5, *shape))
-        self._values, self._gates, self._factors = values[:4], values[:2], values[3:]
-        """i, f, o, g; the gates i and f; what these are multiplied with, g and c."""
-        self._o, self.c = values[2], values[4]
+        self._gates, self._factors = values[:2], values[3:]
+        """The gates i and f; what these are multiplied with, g and c."""
+        self._sigmoids, self._o, self._tanh, self.c = values[:3], values[2], values[3], values[4]
         self._products, self._new = np.empty((2, 2, *shape))
         self._work = np.empty(shape)
         self.h[...], self.c[...] = h, c
@@ -237,15 +233,13 @@ class _LstmState:
         self._index[...] = self._sums
         layer.sigmoid.take(self._sigmoid_index, None, self._sigmoids, "clip")
         layer.tanh.take(self._tanh_index, None, self._tanh, "clip")
-        self._values[...] = self._looked_up
         # c' = f c + i g, exact, in units of c; tanh reads it before it is rounded
         np.multiply(self._gates, self._factors, self._products)
         np.add(self._products[0], self._products[1], work)
         np.multiply(work, layer.cell_scales, new)
         np.add(new, layer.cell_offsets, new)
         c, self._tanh_index[...] = new
-        layer.cell_tanh.take(self._tanh_index, None, self._tanh, "clip")
-        work[...] = self._tanh
+        layer.cell_tanh.take(self._tanh_index, None, work, "clip")
         # h' = o tanh(c')
         np.multiply(self._o, work, work)
         if layer.odd:
@@ -284,7 +278,7 @@ class _DenseLayer(_Sums):
         self._weight = self.scaled(layer.weight, layer.shift) * scale
         bias, limit = layer.bias, shape.output.maximum
         table = {"sigmoid": unit.sigmoid, "tanh": unit.tanh}.get(shape.activation)
-        self._table: NDArray[np.float32] | None = None
+        self._table: Floats | None = None
         if table is not None:
             values = _spell_out(table, shape.output.fraction - numerics.gate.fraction)
             self._table = np.clip(np.floor(values + 0.5), -limit, limit)
