@@ -25,6 +25,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # asked. The build without them is taken where the package index has it.
 TORCH := torch==2.13.0
 
+# Without byte code, each of some thousand processes would compile all that it imports: torch alone takes seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 TOOLS := iverilog g++ make perl
 
 # What runs with the oldest packages: numbers, host, simulators, front door, front ends without torch.

@@ -1,11 +1,11 @@
 """The notebooks run, two in a real kernel, and each cell of the first one works a second time."""
 
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
-import nbformat
 import pytest
 from matplotlib import pyplot
-from nbclient import NotebookClient
 from support.paths import ROOT
 from support.quick import quick
 
@@ -17,20 +17,30 @@ QUICK = ("market_data", "pynq")
 """Tutorials that run in any case: one that trains a network, and one with a board."""
 
 
-def execute(path: Path, folder: Path, times: int = 1) -> list[nbformat.NotebookNode]:
-    """Run all code cells in order, so many times in the same kernel and folder; return those that ran."""
+def read(path: Path) -> Any:
+    """A notebook that follows the format."""
+    import nbformat  # Takes seconds, so not where tests are collected.
+
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
+    return notebook
+
+
+def execute(path: Path, folder: Path, times: int = 1) -> list[Any]:
+    """Run all code cells in order, so many times in the same kernel and folder; return those that ran."""
+    from nbclient import NotebookClient
+
+    notebook = read(path)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert not any(cell.outputs for cell in cells), "the notebook is kept without outputs"
-    notebook.cells = [nbformat.v4.new_code_cell(cell.source) for cell in times * cells]
+    notebook.cells = [deepcopy(cell) for cell in times * cells]
     # An error in a cell is raised here, with the cell's traceback.
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
     return notebook.cells
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> list[nbformat.NotebookNode]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """Cells that ran: all in order, and then all once more in the same kernel and folder."""
     folder = tmp_path_factory.mktemp("notebook")
     cells = execute(NOTEBOOK, folder, times=2)
@@ -38,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> list[nbformat.NotebookNode]
     return cells
 
 
-def shown(cell: nbformat.NotebookNode) -> str:
+def shown(cell: Any) -> str:
     """Everything that a cell has printed or shown."""
     texts = [output.text for output in cell.outputs if output.get("name") == "stdout"]
     return "".join(
@@ -46,13 +56,13 @@ def shown(cell: nbformat.NotebookNode) -> str:
     )
 
 
-def test_every_cell_works_twice_and_says_the_same(run: list[nbformat.NotebookNode]) -> None:
+def test_every_cell_works_twice_and_says_the_same(run: list[Any]) -> None:
     half = len(run) // 2
     assert half >= 7
     assert [shown(cell) for cell in run[half:]] == [shown(cell) for cell in run[:half]]
 
 
-def test_cells_show_what_they_should(run: list[nbformat.NotebookNode]) -> None:
+def test_cells_show_what_they_should(run: list[Any]) -> None:
     text = "\n".join(map(shown, run[: len(run) // 2]))
     for part in (
         "Detector: 3 inputs, 1 outputs",
@@ -111,8 +121,7 @@ TUTORIALS = {
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_cells_are_python_without_outputs(path: Path) -> None:
     """At once, without running them."""
-    notebook = nbformat.read(path, as_version=4)
-    nbformat.validate(notebook)
+    notebook = read(path)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             compile(cell.source, path.name, "exec")
@@ -130,8 +139,7 @@ def test_tutorial(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The cells' own assertions check what they claim. Without a kernel, which takes seconds to start."""
-    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
-    nbformat.validate(notebook)
+    notebook = read(NOTEBOOKS / f"{name}.ipynb")
     assert len(notebook.cells) <= 10
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
