@@ -58,9 +58,7 @@ _BLOCK_VALUES = 1 << 17
 
 
 def _spell_out(table: ActivationTable, scale: int) -> Floats:
-    """A ``middle`` table's values for all inputs, from the most negative on, times ``2**scale``.
-
-    """
+    """A ``middle`` table's values for all inputs, from the most negative on, times ``2**scale``."""
     most = table.input.maximum
     values = table.compute(np.arange(~most, most + 1))
     return np.ldexp(values.astype(np.float64), scale)
