@@ -6,7 +6,9 @@ for the simulation there (:func:`cocotb.task.resume`).
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from asyncio import CancelledError
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -22,7 +24,7 @@ except ModuleNotFoundError:
     ) from None
 from cocotb.clock import Clock
 from cocotb.task import bridge, resume
-from cocotb.triggers import Lock, Timer
+from cocotb.triggers import Event, Lock, Timer, ValueChange
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.accelerator import Accelerator, Outputs
@@ -166,13 +168,22 @@ class Core:
                 f"{given}: then the design sends the steps"
             )
         self.stalls = Stalls()
-        self.monitor = Monitor(self.core, self.clock, self.scoreboard, not self._drives_registers)
+        self.monitor = Monitor(self.core, self.clock, self.scoreboard, self._interrupt)
         self.registers: Registers | None = self._given
         self.streams: Streams | None = None
         self._accelerator: Accelerator | None = None
         self._stream: CoreStream | None = None
         self._lock = Lock()
         self._watching: Any = None
+        self._resets = self._resets_before = 0
+        """Resets of the dut so far, and when the call that is under way began."""
+        self._working: Any = None
+        """The task that is at the ports for that call."""
+        self._usable = Event()
+        """Set but during :meth:`reset`."""
+        self._usable.set()
+        self._lost = False
+        """Whether a reset has thrown away steps of which something may still arrive."""
 
     @classmethod
     async def open(cls, dut: Any, build: str | Path | None = None, **options: Any) -> Self:
@@ -189,6 +200,7 @@ class Core:
         """Begin to watch the core, without driving anything. :meth:`start` does it, too."""
         if self._watching is None:
             self._watching = cocotb.start_soon(self.monitor.start())
+            cocotb.start_soon(self._watch_reset())
 
     async def start(
         self, *, clock: bool = True, reset: bool = True, load: bool = True, verify: bool = False
@@ -238,15 +250,18 @@ class Core:
     async def reset(self, cycles: int = _RESET_CYCLES) -> None:
         """Reset the design for some cycles: streams begin anew, weights stay, steps under way are lost.
 
-        A loadable core must be loaded again.
+        A call that is under way in another task, such as :meth:`sequence`, raises DeviceError there; one
+        that begins during the reset waits for its end. A loadable core must be loaded again.
         """
+        self._usable.clear()
         self._set_reset(True)
         await self._cycles(cycles)
         self._set_reset(False)
         await self._cycles(3)
         if self._accelerator is not None:
-            await self.call(Accelerator.close_streams)
+            self._accelerator.close_streams()
             self._stream = None
+        self._usable.set()
 
     def stall(self, x: float = 0.0, y: float = 0.0, seed: int = 1) -> None:
         """Stall at random from now on. Zeros end the stalls.
@@ -275,13 +290,15 @@ class Core:
         ------
         ConfigurationError
             If the design drives the core's registers itself.
+        DeviceError
+            If the design is reset before the call has ended.
         """
         if self._accelerator is None:
             raise ConfigurationError(
                 f"{self._who()} has no ports for the core's registers, or start was not called: the core can "
                 "only be watched; name the ports' prefix (registers=), or give an object that reaches them"
             )
-        async with self._lock:
+        async with self._alone():
             self.monitor.check()
             result = await bridge(function)(self._accelerator, *args, **options)
         self.monitor.check()
@@ -372,13 +389,15 @@ class Core:
         DeviceError
             If none comes for as long as the slowest step takes several times.
         """
-        await self._outputs(1)
+        await self._outputs(lambda: 1 - len(self.scoreboard.outputs))
         _, y = self.scoreboard.outputs.popleft()
         layer = self.manifest.layers[-1]
         return layer.output.to_floats(y[self.manifest.schedule.output_index])
 
     async def drain(self) -> None:
         """Wait until the core has given the output of every step that it has accepted so far.
+
+        A reset throws outputs away: they are not waited for any more.
 
         Raises
         ------
@@ -387,68 +406,138 @@ class Core:
         """
         # A step that was accepted at this very edge counts, too, and the monitor may wake later at it.
         await self._cycles(1)
-        await self._outputs(len(self.scoreboard.outputs) + len(self.scoreboard.due))
+        board = self.scoreboard
+        accepted = board.steps
+        await self._outputs(lambda: sum(step.number < accepted for step in board.due))
 
     async def read(self, register: Register) -> int:
         """Read a register: an unsigned 32-bit word."""
-        async with self._lock:
-            return await self._read(int(register))
+        async with self._alone():
+            return await self._uninterrupted(self._read(int(register)))
 
     async def write(self, register: Register, *words: int) -> None:
         """Write 32-bit words to a register, one after the other."""
-        async with self._lock:
-            for word in register_words(words).tolist():
-                await self._write(int(register), word)
+        async with self._alone():
+            await self._uninterrupted(self._write_words(int(register), register_words(words).tolist()))
 
     # What the transports are made of.
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Wait for earlier calls and for the end of a reset; then the core is this call's alone."""
+        before = self._resets
+        async with self._lock:
+            await self._usable.wait()
+            self._resets_before = before
+            yield
+
+    async def _watch_reset(self) -> None:
+        """End what is under way at each reset of the dut, whoever resets it.
+
+        Not at those of the core alone: the driver itself makes them, by a register.
+        """
+        signal, low = self._reset()
+        while signal is not None:
+            await ValueChange(signal)
+            if signal.value == int(not low):
+                self._resets += 1
+                self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._working is not None:
+            self._working.cancel()
+
+    async def _uninterrupted(self, work: Coroutine[Any, None, Result]) -> Result:
+        """Await what a call does at the ports.
+
+        Raises
+        ------
+        DeviceError
+            If the dut was reset since the call began.
+        """
+        lost = DeviceError(
+            f"{self._who()} must not be reset while a call is under way, but it was, and what the call had "
+            "begun is lost; call again after the reset, or expect this error where a test wants the reset"
+        )
+        if self._resets != self._resets_before:
+            work.close()
+            raise lost
+        self._working = cocotb.start_soon(work)
+        try:
+            result: Result = await self._working
+        except CancelledError:
+            self.monitor.check()
+            if self._resets == self._resets_before:
+                raise
+            raise lost from None
+        finally:
+            self._working = None
+        return result
 
     async def _read(self, register: int) -> int:
         self.monitor.check()
         assert self.registers is not None, f"{self._who()} has no ports for the core's registers"
-        word = await self.registers.read(register)
-        self.scoreboard.read(register, self.clock.cycle)
-        return word
+        return await self.registers.read(register)
 
     async def _write(self, register: int, word: int) -> None:
         self.monitor.check()
         assert self.registers is not None, f"{self._who()} has no ports for the core's registers"
         await self.registers.write(register, word)
-        self.scoreboard.wrote(register, word, self.clock.cycle)
+
+    async def _write_words(self, register: int, words: list[int]) -> None:
+        for word in words:
+            await self._write(register, word)
+
+    async def _read_words(self, register: int, count: int) -> list[int]:
+        return [await self._read(register) for _ in range(count)]
 
     async def _exchange(self, steps: Steps) -> IntArray:
         """Send steps and return their outputs, zeros for suppressed ones."""
-        assert self.streams is not None
+        streams, outputs = self.streams, self.scoreboard.outputs
+        assert streams is not None
+        if self._lost:
+            streams.drop()
+            outputs.clear()
+            self._lost = False
         if not self.manifest.schedule.prepares:
             await self._cycles(_LOADED)
         due = np.flatnonzero(~steps.suppress)
-        sent = self.streams.begin(steps)
-        await self._outputs(len(due))
-        await sent
-        y = np.zeros((len(steps), self.manifest.program.outputs), dtype=np.int64)
-        given = [self.scoreboard.outputs.popleft() for _ in due]
-        if given:
-            y[due] = [words for _, words in given]
-        finished = cocotb.start_soon(
-            self.streams.finish([each for _, each in given], [to for to, _ in given])
-        )
-        if not await self.clock.wait(finished, self.scoreboard.ports.timeout_cycles):
+        tasks = [streams.begin(steps)]
+        try:
+            await self._outputs(lambda: len(due) - len(outputs))
+            await tasks[0]
+            given = [outputs.popleft() for _ in due]
+            tasks.append(
+                cocotb.start_soon(streams.finish([each for _, each in given], [to for to, _ in given]))
+            )
+            came = await self.clock.wait(tasks[1], self.scoreboard.ports.timeout_cycles)
+        except CancelledError:
+            for task in tasks:
+                task.cancel()
+            streams.drop()
+            self._lost = True
+            raise
+        if not came:
             raise DeviceError(
                 f"the core has given {len(given)} outputs, but not all have come out of its wrapper"
             )
+        y = np.zeros((len(steps), self.manifest.program.outputs), dtype=np.int64)
+        if given:
+            y[due] = [words for _, words in given]
         return y
 
-    async def _outputs(self, count: int) -> None:
-        """Wait until outputs of so many steps have been given."""
+    async def _outputs(self, missing: Callable[[], int]) -> None:
+        """Wait until so many outputs have been given that none is missing."""
         board, cycles = self.scoreboard, self.scoreboard.ports.timeout_cycles
-        while len(board.outputs) < count:
+        while missing() > 0:
             self.monitor.given.clear()
             before = board.steps
             came = await self.clock.wait(self.monitor.given.wait(), cycles)
             self.monitor.check()
             if not came and board.steps == before:
                 raise DeviceError(
-                    f"the core must give the outputs of {count - len(board.outputs)} more steps, but has "
-                    f"given none for {cycles} cycles; {self._waits()}"
+                    f"the core must give the outputs of {missing()} more steps, but has given none for "
+                    f"{cycles} cycles; {self._waits()}"
                 )
 
     def _waits(self) -> str:
@@ -503,7 +592,8 @@ class Core:
                 accelerator.load_weights(self.folder / "weights.bin", verify)
             return accelerator
 
-        self._accelerator = await bridge(open_driver)()
+        async with self._alone():
+            self._accelerator = await bridge(open_driver)()
 
     def _seconds(self) -> float:
         """The time that a driver waits by: 5 seconds are as long as any step may take."""
@@ -573,15 +663,17 @@ class _CoreTransport(Transport):
     def __init__(self, core: Core) -> None:
         super().__init__(core.manifest)
         self._core = core
-        self._write, self._read = resume(self._write_words), resume(self._read_words)
-        self._exchange = resume(core._exchange)
 
-    async def _write_words(self, register: int, words: list[int]) -> None:
-        for word in words:
-            await self._core._write(register, word)
+        async def write(register: int, words: list[int]) -> None:
+            await core._uninterrupted(core._write_words(register, words))
 
-    async def _read_words(self, register: int, count: int) -> list[int]:
-        return [await self._core._read(register) for _ in range(count)]
+        async def read(register: int, count: int) -> list[int]:
+            return await core._uninterrupted(core._read_words(register, count))
+
+        async def exchange(steps: Steps) -> IntArray:
+            return await core._uninterrupted(core._exchange(steps))
+
+        self._write, self._read, self._exchange = resume(write), resume(read), resume(exchange)
 
     def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
         """Write 32-bit words to a register, one after the other."""
@@ -614,7 +706,13 @@ class _Blocking:
     """A core's registers for a driver that reads and writes words one by one."""
 
     def __init__(self, core: Core) -> None:
-        self._read, self._write = resume(core._read), resume(core._write)
+        async def read(register: int) -> int:
+            return await core._uninterrupted(core._read(register))
+
+        async def write(register: int, word: int) -> None:
+            await core._uninterrupted(core._write(register, word))
+
+        self._read, self._write = resume(read), resume(write)
 
     def read(self, register: Register) -> int:
         """Read a register."""

@@ -6,6 +6,7 @@ cycles.
 """
 
 import random
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -140,30 +141,34 @@ class Stalls:
 
 
 class Monitor:
-    """Tells a scoreboard what crosses a core's own ports, wherever the core is.
+    """Tells a scoreboard what crosses a core's own ports, wherever the core is and whoever drives it.
+
+    A bus tells its master that a request was taken some cycles after the core took it, so register requests
+    are watched at the core, too.
 
     Parameters
     ----------
     core
         Handle of the core.
-    registers
-        Whether register requests are watched, too; else whoever makes them tells the scoreboard.
+    interrupt
+        Called at a failure, to end what is under way.
     """
 
-    def __init__(self, core: Any, clock: CoreClock, scoreboard: Scoreboard, registers: bool) -> None:
+    def __init__(
+        self, core: Any, clock: CoreClock, scoreboard: Scoreboard, interrupt: Callable[[], None]
+    ) -> None:
         self.core, self.clock, self.scoreboard = core, clock, scoreboard
+        self.interrupt = interrupt
         self.given = Event()
-        """Set at every output, and at a failure."""
+        """Set at every output, at a reset, and at a failure."""
         self.failure: AssertionError | None = None
         self._resetting = True
         self._resets = 0
-        self._registers = registers
 
     async def start(self) -> None:
         """Watch from the third edge of the clock on, until the test ends or a check fails."""
         await self.clock.measure()
-        tasks = [self._reset, self._input, self._output, *([self._requests] * self._registers)]
-        for task in tasks:
+        for task in (self._reset, self._input, self._output, self._requests):
             cocotb.start_soon(self._guarded(task()))
 
     async def _guarded(self, task: Any) -> None:
@@ -172,6 +177,9 @@ class Monitor:
         except AssertionError as failure:
             self.failure = self.failure or failure
             self.given.set()
+            self.interrupt()
+            # A call that is under way fails first: cocotb would complain that its thread cannot be cancelled.
+            await self.clock.edge
             raise
 
     def check(self) -> None:
@@ -186,6 +194,7 @@ class Monitor:
             if resetting and not self._resetting:
                 self._resets += 1
                 self.scoreboard.reset()
+                self.given.set()
             self._resetting = resetting
             await ValueChange(signal)
 
@@ -281,7 +290,10 @@ class Streams(Protocol):
         """Take steps of other sizes from now on."""
 
     def begin(self, steps: Steps) -> Any:
-        """Begin to send steps; return what can be awaited until all are accepted."""
+        """Begin to send steps; return the task that ends when all are accepted."""
+
+    def drop(self) -> None:
+        """Forget steps, those to send and outputs that nobody has asked for, because of a reset."""
 
     async def finish(self, outputs: list[IntArray], streams: list[int]) -> None:
         """Check, once the core has given outputs ``(outputs,)``, what they have become at these ports."""
@@ -315,8 +327,10 @@ class PlainRegisters:
         ports["write"].value = write
         ports["data"].value = word
         ports["valid"].value = 1
-        await _high(self._clock, ports["ready"], "bus_ready", self._timeout)
-        ports["valid"].value = 0
+        try:
+            await _high(self._clock, ports["ready"], "bus_ready", self._timeout)
+        finally:
+            ports["valid"].value = 0
 
     async def write(self, register: int, word: int) -> None:
         """Write a word; the next one may follow in the next cycle."""
@@ -368,7 +382,7 @@ class PlainStreams:
 
     async def _send(self, steps: Steps) -> None:
         ports, stalls, x = self._ports, self._stalls, self._x
-        # Words past the last input are random, because the core must ignore them.
+        # What the core must ignore is random: words past the last input, and those that are not offered.
         junk = np.random.default_rng(len(steps))
         words = junk.integers(0, 1 << ports.data_bits, (len(steps), ports.beats_in * ports.beat_in))
         words[:, : ports.inputs] = steps.x & ((1 << ports.data_bits) - 1)
@@ -377,6 +391,7 @@ class PlainStreams:
             step = index // ports.beats_in
             while stalls.x and stalls.random.random() < stalls.x:
                 x["valid"].value = 0
+                x["data"].value = stalls.random.getrandbits(ports.beat_in * ports.data_bits)
                 await self._clock.edge
             x["data"].value = int(beat, 16)
             x["stream"].value = int(steps.streams[step])
@@ -386,6 +401,10 @@ class PlainStreams:
             x["valid"].value = 1
             await _high(self._clock, x["ready"], "x_ready", ports.timeout_cycles)
         x["valid"].value = 0
+
+    def drop(self) -> None:
+        """Offer nothing any more."""
+        self._x["valid"].value = 0
 
     async def finish(self, outputs: list[IntArray], streams: list[int]) -> None:
         """The monitor has compared them at these very ports."""
@@ -408,10 +427,10 @@ class AxiLiteRegisters:
             channel.set_pause_generator(stalls.pauses(lambda: stalls.x))
 
     def _check(self, register: int, answer: Any) -> None:
-        if answer.resp != self._okay:
-            raise DeviceError(
-                f"register {int(register)} must take the access, but answers {answer.resp.name}"
-            )
+        # The master gives None for an access that a reset has ended.
+        if answer is None or answer.resp != self._okay:
+            found = "was reset" if answer is None else f"answers {answer.resp.name}"
+            raise DeviceError(f"register {int(register)} must take the access, but {found}")
 
     async def write(self, register: int, word: int) -> None:
         """Write a word."""
@@ -474,7 +493,12 @@ class AxiStreams:
             steps.streams.tolist(), steps.suppress.tolist(), steps.x.tolist(), strict=True
         ):
             self.source.send_nowait(self.frame(stream, suppress, x))
-        return self.source.wait()
+        return cocotb.start_soon(self.source.wait())
+
+    def drop(self) -> None:
+        """Forget the packets of both sides."""
+        self.source.clear()
+        self.sink.clear()
 
     def values(self, frame: Any) -> list[int]:
         """Return a step's output, of a packet that must have the right length, and zeros at its end."""
@@ -519,7 +543,14 @@ class WishboneRegisters:
         stalls = self._stalls
         idle = int(stalls.random.expovariate(1.0) * 4 * stalls.x) if stalls.x else 0
         operation = self._operation(self._base // 4 + register, word, idle=idle, acktimeout=100_000)
-        (result,) = await self.master.send_cycle([operation])
+        try:
+            (result,) = await self.master.send_cycle([operation])
+        except CancelledError:
+            # The master goes on with the next access only if it is told that this one has ended.
+            self.master.busy = False
+            for signal in (self.master.bus.cyc, self.master.bus.stb, self.master.bus.we):
+                signal.value = 0
+            raise
         if result.ack != self._ACK:
             raise DeviceError(f"register {int(register)} must take the access, but answers with an error")
         return result

@@ -26,7 +26,7 @@ def failures(run: TestRun) -> list[str]:
 def test_core_without_a_bus(simulator: str, pristine: Path, tmp_path: Path) -> None:
     run = run_tests(CORE, pristine, build_design(pristine), simulator, tmp_path)
     assert failures(run) == []
-    assert len(run.outcomes) == 2
+    assert len(run.outcomes) == 3
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,14 @@ def test_core_on_a_bus(bus: BusName, tmp_path: Path) -> None:
     folder = tmp_path / "build"
     write_build(folder, bus)
     run = run_tests(CORE, folder, build_design(folder), "icarus", tmp_path / "run")
+    assert failures(run) == []
+
+
+def test_order_of_writes_and_steps(tmp_path: Path) -> None:
+    folder = tmp_path / "build"
+    write_build(folder, "axi")
+    module = MODULES / "axi_core_testbench.py"
+    run = run_tests(module, folder, build_design(folder), "icarus", tmp_path / "run")
     assert failures(run) == []
 
 

@@ -5,9 +5,13 @@ from typing import Any
 
 import cocotb
 import numpy as np
+import pytest
+from cocotb.triggers import ClockCycles
 
 from rtlstm.cocotb import Core
 from rtlstm.host.raw_values import CodesWarning
+from rtlstm.spec.errors import DeviceError
+from rtlstm.spec.inventory import WAITING_STEPS
 from rtlstm.spec.registers import IDENTITY, Register
 
 
@@ -23,11 +27,23 @@ async def equals_golden_to_the_cycle(dut: Any) -> None:
     if core.streams is None:
         # Reads that wait fill the wrapper's FIFO, which then holds the core's outputs back.
         assert before < board.cycles <= board.steps
+        await check_steps_that_fit(core)
     else:
         assert board.cycles == board.steps, "stalled inputs are part of the prediction"
     core.stall(x=0.3, y=0.4, seed=3)
     await core.check(steps=3, seed=2)
     assert board.words == board.steps * core.manifest.outputs
+
+
+async def check_steps_that_fit(core: Core) -> None:
+    """As many steps as a wrapper's FIFO holds are exact, however long they wait there."""
+    board = core.scoreboard
+    stream, x = await core.stream(), np.zeros((WAITING_STEPS, core.manifest.program.inputs))
+    for count in (1, WAITING_STEPS, 1, 1):
+        before = board.cycles
+        await stream.steps(x[:count])
+        assert board.cycles == before + count
+    await stream.close()
 
 
 @cocotb.test()
@@ -53,3 +69,34 @@ async def driver_drives_it(dut: Any) -> None:
     await core.reset()
     assert (await core.sequence(x) == first).all()
     assert await core.call(lambda driver: driver.measured_latency_cycles) > 0
+
+
+async def error_of(work: Any) -> str:
+    """Return the DeviceError that a call must end with."""
+    with pytest.raises(DeviceError) as caught:
+        await work
+    return str(caught.value)
+
+
+@cocotb.test()
+async def resets_amid_sequences(dut: Any) -> None:
+    """Each call ends with one error, what was under way is forgotten, and what follows is exact."""
+    core = await Core.open(dut)
+    board = core.scoreboard
+    x = np.linspace(-1, 1, 40 * core.manifest.program.inputs).reshape(40, -1)
+    first = await core.sequence(x[:3])
+    for stalls, outputs in ((0.0, 0), (0.0, 2), (0.4, 1), (0.4, 2)):
+        stream = await core.stream()
+        core.stall(x=stalls, y=stalls)
+        calls = [cocotb.start_soon(error_of(call)) for call in (core.sequence(x), stream.step(x[0]))]
+        begun, given = board.steps, board.words
+        while board.steps == begun or board.words < given + outputs * core.manifest.outputs:
+            await ClockCycles(core.clock.signal, 5)
+        await core.reset()
+        assert "must not be reset while a call is under way" in await calls[0]
+        assert "the stream is closed" in await calls[1]
+        assert not board.due and not board.beats_in
+        core.stall()
+        before = board.steps - board.cycles
+        assert (await core.sequence(x[:3]) == first).all()
+        assert board.steps - board.cycles == before
