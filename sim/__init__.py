@@ -1,1 +1,1 @@
-"""Golden model, float reference, simulators, simulated boards and the testbench."""
+"""Golden model, float reference, simulators, simulated boards, and cores in cocotb tests."""

@@ -1,34 +1,25 @@
-"""The testbench: plays a scenario on a build's Verilog under cocotb and checks all of it.
+"""Compiles a build, alone or inside a design, and runs cocotb tests on it.
 
-A scenario loads the core through its bus, streams steps through it and reads memories back. The testbench
-compares every word, every handshake and, if nothing stalls, every cycle. The simulators' programs are built
-once and cached. cocotb makes every signal visible, which slows Verilator down: use
-:mod:`rtlstm.sim.native` for long runs, and this testbench as an independent check of the protocol.
+The simulators' programs are built once and cached. cocotb makes every signal visible, which slows Verilator
+down: use :mod:`rtlstm.sim.native` for long runs.
 """
 
-import json
 import os
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from rtlstm.sim.simulated_ports import PortSpec, StepCycles
 from rtlstm.sim.simulator_names import Simulator
-from rtlstm.sim.sources import SIMULATION, copy_sources, simulation_sources
+from rtlstm.sim.sources import SIMULATION, copy_sources
 from rtlstm.spec.build_files import check_rtl
 from rtlstm.spec.buses import NO_BUS
-from rtlstm.spec.errors import ConfigurationError, InputError, RtlstmError, ToolError
-from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.errors import ConfigurationError, RtlstmError, ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import cached, digest
@@ -36,19 +27,12 @@ from rtlstm.tools.toolchain import icarus, package_version, verilator, verilator
 
 __all__ = [
     "BUILD_VARIABLE",
-    "BusRead",
-    "BusWrite",
-    "CocotbResult",
     "Design",
-    "Scenario",
     "Simulator",
     "TestOutcome",
     "TestRun",
     "build_design",
-    "build_testbench",
     "compile_design",
-    "play",
-    "run_cocotb",
     "run_tests",
     "simulator_environment",
 ]
@@ -62,201 +46,6 @@ _HEADERS = (".vh", ".svh")
 _INCLUDE = re.compile(rb'`include\s+"([^"\n]+)"')
 _OWN_ERRORS: Final = {"RtlstmError", *(kind.__name__ for kind in RtlstmError.__subclasses__())}
 _VERILATOR = ("--x-assign", "unique", "--x-initial", "unique", "-Wno-fatal", "-Wno-lint")
-
-
-@dataclass(frozen=True)
-class BusWrite:
-    """Write words to a register, one after the other."""
-
-    register: int
-    words: ArrayLike
-
-
-@dataclass(frozen=True)
-class BusRead:
-    """Read a register once per word of ``words``, and compare."""
-
-    register: int
-    words: ArrayLike
-    what: str = ""
-    """Name of what is read, for the message of a failing check."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scenario:
-    """What the testbench plays and expects. All numbers are the core's integers."""
-
-    streams: IntArray
-    """Stream of each step, shape (steps,)."""
-    x: IntArray
-    """Inputs, shape (steps, inputs)."""
-    y: IntArray
-    """Expected outputs, shape (steps, outputs)."""
-    before: Sequence[BusWrite | BusRead] = ()
-    """Bus requests that load weights and state."""
-    after: Sequence[BusWrite | BusRead] = ()
-    """Bus requests that check the state after the last step."""
-    latency: IntArray | None = None
-    """Expected cycles of each step from its last input beat to its last output beat."""
-    offered: IntArray | None = None
-    """Expected cycle of each step's last output beat, counted from the first input beat of all."""
-    ends: NDArray[np.bool_] | None = None
-    """Whether a step is the last of its sequence, for a core that takes whole sequences, shape (steps,)."""
-    p_in: float = 0.0
-    """Probability, per cycle, that an input beat waits. Any stall switches the cycle checks off."""
-    p_out: float = 0.0
-    """Probability, per cycle, that an output beat waits."""
-    seed: int = 1
-    """Seed of the stalls, of the words that the core must ignore, and of Verilator's initial contents."""
-
-    def save(self, path: Path, ports: PortSpec) -> None:
-        """Write the file that the testbench inside the simulator reads."""
-        empty = np.empty(0, dtype=np.int64)
-        fields: dict[str, ArrayLike] = {
-            "ports": json.dumps(asdict(ports)),
-            "streams": np.asarray(self.streams, dtype=np.int64),
-            "x": np.asarray(self.x, dtype=np.int64),
-            "y": np.asarray(self.y, dtype=np.int64),
-            "latency": empty if self.latency is None else self.latency,
-            "offered": empty if self.offered is None else self.offered,
-            "ends": empty if self.ends is None else np.asarray(self.ends, dtype=np.int64),
-            "p_in": self.p_in,
-            "p_out": self.p_out,
-            "seed": self.seed,
-        }
-        for when, actions in (("before", self.before), ("after", self.after)):
-            fields |= _flatten(when, actions)
-        arrays = {name: np.asarray(field) for name, field in fields.items()}
-        np.savez(path, allow_pickle=False, **arrays)
-
-    def check(self, ports: PortSpec) -> None:
-        """Check the arrays' shapes.
-
-        Raises
-        ------
-        InputError
-            If they do not fit each other or the core, or a probability is not in [0, 1).
-        """
-        steps = len(self.streams)
-        for name, array, expected in (
-            ("x", self.x, (steps, ports.inputs)),
-            ("y", self.y, (steps, ports.outputs)),
-            ("latency", self.latency, (steps,)),
-            ("offered", self.offered, (steps,)),
-            ("ends", self.ends, (steps,)),
-        ):
-            if array is not None and np.shape(array) != expected:
-                raise InputError(f"{name} must have shape {expected}, not {np.shape(array)}")
-        if not (0.0 <= self.p_in < 1.0 and 0.0 <= self.p_out < 1.0):
-            raise InputError(
-                f"stall probabilities must be at least 0 and below 1, not {self.p_in} and {self.p_out}"
-            )
-
-
-def _flatten(when: str, actions: Sequence[BusWrite | BusRead]) -> dict[str, ArrayLike]:
-    words = [np.atleast_1d(np.asarray(action.words, dtype=np.int64)) for action in actions]
-    counts = [len(part) for part in words]
-    labels = [
-        action.what or f"register {int(action.register)}" if isinstance(action, BusRead) else ""
-        for action in actions
-    ]
-    numbered = [
-        f"{label} (word {index})" if label else ""
-        for label, count in zip(labels, counts, strict=True)
-        for index in range(count)
-    ]
-    return {
-        f"{when}_read": np.repeat([isinstance(action, BusRead) for action in actions], counts),
-        f"{when}_register": np.repeat([int(action.register) for action in actions], counts),
-        f"{when}_word": np.concatenate([np.empty(0, dtype=np.int64), *words]),
-        f"{when}_label": np.array(numbered, dtype=np.str_),
-    }
-
-
-@dataclass(frozen=True)
-class CocotbResult:
-    """What a testbench run found."""
-
-    simulator: Simulator
-    words: int
-    """Words compared, of outputs and bus reads."""
-    different: int
-    """Words that were not as expected."""
-    cycles: int
-    """Clock cycles simulated."""
-    seconds: float
-    """Time of the run, without the build."""
-    step_cycles: StepCycles
-    """Cycles in which each step was accepted and offered; -1 where the run ended before."""
-    failures: tuple[str, ...]
-    """The failed checks, as text; empty if every check held."""
-
-    @property
-    def passed(self) -> bool:
-        """Whether every check held."""
-        return not self.failures
-
-
-def run_cocotb(
-    folder: Path,
-    manifest: Manifest,
-    simulator: Simulator,
-    scenario: Scenario,
-    run_folder: Path | None = None,
-    waves: bool = False,
-    progress: Progress | None = None,
-) -> CocotbResult:
-    """Play a scenario on a build.
-
-    Parameters
-    ----------
-    folder
-        The build folder.
-    run_folder
-        Where logs and waves are written; by default a temporary folder.
-    waves
-        Record all signals into ``run_folder``.
-
-    Raises
-    ------
-    ToolError
-        If cocotb or the simulator is missing or crashes. A failed check does not raise: it is in
-        the result.
-    """
-    ports = PortSpec.from_manifest(manifest)
-    verilog = check_rtl(folder, manifest)
-    return play(verilog, ports, simulator, scenario, run_folder, waves, progress)
-
-
-def play(
-    verilog: Path,
-    ports: PortSpec,
-    simulator: Simulator,
-    scenario: Scenario,
-    run_folder: Path | None = None,
-    waves: bool = False,
-    progress: Progress | None = None,
-) -> CocotbResult:
-    """Play a scenario on a Verilog file; see :func:`run_cocotb`."""
-    scenario.check(ports)
-    program = build_testbench(verilog, ports.name, ports.family, simulator, waves, progress)
-    if run_folder is not None:
-        run_folder.mkdir(parents=True, exist_ok=True)
-        return _run(program, ports, simulator, scenario, run_folder.absolute(), waves)
-    with tempfile.TemporaryDirectory(prefix="rtlstm-") as temporary:
-        return _run(program, ports, simulator, scenario, Path(temporary), waves)
-
-
-def build_testbench(
-    verilog: Path,
-    top: str,
-    family: str,
-    simulator: Simulator,
-    waves: bool = False,
-    progress: Progress | None = None,
-) -> Path:
-    """Compile a module of a Verilog file, with its family's cells, for cocotb; see :func:`compile_design`."""
-    return compile_design(Design(top, tuple(simulation_sources(verilog, family))), simulator, waves, progress)
 
 
 @dataclass(frozen=True)
@@ -483,14 +272,13 @@ def run_tests(
             program,
             design.top,
             simulator,
-            module.stem,
+            module.absolute(),
             results,
             log,
             {BUILD_VARIABLE: str(Path(folder).absolute()), **(variables or {})},
             seed,
             waves,
             tests,
-            module.absolute().parent,
         )
     except (RuntimeError, SystemExit) as error:
         if not results.is_file():
@@ -532,14 +320,13 @@ def _simulate(
     program: Path,
     top: str,
     simulator: Simulator,
-    module: str,
+    module: Path,
     results: Path,
     log: Path,
     variables: Mapping[str, str],
     seed: int,
     waves: bool,
-    tests: str | None = None,
-    python_path: Path | None = None,
+    tests: str | None,
 ) -> None:
     """Run a cocotb module on a compiled design, in the log's folder."""
     from cocotb_tools.runner import get_runner
@@ -549,12 +336,11 @@ def _simulate(
         plusargs = [f"+dumpfile_path={log.parent / f'{top}.fst'}"] if waves else []
     path = list(sys.path)
     try:
-        if python_path is not None:
-            # The runner gives the simulator this process's path.
-            sys.path.insert(0, str(python_path))
+        # The runner gives the simulator this process's path.
+        sys.path.insert(0, str(module.parent))
         with simulator_environment(simulator, variables):
             get_runner(simulator).test(
-                test_module=module,
+                test_module=module.stem,
                 hdl_toplevel=top,
                 hdl_toplevel_lang="verilog",
                 build_dir=program,
@@ -568,48 +354,6 @@ def _simulate(
             )
     finally:
         sys.path[:] = path
-
-
-def _run(
-    program: Path,
-    ports: PortSpec,
-    simulator: Simulator,
-    scenario: Scenario,
-    folder: Path,
-    waves: bool,
-) -> CocotbResult:
-    from rtlstm.sim import cocotb_testbench as names
-
-    log, outcome = folder / "run.log", folder / "result.json"
-    outcome.unlink(missing_ok=True)
-    scenario.save(folder / "scenario.npz", ports)
-    variables = {
-        names.SCENARIO_VARIABLE: str(folder / "scenario.npz"),
-        names.RESULT_VARIABLE: str(outcome),
-    }
-    started = time.perf_counter()
-    try:
-        results, module = folder / "results.xml", "rtlstm.sim.cocotb_testbench"
-        _simulate(program, ports.name, simulator, module, results, log, variables, scenario.seed, waves)
-    except (RuntimeError, SystemExit) as error:
-        if not outcome.is_file():
-            raise ToolError(f"the {simulator} testbench failed ({error}):\n{_tail(log)}") from None
-    if not outcome.is_file():
-        raise ToolError(f"the {simulator} testbench ended without a result:\n{_tail(log)}")
-    found = json.loads(outcome.read_text())
-    return CocotbResult(
-        simulator=simulator,
-        words=found["words"],
-        different=found["different"],
-        cycles=found["cycles"],
-        seconds=time.perf_counter() - started,
-        step_cycles=StepCycles(*(_cycles(found[name]) for name in StepCycles._fields)),
-        failures=tuple(found["failures"]),
-    )
-
-
-def _cycles(numbers: list[int]) -> NDArray[np.int64]:
-    return np.array(numbers, dtype=np.int64)
 
 
 def _tail(log: Path) -> str:

@@ -3,9 +3,9 @@
 The primitives of some families are instances of hard cells. There are two ways to simulate them:
 
 - With :data:`SIMULATION` defined, the build's own file describes their behaviour. That is several
-  times faster. The driver's backends use it.
-- Without it, the family's models replace the cells, pin by pin. The testbench uses them, and every netlist,
-  which has only cells. A model that does not know a parameter or a pin ends the simulation.
+  times faster. The driver's backends and cocotb tests use it.
+- Without it, the family's models replace the cells, pin by pin. Every netlist, which has only cells, needs
+  them. A model that does not know a parameter or a pin ends the simulation.
 
 The tests show that both are the same in every cycle.
 """

@@ -5,21 +5,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.paths import TESTS
 from support.quick import quick
-from support.random_builds import TINY, Case, make_case, random_case
+from support.random_builds import TINY, make_case, random_case
 from support.small_builds import NARROW
 from support.small_builds import network as small_network
 from support.step_checks import check_device
 
 from rtlstm.gen.quantise.quantiser import quantise
-from rtlstm.host.state import StateLayout
-from rtlstm.sim.cocotb_run import BusRead, BusWrite, Scenario, run_cocotb
-from rtlstm.sim.golden import GoldenResult
+from rtlstm.sim.cocotb_run import Design, Simulator, run_tests
+from rtlstm.sim.sources import simulation_sources
 from rtlstm.spec.network import Lstm, Network
-from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters, TableKind
 from rtlstm.spec.program.schedule import offer_cycles
-from rtlstm.spec.registers import Command, Region, Register
 
 pytestmark = pytest.mark.rtl
 
@@ -84,87 +82,41 @@ def test_both_simulators_equal_golden(seed: int, backend: str, tmp_path: Path) -
     check_device(random_case(seed), tmp_path, backend)
 
 
-def point(region: Region, row: int, bank: int = 0) -> list[BusWrite]:
-    """Bus writes that point the window at a row."""
-    return [
-        BusWrite(Register.SELECT, [int(region) << 28 | bank]),
-        BusWrite(Register.ROW, [row]),
-    ]
-
-
-def state_words(
-    case: Case, stream: int, h: list[np.ndarray], c: list[np.ndarray]
-) -> list[tuple[Region, int, int, np.ndarray]]:
-    """Region, bank, first row and words of a stream's state."""
-    layout, program = StateLayout(case.manifest), case.manifest.program
-    vectors, cells = layout.encode(h, c)
-    return [
-        (Region.VECTORS, 0, stream * program.vector_context + layout.vector_span[0], vectors),
-        *(
-            (Region.CELLS, bank, stream * program.cell_context + layout.cell_span[0], words)
-            for bank, words in enumerate(cells)
-        ),
-    ]
-
-
-def load_actions(case: Case) -> list[BusWrite]:
-    """Bus writes that load the weights and every stream's state."""
-    actions = []
-    for region, banks in pack(case.network, case.manifest).regions.items():
-        for bank, words in enumerate(banks):
-            actions += [*point(region, 0, bank), BusWrite(Register.DATA, words.reshape(-1))]
-    for stream in range(case.manifest.parameters.streams):
-        h, c = ([part[stream] for part in parts] for parts in case.state)
-        for region, bank, row, words in state_words(case, stream, h, c):
-            actions += [*point(region, row, bank), BusWrite(Register.DATA, words)]
-        actions += [
-            BusWrite(Register.STREAM, [stream]),
-            BusWrite(Register.COMMAND, [Command.STATE_WRITTEN]),
-        ]
-    return actions
-
-
-def check_actions(case: Case, results: list[GoldenResult]) -> list[BusWrite | BusRead]:
-    """Bus reads that compare every stream's final state."""
-    actions: list[BusWrite | BusRead] = []
-    for stream, result in enumerate(results):
-        h, c = [part[0] for part in result.h], [part[0] for part in result.c]
-        # Where the first layer's h stands, and whether its other place was ever written, depends on time.
-        places = 2 * case.manifest.program.copy_words
-        for region, bank, row, words in state_words(case, stream, h, c):
-            if region == Region.VECTORS:
-                row, words = row + places, words[places * case.manifest.regions[region].words :]
-                if not len(words):
-                    continue
-            what = f"{region.name} of stream {stream}"
-            actions += [*point(region, row, bank), BusRead(Register.DATA, words, what)]
-    return actions
-
-
 @pytest.mark.parametrize(
     ("stalled", "simulator"),
     quick(product((False, True), ("icarus", "verilator")), (True, "icarus"), (False, "verilator")),
 )
 @pytest.mark.parametrize("seed", COCOTB)
-def test_cocotb_testbench(seed: int, stalled: bool, simulator: str, tmp_path: Path) -> None:
+def test_cocotb(seed: int, stalled: bool, simulator: Simulator, tmp_path: Path) -> None:
     case = random_case(seed, sizes=SMALL)
-    case.write(tmp_path)
+    verilog = case.write(tmp_path) / case.manifest.rtl
     y, results = case.golden()
     program, parameters = case.manifest.program, case.manifest.parameters
     offered = offer_cycles(program, parameters, len(case.x), streams=case.streams.tolist())
-    p_in, p_out = case.stalls if stalled else (0.0, 0.0)
-    scenario = Scenario(
+    last = [
+        [np.concatenate(parts) for parts in zip(*each, strict=True)]
+        for each in ((result.h for result in results), (result.c for result in results))
+    ]
+    states = dict(zip(("h", "c", "last_h", "last_c"), (*case.state, *last), strict=True))
+    np.savez(
+        tmp_path / "case.npz",
+        seed=seed,
         streams=case.streams,
         x=case.x,
         y=y,
-        before=load_actions(case),
-        after=check_actions(case, results),
-        offered=None if stalled else np.array(offered),
-        p_in=p_in,
-        p_out=p_out,
-        seed=seed,
+        offered=offered,
+        stalls=case.stalls if stalled else (0.0, 0.0),
+        layers=len(case.state[0]),
+        **{f"{name}{layer}": part for name, parts in states.items() for layer, part in enumerate(parts)},
     )
-    result = run_cocotb(tmp_path, case.manifest, simulator, scenario)
-    assert result.failures == ()
-    assert result.different == 0
-    assert result.words > y.size
+    # The family's models in place of the cells, as netlists have them.
+    design = Design(case.manifest.name, tuple(simulation_sources(verilog, parameters.family)))
+    run = run_tests(
+        TESTS / "support" / "testbenches" / "case_testbench.py",
+        tmp_path,
+        design,
+        simulator,
+        tmp_path / "run",
+        variables={"RTLSTM_CASE": str(tmp_path / "case.npz")},
+    )
+    assert [each.failure for each in run.outcomes] == [""]

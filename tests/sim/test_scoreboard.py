@@ -52,13 +52,20 @@ class Player:
             self.cycle += 1
 
     def answer(
-        self, word: int = 0, delay: int = 0, stream: int = 0, last: bool = True, held: int = 0
+        self,
+        word: int = 0,
+        delay: int = 0,
+        stream: int = 0,
+        last: bool = True,
+        held: int = 0,
+        padding: int = 0,
     ) -> None:
         """Give the due step's output, with what is wrong of it."""
         ports, step = self.board.ports, self.board.due[0]
         words = np.zeros(ports.beats_out * ports.beat_out, dtype=np.int64)
         words[: ports.outputs] = step.y & ((1 << ports.y_bits) - 1)
         words[ports.outputs - 1] ^= word
+        words[ports.outputs :] = padding
         beats = pack_beats(words.reshape(-1, ports.beat_out), ports.y_bits)
         begin = max(step.cycle, self.cycle + len(beats)) - len(beats) + 1 + delay
         for number, beat in enumerate(beats):
@@ -95,6 +102,7 @@ WRONG: list[tuple[Callable[[Player], None], str]] = [
         r"step 0 must offer its last output beat \d+ cycles after its input",
     ),
     (lambda player: player.answer(last=False), r"step 0, beat \d+: y_last must be 1, not 0"),
+    (lambda player: player.answer(padding=1), r"step 0: words of y past the last output must be 0"),
     (lambda player: player.answer(stream=1), r"step 0, beat 0: y_stream must be \d, not \d"),
     (
         lambda player: player.write(Register.COMMAND, 1),
