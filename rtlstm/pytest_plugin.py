@@ -44,9 +44,9 @@ def rtlstm_build(
     """Return a function that makes a build of a model, or opens a build folder.
 
     It is called as ``rtlstm_build(model, **options)`` with what :func:`rtlstm.compile` takes, without a
-    folder. A model in a file, or a :class:`rtlstm.Network`, is built once for the same options and version of
-    rtlstm: the build is kept in the cache of simulators. A folder takes no options. Relative paths begin in
-    the folder of the test's file.
+    folder. A model is built once for the same content, options and version of rtlstm: the build is kept in
+    the cache of simulators. Only what was prepared for training, and builds for an existing device, are made
+    anew by each call. A folder takes no options. Relative paths begin in the folder of the test's file.
     """
 
     def build(model: Any, **options: Any) -> "Build":
@@ -73,23 +73,28 @@ def _compiled(model: Any, options: dict[str, Any], folders: pytest.TempPathFacto
     import pickle
 
     import rtlstm
-    from rtlstm.gen.frontends import ReadOptions, read_model
+    from rtlstm.gen.frontends import ReadOptions, read_if_needed
+    from rtlstm.gen.quantise.trained import TrainedModel
     from rtlstm.spec.options import option_values
     from rtlstm.tools.cache import cached, digest
 
-    if not isinstance(model, Path | rtlstm.Network):
+    if isinstance(model, TrainedModel) or options.get("device") is not None:
+        # More than the network and the options determines these.
         return rtlstm.compile(model, folder=folders.mktemp("rtlstm") / "build", **options)
-    read: Any = model
-    if isinstance(model, Path):
-        # What is read is part of the key, not the file: a model may be in several.
-        read = read_model(model, ReadOptions(**option_values(ReadOptions, options)), name=options.get("name"))
+    # What is read is part of the key, not the model itself: it may be in several files, and a module computes
+    # with any Python.
+    choices = option_values(ReadOptions, options)
+    read = read_if_needed(model, ReadOptions(**choices) if choices else None, name=options.get("name"))
+    chosen = {name: value for name, value in options.items() if name != "progress"}
     sources = sorted(path for path in Path(rtlstm.__file__).parent.rglob("*") if path.suffix in (".py", ".v"))
-    key = digest(pickle.dumps((read, options)), *(path.read_bytes() for path in sources))
+    key = digest(pickle.dumps((read, chosen)), *(path.read_bytes() for path in sources))
 
     def build(folder: Path) -> None:
         rtlstm.compile(model, folder=folder / "build", **options)
 
-    return rtlstm.Build(cached("build", key, build) / "build")
+    found = rtlstm.Build(cached("build", key, build) / "build")
+    found.embeddings = read.embeddings
+    return found
 
 
 class Simulation:

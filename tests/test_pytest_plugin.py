@@ -2,14 +2,19 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from support.paths import ROOT
 
+import rtlstm
+from rtlstm.pytest_plugin import _compiled
 from rtlstm.sim.cocotb_run import build_design, run_tests
 from rtlstm.spec.errors import ToolError
 from rtlstm.tools import toolchain
@@ -97,6 +102,38 @@ def test_users_tests(pristine: Path, tmp_path: Path) -> None:
     waves = re.search(r"^waveforms: (.*)$", printed, re.MULTILINE)
     assert waves is not None and Path(waves[1]).stat().st_size > 0
     assert "Traceback" in printed and "pytest_plugin.py" not in printed
+
+
+def tagger(seed: int) -> Any:
+    """A module that looks whole numbers up."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Embedding(5, 2), torch.nn.LSTM(2, 1, batch_first=True))
+
+
+def test_module_is_built_once(
+    pristine: Path,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Equal weights and options are one build, whichever object has them."""
+    made = []
+
+    def compile(model: Any, folder: Path, **options: Any) -> None:
+        made.append(options)
+        shutil.copytree(pristine, folder)
+
+    monkeypatch.setenv("RTLSTM_CACHE", str(tmp_path))
+    monkeypatch.setattr(rtlstm, "compile", compile)
+    found = [
+        _compiled(tagger(seed), {"lanes": lanes, "progress": lambda *_: None}, tmp_path_factory)
+        for seed, lanes in ((1, 4), (1, 4), (2, 4), (1, 8), (1, 4))
+    ]
+    assert [options["lanes"] for options in made] == [4, 4, 8]
+    assert len({build.folder for build in found}) == 3
+    assert found[0].folder == found[1].folder == found[4].folder
+    assert found[4].embeddings[0](np.array([4])).tolist() == found[0].embeddings[0](np.array([4])).tolist()
 
 
 def test_build_folder_runs_where_rtlstm_is_installed(pristine: Path, tmp_path: Path) -> None:
