@@ -250,8 +250,9 @@ class Core:
     async def reset(self, cycles: int = _RESET_CYCLES) -> None:
         """Reset the design for some cycles: streams begin anew, weights stay, steps under way are lost.
 
-        A call that is under way in another task, such as :meth:`sequence`, raises DeviceError there; one
-        that begins during the reset waits for its end. A loadable core must be loaded again.
+        Calls in other tasks, such as :meth:`sequence`, that are under way or wait for others raise
+        DeviceError there; one that begins during the reset waits for its end. A loadable core must be loaded
+        again.
         """
         self._usable.clear()
         self._set_reset(True)
@@ -429,7 +430,17 @@ class Core:
         async with self._lock:
             await self._usable.wait()
             self._resets_before = before
+            self._check_reset()
             yield
+
+    def _check_reset(self) -> None:
+        """Raise DeviceError if the dut was reset since the call began."""
+        if self._resets != self._resets_before:
+            raise DeviceError(
+                f"{self._who()} must not be reset while a call is under way, but it was, and what the call "
+                "had begun is lost; call again after the reset, or expect this error where a test wants the "
+                "reset"
+            )
 
     async def _watch_reset(self) -> None:
         """End what is under way at each reset of the dut, whoever resets it.
@@ -455,21 +466,19 @@ class Core:
         DeviceError
             If the dut was reset since the call began.
         """
-        lost = DeviceError(
-            f"{self._who()} must not be reset while a call is under way, but it was, and what the call had "
-            "begun is lost; call again after the reset, or expect this error where a test wants the reset"
-        )
-        if self._resets != self._resets_before:
+        try:
+            self._check_reset()
+        except DeviceError:
             work.close()
-            raise lost
+            raise
         self._working = cocotb.start_soon(work)
         try:
             result: Result = await self._working
         except CancelledError:
+            # A failure, or a reset, has ended it; or else the test.
             self.monitor.check()
-            if self._resets == self._resets_before:
-                raise
-            raise lost from None
+            self._check_reset()
+            raise
         finally:
             self._working = None
         return result
