@@ -48,12 +48,6 @@ class Axes:
         atoms = [atom for tag in self.tags for atom in tag.split(":")]
         return next((int(atom[1:]) for atom in atoms if atom[0] == "K"), 1)
 
-    @property
-    def sequences_first(self) -> bool | None:
-        """Whether sequences come before steps in the input, as layers have shown; None if they have not."""
-        positions = {axis: int(old[1:]) for old, axis in self.shown}
-        return positions["N"] < positions["T"] if {"N", "T"} <= positions.keys() else None
-
     def _lose(self, where: str) -> "Axes":
         return replace(self, tags=(), lost=where)
 

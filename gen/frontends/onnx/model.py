@@ -10,7 +10,6 @@ from rtlstm.gen.frontends.arrays import listed
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.classes import host_classes
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.onnx.activations import operator_functions
 from rtlstm.gen.frontends.onnx.branches import take_branches
 from rtlstm.gen.frontends.onnx.cells import join_cells
 from rtlstm.gen.frontends.onnx.classes import check_classes, without_classes
@@ -25,6 +24,7 @@ from rtlstm.gen.frontends.onnx.scans import read_scans
 from rtlstm.gen.frontends.onnx.start import find_input, find_start, name_condition, unrolled_loop
 from rtlstm.gen.frontends.onnx.step_frames import begins_with_frames, may_be_between
 from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
+from rtlstm.gen.frontends.orders import input_order, note_input_order, note_output_orders
 from rtlstm.gen.frontends.outputs import alike, is_state, join_outputs, note_steps
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError
@@ -35,8 +35,6 @@ from rtlstm.spec.output_parts import OutputPart
 __all__ = ["read_onnx", "read_onnx_model"]
 
 _SIZES = ("Shape", "Size")
-_KEEP_AXES = ("Identity", "Cast", "Dropout", "MatMul", "Add", "Sub", "Mul", "Div", "Clip")
-"""Operators, beside the functions, whose result has its input's axes in the same order."""
 _Known = TypeVar("_Known", Value, OnnxState)
 
 
@@ -118,8 +116,8 @@ class _Reader:
         self.sizes = KnownSizes(graph)
         self.frames = 1
         """Frames inside a step of the tensor to begin at."""
-        self.permuted = False
-        """Whether only the order of axes changes between the model's input and the tensor to begin at."""
+        self.input_tags: tuple[str, ...] = ()
+        """The axes of the caller's data, before a layer has shown what they are."""
 
     def read(self) -> Network:
         self.first = find_start(self.graph, self.options.lstm, self.needed, self.targets)
@@ -131,9 +129,9 @@ class _Reader:
                 self._measure(index)
         for index, applied in sorted(self.applied.items()):
             self._report(index, applied)
+        self._note_layout()
         target, flow, parts = self._end()
         self._leave_classes(bool(parts))
-        self._note_layout()
         self.report.output = target
         self._report_rest(upstream)
         return self._with_frames(flow.network(self.report.name, parts))
@@ -184,6 +182,7 @@ class _Reader:
     def _begin_with(self, source: str, value: Value) -> None:
         """Register the tensor to begin at, and forget what was found from another one."""
         self.known, self.applied, self.fetched = {source: value}, {}, set()
+        self.input_tags = value.axes.tags
         self.sizes = KnownSizes(self.graph)
         self.sizes.begin(source, value.axes)
 
@@ -288,10 +287,10 @@ class _Reader:
         self.report.input = tensor
         nodes = self._leave(upstream)
         axes = Axes.unknown(3)
+        self.input_tags = axes.tags
         self.known[tensor] = Value(Flow(), axes)
         if nodes and all(node.op_type in ("Identity", "Transpose") for node in nodes):
             # The caller's data are the model's input, of which the core reads the permuted axes.
-            self.permuted = True
             axes = self._know_reversed(nodes, axes)
         elif nodes:
             self.report.note(
@@ -315,34 +314,13 @@ class _Reader:
         return axes
 
     def _note_layout(self) -> None:
-        """Record whether the caller's data have sequences before steps, if it can be told.
-
-        The first recurrent node tells which axis has the steps; it is followed to where the data come in.
-        """
+        """Record the order of the axes of the caller's data, as the layers have shown it."""
+        found = (value.axes for value in self.known.values() if isinstance(value, Value))
+        why = "the model's input has sequences before steps"
         node = self.graph.nodes[self.first[0]] if self.first else None
-        if node is None or node.op_type not in ("LSTM", "GRU", "RNN"):
-            return
-        name, axis = node.input[0], 1 if self.graph.attributes(node).get("layout", 0) else 0
-        passed = []
-        end = "" if self.permuted else self.report.input
-        while name != end and (before := self.graph.producer(name)) is not None:
-            moved = [given for given in before.input if given and not self.graph.is_constant(given)]
-            if len(moved) != 1 or (before.op_type == "MatMul" and moved[0] != before.input[0]):
-                return
-            if before.op_type == "Transpose":
-                axis = self.graph.attributes(before).get("perm", (2, 1, 0))[axis]
-            elif before.op_type not in _KEEP_AXES and before.op_type not in operator_functions():
-                return
-            passed.append(before.op_type)
-            name = moved[0]
-        if axis == 1:
-            self.report.takes_sequences_first(
-                f"the model's input goes through {listed(reversed(passed))} before the first recurrent layer"
-                if "Transpose" in passed
-                else f"{self.graph.where(node)} has layout 1"
-            )
-        elif axis == 0:
-            self.report.takes_steps_first()
+        if node is not None and self.graph.attributes(node).get("layout", 0):
+            why = f"{self.graph.where(node)} has layout 1"
+        note_input_order(input_order(self.input_tags, found), why, self.report)
 
     # Node by node
 
@@ -474,7 +452,7 @@ class _Reader:
         last = max(ends, key=lambda name: self.graph.index_of(name))
         before = self.graph.ancestors([last])
         parts: dict[str, Flow] = {}
-        steps: dict[str, tuple[bool, bool]] = {}
+        axes: dict[str, Axes] = {}
         for name, end in ends.items():
             if isinstance(end, Value) and end.front:
                 raise ModelError(
@@ -484,14 +462,15 @@ class _Reader:
             if name == last or (ends is computed and _is_part(computed[name], computed[last], aside)):
                 parts[name] = end.flow
                 if isinstance(end, Value):
-                    steps[self.names[name]] = end.axes.last_step, end.axes.first_step
+                    axes[self.names[name]] = end.axes
             elif ends is computed and aside:
                 raise ModelError(self._two_results(name, last))
             elif ends is computed:
                 self.report.note(
                     f"{name!r} is an output of the model too, but the core gives only the end of the chain"
                 )
-        note_steps(steps, self.report)
+        note_steps({name: (one.last_step, one.first_step) for name, one in axes.items()}, self.report)
+        note_output_orders(axes, self.report)
         for name in found:
             if name not in computed and not self.chosen:
                 self.report.note(f"the model's output {name!r} is a state; the driver gives it")

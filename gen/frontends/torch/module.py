@@ -13,6 +13,7 @@ from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.classes import host_classes
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.limits import keeps_files_shut, no_files
+from rtlstm.gen.frontends.orders import input_order, note_input_order
 from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.archive import checked_archive
 from rtlstm.gen.frontends.torch.brevitas import without_brevitas
@@ -271,13 +272,13 @@ class _Reader:
         for node in self.nodes:
             if node in self.needed and node.op != "output":
                 self.values[node] = self._evaluate(node)
+        self._tell_layout()
         self.report.output, flow, parts = self._result()
         network = flow.network(self.report.name, parts)
         self.report.initial_state = flow.initial_state(network)
         first = network.layers[0].name
         self._leave_classes(bool(parts))
         self._name_input(first)
-        self._tell_layout()
         taken = {entry.name for entry in self.report.nodes}
         for layer in network.layers:
             if isinstance(layer, Dense) and layer.name not in taken:
@@ -286,13 +287,10 @@ class _Reader:
         return network
 
     def _tell_layout(self) -> None:
-        """Record the order of steps and sequences in the input, as the layers have shown it."""
+        """Record the order of the input's axes, as the layers have shown it."""
         found = (part for value in self.values.values() for part in flatten(value))
-        shown = [part.axes.sequences_first for part in found if isinstance(part, Data)]
-        if False in shown:
-            self.report.takes_steps_first()
-        elif True in shown and not self.report.batch_first:
-            self.report.takes_sequences_first("the module's input has sequences before steps")
+        tags = input_order(self.input.axes.tags, (part.axes for part in found if isinstance(part, Data)))
+        note_input_order(tags, "the module's input has sequences before steps", self.report)
 
     def _name_input(self, first: str) -> None:
         """Say where the core begins; ``first`` is its first layer."""

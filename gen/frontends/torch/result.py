@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.orders import note_output_orders
 from rtlstm.gen.frontends.outputs import alike, is_state, join_outputs, note_steps
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.torch.values import Data
@@ -54,6 +55,7 @@ def choose_outputs(
     note_steps(
         {named[other]: (value.axes.last_step, value.axes.first_step) for other, value in parts}, report
     )
+    note_output_orders({named[other]: value.axes for other, value in parts}, report)
     try:
         flow, found_parts = join_outputs([(named[other], value.flow) for other, value in parts], report)
     except ModelError as error:
