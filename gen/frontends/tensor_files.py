@@ -13,9 +13,16 @@ from rtlstm.spec.archives import open_archive
 from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import read_file
+from rtlstm.spec.options import option
 
-__all__ = ["Tensors", "load_safetensors", "load_state_dict"]
+__all__ = ["Tensors", "load_safetensors", "load_state_dict", "quantised_refusal"]
 
+_PACKED = "packed by torch.ao.quantization, as quantize_dynamic does"
+_PACKED_LINEAR = "._packed_params._packed_params"
+_PACKED_NAMES = (b"_packed_params", b"_all_weight_values")
+"""What names in a state dict of torch.ao.quantization have, where the weights are no tensors."""
+_HEAD = 1 << 20
+"""Bytes of a file in which a state dict of such modules names one."""
 _DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
 
 Tensors = dict[str, Any]
@@ -73,6 +80,10 @@ def load_state_dict(file: BinaryIO, report: ReportBuilder) -> Tensors:
     except ModelError:
         raise
     except Exception:  # torch raises several kinds, with long texts, for damaged and for refused files
+        file.seek(0)
+        head = file.read(_HEAD)
+        if any(name in head for name in _PACKED_NAMES):
+            raise ModelError(f"must hold tensors, but {quantised_refusal()}") from None
         raise ModelError(
             "must be a state dict saved with torch.save(model.state_dict(), path), but is damaged or holds "
             "other objects; pickled modules are not loaded, for they can run code"
@@ -87,25 +98,55 @@ def load_state_dict(file: BinaryIO, report: ReportBuilder) -> Tensors:
     if key:
         report.note(f"the state dict is the entry {key!r} of the file")
     tensors: Tensors = {}
+    packed = [str(name).removesuffix(_PACKED_LINEAR) for name in state if str(name).endswith(_PACKED_LINEAR)]
+    inside = tuple(
+        f"{owner}.{part}" for owner in packed for part in ("_packed_params.", "scale", "zero_point")
+    )
     others = [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]
+    others = [name for name in others if not name.startswith(inside)]
     if others:
         report.note(f"left out of the state dict, since they are no tensors: {listed(others)}")
     budget = Budget()
     for name, tensor in state.items():
-        if not isinstance(tensor, torch.Tensor):
+        if str(name).endswith(_PACKED_LINEAR):
+            tensors[f"{str(name).removesuffix(_PACKED_LINEAR)}.weight"] = _packed_weight(tensor)
+        if not isinstance(tensor, torch.Tensor) or str(name).startswith(inside):
             continue
-        budget.take(tensor.shape, f"tensor {str(name)!r}")  # one element may stand for all, by strides of 0
+        if not tensor.is_nested:
+            budget.take(tensor.shape, f"tensor {str(name)!r}")  # strides of 0 let one element stand for all
         tensors[str(name)] = _to_array(torch, tensor)
     return tensors
 
 
+def quantised_refusal() -> str:
+    """Return what is wrong with quantised modules of PyTorch, and what to do, as the end of a sentence."""
+    return (
+        f"has weights {_PACKED}; give the model, or its state dict, from before that: rtlstm quantises by "
+        f"itself, with {option('weight_bits', 8)}"
+    )
+
+
+def _packed_weight(value: Any) -> _Other:
+    """The weight of a quantised Linear, which is refused if a layer needs it."""
+    weight = value[0] if isinstance(value, tuple) and value else None
+    kind = str(getattr(weight, "dtype", "an object")).removeprefix("torch.")
+    return _Other(f"{kind} {_PACKED}", tuple(getattr(weight, "shape", ())))
+
+
 def _to_array(torch: Any, tensor: Any) -> Any:
-    plain = tensor.detach()
+    plain, kind = tensor.detach(), str(tensor.dtype).removeprefix("torch.")
+    if plain.is_nested:
+        return _Other(f"{kind} nested", ())
+    if plain.layout != torch.strided:
+        layout = str(plain.layout).removeprefix("torch.")
+        return _Other(f"{kind} in layout {layout} (to_dense() makes it plain)", tuple(plain.shape))
+    if plain.device.type == "meta":
+        return _Other(f"{kind} on the meta device, without values", tuple(plain.shape))
     if plain.dtype == torch.bfloat16:
         plain = plain.float()
-    if plain.dtype in (torch.float16, torch.float32, torch.float64) and plain.layout == torch.strided:
-        return plain.numpy()
-    return _Other(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+    if plain.dtype in (torch.float16, torch.float32, torch.float64):
+        return plain.resolve_neg().numpy()
+    return _Other(kind, tuple(plain.shape))
 
 
 def _find_states(torch: Any, loaded: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.tensor_files import Tensors, load_safetensors, load_state_dict
 from rtlstm.gen.frontends.torch.cells import bidirectional_layer, recurrent_layer
+from rtlstm.gen.frontends.weight_parts import parts_refusal, with_pruned
 from rtlstm.spec.activations.functions import ACTIVATIONS, RELU, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Activation, Bidirectional, Gru, Lstm, Network, Rnn
@@ -23,10 +24,6 @@ __all__ = ["read_safetensors", "read_state_dict"]
 _RECURRENT_NAME = re.compile(
     r"^(?P<prefix>.*?)(?P<kind>(?:weight|bias)_(?:ih|hh|hr))(?:_l(?P<layer>\d{1,9}))?(?P<reverse>_reverse)?$"
 )
-_NORMED = re.compile(
-    r"^(?:(?P<owner>.*\.|)parametrizations\.(?P<new>\w+)\.original\d*|(?P<old>.*weight\w*?)_(?:g|v|orig))$"
-)
-"""Parts of a weight that torch.nn.utils.parametrizations, or the older weight and spectral norm, keep."""
 _SYNTAX = "NAME, NAME:ACTIVATION or relu:NAME:ACTIVATION"
 
 
@@ -51,6 +48,7 @@ def _read(tensors: Tensors, options: ReadOptions, report: ReportBuilder) -> Netw
         raise ModelError(f"{option('branches')} must be left out: only ONNX models with conditions have some")
     if not tensors:
         raise ModelError("must hold tensors, but has none")
+    tensors = with_pruned(tensors)
     if options.dense == (_NONE,) and f"{_NONE}.weight" not in tensors:
         options = options.replace(dense=())
     return _Reader(tensors, options, report).read()
@@ -98,7 +96,7 @@ class _Reader:
 
     def read(self) -> Network:
         report = self.report
-        self._refuse_normed()
+        self._refuse_parts()
         last = ""
         for prefix in self._prefixes():
             last = prefix or "lstm"
@@ -109,8 +107,8 @@ class _Reader:
         self._report_rest()
         return self.flow.network(report.name)
 
-    def _refuse_normed(self) -> None:
-        """Find weights that the file has as the parts of a weight norm."""
+    def _refuse_parts(self) -> None:
+        """Find weights that the file has in parts."""
         chosen = (
             None if self.options.lstm is None else [part.strip() for part in self.options.lstm.split(",")]
         )
@@ -118,30 +116,17 @@ class _Reader:
             None if self.options.dense is None else [_parse_dense(text).name for text in self.options.dense]
         )
         for name in self.tensors:
-            found = _NORMED.match(name)
+            found = parts_refusal(name, self.tensors)
             if found is None:
                 continue
-            weight = found["old"] or f"{found['owner']}{found['new']}"
+            weight, refusal = found
             recurrent = _RECURRENT_NAME.match(weight)
             if recurrent is not None:
                 needed = chosen is None or recurrent["prefix"].rstrip(".") in chosen
             else:
-                needed = dense is None or weight.removesuffix(".weight") in dense
-            if needed and weight not in self.tensors:
-                pruned = f"{weight}_mask" in self.tensors
-                maker, remedy = (
-                    ("pruning", "torch.nn.utils.prune.remove(module, name)")
-                    if pruned
-                    else (
-                        "a weight norm",
-                        "torch.nn.utils.parametrize.remove_parametrizations(module, name) or "
-                        "torch.nn.utils.remove_weight_norm(module, name)",
-                    )
-                )
-                raise ModelError(
-                    f"must hold the weight {weight!r} itself, but has the parts that {maker} makes it "
-                    f"of ({name!r}); make it plain before saving the state dict, with {remedy}"
-                )
+                needed = dense is None or weight.rpartition(".")[0] in dense
+            if needed:
+                raise ModelError(refusal)
 
     # Recurrent layers
 

@@ -15,6 +15,7 @@ from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.cells import PARAMETERS
 from rtlstm.gen.frontends.torch.exported_archive import Archive, one_error
+from rtlstm.gen.frontends.weight_parts import PLAIN
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import open_file
 from rtlstm.spec.network import Network
@@ -193,7 +194,9 @@ class _Converter:
     def _parameter(self, value: Any, what: str) -> Any:
         """A parameter as a tensor."""
         if not isinstance(value, _Parameter):
-            raise ModelError(f"{what} must read its weights from the model's parameters, not compute them")
+            raise ModelError(
+                f"{what} must read its weights from the model's parameters, not compute them; {PLAIN}"
+            )
         return self._tensor(value)
 
     def _module(

@@ -15,6 +15,7 @@ from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.limits import keeps_files_shut, no_files
 from rtlstm.gen.frontends.orders import input_order, note_input_order
 from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.tensor_files import quantised_refusal
 from rtlstm.gen.frontends.torch.archive import checked_archive
 from rtlstm.gen.frontends.torch.brevitas import without_brevitas
 from rtlstm.gen.frontends.torch.initial_states import moved_constant
@@ -50,6 +51,7 @@ _ZEROS = ("zeros", "zeros_like", "new_zeros")
 _HOST_ATTRIBUTES = ("batch_sizes", "device", "dtype", "ndim", "shape", "sorted_indices", "unsorted_indices")
 _HOST_METHODS = ("dim", "ndimension", "numel", "size")
 _HOST_MOVES = ("cpu", "cuda", "to", "type", "type_as")
+_QUANTISED = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.")
 _RECURRENT = {"recurrent": recurrent, "pack_padded_sequence": pack, "pad_packed_sequence": pad_packed}
 _WEIGHTED = ("linear", "conv1d")
 _SHAPE = ("flatten", "flatten_module", "getitem", "permute", "reshape", "select", "slice", "squeeze",
@@ -361,6 +363,8 @@ class _Reader:
         return self.values.get(item, item) if hasattr(item, "op") else item
 
     def _apply(self, node: Any, step: TorchNode) -> Any:
+        if step.module is not None and type(step.module).__module__.startswith(_QUANTISED):
+            raise ModelError(f"{step.where} must be a module of torch.nn, but {quantised_refusal()}")
         if step.module is not None and _has_hooks(step.module):
             raise ModelError(
                 f"{step.where} has forward hooks, which are not supported; remove them first, those of "
@@ -583,4 +587,11 @@ class _Reader:
 
 
 def _has_hooks(module: Any) -> bool:
-    return bool(getattr(module, "_forward_hooks", None) or getattr(module, "_forward_pre_hooks", None))
+    """Whether a module has hooks, but for those of pruning, which are called: they set the pruned weights."""
+    from torch.nn.utils.prune import BasePruningMethod
+
+    before = list((getattr(module, "_forward_pre_hooks", None) or {}).values())
+    pruning = [hook for hook in before if isinstance(hook, BasePruningMethod)]
+    for hook in pruning:
+        hook(module, ())
+    return len(pruning) < len(before) or bool(getattr(module, "_forward_hooks", None))

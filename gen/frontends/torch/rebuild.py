@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from rtlstm.gen.frontends.weight_parts import parts_refusal
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["LEAVES", "SEQUENCES", "rebuild", "script_kind"]
@@ -32,6 +33,10 @@ def rebuild(module: Any, graph: Any, where: str) -> Any:
     from torch import nn
 
     kind, state = script_kind(module), module.state_dict()
+    for name in state:
+        found = parts_refusal(name, state)
+        if found is not None:
+            raise ModelError(f"{where} {found[1]}")
     if kind in SEQUENCES.values():
         made = _sequence(graph, kind, state, where)
     elif kind in _CELLS:

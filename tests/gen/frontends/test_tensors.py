@@ -310,10 +310,71 @@ def test_a_dense_layer_that_fits_on_both_sides_is_told_of(read, outputs, fits):
     assert ("it is taken to stand behind 'lstm', but would fit in front, too" in note) is fits
 
 
-@pytest.mark.parametrize(("part", "named"), [("_mask", "prune.remove"), ("_v", "remove_weight_norm")])
-def test_what_makes_a_weight_of_parts_is_named_with_its_way_out(read, part, named):
+@pytest.mark.parametrize(
+    ("ends", "maker", "remedy"),
+    [
+        (("_orig", "_mask"), "pruning", "prune.remove"),
+        (("_g", "_v"), "a weight norm", "remove_weight_norm"),
+        (("_orig", "_u", "_v"), "a spectral norm", "remove_spectral_norm"),
+    ],
+)
+def test_what_makes_a_weight_of_parts_is_named_with_its_remedy(read, ends, maker, remedy):
     tensors = lstm()
-    tensors |= {f"lstm.weight_hh_l0{end}": tensors["lstm.weight_hh_l0"] for end in ("_orig", part)}
-    del tensors["lstm.weight_hh_l0"]
-    with pytest.raises(ModelError, match=named):
+    weight = tensors.pop("lstm.weight_hh_l0")
+    tensors |= {f"lstm.weight_hh_l0{end}": weight[: len(weight) - at] for at, end in enumerate(ends)}
+    with pytest.raises(ModelError, match=rf"has the parts that {maker} makes .* torch.nn.utils.{remedy}\("):
         read(tensors)
+
+
+def test_pruned_tensors_are_read(read):
+    tensors = {**lstm(), **linear()}
+    wanted = dict(tensors)
+    for name in ("lstm.weight_hh_l0", "linear.weight", "linear.bias"):
+        mask = (rand(*tensors[name].shape) > 0).astype(np.float32)
+        wanted[name] = tensors[name] * mask
+        tensors |= {f"{name}_orig": tensors.pop(name), f"{name}_mask": mask}
+    head = Dense(name="linear", weight=wanted["linear.weight"], bias=wanted["linear.bias"])
+    x = rand(6, 2, I)
+    close(forward(read(tensors).network, x), forward(expected(wanted, dense=(head,)), x))
+
+
+# What torch.save writes beside plain tensors
+
+
+def saved(folder, **tensors):
+    """A file of an LSTM's state dict with these entries."""
+    torch = pytest.importorskip("torch")
+    torch.save({**torch.nn.LSTM(I, H).state_dict(), **tensors}, folder / "net.pt")
+    return folder / "net.pt"
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda torch, zeros: zeros.to_sparse(), "not float32 in layout sparse_coo"),
+        (lambda torch, zeros: zeros.to_sparse_csr(), "not float32 in layout sparse_csr"),
+        (lambda torch, zeros: zeros.to("meta"), "not float32 on the meta device, without values"),
+        (lambda torch, zeros: zeros.to(torch.uint16), "not uint16"),
+        (lambda torch, zeros: zeros.to(torch.float8_e4m3fn), "not float8_e4m3fn"),
+        (lambda torch, zeros: torch.quantize_per_tensor(zeros, 0.1, 0, torch.qint8), "not qint8"),
+        (lambda torch, zeros: torch.nested.nested_tensor([zeros, zeros[:1]]), "not float32 nested"),
+    ],
+    ids=["sparse", "rows", "meta", "uint16", "float8", "quantised", "nested"],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_tensors_of_other_kinds(tmp_path, make, words):
+    """Refused if a layer needs them, else left out."""
+    torch = pytest.importorskip("torch")
+    odd = make(torch, torch.zeros(4 * H, I))
+    with pytest.raises(ModelError, match=f"tensor 'weight_ih_l0' must be one of float16, .*, {words}"):
+        read_model(saved(tmp_path, weight_ih_l0=odd))
+    assert len(read_model(saved(tmp_path, other=odd), ReadOptions(dense=())).network.layers) == 1
+
+
+def test_a_tensor_with_its_negative_bit(tmp_path):
+    """PyTorch keeps some signs apart from the values, as of the imaginary part of a conjugate."""
+    torch = pytest.importorskip("torch")
+    negative = torch.complex(torch.rand(4 * H, I), torch.rand(4 * H, I)).conj().imag
+    assert negative.is_neg()
+    layer = read_model(saved(tmp_path, weight_ih_l0=negative)).network.layers[0]
+    np.testing.assert_array_equal(layer.w_ih, negative.resolve_neg().numpy())

@@ -17,6 +17,7 @@ pytestmark = [
     pytest.mark.usefixtures("read_here"),
 ]
 nn = torch.nn
+prune = pytest.importorskip("torch.nn.utils.prune")
 
 
 class Plain(nn.Module):
@@ -132,10 +133,82 @@ def test_normed_weights(norm, part: str, name: str, tmp_path: Path) -> None:
         # The module computes its weights; so they are read.
         same(read_model(module).network, module)
     torch.save(module.state_dict(), tmp_path / "net.pt")
-    wanted = rf"must hold the weight '{part}.{name}' itself.*weight norm.*remove_parametrizations"
+    remedy = {old_weight_norm: "remove_weight_norm", nn.utils.spectral_norm: "remove_spectral_norm"}
+    remedy = remedy.get(norm, "parametrize.remove_parametrizations")
+    wanted = rf"must hold the weight '{part}.{name}' itself.* norm.*torch.nn.utils.{remedy}\(module, name\)"
     for dense in (None, ("fc",)):
         with pytest.raises(ModelError, match=wanted):
             read_model(tmp_path / "net.pt", ReadOptions(dense=dense))
     if part == "fc":
         # What is not read may be in parts.
         assert len(read_model(tmp_path / "net.pt", ReadOptions(dense=())).network.layers) == 1
+
+
+def pruned(part: str, name: str) -> nn.Module:
+    """A module whose weight has changed since its last forward."""
+    module = Plain().eval()
+    prune.l1_unstructured(getattr(module, part), name, amount=0.5)
+    with torch.no_grad():
+        getattr(getattr(module, part), f"{name}_orig").mul_(3)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("part", "name"), [("lstm", "weight_hh_l0"), ("lstm", "bias_ih_l0"), ("fc", "weight")]
+)
+def test_pruned_weights_are_read(part: str, name: str, tmp_path: Path) -> None:
+    """Those of the module's next forward; also of a state dict, and if pruned twice."""
+    module = pruned(part, name)
+    network = read_model(module).network
+    same(network, module)
+    prune.random_unstructured(getattr(module, part), name, amount=0.3)
+    same(read_model(module).network, module)
+    torch.save(module.state_dict(), tmp_path / "net.pt")
+    same(read_model(tmp_path / "net.pt").network, module)
+    with pytest.raises(AssertionError):
+        same(network, module)
+
+
+@pytest.mark.parametrize("form", ["script", "exported"])
+@pytest.mark.parametrize(("part", "name"), [("lstm", "weight_hh_l0"), ("fc", "weight")])
+def test_pruning_in_a_graph_is_refused_with_advice_that_works(
+    part: str, name: str, form: str, tmp_path: Path
+) -> None:
+    def write(module: nn.Module) -> Path:
+        path, x = tmp_path / ("net.pt" if form == "script" else "net.pt2"), torch.zeros(5, 1, 3)
+        with warnings.catch_warnings(action="ignore"):
+            if form == "script":
+                torch.jit.trace(module, x).save(str(path))
+            else:
+                torch.export.save(torch.export.export(module, (x,)), path)
+        return path
+
+    module = pruned(part, name)
+    with pytest.raises(ModelError, match=r"torch.nn.utils.prune.remove\(module, name\)"):
+        read_model(write(module))
+    prune.remove(getattr(module, part), name)
+    same(read_model(write(module)).network, module)
+
+
+@pytest.mark.parametrize("kinds", [{nn.LSTM, nn.Linear}, {nn.LSTM}, {nn.Linear}], ids=["both", "lstm", "fc"])
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_dynamic_quantisation_is_named(kinds: set[type], nested: bool, tmp_path: Path) -> None:
+    """The way out is the float model's state dict."""
+    plain = Plain().eval()
+    module = torch.ao.quantization.quantize_dynamic(plain, kinds, dtype=torch.qint8)
+    wanted = "packed by torch.ao.quantization, as quantize_dynamic does; give the model.*rtlstm quantises by"
+    with pytest.raises(ModelError, match=f"must be a module of torch.nn, but has weights {wanted}"):
+        read_model(module)
+
+    def write(module: nn.Module) -> Path:
+        state = module.state_dict()
+        torch.save({"model": state, "epoch": 3} if nested else state, tmp_path / "net.pt")
+        return tmp_path / "net.pt"
+
+    path = write(module)
+    with pytest.raises(ModelError, match=wanted):
+        read_model(path)
+    if nn.LSTM not in kinds:
+        assert len(read_model(path, ReadOptions(dense=())).network.layers) == 1  # It is not needed.
+    same(read_model(write(plain)).network, plain)
