@@ -32,12 +32,13 @@ def with_pruned(tensors: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(tensors)
     for name in tensors:
         whole = name.removesuffix("_orig")
-        parts = found.get(name), found.get(f"{whole}_mask")
-        if whole == name or whole in found or not all(hasattr(part, "__mul__") for part in parts):
+        values: Any = found.get(name)
+        mask: Any = found.get(f"{whole}_mask")
+        if whole == name or whole in found or not all(hasattr(part, "__mul__") for part in (values, mask)):
             continue
-        if parts[0].shape == parts[1].shape:
+        if values.shape == mask.shape:
             del found[name], found[f"{whole}_mask"]
-            found[whole] = parts[0] * parts[1]
+            found[whole] = values * mask
     return found
 
 
