@@ -28,6 +28,7 @@ from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.padding import Pad, is_front, padded_behind, padded_in_front
 from rtlstm.train.existing import ExistingDevice
 from rtlstm.train.layers import LayerStates, Squares, TorchLayers
 from rtlstm.train.parameters import LayerArrays, NetworkParameters
@@ -389,7 +390,7 @@ class Prepared(torch.nn.Module):
 
     # Runs
 
-    def forward(self, input: Any, hx: Any = None, lengths: Any = None) -> Any:
+    def forward(self, input: Any, hx: Any = None, lengths: Any = None, pad: Pad = "back") -> Any:
         """Run sequences, as the model does that was prepared.
 
         Parameters
@@ -402,6 +403,9 @@ class Prepared(torch.nn.Module):
             The state before the first step, ``(h_0, c_0)`` of an LSTM, ``h_0`` of others; zeros if None.
         lengths
             Valid steps of each sequence, ``(N,)``; all if None.
+        pad
+            Where the padding of shorter sequences stands, in inputs and outputs: ``back``, behind their
+            steps, or ``front``.
 
         Returns
         -------
@@ -438,8 +442,14 @@ class Prepared(torch.nn.Module):
         if not bool(torch.isfinite(x.detach()).all()):
             raise InputError("input must be finite numbers, but some are NaN or infinite")
         alive = self._alive(x, lengths)
+        valid = None
+        if is_front(pad, None if packed else lengths):
+            valid = alive[:, :, 0].sum(dim=0).cpu().numpy()
+            x = padded_behind(x, valid)
         y, state = self.run(x, self._begin(hx, x.shape[1], single), alive)
         y = self._chosen(y, alive)
+        if valid is not None and self.form.steps == "all":
+            y = padded_in_front(y, valid)
         if packed:
             result = self._packed(y, lengths, given) if self.form.steps == "all" else y
         elif self.form.steps == "all":

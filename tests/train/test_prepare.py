@@ -72,6 +72,19 @@ def test_one_sequence_and_packed_sequences():
     assert all(torch.equal(a, b) for a, b in zip(state, wanted, strict=True))
 
 
+def test_padding_in_front():
+    q = train.prepare(nn.LSTM(I, H), weight_bits=8, data_bits=8)
+    x, lengths = torch.randn(7, 3, I), [4, 7, 2]
+    front = torch.stack([x[:, n].roll(7 - length, dims=0) for n, length in enumerate(lengths)], dim=1)
+    expected, states = q(x, lengths=lengths)
+    y, found = q(front, lengths=lengths, pad="front")
+    for n, length in enumerate(lengths):
+        assert torch.equal(y[7 - length :, n], expected[:length, n])
+    assert all(torch.equal(a, b) for a, b in zip(found, states, strict=True))
+    y.sum().backward()
+    assert any(torch.any(part.grad != 0) for part in q.parameters() if part.grad is not None)
+
+
 def test_a_network_is_called_as_a_build_is():
     network = rtlstm.read_model(nn.GRU(I, H)).network
     q = train.prepare(network, weight_bits=8, data_bits=8)
@@ -222,6 +235,7 @@ def test_a_prepared_model_keeps_its_numbers(tmp_path):
         (lambda q: q(torch.zeros(3, 2, I), lengths=[4, 1]), InputError, "within 1 to 3"),
         (lambda q: q(torch.zeros(3, 2, I), lengths=["3", "1"]), InputError, "lengths must be 2 integers"),
         (lambda q: q(torch.zeros(3, 2, I), lengths="both"), InputError, "lengths must be 2 integers"),
+        (lambda q: q(torch.zeros(3, 2, I), pad="front"), InputError, "there are no lengths"),
         (
             lambda q: q(torch.zeros(3, 2, I), lengths=torch.tensor([True, True])),
             InputError,
