@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import re
 import subprocess
 import sys
 from io import BytesIO
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from support.keras_files import CELL, CONFIG, save
 
-from rtlstm.gen.frontends import ReadOptions, child, inspect_model, limits, read_model
+from rtlstm.gen.frontends import ReadOptions, child, inspect_model, isolation, limits, read_model
 from rtlstm.spec.activations.functions import ACTIVATIONS, FunctionDefinition
 from rtlstm.spec.errors import ModelError, ToolError
 
@@ -221,6 +222,40 @@ def test_isolated_process_reaches_nothing(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.split() == list(ATTEMPTS), done.stderr
     assert [each.name for each in tmp_path.iterdir()] == ["there"]
+
+
+CALLS = [
+    "socket",
+    "fork",
+    "vfork",
+    "execve",
+    "kill",
+    "ptrace",
+    "add_key",
+    "keyctl",
+    "unshare",
+    "perf_event_open",
+    "process_vm_readv",
+    "process_vm_writev",
+    "bpf",
+    "execveat",
+    "userfaultfd",
+]
+HEADERS = {"x86_64": "x86_64-linux-gnu/asm/unistd_64.h", "aarch64": "asm-generic/unistd.h"}
+
+
+@pytest.mark.parametrize("machine", HEADERS)
+def test_numbers_of_system_calls_are_those_of_the_kernels_headers(machine):
+    """AArch64 has the numbers that are common to all newer processors, and no fork or vfork."""
+    header = Path("/usr/include") / HEADERS[machine]
+    if not header.exists():
+        pytest.skip(f"this system has no {header}")
+    text = re.sub(r"\b__NR3264_", "__NR_", header.read_text())
+    numbers = {name: int(number) for name, number in re.findall(r"#define __NR_(\w+)\s+(\d+)$", text, re.M)}
+    _, seccomp, clone, refused = isolation._MACHINES[machine]
+    assert (seccomp, clone) == (numbers["seccomp"], numbers["clone"])
+    assert refused == {numbers[name] for name in CALLS if name in numbers}
+    assert len(refused) == len(CALLS) - (2 if machine == "aarch64" else 0)
 
 
 def test_the_child_is_isolated_before_it_reads(monkeypatch):
