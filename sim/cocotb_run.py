@@ -275,7 +275,12 @@ def run_tests(
             module.absolute(),
             results,
             log,
-            {BUILD_VARIABLE: str(Path(folder).absolute()), **(variables or {})},
+            # A build's own test leaves no byte code in the build.
+            {
+                BUILD_VARIABLE: str(Path(folder).absolute()),
+                "PYTHONDONTWRITEBYTECODE": "1",
+                **(variables or {}),
+            },
             seed,
             waves,
             tests,
