@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rtlstm.fpga.stored_run import read_json
-from rtlstm.fpga.tools import TimeLimitError
+from rtlstm.spec.errors import ToolError
 
 __all__ = ["RULE", "route_with_rip_up"]
 
@@ -63,7 +63,8 @@ def route_with_rip_up(
     Parameters
     ----------
     run
-        Runs nextpnr in ``work``. A TimeLimitError ends the search; it is raised if no route is complete.
+        Runs nextpnr in ``work``. A ToolError, such as the end of the time, ends the search; it is raised if
+        no route is complete.
     report
         The name of nextpnr's report, one of ``results``, the files that a route writes.
 
@@ -76,11 +77,12 @@ def route_with_rip_up(
     """
     placed = work / "placed.json"
     placement = ["--json", placed.name, "--no-pack", "--no-place"]
-    best, last = 0.0, ""
+    best, last = -1.0, ""  # A design without a clock reaches 0.
 
     def keep(log: str) -> None:
         nonlocal best, last
-        reached = min(clock["achieved"] for clock in read_json(work / report)["fmax"].values())
+        clocks = read_json(work / report).get("fmax", {}).values()
+        reached = min((clock["achieved"] for clock in clocks), default=0.0)
         for file in results:
             (work / file).replace(work / f"best-{file}") if reached > best else (work / file).unlink()
         best, last = max((best, last), (reached, log))
@@ -96,7 +98,7 @@ def route_with_rip_up(
             keep(log)
         except _StalledError:
             pass
-        except TimeLimitError:
+        except ToolError:  # Also at the end of the time. What is complete stands.
             break
         if passes.best_mhz * _EASIER <= best:
             break

@@ -443,7 +443,9 @@ class Prepared(torch.nn.Module):
             raise InputError("input must be finite numbers, but some are NaN or infinite")
         alive = self._alive(x, lengths)
         valid = None
-        if is_front(pad, None if packed else lengths):
+        if packed and pad == "front":
+            raise InputError("a PackedSequence has no padding, so it takes no pad; leave it out")
+        if is_front(pad, lengths):
             valid = alive[:, :, 0].sum(dim=0).cpu().numpy()
             x = padded_behind(x, valid)
         y, state = self.run(x, self._begin(hx, x.shape[1], single), alive)

@@ -25,7 +25,7 @@ _NUMBERED = re.compile(r"\$\d+")
 """Matches the number that Amaranth adds to a name that is there already."""
 _GENERATED = re.compile(r"^\$|^_\d+_$|\$[a-z]")
 """Matches the names of signals that have none in the source."""
-_RANK = re.compile(r"\bn\d{5}\$")
+_RANK = re.compile(r"\bn\d{5,}\$")
 _TEXT = ("src", "hdlname", "module_src")
 """Attributes that tell where in the text something stands."""
 

@@ -1,8 +1,9 @@
 """Shuts a process off from network, files and other processes, as far as the system can.
 
 On Linux, Landlock leaves it nothing to write, nothing to execute, and only Python and its packages to read;
-seccomp leaves it no sockets, no new processes, and no way into other ones. Each is left out where the kernel
-has it not, and both on other systems and processors. What is open already stays usable.
+seccomp leaves it no sockets, no new processes, no signals to other ones and no way into them, and no change
+of files' owners, modes, times and attributes. Each is left out where the kernel has it not, and both on other
+systems and processors. What is open already stays usable.
 """
 
 import ctypes
@@ -27,14 +28,23 @@ _READ = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/dev/nul
 """What Python and its packages read beside their own folders."""
 
 _MACHINES = {
-    "x86_64": (0xC000003E, 317, 56, {41, 57, 58, 59, 62, 101, 248, 250, 272, 298, 310, 311, 321, 322, 323}),
-    "aarch64": (0xC00000B7, 277, 220, {97, 117, 129, 198, 217, 219, 221, 241, 270, 271, 280, 281, 282}),
-}
-"""Name for the kernel, numbers of seccomp and clone, and of what is refused: socket, fork, vfork, execve,
-kill, ptrace, add_key, keyctl, unshare, perf_event_open, process_vm_readv and -writev, bpf, execveat and
-userfaultfd."""
-_REFUSED = {424, 425, 434, 438}
-"""Numbers on all processors: pidfd_send_signal, io_uring_setup, pidfd_open, pidfd_getfd."""
+    "x86_64": (
+        0xC000003E, 317, 56, (234, 302),
+        {41, 57, 58, 59, 62, 101, 248, 250, 272, 298, 310, 311, 321, 322, 323, 129, 200, 297}
+        | {90, 91, 92, 93, 94, 132, 188, 189, 190, 197, 198, 199, 235, 260, 261, 268, 280},
+    ),
+    "aarch64": (
+        0xC00000B7, 277, 220, (131, 261),
+        {97, 117, 129, 198, 217, 219, 221, 241, 270, 271, 280, 281, 282, 130, 138, 240}
+        | {5, 6, 7, 14, 15, 16, 52, 53, 54, 55, 88},
+    ),
+}  # fmt: skip
+"""Name for the kernel, numbers of seccomp and clone, of tgkill and prlimit64, which reach this process alone,
+and of what is refused: socket, fork, vfork, execve, kill, ptrace, add_key, keyctl, unshare, perf_event_open,
+process_vm_readv and -writev, bpf, execveat, userfaultfd, rt_sigqueueinfo, tkill, rt_tgsigqueueinfo; and the
+kinds of chmod, chown, utime, setxattr and removexattr."""
+_REFUSED = {424, 425, 434, 438, 452}
+"""Numbers on all processors: pidfd_send_signal, io_uring_setup, pidfd_open, pidfd_getfd, fchmodat2."""
 _CLONE3, _THREAD = 435, 0x10000
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _EPERM, _ENOSYS = 1, 38
@@ -84,13 +94,14 @@ def _restrict_calls(libc: ctypes.CDLL) -> None:
     known = _MACHINES.get(platform.machine())
     if known is None:
         return
-    name, seccomp, clone, refused = known
+    name, seccomp, clone, alone, refused = known
     numbers = sorted(refused | _REFUSED)
     # Each instruction: code, how many to skip if true and if false, value. Jumps lead to the last four.
     program = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, name), (_RETURN, 0, 0, _ERROR | _EPERM), (_LOAD, 0, 0, 0)]
     # Calls of the x32 kind have numbers of their own.
     tests = [(_AT_LEAST, 0x40000000, "refuse"), *((_EQUAL, number, "refuse") for number in numbers)]
     tests += [(_EQUAL, _CLONE3, "unknown"), (_EQUAL, clone, "clone")]
+    tests += [(_EQUAL, number, "alone") for number in alone]
     ends = [
         ("allow", (_RETURN, 0, 0, _ALLOW)),
         # Threads are made with clone where there is no clone3, whose flags no filter sees.
@@ -99,6 +110,12 @@ def _restrict_calls(libc: ctypes.CDLL) -> None:
         ("", (_RETURN, 0, 0, _ALLOW)),
         ("refuse", (_RETURN, 0, 0, _ERROR | _EPERM)),
         ("unknown", (_RETURN, 0, 0, _ERROR | _ENOSYS)),
+        # The first argument names the process: 0 is this one, too.
+        ("alone", (_LOAD, 0, 0, 16)),
+        ("", (_EQUAL, 2, 0, 0)),
+        ("", (_EQUAL, 1, 0, os.getpid())),
+        ("", (_RETURN, 0, 0, _ERROR | _EPERM)),
+        ("", (_RETURN, 0, 0, _ALLOW)),
     ]
     ends_at = {label: len(tests) + at for at, (label, _) in enumerate(ends)}
     program += [(code, ends_at[to] - at - 1, 0, value) for at, (code, value, to) in enumerate(tests)]

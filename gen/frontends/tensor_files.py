@@ -99,18 +99,22 @@ def load_state_dict(file: BinaryIO, report: ReportBuilder) -> Tensors:
         report.note(f"the state dict is the entry {key!r} of the file")
     tensors: Tensors = {}
     packed = [str(name).removesuffix(_PACKED_LINEAR) for name in state if str(name).endswith(_PACKED_LINEAR)]
-    inside = tuple(
-        f"{owner}.{part}" for owner in packed for part in ("_packed_params.", "scale", "zero_point")
-    )
+    inside = {
+        str(name)
+        for name in state
+        for owner in packed
+        if str(name) in (f"{owner}.scale", f"{owner}.zero_point")
+        or str(name).startswith(f"{owner}._packed_params.")
+    }
     others = [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]
-    others = [name for name in others if not name.startswith(inside)]
+    others = [name for name in others if name not in inside]
     if others:
         report.note(f"left out of the state dict, since they are no tensors: {listed(others)}")
     budget = Budget()
     for name, tensor in state.items():
         if str(name).endswith(_PACKED_LINEAR):
             tensors[f"{str(name).removesuffix(_PACKED_LINEAR)}.weight"] = _packed_weight(tensor)
-        if not isinstance(tensor, torch.Tensor) or str(name).startswith(inside):
+        if not isinstance(tensor, torch.Tensor) or str(name) in inside:
             continue
         if not tensor.is_nested:
             budget.take(tensor.shape, f"tensor {str(name)!r}")  # strides of 0 let one element stand for all

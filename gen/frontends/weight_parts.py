@@ -48,6 +48,8 @@ def parts_refusal(name: str, names: Iterable[str]) -> tuple[str, str] | None:
     weight = "" if found is None else found["old"] or f"{found['owner']}{found['new']}"
     if found is None or weight in names:
         return None
+    if found["kind"] in ("g", "v") and not {f"{weight}_g", f"{weight}_v"} <= set(names):
+        return None  # Another layer's tensor of that name, such as an attention's bias_v.
     kind = "new" if found["new"] else found["kind"] if found["kind"] == "orig" else "norm"
     kind = "mask" if f"{weight}_mask" in names else kind
     return weight, (

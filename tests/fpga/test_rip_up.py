@@ -8,6 +8,7 @@ import pytest
 
 from rtlstm.fpga.rip_up import route_with_rip_up
 from rtlstm.fpga.tools import TimeLimitError
+from rtlstm.spec.errors import ToolError
 
 TARGET_MHZ = 200.0
 
@@ -72,6 +73,10 @@ def test_nothing_is_gained(tmp_path):
 def test_a_worse_end_than_a_pass_before(tmp_path):
     assert Router(tmp_path, 150.0, [150, 180, 160], [150, 181]).kept() == (181, "rip-up-again")
     assert Router(tmp_path, 150.0, [150, 180, 160], [150, 140, 140, 140, 140]).kept() == (160, "rip-up")
+
+
+def test_a_failure_leaves_what_is_complete(tmp_path):
+    assert Router(tmp_path, 150.0, [150, 180, 160], ToolError("nextpnr failed")).kept() == (160, "rip-up")
 
 
 def test_the_time_is_over(tmp_path):

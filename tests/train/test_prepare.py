@@ -237,6 +237,11 @@ def test_a_prepared_model_keeps_its_numbers(tmp_path):
         (lambda q: q(torch.zeros(3, 2, I), lengths="both"), InputError, "lengths must be 2 integers"),
         (lambda q: q(torch.zeros(3, 2, I), pad="front"), InputError, "there are no lengths"),
         (
+            lambda q: q(nn.utils.rnn.pack_sequence([torch.zeros(3, I)]), pad="front"),
+            InputError,
+            "a PackedSequence has no padding",
+        ),
+        (
             lambda q: q(torch.zeros(3, 2, I), lengths=torch.tensor([True, True])),
             InputError,
             r"2 integers, one per sequence, within 1 to 3, not \[True, True\]",

@@ -203,3 +203,23 @@ def test_of_several_outputs_the_note_names_one() -> None:
     assert note.startswith(
         "the model gives the output 'two' as (steps, sequences, features), but rtlstm gives"
     )
+
+
+def test_an_only_feature_may_have_no_axis() -> None:
+    """A squeezed output is no mixture of axes."""
+    module = nn.Sequential(nn.LSTM(3, 2, batch_first=True))
+
+    class Squeezed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.fc = module[0], nn.Linear(2, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.fc(self.lstm(x)[0]).squeeze(-1)
+
+    net = Squeezed().eval()
+    (note,) = [each for each in read_model(net).report.notes if "the model gives" in each]
+    assert "its only feature without an axis of its own" in note and "y[..., 0] is that feature" in note
+    x = torch.randn(4, 5, 3)
+    y = run_float(read_model(net).network, x.transpose(0, 1).numpy()).y
+    np.testing.assert_allclose(y[..., 0].T, net(x).detach().numpy(), atol=1e-6)

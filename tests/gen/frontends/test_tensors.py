@@ -326,6 +326,14 @@ def test_what_makes_a_weight_of_parts_is_named_with_its_remedy(read, ends, maker
         read(tensors)
 
 
+def test_an_attentions_bias_is_no_part_of_a_norm(read):
+    tensors = {**lstm(), **linear(), "attn.bias_k": rand(1, 1, O), "attn.bias_v": rand(1, 1, O)}
+    with pytest.raises(ModelError, match="name the dense layers") as error:
+        read(tensors)
+    assert "norm" not in str(error.value)
+    assert read(tensors, dense=("linear",)).network.outputs == O
+
+
 def test_pruned_tensors_are_read(read):
     tensors = {**lstm(), **linear()}
     wanted = dict(tensors)
