@@ -72,8 +72,11 @@ _BUS_PREFIXES = {
 }
 """Prefixes of a build's own ports, by its bus; of a core without a bus those of ``_PLAIN``."""
 _RESET_CYCLES = 8
-_LOADED = 3
-"""Cycles in which a core loads its first operation, after the memory window was open."""
+_SETTLED = 4
+"""Cycles before a call sends steps.
+
+A core loads its first operation after the memory window was open, and its outputs go through a wrapper.
+"""
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -182,8 +185,8 @@ class Core:
         self._usable = Event()
         """Set but during :meth:`reset`."""
         self._usable.set()
-        self._lost = False
-        """Whether a reset has thrown away steps of which something may still arrive."""
+        self._stopped = False
+        """Whether a call has ended with an error while it sent steps, and there was no reset since."""
 
     @classmethod
     async def open(cls, dut: Any, build: str | Path | None = None, **options: Any) -> Self:
@@ -383,7 +386,7 @@ class Core:
     async def output(self) -> NDArray[np.float64]:
         """Wait for the core's next output, of a step that the design sent: ``(outputs,)`` floats.
 
-        Outputs are kept until they are taken here.
+        Outputs are kept until they are taken here, or a call sends steps.
 
         Raises
         ------
@@ -398,13 +401,17 @@ class Core:
     async def drain(self) -> None:
         """Wait until the core has given the output of every step that it has accepted so far.
 
-        A reset throws outputs away: they are not waited for any more.
+        A reset throws outputs away: they are not waited for any more. After a call that has ended with an
+        error, the step that it had begun to send is waited for, too.
 
         Raises
         ------
         DeviceError
             If an output does not come.
         """
+        if self._stopped:
+            await self._ports_idle()
+            await self._cycles(_SETTLED)
         # A step that was accepted at this very edge counts, too, and the monitor may wake later at it.
         await self._cycles(1)
         board = self.scoreboard
@@ -453,6 +460,9 @@ class Core:
             if signal.value == int(not low):
                 self._resets += 1
                 self._interrupt()
+                if self._stopped and self.streams is not None:
+                    self.streams.drop()
+                self._stopped = False
 
     def _interrupt(self) -> None:
         if self._working is not None:
@@ -504,36 +514,87 @@ class Core:
         """Send steps and return their outputs, zeros for suppressed ones."""
         streams, outputs = self.streams, self.scoreboard.outputs
         assert streams is not None
-        if self._lost:
-            streams.drop()
-            outputs.clear()
-            self._lost = False
-        if not self.manifest.schedule.prepares:
-            await self._cycles(_LOADED)
+        await self._cycles(_SETTLED)
+        self._check_nothing_due()
+        await self._ports_idle()
+        self._check_nothing_due()
+        # Outputs of steps that others sent are not this call's.
+        streams.drop()
+        outputs.clear()
+        self._stopped = False
         due = np.flatnonzero(~steps.suppress)
-        tasks = [streams.begin(steps)]
+        sending = streams.begin(steps)
+        finishing: Any = None
         try:
             await self._outputs(lambda: len(due) - len(outputs))
-            await tasks[0]
+            await self._sent(sending)
             given = [outputs.popleft() for _ in due]
-            tasks.append(
-                cocotb.start_soon(streams.finish([each for _, each in given], [to for to, _ in given]))
+            finishing = cocotb.start_soon(
+                streams.finish([each for _, each in given], [to for to, _ in given])
             )
-            came = await self.clock.wait(tasks[1], self.scoreboard.ports.timeout_cycles)
-        except CancelledError:
-            for task in tasks:
-                task.cancel()
-            streams.drop()
-            self._lost = True
+            if not await self.clock.wait(finishing, self.scoreboard.ports.timeout_cycles):
+                raise DeviceError(
+                    f"the core has given {len(given)} outputs, but not all have come out of its wrapper"
+                )
+        except (CancelledError, DeviceError) as error:
+            if finishing is not None:
+                finishing.cancel()
+            outputs.clear()
+            self._stopped = isinstance(error, DeviceError)
+            if self._stopped:
+                streams.stop()
+            else:
+                streams.drop()
             raise
-        if not came:
-            raise DeviceError(
-                f"the core has given {len(given)} outputs, but not all have come out of its wrapper"
-            )
         y = np.zeros((len(steps), self.manifest.program.outputs), dtype=np.int64)
         if given:
             y[due] = [words for _, words in given]
         return y
+
+    def _check_nothing_due(self) -> None:
+        """Raise DeviceError if the core has steps of somebody else."""
+        board = self.scoreboard
+        if board.due or board.unfinished:
+            raise DeviceError(
+                f"{self._who()} must have no steps under way when a call sends steps, but has "
+                f"{len(board.due)} of an earlier call, or sent by hand; drain or reset first"
+                if board.due
+                else f"{self._who()} must have whole steps when a call sends more, but of one of an earlier "
+                "call, or sent by hand, a part is missing; send it, or reset first"
+            )
+
+    async def _ports_idle(self) -> None:
+        """Wait until nothing moves through the ports of steps.
+
+        Raises
+        ------
+        DeviceError
+            If something waits there and the core accepts no step.
+        """
+        board, cycles = self.scoreboard, self.scoreboard.ports.timeout_cycles
+        left, before = cycles, board.steps
+        while self.streams is not None and not self.streams.idle():
+            if board.steps != before:
+                left, before = cycles, board.steps
+            if not left:
+                raise DeviceError(
+                    f"the ports of {self._who()} for steps must become idle, but a step of before has waited "
+                    f"there for {cycles} cycles; let the core go on, or reset first"
+                )
+            left -= 1
+            await self.clock.edge
+
+    async def _sent(self, sending: Any) -> None:
+        """Wait until all steps of a call are accepted."""
+        board, cycles = self.scoreboard, self.scoreboard.ports.timeout_cycles
+        while not sending.done():
+            before = board.steps
+            if not await self.clock.wait(sending.complete, cycles) and board.steps == before:
+                raise DeviceError(
+                    f"the core must accept all steps, but has accepted none for {cycles} cycles; "
+                    f"{self._waits()}"
+                )
+        await sending
 
     async def _outputs(self, missing: Callable[[], int]) -> None:
         """Wait until so many outputs have been given that none is missing."""
@@ -543,7 +604,7 @@ class Core:
             before = board.steps
             came = await self.clock.wait(self.monitor.given.wait(), cycles)
             self.monitor.check()
-            if not came and board.steps == before:
+            if not (came or self.monitor.given.is_set()) and board.steps == before:
                 raise DeviceError(
                     f"the core must give the outputs of {missing()} more steps, but has given none for "
                     f"{cycles} cycles; {self._waits()}"

@@ -295,8 +295,14 @@ class Streams(Protocol):
     def begin(self, steps: Steps) -> Any:
         """Begin to send steps; return the task that ends when all are accepted."""
 
+    def idle(self) -> bool:
+        """Whether no step is being sent, and no output is being taken."""
+
+    def stop(self) -> None:
+        """Send no more steps, but the one that has begun to its end: what is offered must not change."""
+
     def drop(self) -> None:
-        """Forget steps, those to send and outputs that nobody has asked for, because of a reset."""
+        """Forget steps at once: those to send, and outputs that nobody has asked for."""
 
     async def finish(self, outputs: list[IntArray], streams: list[int]) -> None:
         """Check, once the core has given outputs ``(outputs,)``, what they have become at these ports."""
@@ -364,6 +370,8 @@ class PlainStreams:
         self._y_ready = getattr(dut, f"{y}_ready")
         self._y_ready.value = 1
         self._taking: Any = None
+        self._sending: Any = None
+        self._stopped = False
 
     def resize(self, ports: PortSpec) -> None:
         """Take steps of other sizes from now on."""
@@ -373,7 +381,9 @@ class PlainStreams:
         """Begin to send steps."""
         if self._stalls.y and (self._taking is None or self._taking.done()):
             self._taking = cocotb.start_soon(self._take())
-        return cocotb.start_soon(self._send(steps))
+        self._stopped = False
+        self._sending = cocotb.start_soon(self._send(steps))
+        return self._sending
 
     async def _take(self) -> None:
         """Take outputs at random, until there are no stalls any more."""
@@ -392,6 +402,8 @@ class PlainStreams:
         beats = pack_beats(words.reshape(-1, ports.beat_in), ports.data_bits)
         for index, beat in enumerate(beats):
             step = index // ports.beats_in
+            if self._stopped and not index % ports.beats_in:
+                break
             while stalls.x and stalls.random.random() < stalls.x:
                 x["valid"].value = 0
                 x["data"].value = stalls.random.getrandbits(ports.beat_in * ports.data_bits)
@@ -402,12 +414,26 @@ class PlainStreams:
             if "last" in x:
                 x["last"].value = int(steps.ends[step])
             x["valid"].value = 1
-            await _high(self._clock, x["ready"], "x_ready", ports.timeout_cycles)
+            # The core is waited for without end: whoever has called it says when that is too long.
+            await self._clock.edge
+            while not level(x["ready"].value, "x_ready"):
+                await RisingEdge(x["ready"])
+                await self._clock.edge
         x["valid"].value = 0
+
+    def idle(self) -> bool:
+        """Whether no step is being sent."""
+        return self._sending is None or self._sending.done()
+
+    def stop(self) -> None:
+        """Send no more steps, but the one that has begun to its end."""
+        self._stopped = True
 
     def drop(self) -> None:
         """Offer nothing any more."""
-        self._x["valid"].value = 0
+        if not self.idle():
+            self._sending.cancel()
+            self._x["valid"].value = 0
 
     async def finish(self, outputs: list[IntArray], streams: list[int]) -> None:
         """The monitor has compared them at these very ports."""
@@ -497,6 +523,15 @@ class AxiStreams:
         ):
             self.source.send_nowait(self.frame(stream, suppress, x))
         return cocotb.start_soon(self.source.wait())
+
+    def idle(self) -> bool:
+        """Whether no packet is being sent, and none is offered or has come in part."""
+        offered = level(self.sink.bus.tvalid.value, "tvalid of the outputs")
+        return self.source.idle() and not self.sink.active and not offered
+
+    def stop(self) -> None:
+        """Send no more packets, but the one that has begun to its end."""
+        self.source.clear()
 
     def drop(self) -> None:
         """Forget the packets of both sides."""

@@ -88,6 +88,11 @@ class Scoreboard:
         """Input beats accepted of a step whose input is not complete."""
         return len(self._beats_in)
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether a part of a step, or of a whole sequence, was accepted, and the rest was not."""
+        return bool(self._beats_in or self._sequence)
+
     def _begin(self) -> None:
         """Forget steps, as a core does."""
         self.due.clear()

@@ -52,7 +52,7 @@ def test_resets_at_awkward_moments(simulator: Simulator, pristine: Path, tmp_pat
     module = MODULES / "reset_core_testbench.py"
     run = run_tests(module, pristine, build_design(pristine), simulator, tmp_path)
     assert failures(run) == []
-    assert len(run.outcomes) == 4
+    assert len(run.outcomes) == 6
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,18 @@
-"""The cocotb module of tests/test_cocotb.py that resets a core without a bus at awkward moments."""
+"""The cocotb module of tests/test_cocotb.py that resets a core without a bus at awkward moments.
 
+And what follows a call that has ended with an error.
+"""
+
+from dataclasses import replace
 from typing import Any
 
 import cocotb
+import numpy as np
+import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from rtlstm.cocotb import Core
+from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.registers import Register
 
 
@@ -60,3 +67,52 @@ async def requests_right_after_a_reset(dut: Any, cycles: int) -> None:
     dut.bus_valid.value = 0
     await RisingEdge(dut.clk)
     assert seen == [Register.ROW] * taken and taken > 0
+
+
+@cocotb.test()
+async def outputs_that_come_after_the_call(dut: Any) -> None:
+    """A call that ends with an error leaves nothing that the next one takes for its output."""
+    core = await Core.open(dut)
+    x = np.linspace(-1, 1, 5 * core.manifest.program.inputs).reshape(5, -1)
+    stream = await core.stream()
+    wanted = (await stream.steps(x))[-1]
+    core.scoreboard.ports = replace(core.scoreboard.ports, timeout_cycles=500)
+    for steps, reset in ((1, True), (4, False), (4, True)):
+        await stream.reset()
+        dut.y_ready.value = 0
+        with pytest.raises(DeviceError, match="it offers one, but y_ready is 0"):
+            await stream.steps(x[:steps])
+        with pytest.raises(DeviceError, match="but has [1-4] of an earlier call, .*; drain or reset first"):
+            await stream.step(x[4])
+        dut.y_ready.value = 1
+        if reset:
+            await ClockCycles(dut.clk, 400 // steps)
+            await core.reset()
+            stream = await core.stream()
+        else:
+            await core.drain()
+            await stream.reset()
+        assert ((await stream.steps(x))[-1] == wanted).all()
+
+
+@cocotb.test()
+async def step_by_hand_before_a_call(dut: Any) -> None:
+    """The call waits for no output of the other step, and takes none."""
+    core = await Core.open(dut)
+    x = np.linspace(-1, 1, core.manifest.program.inputs)
+    stream = await core.stream()
+    wanted = await stream.step(x)
+    await stream.reset()
+    await send(core, 0x11)
+    with pytest.raises(DeviceError, match="but has 1 of an earlier call, or sent by hand; drain"):
+        await stream.step(x)
+    assert (await core.output() != wanted).any()
+    await send(core, 0x11)
+    await core.drain()
+    await stream.reset()
+    assert (await stream.step(x) == wanted).all()
+    dut.x_valid.value = 1
+    await RisingEdge(dut.clk)
+    dut.x_valid.value = 0
+    with pytest.raises(DeviceError, match="a part is missing; send it, or reset first"):
+        await stream.step(x)
