@@ -256,16 +256,25 @@ class Core:
         Calls in other tasks, such as :meth:`sequence`, that are under way or wait for others raise
         DeviceError there; one that begins during the reset waits for its end. A loadable core must be loaded
         again.
+
+        Raises
+        ------
+        ConfigurationError
+            If the design has no reset.
         """
-        self._usable.clear()
         self._set_reset(True)
-        await self._cycles(cycles)
-        self._set_reset(False)
-        await self._cycles(3)
-        if self._accelerator is not None:
-            self._accelerator.close_streams()
-            self._stream = None
-        self._usable.set()
+        self._usable.clear()
+        try:
+            await self._cycles(cycles)
+            self._set_reset(False)
+            await self._cycles(3)
+        finally:
+            # A reset that is cancelled ends here.
+            self._set_reset(False)
+            if self._accelerator is not None:
+                self._accelerator.close_streams()
+                self._stream = None
+            self._usable.set()
 
     def stall(self, x: float = 0.0, y: float = 0.0, seed: int = 1) -> None:
         """Stall at random from now on. Zeros end the stalls.
@@ -464,9 +473,11 @@ class Core:
                     self.streams.drop()
                 self._stopped = False
 
-    def _interrupt(self) -> None:
+    def _interrupt(self) -> bool:
+        """End what a call does at the ports; return whether a call is under way."""
         if self._working is not None:
             self._working.cancel()
+        return self._lock.locked()
 
     async def _uninterrupted(self, work: Coroutine[Any, None, Result]) -> Result:
         """Await what a call does at the ports.
@@ -491,6 +502,7 @@ class Core:
             raise
         finally:
             self._working = None
+        self.monitor.check()
         return result
 
     async def _read(self, register: int) -> int:
@@ -609,6 +621,7 @@ class Core:
                     f"the core must give the outputs of {missing()} more steps, but has given none for "
                     f"{cycles} cycles; {self._waits()}"
                 )
+        self.monitor.check()
 
     def _waits(self) -> str:
         """Say what the core waits for, as its ports show it."""

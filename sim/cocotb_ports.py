@@ -111,10 +111,15 @@ class CoreClock:
         return (int(get_sim_time("step")) - self._start) // (self._period or 1)
 
     async def wait(self, trigger: Any, cycles: int) -> bool:
-        """Wait for a trigger; return whether it came within so many cycles."""
+        """Wait for a trigger; return whether it came within so many cycles.
+
+        If it did not, that is known right after an edge, as for all that is written.
+        """
         try:
             await with_timeout(trigger, cycles * self._period, "step")
         except SimTimeoutError:
+            # The time is an edge's, but the edge has not been: what the caller writes now could be before it.
+            await self.edge
             return False
         return True
 
@@ -154,11 +159,11 @@ class Monitor:
     core
         Handle of the core.
     interrupt
-        Called at a failure, to end what is under way.
+        Called at a failure, to end what is under way. It says whether a call was.
     """
 
     def __init__(
-        self, core: Any, clock: CoreClock, scoreboard: Scoreboard, interrupt: Callable[[], None]
+        self, core: Any, clock: CoreClock, scoreboard: Scoreboard, interrupt: Callable[[], bool]
     ) -> None:
         self.core, self.clock, self.scoreboard = core, clock, scoreboard
         self.interrupt = interrupt
@@ -180,9 +185,9 @@ class Monitor:
         except AssertionError as failure:
             self.failure = self.failure or failure
             self.given.set()
-            self.interrupt()
-            # A call that is under way fails first: cocotb would complain that its thread cannot be cancelled.
-            await self.clock.edge
+            if self.interrupt():
+                # The call fails first: cocotb would complain that its thread cannot be cancelled.
+                await self.clock.edge
             raise
 
     def check(self) -> None:

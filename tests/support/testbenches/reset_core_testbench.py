@@ -9,11 +9,12 @@ from typing import Any
 import cocotb
 import numpy as np
 import pytest
-from cocotb.triggers import ClockCycles, RisingEdge
+from cocotb.simtime import get_sim_time
+from cocotb.triggers import ClockCycles, Event, RisingEdge, with_timeout
 
 from rtlstm.cocotb import Core
-from rtlstm.spec.errors import DeviceError
-from rtlstm.spec.registers import Register
+from rtlstm.spec.errors import ConfigurationError, DeviceError
+from rtlstm.spec.registers import IDENTITY, Register
 
 
 async def send(core: Core, value: int) -> None:
@@ -116,3 +117,42 @@ async def step_by_hand_before_a_call(dut: Any) -> None:
     dut.x_valid.value = 0
     with pytest.raises(DeviceError, match="a part is missing; send it, or reset first"):
         await stream.step(x)
+
+
+@cocotb.test()
+async def reset_that_is_cancelled(dut: Any) -> None:
+    """It ends where it is cancelled, and the calls that wait for its end go on."""
+    core = await Core.open(dut)
+    resetting = cocotb.start_soon(core.reset(1000))
+    await ClockCycles(dut.clk, 10)
+    assert dut.rst.value
+    reading = cocotb.start_soon(core.read(Register.ID))
+    await RisingEdge(dut.clk)
+    resetting.cancel()
+    await ClockCycles(dut.clk, 2)
+    assert not dut.rst.value
+    assert await with_timeout(reading, 1, "us") == await core.read(Register.ID) == IDENTITY
+
+
+@cocotb.test()
+async def reset_without_a_port(dut: Any) -> None:
+    """A design that cannot be reset goes on."""
+    core = await Core.open(dut)
+    core._reset_name = None
+    with pytest.raises(ConfigurationError, match="must have a reset to be reset"):
+        await core.reset()
+    assert await with_timeout(cocotb.start_soon(core.read(Register.ID)), 1, "us") == IDENTITY
+
+
+@cocotb.test()
+async def what_is_written_after_a_wait_that_was_too_long(dut: Any) -> None:
+    """It is written after an edge, like all else."""
+    core = Core(dut)
+    await core.start(load=False)
+    await RisingEdge(dut.clk)
+    before = get_sim_time("step")
+    await RisingEdge(dut.clk)
+    period = get_sim_time("step") - before
+    assert not await core.clock.wait(Event().wait(), 5)
+    assert dut.clk.value
+    assert get_sim_time("step") - before in (6 * period, 7 * period)

@@ -44,6 +44,22 @@ async def other_weights_in_the_golden_model(dut: Any) -> None:
 
 
 @cocotb.test()
+@cocotb.parametrize(wait=["drain", "output"])
+async def wrong_word_before_the_wait(dut: Any, wait: str) -> None:
+    r"""y of step 0, word \d+ must be -?\d+, not -?\d+"""
+    core = await Core.open(dut)
+    await offer(dut, core.scoreboard.ports.beats_in)
+    dut.x_valid.value = 0
+    await ClockCycles(dut.clk, 3)
+    core.scoreboard.due[-1].y = core.scoreboard.due[-1].y + 1
+    beats = core.scoreboard.ports.beats_out
+    while beats:
+        await RisingEdge(dut.clk)
+        beats -= int(dut.y_valid.value and dut.y_ready.value)
+    await getattr(core, wait)()
+
+
+@cocotb.test()
 async def no_weights(dut: Any) -> None:
     """step 0 was accepted before weights and tables were loaded completely"""
     core = Core(dut)
