@@ -45,8 +45,9 @@ def rtlstm_build(
 
     It is called as ``rtlstm_build(model, **options)`` with what :func:`rtlstm.compile` takes, without a
     folder. A model is built once for the same content, options and version of rtlstm: the build is kept in
-    the cache of simulators. Only what was prepared for training, and builds for an existing device, are made
-    anew by each call. A folder takes no options. Relative paths begin in the folder of the test's file.
+    the cache of simulators. Only what was prepared for training, builds for an existing device, and those
+    with an option that cannot be pickled, such as a generator, are made anew by each call. A folder takes no
+    options. Relative paths begin in the folder of the test's file.
     """
 
     def build(model: Any, **options: Any) -> "Build":
@@ -78,16 +79,24 @@ def _compiled(model: Any, options: dict[str, Any], folders: pytest.TempPathFacto
     from rtlstm.spec.options import option_values
     from rtlstm.tools.cache import cached, digest
 
+    def anew() -> "Build":
+        return rtlstm.compile(model, folder=folders.mktemp("rtlstm") / "build", **options)
+
     if isinstance(model, TrainedModel) or options.get("device") is not None:
         # More than the network and the options determines these.
-        return rtlstm.compile(model, folder=folders.mktemp("rtlstm") / "build", **options)
+        return anew()
+    chosen = {name: value for name, value in options.items() if name != "progress"}
+    try:
+        pickled = pickle.dumps(chosen)
+    except (TypeError, AttributeError, pickle.PicklingError):
+        # A generator or a function cannot be compared with what a build was made of.
+        return anew()
     # What is read is part of the key, not the model itself: it may be in several files, and a module computes
     # with any Python.
     choices = option_values(ReadOptions, options)
     read = read_if_needed(model, ReadOptions(**choices) if choices else None, name=options.get("name"))
-    chosen = {name: value for name, value in options.items() if name != "progress"}
     sources = sorted(path for path in Path(rtlstm.__file__).parent.rglob("*") if path.suffix in (".py", ".v"))
-    key = digest(pickle.dumps((read, chosen)), *(path.read_bytes() for path in sources))
+    key = digest(pickle.dumps(read), pickled, *(path.read_bytes() for path in sources))
 
     def build(folder: Path) -> None:
         rtlstm.compile(model, folder=folder / "build", **options)

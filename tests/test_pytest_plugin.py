@@ -136,6 +136,27 @@ def test_module_is_built_once(
     assert found[4].embeddings[0](np.array([4])).tolist() == found[0].embeddings[0](np.array([4])).tolist()
 
 
+def test_options_without_a_key_are_built_anew(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compile finds a generator as it was given, and says what is wrong with an option."""
+    made = []
+
+    def compile(model: Any, folder: Path, calibration: Any = (), **options: Any) -> list[int]:
+        made.append(folder)
+        return list(calibration)
+
+    monkeypatch.setenv("RTLSTM_CACHE", str(tmp_path))
+    with pytest.raises(rtlstm.ConfigurationError, match="colour"):
+        _compiled(tagger(1), {"colour": lambda: None}, tmp_path_factory)
+    monkeypatch.setattr(rtlstm, "compile", compile)
+    for _ in range(2):
+        options = {"calibration": (number for number in range(3))}
+        assert _compiled(tagger(1), options, tmp_path_factory) == [0, 1, 2]
+    assert made[0] != made[1]
+    assert not any(tmp_path.iterdir())
+
+
 def test_build_folder_runs_where_rtlstm_is_installed(pristine: Path, tmp_path: Path) -> None:
     """The entry point alone, as an installation has it, makes pytest load the plug-in."""
     points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
