@@ -93,6 +93,7 @@ def test_names_of_signals_stay_behind_their_ranks(core, netlist):
     ranked = [name for name in names if re.match(r"n\d{5}\$", name)]
     assert ranked == sorted(ranked) and not any("_00" in name for name in names)
     assert plain_name("core.array.lane3.n00012$sum_TRELLIS_FF_Q") == "core.array.lane3.sum_TRELLIS_FF_Q"
+    assert plain_name("core.n123456$sum") == "core.sum"
 
 
 @pytest.mark.tools
