@@ -96,7 +96,7 @@ def _restrict_calls(libc: ctypes.CDLL) -> None:
         return
     name, seccomp, clone, alone, refused = known
     numbers = sorted(refused | _REFUSED)
-    # Each instruction: code, how many to skip if true and if false, value. Jumps lead to the last four.
+    # Each instruction: code, how many to skip if true and if false, value. Jumps lead to an end.
     program = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, name), (_RETURN, 0, 0, _ERROR | _EPERM), (_LOAD, 0, 0, 0)]
     # Calls of the x32 kind have numbers of their own.
     tests = [(_AT_LEAST, 0x40000000, "refuse"), *((_EQUAL, number, "refuse") for number in numbers)]

@@ -46,17 +46,13 @@ def note_output_orders(ends: Mapping[str, Axes], report: ReportBuilder) -> None:
     """Note of which outputs the axes stand in another order than those of what the core gives."""
     for name, axes in ends.items():
         which = f" the output {name!r} as" if len(ends) > 1 else ""
-        if axes.lost and axes.features == 1:
-            report.note(
-                f"the model gives{which} its only feature without an axis of its own ({axes.lost}); rtlstm "
-                f"gives {_text(_core_order('TNF', report.batch_first))}: y[..., 0] is that feature"
-            )
-            continue
         if axes.lost:
-            report.note(
-                f"the model gives{which} what {axes.lost} makes of several axes in one; rtlstm gives "
-                f"{_text(_core_order('TNF', report.batch_first))}"
-            )
+            given, hint = f"what {axes.lost} makes of several axes in one", ""
+            if axes.features == 1:
+                given = f"its only feature without an axis of its own ({axes.lost})"
+                hint = ": y[..., 0] is that feature"
+            core = _text(_core_order("TNF", report.batch_first))
+            report.note(f"the model gives{which} {given}; rtlstm gives {core}{hint}")
             continue
         tags = [tag for tag in axes.tags if tag not in SINGLE]
         atoms = [atom for tag in tags for atom in tag.removeprefix("M:").split(":")]

@@ -23,7 +23,8 @@ _MAKERS = {
     "orig": "a spectral norm",
     "norm": "a weight norm",
 }
-PLAIN = f"make them plain before, with {', '.join([*_REMOVE.values()][:-1])} or {_REMOVE['norm']}"
+*_OTHERS, _LAST = _REMOVE.values()
+PLAIN = f"make them plain before, with {', '.join(_OTHERS)} or {_LAST}"
 """What to do about weights that a model computes."""
 
 
