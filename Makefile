@@ -16,7 +16,7 @@ PYTEST ?=
 JOBS ?= 2
 MUTANTS ?= 40
 
-FOLDERS := rtlstm spec tools hdl sim host fpga boards gen train explore zoo bench cli
+FOLDERS := rtlstm spec tools hdl sim host fpga boards gen train explore zoo cli bench
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check

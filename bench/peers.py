@@ -354,23 +354,21 @@ def _is_array(value: object) -> bool:
     return isinstance(value, np.ndarray)
 
 
-def _checked_onnxruntime(shape: Shape) -> Engine:
-    try:
-        return OnnxRuntimeStep(shape)
-    except ModuleNotFoundError as missing:
-        raise ToolError(f"{missing.name} is not installed: pip install 'rtlstm[bench]'") from None
+def _checked(engine: Callable[[Shape], Engine]) -> Callable[[Shape], Engine]:
+    """Have an engine say which package it misses."""
 
+    def checked(shape: Shape) -> Engine:
+        try:
+            return engine(shape)
+        except ModuleNotFoundError as missing:
+            raise ToolError(f"{missing.name} is not installed: run 'make setup'") from None
 
-def _checked_torch(shape: Shape) -> Engine:
-    try:
-        return TorchStep(shape)
-    except ModuleNotFoundError as missing:
-        raise ToolError(f"{missing.name} is not installed: pip install 'rtlstm[torch]'") from None
+    return checked
 
 
 ENGINES: dict[str, Callable[[Shape], Engine]] = {
-    "onnxruntime": _checked_onnxruntime,
-    "torch": _checked_torch,
+    "onnxruntime": _checked(OnnxRuntimeStep),
+    "torch": _checked(TorchStep),
     "c++": CppLoop,
     "c++ int8": lambda shape: CppLoop(shape, int8=True),
 }

@@ -89,54 +89,55 @@ class _Listed(TyperCommand):
 
 class _Entry(NamedTuple):
     module: str
-    """The module of this folder that a command is in."""
+    """The module that a command is in, below ``rtlstm``."""
     summary: str
     """The first sentence of its docstring: to list it, nothing is imported."""
 
 
 COMMANDS = {
-    "generate": _Entry("generate", "Turn a model into a build: Verilog, manifest, weights and report."),
+    "generate": _Entry("cli.generate", "Turn a model into a build: Verilog, manifest, weights and report."),
     "inspect": _Entry(
-        "inspect",
+        "cli.inspect",
         "Show a model's layers and what is supported, or a build's formats, program and cycles.",
     ),
     "simulate": _Entry(
-        "simulate",
+        "cli.simulate",
         "Run a build's RTL in a simulator and compare every word and cycle with what they must be.",
     ),
     "implement": _Entry(
-        "implement", "Synthesise a build for a device, place and route it, and report size and clock."
+        "cli.implement", "Synthesise a build for a device, place and route it, and report size and clock."
     ),
     "bitstream": _Entry(
-        "bitstream",
+        "cli.bitstream",
         "Make a bitstream for a board: the core behind its serial port, with clock, reset and LEDs.",
     ),
-    "program": _Entry("bitstream", "Configure a board with its bitstream, with openFPGALoader."),
+    "program": _Entry("cli.bitstream", "Configure a board with its bitstream, with openFPGALoader."),
     "board": _Entry(
-        "board", "Run a board's top level in simulation and offer its serial port, until Ctrl-C."
+        "cli.board", "Run a board's top level in simulation and offer its serial port, until Ctrl-C."
     ),
-    "run": _Entry("run", "Run sequences on a device, or on a simulated one."),
+    "run": _Entry("cli.run", "Run sequences on a device, or on a simulated one."),
     "accuracy": _Entry(
-        "accuracy",
+        "cli.accuracy",
         "Measure a build's errors against float: per layer and step, what causes them, and what would help.",
     ),
     "migrate": _Entry(
-        "migrate",
+        "cli.migrate",
         "Rewrite the manifest of a build that an older rtlstm made; its hardware and results stay as they "
         "are.",
     ),
     "explore": _Entry(
-        "explore",
+        "cli.explore",
         "Search bits, devices and arrays for the best builds of a model: a Pareto front, and a command for "
         "each.",
     ),
-    "devices": _Entry("targets", "List the FPGAs that --fit and --device take by name."),
-    "boards": _Entry("targets", "List the boards that --fit and --board take by name."),
+    "devices": _Entry("cli.targets", "List the FPGAs that --fit and --device take by name."),
+    "boards": _Entry("cli.targets", "List the boards that --fit and --board take by name."),
     "zoo": _Entry(
-        "zoo", "Fetch a published model, build it, verify the Verilog and measure what its users judge it by."
+        "cli.zoo",
+        "Fetch a published model, build it, verify the Verilog and measure what its users judge it by.",
     ),
     "bench": _Entry(
-        "bench",
+        "bench.command",
         "Measure cycles, CPU times and the tools themselves, and show published figures beside them.",
     ),
 }
@@ -144,8 +145,25 @@ COMMANDS = {
 
 
 def command_function(name: str) -> Callable[..., None]:
-    """Return what a command calls."""
-    found: Callable[..., None] = getattr(import_module(f"rtlstm.cli.{COMMANDS[name].module}"), name)
+    """Return what a command calls.
+
+    Raises
+    ------
+    ToolError
+        If it is not in the wheel.
+    """
+    from rtlstm.spec.errors import ToolError
+
+    try:
+        module = import_module(f"rtlstm.{COMMANDS[name].module}")
+    except ModuleNotFoundError as error:
+        if error.name != "rtlstm.bench":
+            raise
+        raise ToolError(
+            f"'rtlstm {name}' needs a clone of rtlstm's repository, since the wheel has no benchmarks: run "
+            "'make setup' there, and then its .venv/bin/rtlstm"
+        ) from None
+    found: Callable[..., None] = getattr(module, name)
     return found
 
 

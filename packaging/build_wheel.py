@@ -1,6 +1,7 @@
 """Builds ``rtlstm``: ``python packaging/build_wheel.py DIR`` writes the wheel to ``DIR``.
 
-From a copy: in the tree, ``build/`` has the links of the editable install, and files deleted since.
+From a copy: in the tree, ``build/`` has the links of the editable install, and files deleted since. The copy
+has no benchmarks, which are work on rtlstm itself.
 """
 
 import shutil
@@ -11,17 +12,22 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+LEFT_OUT = "bench"
+"""The folder that is a package of the clone alone."""
 
 
 def build_wheel(folder: Path) -> Path:
     """Build the wheel into ``folder`` and return its path."""
-    mapped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-dir"]
+    project = (ROOT / "pyproject.toml").read_text()
+    mapped = tomllib.loads(project)["tool"]["setuptools"]["package-dir"]
     with tempfile.TemporaryDirectory() as text:
         source = Path(text)
-        for name in sorted(set(mapped.values())):
+        for name in sorted(set(mapped.values()) - {LEFT_OUT}):
             shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("pyproject.toml", "README.md", "LICENSE", "LICENSE-OUTPUT.txt"):
+        for name in ("README.md", "LICENSE", "LICENSE-OUTPUT.txt"):
             shutil.copy(ROOT / name, source)
+        kept = (line for line in project.splitlines() if not line.startswith(f'"rtlstm.{LEFT_OUT}"'))
+        (source / "pyproject.toml").write_text("\n".join(kept) + "\n")
         return make_wheel(source, folder, "rtlstm")
 
 

@@ -1,4 +1,4 @@
-"""The wheel: it has every file of the house, and its driver needs numpy and pydantic alone."""
+"""The wheel: it has all but the benchmarks, and its driver needs numpy and pydantic alone."""
 
 import subprocess
 import sys
@@ -55,13 +55,23 @@ def installed(wheel: Path) -> Path:
 
 
 def test_wheel_has_every_file(wheel: Path):
-    files = (path for name in FOLDERS for path in (ROOT / name).rglob("*") if path.is_file())
+    files = (
+        path for name in FOLDERS if name != "bench" for path in (ROOT / name).rglob("*") if path.is_file()
+    )
     # The folder rtlstm/ is the package itself; the others are packages in it.
     names = (path.relative_to(ROOT).as_posix() for path in files if path.suffix != ".pyc")
     expected = {f"rtlstm/{name.removeprefix('rtlstm/')}" for name in names}
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert found == expected
+
+
+def test_benchmarks_need_a_clone_and_say_so(installed: Path):
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import rtlstm.cli.main as m; m.main(['bench'])"
+    command = [sys.executable, "-I", "-c", program, str(installed)]
+    done = subprocess.run(command, cwd=installed, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "'rtlstm bench' needs a clone of rtlstm's repository" in done.stderr
 
 
 def test_driver_needs_numpy_and_pydantic_alone(installed: Path):

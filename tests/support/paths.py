@@ -21,7 +21,7 @@ FOLDERS = (
     "train",
     "explore",
     "zoo",
-    "bench",
     "cli",
+    "bench",
 )
-"""The folders of the package, the package's own first."""
+"""The folders of the package, the package's own first. ``bench`` is not in the wheel."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict
 
 import typer
 
-from rtlstm.cli.bench_views import BENCH, BOARD, ESTIMATES, LINK, STAC
+from rtlstm.bench.views import BENCH, BOARD, ESTIMATES, LINK, STAC
 from rtlstm.cli.console import Console
 from rtlstm.cli.options import DebugOption, JsonOption, SchedulerOption
 from rtlstm.cli.results import View
