@@ -33,6 +33,8 @@ from rtlstm.cli.main import find_command
 pytestmark = [pytest.mark.rtl, pytest.mark.tools]
 
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+NOTES = [*(ROOT / "notes").rglob("*.md")]
+"""The laboratory book is no part of the site and is not run; its links are read."""
 ELSEWHERE_WHOLE = [ROOT / "docs" / "extending.md"]
 """Pages whose code another test runs: tests/test_extending.py."""
 
@@ -209,7 +211,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 RUN = [page for page in PAGES if blocks(page) and page not in ELSEWHERE_WHOLE]
-QUICK = {f"docs/{name}.md" for name in ("accuracy", "c_host", "cells", "keras", "onnx", "ports", "pytorch")}
+QUICK = {f"docs/{name}.md" for name in ("accuracy", "c_host", "cells", "ports")}
 QUICK |= {"README.md"}
 """Pages that run in any case, with every kind of block. The others take long."""
 
@@ -281,7 +283,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*PAGES, *NOTES], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path):
     links = [link for link in LINK.findall(page.read_text()) if not re.match(r"[a-z]+:", link[0])]
     assert [path for path, _ in links if not (page.parent / path).exists()] == []
