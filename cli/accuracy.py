@@ -72,13 +72,13 @@ def accuracy(
         from rtlstm.spec.errors import ConfigurationError
         from rtlstm.spec.files import check_writable
         from rtlstm.spec.manifest import Manifest
-        from rtlstm.spec.options import option
+        from rtlstm.spec.options import option_text
 
         manifest = Manifest.load(folder)
         if page is not None:
             check_writable(page)
         if options and model is None:
-            given = ", ".join(option(name, value) for name, value in options.items())
+            given = option_text(options)
             raise ConfigurationError(f"{given} says how a model is read: give --model, too, or leave it out")
         x = load_array(input_file, "the input")
         known = None if labels is None else load_array(labels, "the labels", "y")

@@ -27,6 +27,7 @@ from rtlstm.cli.terminal import (
     write_error,
     write_output,
 )
+from rtlstm.cli.wording import worded
 from rtlstm.spec.progress import Progress, is_silent
 
 __all__ = [
@@ -48,7 +49,7 @@ _LONG_SECONDS, _LINE_SECONDS = 2.0, 30.0
 
 def print_error(message: str) -> None:
     """Print an error for people; what follows its first line, such as a tool's output, is indented."""
-    write_error("error: " + message.replace("\n", "\n  "))
+    write_error("error: " + worded(message).replace("\n", "\n  "))
 
 
 class Console:
@@ -132,6 +133,7 @@ class Console:
 
     def note(self, text: str) -> None:
         """Tell something worth knowing, once."""
+        text = worded(text)
         if text not in self._notes:
             self._notes.append(text)
             write_error(f"note: {plain(text)}")

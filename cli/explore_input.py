@@ -40,8 +40,6 @@ class Given:
     ) -> "tuple[Space, Context]":
         """Read the files; return what is searched, and what all choices have in common."""
         from rtlstm.cli.data import load_array, load_arrays, load_lengths
-        from rtlstm.cli.main import find_command
-        from rtlstm.cli.wording import CommandWording
         from rtlstm.explore.search import check_boards, find_shapes, make_context
         from rtlstm.explore.space import Space, parse_roundings
         from rtlstm.gen.builds.generate import default_name
@@ -69,10 +67,7 @@ class Given:
             padded |= valid is not None
             first = sequences_first("the evaluation data", x, self._batch_first, known, valid)
         is_front(self._pad, padded or None)
-        wording = CommandWording(find_command, "explore")
-        context = make_context(
-            self._name, read, metric, data, wording, x, labels, valid, first, self._pad_of(valid)
-        )
+        context = make_context(self._name, read, metric, data, x, labels, valid, first, self._pad_of(valid))
         return space, context
 
     def _pad_of(self, lengths: Any) -> Pad:
@@ -81,7 +76,7 @@ class Given:
 
     def command(self, number: int, choice: Mapping[str, Any]) -> str:
         """Return the command that builds a choice."""
-        from rtlstm.spec.options import options
+        from rtlstm.cli.wording import as_typed
 
         given = {
             **choice,
@@ -92,5 +87,5 @@ class Given:
             **self._options,
         }
         words = [str(self._model), "-o", f"build/{self._name}_{number}"]
-        typed = options({key: value for key, value in given.items() if value is not None})
+        typed = " ".join(as_typed(key, value) for key, value in given.items() if value is not None)
         return f"rtlstm generate {' '.join(map(shlex.quote, words))} {typed}"

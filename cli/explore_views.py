@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from rtlstm.cli.results import Field, Found, Table, Text
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import option
 
 if TYPE_CHECKING:
     from rtlstm.explore.metrics import Metric
@@ -52,9 +51,7 @@ def find_build(front: Sequence[Found], number: int) -> Found:
         If the front has none.
     """
     if number > len(front):
-        raise ConfigurationError(
-            f"{option('show')} must be the number of a build, 1 to {len(front)}, not {number}"
-        )
+        raise ConfigurationError(f"`show` must be the number of a build, 1 to {len(front)}, not {number}")
     return front[number - 1]
 
 

@@ -10,7 +10,7 @@ from rtlstm.cli.console import Console
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import DebugOption, JsonOption
 from rtlstm.cli.results import Field, Found, Table, Text
-from rtlstm.cli.wording import chosen_for, next_command
+from rtlstm.cli.wording import as_typed, chosen_for, next_command
 from rtlstm.gen.frontends.reading import ReadOptions
 
 if TYPE_CHECKING:
@@ -39,15 +39,13 @@ def inspect(
     """Show a model's layers and what is supported, or a build's formats, program and cycles."""
     with Console(as_json, debug) as console:
         from rtlstm.spec.errors import ConfigurationError
-        from rtlstm.spec.options import option
 
         if page is not None:
             _check_page(page)
         if path.is_dir():
             if options:
-                raise ConfigurationError(
-                    f"{', '.join(map(option, options))} must be left out: a folder is given, not a model"
-                )
+                names = ", ".join(f"`{name}`" for name in options)
+                raise ConfigurationError(f"{names} must be left out: a folder is given, not a model")
             _inspect_build(console, path, page)
             return
         _inspect_model(console, path, ReadOptions(**options), page)
@@ -57,7 +55,6 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Pat
     from rtlstm.gen.frontends import ReadResult, try_model
     from rtlstm.gen.frontends.describe import layer_options
     from rtlstm.spec.errors import ModelError
-    from rtlstm.spec.options import options as typed
 
     found = try_model(path, options)
     report = found.report if isinstance(found, ReadResult) else found
@@ -85,8 +82,8 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Pat
     # Only the caller knows how long the longest sequence is.
     longest = {"max-steps": "STEPS"} if found.network.whole_sequences else {}
     following = next_command("generate", path, output=Path("build") / (report.name or path.stem), **longest)
-    chosen = typed(options.model_dump(exclude_defaults=True), "generate")
-    console.next = f"{following} {chosen}".rstrip()
+    chosen = (as_typed(*each) for each in options.model_dump(exclude_defaults=True).items())
+    console.next = " ".join([following, *chosen])
 
 
 def _check_page(page: Path) -> None:

@@ -70,14 +70,6 @@ class _Command(_Page, TyperCommand):
             with formatter.section(title):
                 formatter.write_dl(records)
 
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command; messages name options as they are typed."""
-        from rtlstm.cli.wording import CommandWording
-        from rtlstm.spec.options import worded
-
-        with worded(CommandWording(find_command, self.name or "")):
-            return super().invoke(ctx)
-
 
 class _Listed(TyperCommand):
     """A command in a list of commands: its name, and what it is for."""

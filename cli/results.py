@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rtlstm.cli.terminal import plain, render_table
+from rtlstm.cli.wording import worded
 
 if TYPE_CHECKING:
     from rtlstm.spec.manifest import Manifest
@@ -145,6 +146,15 @@ class Values:
         return render_table(write_value(self.title, holder) or "", [("", False), ("", self.right)], rows)
 
 
+def _worded(value: Any) -> Any:
+    """A JSON value whose texts name options and commands as they are typed."""
+    if isinstance(value, dict):
+        return {name: _worded(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_worded(each) for each in value]
+    return worded(value) if isinstance(value, str) else value
+
+
 @dataclass
 class Result:
     """The one object that a command fills: printed as JSON, or read through views."""
@@ -153,7 +163,7 @@ class Result:
 
     def add(self, fields: Mapping[str, Any]) -> None:
         """Add fields, as their JSON is read back: views have no more to read than that."""
-        self.fields |= json.loads(json.dumps(fields))
+        self.fields |= _worded(json.loads(json.dumps(fields)))
 
     def texts(self, view: View) -> Iterator[str]:
         """Write the sections of a view that have something to say."""

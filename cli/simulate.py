@@ -98,15 +98,13 @@ def _run_cocotb(
     from rtlstm.gen.ip.paths import IpPaths
     from rtlstm.sim.cocotb_run import build_design, run_tests
     from rtlstm.spec.errors import BuildError, ConfigurationError
-    from rtlstm.spec.options import option
 
     plain = SimulateOptions(simulator=asked.simulator, seed=asked.seed)
     given = [name for name, value in others.items() if value not in (None, False)]
     given += [name for name in ("steps", "wave", "verify") if getattr(asked, name) != getattr(plain, name)]
     if given:
         raise ConfigurationError(
-            f"{option('cocotb')} runs a test that has its own inputs: leave out {option(given[0])}, or "
-            f"{option('cocotb')}"
+            f"`cocotb` runs a test that has its own inputs: leave out `{given[0]}`, or `cocotb`"
         )
     module = folder / IpPaths(manifest.name).cocotb_test
     if not module.is_file():

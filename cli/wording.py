@@ -1,52 +1,78 @@
-"""What the command line calls options, for messages; see :mod:`rtlstm.spec.options`."""
+"""What the command line calls options and commands, which messages have in Python between backticks."""
 
+import ast
+import re
 import shlex
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
 
-from rtlstm.spec.options import BARE
+__all__ = ["as_typed", "chosen_for", "next_command", "typed_options", "worded"]
 
-__all__ = ["CommandWording", "chosen_for", "next_command", "typed_options"]
+_BARE: Final = object()
+"""No value: only the option's name is given."""
+_QUOTED = re.compile(r"""`((?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|[^`'"\n])+)`""")
+"""What stands between backticks; texts within it may have some, too."""
 
 
-class CommandWording:
-    """Names options as they are typed behind a command.
+def worded(text: str) -> str:
+    """Return a message with flags and commands in the place of Python's options and calls."""
+    return _QUOTED.sub(lambda found: _worded(found[1]) or found[0], text) if "`" in text else text
 
-    Parameters
-    ----------
-    find_command
-        Returns the command of a name, whose parameters have the names that Python has.
-    running
-        The command that is under way.
+
+def _worded(python: str) -> str | None:
+    """``lanes``, ``lanes=4, macs=2`` or ``Build('b').simulate(batches=3)`` as typed; None for other texts."""
+    try:
+        outer = ast.parse(f"_({python})", mode="eval").body
+        match outer:
+            case ast.Call(args=[ast.Name(name)], keywords=[]):
+                return as_typed(name)
+            case ast.Call(args=[], keywords=options):
+                return _typed_keywords(options)
+            case ast.Call(args=[ast.Call(func=called, keywords=options)], keywords=[]):
+                match called:
+                    case ast.Attribute(ast.Call(ast.Name("Build"), [ast.Constant(str(folder))]), command):
+                        return f"rtlstm {command} {shlex.quote(folder)} {_typed_keywords(options)}".rstrip()
+    except (SyntaxError, ValueError, LookupError, RecursionError, MemoryError):
+        pass  # A name that a file chose, or another program's word.
+    return None
+
+
+def _typed_keywords(options: list[ast.keyword]) -> str:
+    return " ".join(as_typed(each.arg or "", ast.literal_eval(each.value)) for each in options)
+
+
+def as_typed(name: str, value: Any = _BARE) -> str:
+    """Return an option by its name in Python, and its value, as they are typed.
+
+    Raises
+    ------
+    LookupError
+        If no command has it.
     """
+    if isinstance(value, Mapping):
+        # One option for each: capacities={"headroom": 4} is --capacity headroom=4.
+        return typed_options("--capacity", [f"{key.replace('_', '-')}={each}" for key, each in value.items()])
+    yes, no = _flags(name, isinstance(value, bool))
+    if value is _BARE or value is True:
+        return yes
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    return no if value is False else typed_options(yes, values)
 
-    separator = " "
-    call = "rtlstm {command} {folder} {options}"
 
-    def __init__(self, find_command: Callable[[str], Any], running: str) -> None:
-        self._find_command = find_command
-        self._running = running
+@cache
+def _flags(name: str, switch: bool) -> tuple[str, str]:
+    """What an option is called, and what turns it off: in ``generate``, or the first command that has it.
 
-    def name(self, option: str, value: Any, command: str) -> str:
-        """Return an option of a command, by default of ``generate`` or the running one, and its value."""
-        if isinstance(value, Mapping):
-            # One option for each: capacities={"headroom": 4} is --capacity headroom=4.
-            return typed_options(
-                "--capacity", [f"{key.replace('_', '-')}={each}" for key, each in value.items()]
-            )
-        yes, no = self._flags(option, command)
-        if value is BARE or value is True:
-            return yes
-        values = list(value) if isinstance(value, list | tuple) else [value]
-        return no if value is False else typed_options(yes, values)
+    ``implement`` has a switch of the name that an option of ``generate`` with other values has.
+    """
+    from rtlstm.cli.main import COMMANDS, find_command
 
-    def _flags(self, option: str, command: str) -> tuple[str, str]:
-        """What an option is called, and what turns it off."""
-        for holder in (command,) if command else ("generate", self._running):
-            for each in self._find_command(holder).params:
-                if each.name == option and each.opts[-1].startswith("--"):
-                    return each.opts[-1], (each.secondary_opts or ["--no-" + each.opts[-1][2:]])[-1]
-        return f"--{option.replace('_', '-')}", f"--no-{option.replace('_', '-')}"
+    for command in ("generate", *COMMANDS):
+        for each in find_command(command).params:
+            if each.name == name and each.opts[-1].startswith("--") and (each.is_flag or not switch):
+                return each.opts[-1], (each.secondary_opts or ["--no-" + each.opts[-1][2:]])[-1]
+    raise LookupError(f"no command has an option {name}")
 
 
 def typed_options(flag: str, values: list[Any]) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from rtlstm.explore.metrics import BUILT_IN, Metric
 from rtlstm.explore.records import Point
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import option
 
 __all__ = ["Figure", "Limit", "figures", "parse_limit", "ruled_out"]
 
@@ -113,7 +112,7 @@ def parse_limit(text: str, known: Mapping[str, Figure]) -> Limit:
     # A user's metric may have capitals.
     figure = known.get(name) or known.get(name.lower())
     if figure is None:
-        hint = f"; give {option('metric', name.lower())}" if name.lower() in BUILT_IN else ""
+        hint = f"; give `metric={name.lower()!r}`" if name.lower() in BUILT_IN else ""
         raise ConfigurationError(
             f"a limit must be on one of {', '.join(known)}, not on {name!r} as in {text!r}{hint}"
         )

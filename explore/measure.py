@@ -22,7 +22,6 @@ from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
-from rtlstm.spec.options import Wording, worded
 
 __all__ = ["Context", "few_digits", "measure_numbers", "measure_point"]
 
@@ -37,8 +36,6 @@ class Context:
     calibration: Calibration | None
     evaluation: Evaluation
     metric: Metric
-    wording: Wording
-    """The words of the interface in use, for reasons that other processes give."""
     searched: dict[object, float] = field(default_factory=dict)
     """Ranges of cell states that this process has found."""
     initial_state: InitialState | None = None
@@ -53,16 +50,15 @@ def measure_numbers(context: Context, choice: Choice) -> Numbers | str:
     """
     network, calibration = context.network, context.calibration
     try:
-        with worded(context.wording):
-            settings = choice.settings
-            formats = choose_formats(
-                network,
-                settings,
-                calibration,
-                searched=context.searched,
-                initial_state=context.initial_state,
-            )
-            quantised = quantise_with(network, settings, formats)
+        settings = choice.settings
+        formats = choose_formats(
+            network,
+            settings,
+            calibration,
+            searched=context.searched,
+            initial_state=context.initial_state,
+        )
+        quantised = quantise_with(network, settings, formats)
     except ConfigurationError as refused:
         return str(refused)
     data, numerics = context.evaluation, quantised.numerics
@@ -84,10 +80,7 @@ def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
     choice, numbers = work
     request = choice.request
     try:
-        with worded(context.wording):
-            parameters, fit = fit_device(
-                context.name, numbers.shapes, numbers.numerics, request, numbers.passes
-            )
+        parameters, fit = fit_device(context.name, numbers.shapes, numbers.numerics, request, numbers.passes)
     except NothingFitsError as refused:
         return Refusal(choice=choice, why=str(refused), fits=False, share=refused.share)
     except ConfigurationError as refused:

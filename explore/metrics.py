@@ -19,7 +19,6 @@ from rtlstm.explore.records import Errors, Point
 from rtlstm.gen.accuracy.samples import Labels, Samples
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.spec.errors import ConfigurationError, InputError
-from rtlstm.spec.options import option
 
 __all__ = ["BUILT_IN", "Evaluation", "Metric", "find_metric"]
 
@@ -113,7 +112,7 @@ class Metric:
             given = "there are none" if labels is None else "those given are the other kind"
             raise InputError(
                 f"the metric {self.name} needs labels that are {kind}, but {given}; give them as array y "
-                f"beside inputs x in the .npz file of {option('evaluation')}"
+                "beside inputs x in the .npz file of `evaluation`"
             )
 
     def measure(self, fixed: Floats, data: Evaluation) -> float | None:

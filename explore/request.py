@@ -6,7 +6,7 @@ from pydantic import Field
 
 from rtlstm.sim.simulator_names import Simulator
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import Option, option
+from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record
 
 __all__ = ["SearchOptions", "SpaceOptions"]
@@ -128,11 +128,8 @@ class SearchOptions(Record):
             If there are any.
         """
         if self.seeds is not None and not self.route:
-            raise ConfigurationError(
-                f"{option('seeds')} needs {option('route')}: give both, or leave out {option('seeds')}"
-            )
+            raise ConfigurationError("`seeds` needs `route`: give both, or leave out `seeds`")
         if self.simulator is not None and not (self.simulate or self.route):
             raise ConfigurationError(
-                f"{option('simulator')} needs {option('simulate')} or {option('route')}: give one of them, "
-                f"or leave out {option('simulator')}"
+                "`simulator` needs `simulate` or `route`: give one of them, or leave out `simulator`"
             )

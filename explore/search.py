@@ -35,7 +35,6 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import HiddenRounding
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import LayerShape
-from rtlstm.spec.options import Wording, option
 from rtlstm.spec.padding import Pad
 from rtlstm.spec.program.sequences import longest_sequence
 from rtlstm.spec.progress import Progress
@@ -90,7 +89,6 @@ def make_context(
     read: ReadResult,
     metric: Metric,
     calibration: Calibration | None,
-    wording: Wording,
     x: ArrayLike,
     labels: Any = None,
     lengths: ArrayLike | None = None,
@@ -120,7 +118,7 @@ def make_context(
     exact = run_reference(network, inputs).y
     data = Evaluation(samples, inputs, exact, threshold, known, labels)
     metric.check(data)
-    return Context(name, network, calibration, data, metric, wording, initial_state=read.initial_state)
+    return Context(name, network, calibration, data, metric, initial_state=read.initial_state)
 
 
 def find_shapes(
@@ -154,7 +152,7 @@ def check_boards(network: Network, space: Space) -> None:
     if boards and quantise(network).passes:
         parts = ", ".join(find_target(name).chosen.label for name in boards)
         raise ConfigurationError(
-            f"{option('devices')} must be devices for a network with a reverse direction, not boards "
+            "`devices` must be devices for a network with a reverse direction, not boards "
             f"({', '.join(boards)}), whose serial link takes steps one by one; try {parts}"
         )
 
@@ -246,7 +244,7 @@ def _check_energy(space: Space) -> None:
         known = ", ".join(device.name for device in devices().values() if device.power)
         raise ConfigurationError(
             f"energies are estimated from published currents, which are known of {known} alone, not of "
-            f"{', '.join(without)}; leave these out of {option('devices')}, or choose another goal or limit"
+            f"{', '.join(without)}; leave these out of `devices`, or choose another goal or limit"
         )
 
 

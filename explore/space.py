@@ -16,7 +16,6 @@ from rtlstm.spec.activations.interpolated import DIRECT_BITS
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import HiddenRounding
 from rtlstm.spec.numerics import LayerShape, vector_lengths
-from rtlstm.spec.options import option
 from rtlstm.spec.parameters import TableKind
 from rtlstm.spec.record import Record
 
@@ -213,8 +212,7 @@ def parse_numbers(name: str, text: str) -> tuple[int, ...]:
         match = re.fullmatch(r"\s*(\d{1,4})\s*(?::\s*(\d{1,4})\s*)?", part)
         if match is None or (match[2] is not None and int(match[2]) < int(match[1])):
             raise ConfigurationError(
-                f"{option(name)} must be numbers, such as 8 or 4,8,16 or 4:16 (both ends included), not "
-                f"{text!r}"
+                f"`{name}` must be numbers, such as 8 or 4,8,16 or 4:16 (both ends included), not {text!r}"
             )
         found += range(int(match[1]), int(match[2] or match[1]) + 1)
     numbers = tuple(sorted(set(found)))
@@ -224,7 +222,7 @@ def parse_numbers(name: str, text: str) -> tuple[int, ...]:
     for number in (numbers[0], numbers[-1]):
         record(**fields, **{name: number})
     if name == "lanes" and any(number % 4 for number in numbers):
-        raise ConfigurationError(f"{option(name)} must be multiples of 4, not {text!r}")
+        raise ConfigurationError(f"`{name}` must be multiples of 4, not {text!r}")
     return numbers
 
 

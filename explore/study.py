@@ -22,7 +22,6 @@ from rtlstm.explore.metrics import Metric
 from rtlstm.explore.records import Numbers, Outcome, Point, Proof
 from rtlstm.explore.space import Choice, Space
 from rtlstm.spec.errors import BuildError, ToolError
-from rtlstm.spec.options import option
 
 __all__ = ["JOURNAL", "Study", "import_optuna"]
 
@@ -114,7 +113,7 @@ class Study:
             elif different:
                 raise BuildError(
                     f"{folder} holds a study that differs in: {', '.join(different)}; choose another folder "
-                    f"with {option('folder')}, or delete {folder / JOURNAL}"
+                    f"with `folder`, or delete {folder / JOURNAL}"
                 )
             yield found
 
@@ -366,8 +365,7 @@ def _alone(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise BuildError(
-                f"another process explores in {folder}; wait for it, or choose another folder with "
-                f"{option('folder')}"
+                f"another process explores in {folder}; wait for it, or choose another folder with `folder`"
             ) from None
         yield
 

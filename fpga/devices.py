@@ -6,7 +6,6 @@ import re
 from rtlstm.fpga.families.base import fpga_families
 from rtlstm.fpga.families.device import Chosen, FpgaDevice, device_label
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import option
 
 __all__ = ["UnknownDeviceError", "devices", "find_device", "similar_devices"]
 
@@ -43,7 +42,7 @@ def find_device(name: str, package: str | None = None, grade: str | None = None)
         raise UnknownDeviceError(f"there is no device {name!r}; {offered}")
     if grade is not None and own_grade is not None and grade.lower() != own_grade.lower():
         raise ConfigurationError(
-            f"{option('speed_grade')} must agree with the device's name, but they say {grade} and {own_grade}"
+            f"`speed_grade` must agree with the device's name, but they say {grade} and {own_grade}"
         )
     grade = own_grade if grade is None else grade
     return Chosen(

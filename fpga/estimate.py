@@ -32,7 +32,6 @@ from rtlstm.fpga.top_sizes import top_sizes
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.inventory import constant_tables
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.options import option
 
 __all__ = [
     "MARGIN",
@@ -263,7 +262,7 @@ def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool 
         other = ""
         if found.multipliers > device.multipliers:
             inferred = fpga_family(device.family).need_estimates().inferred_multipliers
-            other = without_blocks(found.board) if inferred else option("multipliers", "lut")
+            other = without_blocks(found.board) if inferred else "`multipliers='lut'`"
         raise ConfigurationError(
             f"{whole} does not fit {device.name}: by its estimate it takes {', '.join(lacking)}; "
             f"{fit_advice(device, found.board, other, found.cores)}"
@@ -273,5 +272,5 @@ def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool 
         raise ConfigurationError(
             f"{whole} is fuller than any design known to have been routed on such a device: by its estimate "
             f"it takes {', '.join(full)}; {fit_advice(device, found.board, cores=found.cores)}; "
-            f"{option('insist', True)} does it all the same"
+            "`insist=True` does it all the same"
         )

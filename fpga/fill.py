@@ -16,7 +16,6 @@ from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.netlist.chains import count_chains
 from rtlstm.fpga.resources import design_name, fit_advice
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import option
 
 __all__ = ["RESERVE", "FillLimits", "check_chains", "fill_limits"]
 
@@ -84,7 +83,7 @@ def check_chains(
     most = device.chain_tiles if insist else int(limit * device.chain_tiles)
     if taken > most:
         known = "" if insist else " that designs known to be routed take"
-        more = "" if insist else f"; {option('insist', True)} does it all the same"
+        more = "" if insist else "; `insist=True` does it all the same"
         raise ConfigurationError(
             f"{design_name(name, cores)} does not fit {device.name}: its carry chains take {taken:,} tiles "
             f"(of {most:,}{known}); {fit_advice(device, board, cores=cores)}{more}"

@@ -25,7 +25,6 @@ from rtlstm.spec.family import DEFAULT_PIPELINE, FAMILIES
 from rtlstm.spec.inventory import MultiplierSpec, activation_spec, gate_multipliers, weight_memory
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, Numerics, array_words, vector_lengths
-from rtlstm.spec.options import option
 from rtlstm.spec.parameters import MultiplierKind, Parameters, TableMemory, WeightMemory
 from rtlstm.spec.program.passes import Passes, part_layers
 from rtlstm.spec.program.sequences import check_gate_units, longest_sequence
@@ -90,41 +89,37 @@ class FitRequest(HardwareRequest):
         estimates = fpga_family(device.family).estimates
         if estimates is None:
             raise ConfigurationError(
-                f"{option('fit')} needs estimates, which there are for devices of "
+                "`fit` needs estimates, which there are for devices of "
                 f"{estimated_names()}, not for {device.name}; "
-                f"give {option('family', device.family)}, {option('lanes')} and {option('macs')}"
+                f"give `family={device.family!r}`, `lanes` and `macs`"
             )
         if self.family is not None:
-            raise ConfigurationError(
-                f"{option('fit')} takes the family from its device: leave out {option('family')}, or "
-                f"{option('fit')}"
-            )
+            raise ConfigurationError("`fit` takes the family from its device: leave out `family`, or `fit`")
         in_luts = self.all_lut or self.lut_macs or self.lut_lanes
         if in_luts and estimates.inferred_multipliers:
             raise ConfigurationError(
-                f"{option('multipliers')} and {option('lut_lanes')} cannot be chosen for {device.name}, "
+                f"`multipliers` and `lut_lanes` cannot be chosen for {device.name}, "
                 f"because synthesis makes DSP blocks of all multipliers; leave them out, or implement the "
-                f"build with {option('multipliers', False, 'implement')}"
+                "build with `multipliers=False`"
             )
         if self.lut_lanes and self.multipliers is None:
             raise ConfigurationError(
-                f"{option('lut_lanes')} ({self.lut_lanes}) needs a number of {option('multipliers')} beside "
-                f"{option('fit')}, which else chooses both; leave out {option('lut_lanes')}, or try "
-                f"{option('multipliers', 0)}"
+                f"`lut_lanes` ({self.lut_lanes}) needs a number of `multipliers` beside "
+                "`fit`, which else chooses both; leave out `lut_lanes`, or try "
+                "`multipliers=0`"
             )
         units = self.gate_units or 1
         blocks, rest = divmod(self.lanes or 0, 4)
         if blocks % units and not rest and self.macs is None:
             raise ConfigurationError(
-                f"{option('gate_units')} ({units}) must divide {option('lanes')} / 4 ({blocks}); "
-                f"try {gcd(blocks, units)}"
+                f"`gate_units` ({units}) must divide `lanes` / 4 ({blocks}); try {gcd(blocks, units)}"
             )
         together = lcm(units, self.beat_in)
         macs = self.macs or _up(self.least_macs, together)
         if macs > _MOST:
             raise ConfigurationError(
-                f"{option('macs')} can be at most {_MOST}, but multiples of {option('gate_units', units)} "
-                f"and {option('beat_in', self.beat_in)} begin with {macs}; give a smaller one"
+                f"`macs` can be at most {_MOST}, but multiples of `gate_units={units}` "
+                f"and `beat_in={self.beat_in}` begin with {macs}; give a smaller one"
             )
         self.array(device.family, self.lanes or _up(self.least_lanes, 4 * units), macs)
 
@@ -354,7 +349,7 @@ class _Search:
 
     def _nothing_fits(self, refused: list[_Refused]) -> NothingFitsError:
         target = self._request.board or self._device.name
-        given = [option(name, getattr(self._request, name)) for name in self._request.given_sizes]
+        given = [f"`{name}={getattr(self._request, name)!r}`" for name in self._request.given_sizes]
         if not refused:
             remedy = "leave it out" if len(given) == 1 else "leave out one of them"
             return NothingFitsError(f"{self._name} has no array with {', '.join(given)}; {remedy}")

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from rtlstm.spec.family import FamilyName
-from rtlstm.spec.options import Option, option
+from rtlstm.spec.options import Option
 from rtlstm.spec.parameters import HARDWARE, CoreOptions, Parameters, Size, TableMemory, WeightMemory
 
 __all__ = ["HardwareRequest", "Placer", "Router"]
@@ -22,7 +22,7 @@ def _multipliers(given: object) -> object:
     if given is None or given in ("dsp", "lut", "auto") or (type(given) is int and given >= 0):
         return given
     raise ValueError(
-        f"{option('multipliers')} must be dsp, lut, auto or a number of multipliers per lane made "
+        "`multipliers` must be dsp, lut, auto or a number of multipliers per lane made "
         f"of LUTs, not {given!r}"
     )
 

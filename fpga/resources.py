@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from rtlstm.fpga.families.base import Cells, fpga_family
 from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import option
 from rtlstm.spec.record import Record
 
 __all__ = [
@@ -84,7 +83,7 @@ def count_cells(counted: Mapping[str, int], cells: Cells) -> Counts:
 
 def design_name(name: str, cores: int) -> str:
     """Return what messages call a design of so many cores of a build."""
-    return name if cores == 1 else f"{name} with {option('cores', cores)}"
+    return name if cores == 1 else f"{name} with `cores={cores}`"
 
 
 def count_text(count: float) -> str:
@@ -99,7 +98,7 @@ def whole(count: float) -> int | float:
 
 def without_blocks(board: str = "") -> str:
     """Return the remedy of a core that needs too many DSP blocks; empty on a board, which has none."""
-    return "" if board else f"implement it with {option('multipliers', False, 'implement')}"
+    return "" if board else "implement it with `multipliers=False`"
 
 
 def percent(used: float, there: float) -> float:
@@ -125,11 +124,11 @@ def resource_uses(sizes: Resources, device: FpgaDevice) -> Iterator[tuple[str, f
 
 def fit_advice(device: FpgaDevice, board: str = "", other: str = "", cores: int = 1) -> str:
     """Return advice for a design that is too large for a device or board; ``other`` is another remedy."""
-    fewer = f"with fewer {option('lanes')} or {option('macs')}"
+    fewer = "with fewer `lanes` or `macs`"
     # An array that is chosen for the device leaves no room for a second core.
     alone = cores == 1 and fpga_family(device.family).estimates is not None
-    fitted = f"with {option('fit', board or device.name)}, which chooses its array, or " if alone else ""
-    several = [f"implement it with fewer {option('cores')}"] if cores > 1 else []
+    fitted = f"with `fit={board or device.name!r}`, which chooses its array, or " if alone else ""
+    several = ["implement it with fewer `cores`"] if cores > 1 else []
     remedies = [*several, f"generate it {fitted}{fewer}", *([other] if other else [])]
     return f"{', '.join(remedies)}, or choose a larger device"
 

@@ -19,7 +19,6 @@ from threading import Event
 
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.files import copy_file
-from rtlstm.spec.options import option
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.toolchain import package_version, yowasp_environment
 
@@ -175,7 +174,7 @@ def run_logged(
                     raise ToolError(f"{what} was stopped")
                 if deadline is not None and time.monotonic() > deadline:
                     raise TimeLimitError(
-                        f"{what} has no complete route within {option('time_limit')}; allow more minutes, or "
+                        f"{what} has no complete route within `time_limit`; allow more minutes, or "
                         "leave it out"
                     )
                 time.sleep(_SECONDS)

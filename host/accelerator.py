@@ -37,7 +37,7 @@ from rtlstm.spec.frames import as_steps
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.layout import sequences_first
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.options import as_flag, option
+from rtlstm.spec.options import as_flag
 from rtlstm.spec.output_parts import part_slices
 from rtlstm.spec.packing import check_image
 from rtlstm.spec.padding import Pad, is_front, padded_behind, padded_in_front, valid_steps
@@ -400,11 +400,10 @@ class Accelerator(Closing):
             split = "split them and pass the state on, or " if self.manifest.sequence is None else ""
             raise InputError(
                 f"this build takes sequences of at most {limit} steps{each} not {steps}; {split}generate "
-                f"with a larger {option('max_steps')}"
+                "with a larger `max_steps`"
             )
-        other = f"; x was read as {steps} steps of {count} sequences, say otherwise with " + option(
-            "batch_first", not swapped
-        )
+        other = f"; x was read as {steps} steps of {count} sequences, say otherwise with "
+        other += f"`batch_first={not swapped}`"
         valid = self._check_lengths(lengths, steps, count, other if batched else "")
         if lengths is not None:
             # Padding may hold anything, even NaN: it is never sent.
@@ -649,7 +648,7 @@ class Accelerator(Closing):
         total = self.manifest.parameters.streams
         return (
             f"{what}, but all {total} of this build are open; close one, or all with "
-            f"close_streams, or generate with {option('streams', total + 1)}"
+            f"close_streams, or generate with `streams={total + 1}`"
         )
 
     def _check_open(self) -> None:

@@ -2,7 +2,6 @@
 
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.options import option
 from rtlstm.spec.program.step import compile_program
 
 __all__ = ["check_loadable"]
@@ -22,8 +21,8 @@ def check_loadable(manifest: Manifest, device: Manifest) -> None:
     if device.parameters.capacity is None:
         raise ConfigurationError(
             f"a device must have a loadable program to be given another network, but that of {device.name!r} "
-            f"is fixed and takes other weights alone; generate it with {option('capacities')}, or this "
-            f"build, if only its weights are new, with {option('device')} and the device's folder"
+            "is fixed and takes other weights alone; generate it with `capacities`, or this "
+            "build, if only its weights are new, with `device` and the device's folder"
         )
     if not manifest.passes:
         # Says which capacity is too small, if one is.
@@ -32,7 +31,7 @@ def check_loadable(manifest: Manifest, device: Manifest) -> None:
         f"a build must be made for the device that it is loaded into ({device.name!r}, hardware "
         f"{device.device_hash[:8]}), but this one is for {manifest.name!r} ({manifest.device_hash[:8]}), "
         f"with other {_differences(manifest, device)}; generate it with "
-        f"{option('device')} and the device's folder"
+        "`device` and the device's folder"
     )
 
 

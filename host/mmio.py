@@ -22,7 +22,6 @@ from rtlstm.spec.buses import registers_of
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.options import option
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Register, field
 
@@ -258,7 +257,7 @@ def check_fifos(manifest: Manifest) -> None:
         raise ConfigurationError(
             f"steps through registers need a build with data FIFOs, but this one's bus is "
             f"{manifest.parameters.bus}; generate it with "
-            f"{option('bus', 'axilite')} or {option('bus', 'wishbone')}"
+            "`bus='axilite'` or `bus='wishbone'`"
         )
 
 

@@ -13,7 +13,6 @@ from rtlstm.spec.fixed import Format, IntArray, saturate
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.memory_words import gather, pack_fields, pack_vector, spread, unpack_fields, unpack_vector
 from rtlstm.spec.numerics import LayerShape, Numerics
-from rtlstm.spec.options import option
 
 __all__ = ["LayerArrays", "Saturations", "State", "StateFormats", "StateLayout", "StatePart", "split_layers"]
 
@@ -178,12 +177,11 @@ class StateFormats:
         """Warn about values of h and c that saturated in :meth:`parse`; ``names`` are used in the message."""
         (h, c), stacklevel = saturations, stacklevel + 1
         begin = "calibration data that begin with such states"
-        typical = f"generate with {begin} ({option('calibration_state')})"
+        typical = f"generate with {begin} (`calibration_state`)"
         total = batch * sum(self.sizes)
         warn_saturated(names[0], h.values, total, h.form, stacklevel, advice=typical)
         limit = _range_of(self.cell, c.largest)
-        wider = option("cell_range", limit)
-        advice = f"generate with {wider}, or with {begin}"
+        advice = f"generate with `cell_range={limit:g}`, or with {begin}"
         total = batch * sum(self._lstm_sizes)
         warn_saturated(names[1], c.values, total, c.form, stacklevel, advice=advice)
 
@@ -196,7 +194,7 @@ class StateFormats:
             warnings.warn(
                 f"{count:,} of {total:,} values of {name} are at the limits "
                 f"of their format, +-{limit:.6g}, and may have saturated; if sequences continue from them, "
-                f"generate with {option('cell_range', _range_of(self.cell, 2.0 * limit))} or more, or with "
+                f"generate with `cell_range={_range_of(self.cell, 2.0 * limit):g}` or more, or with "
                 "calibration data that cover them",
                 SaturationWarning,
                 stacklevel=stacklevel + 1,

@@ -14,7 +14,6 @@ from litex.soc.interconnect.csr_eventmanager import EventManager, EventSourceLev
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.options import option
 
 __all__ = ["REGION_BYTES", "RtlstmCore", "add_core"]
 
@@ -55,7 +54,7 @@ class RtlstmCore(LiteXModule):
         if bus not in ports:
             raise ConfigurationError(
                 f"a SoC's processor reaches a core through registers, which needs a build with "
-                f"{option('bus', 'wishbone')} or {option('bus', 'axilite')}, but the bus of {name} is {bus}"
+                f"`bus='wishbone'` or `bus='axilite'`, but the bus of {name} is {bus}"
             )
         # It also compares the file with the manifest.
         read_verilog(folder, manifest)

@@ -5,7 +5,6 @@ from typing import Annotated
 from pydantic import Field
 
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import option
 from rtlstm.spec.record import Record
 
 __all__ = ["CAPACITIES", "Capacity", "Needs"]
@@ -77,7 +76,7 @@ class Needs(Record):
             )
             raise ConfigurationError(
                 f"the network must fit the device's capacities, but {listed}; load a smaller one, or "
-                f"generate the device again with {option('capacities', lacking)}"
+                f"generate the device again with `capacities={lacking!r}`"
             )
 
     def capacity(self, **chosen: int) -> Capacity:

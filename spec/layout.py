@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from rtlstm.spec.options import as_flag, option
+from rtlstm.spec.options import as_flag
 
 __all__ = ["LayoutWarning", "sequences_first"]
 
@@ -67,7 +67,7 @@ def sequences_first(
         warnings.warn(
             f"{what} of shape {shape} was read as {_count(first, 'step')} of {_count(second, 'sequence')}, "
             "because the model does not say which comes first, as files of tensors never do; give "
-            f"{option('batch_first', False)} if this is right, {option('batch_first', True)} if it is "
+            "`batch_first=False` if this is right, `batch_first=True` if it is "
             f"{_count(first, 'sequence')} of {_count(second, 'step')}",
             LayoutWarning,
             stacklevel=stacklevel + 1,

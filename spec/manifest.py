@@ -18,7 +18,6 @@ from rtlstm.spec.files import read_file
 from rtlstm.spec.json_difference import json_difference, short_json
 from rtlstm.spec.manifest_versions import MANIFEST_SCHEMA, upgrade
 from rtlstm.spec.numerics import LayerShape, Numerics
-from rtlstm.spec.options import option
 from rtlstm.spec.output_parts import OutputPart, check_parts
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.fields import (
@@ -88,7 +87,7 @@ def _check_pairs(parameters: Parameters, numerics: Numerics) -> None:
         given, on = parameters.lut_lanes, parameters.family
         bits = f"{numerics.weight_bits} x {numerics.data_bits} bits"
         raise ConfigurationError(
-            f"{option('lut_lanes')} must be even where two lanes share each DSP block, on {on} "
+            f"`lut_lanes` must be even where two lanes share each DSP block, on {on} "
             f"with {bits}, not {given}; try {max(2, given - 1)}"
         )
 

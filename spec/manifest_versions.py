@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import options
+from rtlstm.spec.options import option_text
 from rtlstm.spec.parameters import Parameters
 
 __all__ = ["MANIFEST_SCHEMA", "rebuild_command", "upgrade"]
@@ -76,7 +76,7 @@ def rebuild_command(fields: Mapping[str, Any], folder: object, model: str = "MOD
         chosen["capacities"] = True
     given = {name: value for name, value in chosen.items() if isinstance(value, int | str)}
     paths = f"{shlex.quote(model)} -o {shlex.quote(str(folder))}"
-    return f"rtlstm generate {paths} {options(given, 'generate')}".rstrip()
+    return f"rtlstm generate {paths} {option_text(given)}".rstrip()
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -1,22 +1,18 @@
-"""Options of the user. Each is declared once and named in the words of the interface in use.
+"""Options of the user. Each is declared once, and a message names it by its Python name.
 
 A field of a record whose annotation holds an :class:`Option` is an option. The command line,
 ``rtlstm.compile`` and the page ``docs/options.md`` are made from these fields, whose types, defaults and
 bounds are checked.
 
-A message names an option with :func:`option`. Python's words are ``weight_bits`` and ``weight_bits=8``. The
-command line sets its words with :func:`worded` while it runs.
+A message has an option between backticks, as ```weight_bits``` or ```weight_bits=8```, and a call on a build
+as ```Build('folder').simulate(batches=3)```. The command line prints its flags and commands in their place.
 """
 
 import inspect
-import json
-import re
-import shlex
 import types
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Protocol, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 from pydantic import BaseModel
@@ -25,21 +21,14 @@ from pydantic.fields import FieldInfo
 from rtlstm.spec.errors import InputError
 
 __all__ = [
-    "BARE",
     "DeclaredOption",
-    "Kept",
     "Option",
-    "Wording",
     "as_flag",
-    "call",
     "declared_options",
-    "named",
-    "option",
+    "option_text",
     "option_values",
-    "options",
     "plain_type",
     "shows_options",
-    "worded",
 ]
 
 
@@ -161,104 +150,10 @@ def plain_type(annotation: Any) -> Any:
     return annotation
 
 
-BARE: Final = object()
-"""No value: only the option's name is given."""
-
-
-class Wording(Protocol):
-    """How an interface names options."""
-
-    separator: str
-    """Separator between several options."""
-    call: str
-    """Form of a command on a build, with ``{command}``, ``{folder}`` and ``{options}``; see :func:`call`."""
-
-    def name(self, option: str, value: Any, command: str) -> str:
-        """Return an option's name, with a value or :data:`BARE`; see :func:`option`."""
-
-
-class _Python:
-    separator = ", "
-    call = "build.{command}({options})"
-
-    def name(self, option: str, value: Any, command: str) -> str:
-        shown = f"{value:g}" if isinstance(value, float) else repr(value)
-        return option if value is BARE else f"{option}={shown}"
-
-
-_wording: Wording = _Python()
-
-
-def option(name: str, value: Any = BARE, command: str = "") -> str:
-    """Return an option's name, for a message, in the words of the interface in use.
-
-    Parameters
-    ----------
-    name
-        The name in Python.
-    value
-        Value to show with it.
-    command
-        The command, if several have an option of this name; by default ``generate`` if it has one, else the
-        running command.
-    """
-    return _wording.name(name, value, command)
-
-
-def options(values: Mapping[str, Any], command: str = "") -> str:
-    """Return several options with their values, as they are typed."""
-    return _wording.separator.join(option(name, value, command) for name, value in values.items())
-
-
-def call(command: str, folder: object, **values: Any) -> str:
-    """Return a command on a build folder, for a message, as the interface in use calls it."""
-    typed = options(values, command)
-    return _wording.call.format(command=command, folder=shlex.quote(str(folder)), options=typed)
-
-
-@contextmanager
-def worded(wording: Wording) -> Iterator[None]:
-    """Set the wording of options in messages for the whole process, while an interface runs.
-
-    It applies to all threads, because errors also come from the threads of a command.
-    """
-    global _wording
-    before, _wording = _wording, wording
-    try:
-        yield
-    finally:
-        _wording = before
-
-
-_KEPT = re.compile("\ue000([^\ue001]*)\ue001")
-
-
-class Kept:
-    """Writes references to options into a text; another process replaces them by names: :func:`named`."""
-
-    separator = ", "
-    call = _Python.call
-
-    def name(self, option: str, value: Any, command: str) -> str:
-        """Return a reference that holds letters and digits, and a mark at each end."""
-        reference = json.dumps([option, None if value is BARE else [value], command])
-        return f"\ue000{reference.encode().hex()}\ue001"
-
-
-def named(text: str) -> str:
-    """Return a JSON text in which references of a process with :class:`Kept` wording are replaced by names.
-
-    Raises
-    ------
-    ValueError
-        If a reference is damaged.
-    """
-
-    def name(found: re.Match[str]) -> str:
-        reference = json.loads(bytes.fromhex(found[1]))
-        if not isinstance(reference, list) or len(reference) != 3:
-            raise ValueError(f"no reference to an option: {reference!r}")
-        key, values, command = reference
-        return json.dumps(option(str(key), values[0] if values else BARE, str(command)))[1:-1]
-
-    return _KEPT.sub(name, text)
+def option_text(values: Mapping[str, Any]) -> str:
+    """Name options and their values for a message: ```weight_bits=8, data_bits=8```."""
+    shown = (
+        f"{name}={f'{value:g}' if isinstance(value, float) else repr(value)}"
+        for name, value in values.items()
+    )
+    return f"`{', '.join(shown)}`"

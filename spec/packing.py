@@ -19,7 +19,6 @@ from rtlstm.spec.numerics import (
     QuantizedNetwork,
     QuantizedRecurrent,
 )
-from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.kept import Kept, keep
 from rtlstm.spec.program.passes import input_positions
@@ -189,7 +188,7 @@ def _check_sums(network: QuantizedNetwork) -> None:
     if lacking := needed.lacking(numerics.accumulator, network.shapes):
         raise ImageError(
             f"sums must fit in this build's accumulators, but {lacking}; generate a separate build for "
-            f"this network, or the build again with more {option('headroom_bits')} (of a loadable one the "
+            "this network, or the build again with more `headroom_bits` (of a loadable one the "
             "capacity headroom)"
         )
 

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.options import option
 
 __all__ = ["Pad", "is_front", "padded_behind", "padded_in_front", "valid_steps"]
 
@@ -27,7 +26,7 @@ def is_front(pad: str, lengths: Any) -> bool:
         raise InputError(f"pad must be one of {', '.join(get_args(Pad))}, not {pad!r}")
     if pad == "front" and lengths is None:
         raise InputError(
-            f"{option('pad', pad)} says where the padding of shorter sequences stands, but there are no "
+            f"`pad={pad!r}` says where the padding of shorter sequences stands, but there are no "
             "lengths; give the valid steps of each sequence, too, or leave it out"
         )
     return pad == "front"

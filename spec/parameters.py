@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from rtlstm.spec.buses import NO_BUS, BusName
 from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.family import DEFAULT_PIPELINE, FAMILIES, GENERIC, FamilyName, Pipeline
-from rtlstm.spec.options import Option, option
+from rtlstm.spec.options import Option
 from rtlstm.spec.record import GrownRecord, Record
 
 __all__ = [
@@ -114,53 +114,51 @@ class Parameters(GrownRecord, CoreOptions):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        lanes, macs, gate_units = option("lanes"), option("macs"), option("gate_units")
         if self.lanes % 4:
             raise ValueError(
-                f"{lanes} must be a multiple of 4 (one lane per gate of a unit), not {self.lanes}; "
+                f"`lanes` must be a multiple of 4 (one lane per gate of a unit), not {self.lanes}; "
                 f"try {self.lanes // 4 * 4 + 4}"
             )
         if self.lut_macs > self.macs:
             raise ValueError(
-                f"{option('multipliers')} must be at most {macs} ({self.macs}), of which it is a part, not "
+                f"`multipliers` must be at most `macs` ({self.macs}), of which it is a part, not "
                 f"{self.lut_macs}"
             )
         if self.macs % self.beat_in:
             raise ValueError(
-                f"{option('beat_in')} ({self.beat_in}) must divide {macs} ({self.macs}), so that a transfer "
+                f"`beat_in` ({self.beat_in}) must divide `macs` ({self.macs}), so that a transfer "
                 "never straddles two words of the array; try 1"
             )
         if self.units % self.gate_units or (self.macs % self.gate_units and self.gate_units % self.macs):
             raise ValueError(
-                f"{gate_units} ({self.gate_units}) must divide {lanes} / 4 ({self.units}), and divide {macs} "
+                f"`gate_units` ({self.gate_units}) must divide `lanes` / 4 ({self.units}), and divide `macs` "
                 f"({self.macs}) or be a multiple of it, so that units of one cycle are stored together; "
                 f"try {gcd(self.units, self.macs, self.gate_units)}"
             )
         if self.weight_memory == "large" and not FAMILIES.named(self.family).large_memory:
             having = [name for name, family in FAMILIES.items() if family.large_memory]
             raise ValueError(
-                f"{option('weight_memory')} must be block on {self.family}, which has no larger memory than "
+                f"`weight_memory` must be block on {self.family}, which has no larger memory than "
                 f"block RAM, not large; families with larger memory: {', '.join(having)}"
             )
         if self.beat_out % self.gate_units:
             raise ValueError(
-                f"{option('beat_out')} ({self.beat_out}) must be a multiple of {gate_units} "
+                f"`beat_out` ({self.beat_out}) must be a multiple of `gate_units` "
                 f"({self.gate_units}), which give that many results per cycle; try {self.gate_units}"
             )
         return self
 
     @model_validator(mode="after")
     def _check_lut_lanes(self) -> Self:
-        lut_lanes = option("lut_lanes")
         if self.lut_lanes and self.lut_lanes >= self.lanes:
             raise ValueError(
-                f"{lut_lanes} must be less than {option('lanes')} ({self.lanes}), not {self.lut_lanes}; for "
-                f"one more in every lane, try {option('multipliers', self.lut_macs + 1)}"
+                f"`lut_lanes` must be less than `lanes` ({self.lanes}), not {self.lut_lanes}; for "
+                f"one more in every lane, try `multipliers={self.lut_macs + 1}`"
             )
         if self.lut_lanes and self.lut_macs == self.macs:
             raise ValueError(
-                f"{lut_lanes} must be 0 where all multipliers are of LUTs, not {self.lut_lanes}; leave it "
-                f"out, or try {option('multipliers', self.macs - 1)}"
+                f"`lut_lanes` must be 0 where all multipliers are of LUTs, not {self.lut_lanes}; leave it "
+                f"out, or try `multipliers={self.macs - 1}`"
             )
         return self
 

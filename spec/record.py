@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import declared_options, option, plain_type
+from rtlstm.spec.options import declared_options, plain_type
 
 __all__ = ["GrownRecord", "Record", "describe_validation"]
 
@@ -14,7 +14,7 @@ __all__ = ["GrownRecord", "Record", "describe_validation"]
 def describe_validation(error: ValidationError, record: type[BaseModel] | None = None) -> str:
     """Return one sentence with all problems of pydantic's list of errors.
 
-    Fields of ``record`` that are options are named in the words of the interface in use.
+    Fields of ``record`` that are options are named as messages name options: :mod:`rtlstm.spec.options`.
     """
     names = {each.name for each in declared_options(record)} if record else set()
     parts = []
@@ -30,7 +30,7 @@ def describe_validation(error: ValidationError, record: type[BaseModel] | None =
         if location and location[0] in names:
             # A check of our own may begin with the field's name.
             said = what.removeprefix(f"{location[0]} ")
-            parts.append(what if ours and said == what else f"{option(location[0])} {said}")
+            parts.append(what if ours and said == what else f"`{location[0]}` {said}")
         else:
             where = ".".join(location)
             parts.append(f"{where}: {what}" if where and where not in what else what)

@@ -219,7 +219,7 @@ def test_mistakes_are_named(build: rtlstm.Build, tmp_path: Path):
         rtlstm.compile(network, calibration="x.npy")
     with pytest.raises(rtlstm.ConfigurationError, match="lstm choose what is read .* read_model"):
         rtlstm.compile(network, folder=tmp_path / "b", lstm="encoder")
-    with pytest.raises(rtlstm.ConfigurationError, match="come from the device: leave out lanes, fit, or"):
+    with pytest.raises(rtlstm.ConfigurationError, match="come from the device: leave out `lanes`, `fit`, or"):
         rtlstm.compile(network, folder=tmp_path / "b", lanes=4, fit="up5k", device=build)
     with pytest.raises(rtlstm.ModelError, match="a model must be a path"):
         rtlstm.compile(3)
@@ -253,12 +253,12 @@ def test_mistakes_with_a_build_are_named(build: rtlstm.Build):
         build.simulate(x=[[1.0, 2.0, 3.0], [4.0]])
     with pytest.raises(rtlstm.InputError, match="lengths must be an array of numbers"):
         build.simulate(x=np.zeros((4, 2, 3)), lengths=[[1], [2, 3]])
-    with pytest.raises(rtlstm.ConfigurationError, match="^device must be a valid string, not 5$"):
+    with pytest.raises(rtlstm.ConfigurationError, match="^`device` must be a valid string, not 5$"):
         build.implement(5)
-    with pytest.raises(rtlstm.ConfigurationError, match="^board must be a valid string, not None$"):
+    with pytest.raises(rtlstm.ConfigurationError, match="^`board` must be a valid string, not None$"):
         build.bitstream(None)
     with pytest.raises(
-        rtlstm.ConfigurationError, match="^simulator must be 'verilator' or 'icarus', not 'golden'$"
+        rtlstm.ConfigurationError, match="^`simulator` must be 'verilator' or 'icarus', not 'golden'$"
     ):
         build.simulate(simulator="golden")
 
@@ -269,5 +269,5 @@ def test_zynq_board_gets_its_folder(tmp_path: Path):
     )
     project = made.bitstream("zybo-z7-20")
     assert all((made.folder / "boards" / "zybo-z7-20" / file).is_file() for file in project.files)
-    with pytest.raises(rtlstm.ConfigurationError, match="leave out baud, seed and insist"):
+    with pytest.raises(rtlstm.ConfigurationError, match="leave out `baud`, `seed` and `insist"):
         made.bitstream("zybo-z7-20", seed=2)

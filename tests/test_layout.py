@@ -52,7 +52,9 @@ def test_run_follows_the_model(build, x):
     lengths = np.arange(1, N + 1)
     short = build.run(x, lengths)[0]
     assert np.array_equal(short[0, :1], y[0, :1]) and not short[0, 1:].any()
-    with pytest.raises(InputError, match=f"{N} steps of {T} sequences, say otherwise with batch_first=True"):
+    with pytest.raises(
+        InputError, match=f"{N} steps of {T} sequences, say otherwise with `batch_first=True`"
+    ):
         build.run(x, lengths, batch_first=False)
 
 
@@ -107,7 +109,7 @@ def test_a_file_of_tensors_tells_no_order_and_that_is_said_once(unknown, x):
                        folder=unknown.folder.parent / "again", **ARRAY)  # fmt: skip
     from rtlstm.host.torch import LSTM
 
-    with unknown.open() as accelerator, pytest.warns(LayoutWarning, match="give batch_first=False if this"):
+    with unknown.open() as accelerator, pytest.warns(LayoutWarning, match="give `batch_first=False` if this"):
         LSTM(accelerator)(torch.from_numpy(x))
 
 

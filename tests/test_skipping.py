@@ -135,10 +135,10 @@ def test_where_nothing_is_zero(tmp_path: Path) -> None:
 
 
 def test_what_it_does_not_go_with(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="cannot skip words.*leave out skip_zeros or capacities"):
+    with pytest.raises(ConfigurationError, match="cannot skip words.*leave out `skip_zeros` or `capacities`"):
         compile(pruned_model(), folder=tmp_path / "b", skip_zeros=True, capacities={}, **SIZES)
     with pytest.raises(
-        ConfigurationError, match="fit does not count on skipped words when it chooses an array"
+        ConfigurationError, match="`fit` does not count on skipped words when it chooses an array"
     ):
         compile(pruned_model(), folder=tmp_path / "b", skip_zeros=True, fit="lfe5u-25f")
     assert not (tmp_path / "b").exists()

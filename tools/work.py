@@ -20,7 +20,6 @@ from multiprocessing import resource_tracker
 from typing import Any, Protocol, TypeVar
 
 from rtlstm.spec.errors import ConfigurationError, ToolError
-from rtlstm.spec.options import option
 
 __all__ = ["Workers", "dask_setup", "open_workers"]
 
@@ -87,8 +86,7 @@ def open_workers(workers: int | None = None, scheduler: str | None = None) -> It
     """
     if workers is not None and scheduler is not None:
         raise ConfigurationError(
-            f"{option('workers')} are processes of this machine, and {option('scheduler')} has its own; give "
-            "one of them"
+            "`workers` are processes of this machine, and `scheduler` has its own; give one of them"
         )
     workers = _processors() if workers is None else workers
     if workers < 1:

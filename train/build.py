@@ -11,7 +11,7 @@ from rtlstm.gen.builds.folder import check_target
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import option, option_values
+from rtlstm.spec.options import option_values
 from rtlstm.spec.progress import Progress
 from rtlstm.train.finetune import FinetuneReport, FinetuneRequest, finetune
 
@@ -85,17 +85,15 @@ def _check(
     if built["capacities"] is not None:
         raise ConfigurationError(
             "a network is trained for hardware of its own or for an existing device: leave out "
-            f"{option('capacities')}, or --finetune"
+            "`capacities`, or `finetune`"
         )
     if existing:
         check_alone(options, fit=built["fit"], name=built["name"])
     if request.prune and existing:
-        raise ConfigurationError(
-            f"--finetune-prune is for hardware of its own: leave it out, or {option('device')}"
-        )
+        raise ConfigurationError("`finetune_prune` is for hardware of its own: leave it out, or `device`")
     sizes = [given.get(name) for name in ("lanes", "macs")]
     if request.prune and (None in sizes or not given.get("skip_zeros")):
         raise ConfigurationError(
-            "--finetune-prune prunes words of an array that skips them: give --lanes, --macs and "
-            "--skip-zeros, too"
+            "`finetune_prune` prunes words of an array that skips them: give `lanes`, `macs` and "
+            "`skip_zeros`, too"
         )

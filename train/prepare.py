@@ -23,7 +23,7 @@ from rtlstm.spec.layout import sequences_first
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import Numerics
-from rtlstm.spec.options import declared_options, option, option_values
+from rtlstm.spec.options import declared_options, option_values
 from rtlstm.spec.padding import Pad
 from rtlstm.spec.progress import Progress, shown
 from rtlstm.train.existing import ExistingDevice
@@ -192,7 +192,7 @@ def _check_range(data: Calibration, numerics: Numerics) -> None:
     if (np.abs(np.ldexp(valid, numerics.input_shift)) > numerics.input.limit).all():
         raise InputError(
             f"calibration data must be within the input's range, +-{numerics.input.limit:g}, but all "
-            f"{valid.size} values are beyond it and would saturate; give a larger {option('input_range')}, "
+            f"{valid.size} values are beyond it and would saturate; give a larger `input_range`, "
             "or scale the data"
         )
 

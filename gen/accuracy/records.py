@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from rtlstm.gen.accuracy.mixed_cell import Part
-from rtlstm.spec.options import option, options
+from rtlstm.spec.options import option_text
 from rtlstm.spec.record import Record
 
 __all__ = ["ErrorReport", "LayerErrors", "PartErrors", "Saturations", "Score", "WidthErrors", "largest_part"]
@@ -98,9 +98,9 @@ class WidthErrors(Record):
 
     @property
     def change_text(self) -> str:
-        """What to change in the options of ``rtlstm generate``, in the words of the interface in use."""
-        less = f" without {', '.join(map(option, self.less))}" if self.less else ""
-        return options({self.option: self.bits, **self.also}) + less
+        """What to change in the options of ``rtlstm generate``."""
+        less = f" without {', '.join(f'`{name}`' for name in self.less)}" if self.less else ""
+        return option_text({self.option: self.bits, **self.also}) + less
 
 
 class Score(Record):

@@ -13,7 +13,6 @@ from rtlstm.gen.quantise.quantiser import DEFAULT_CELL_RANGE, DEFAULT_INPUT_RANG
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import LINEAR, Dense, Network
-from rtlstm.spec.options import option
 
 __all__ = ["list_assumptions"]
 
@@ -38,7 +37,7 @@ def list_assumptions(
     if calibration is None:
         return (*sequences, *_uncalibrated(network, settings, manifest))
     searched = settings.cell_range is None
-    asked = f"generate with {option('final_states', True)}" if searched else "choose a larger cell range"
+    asked = "generate with `final_states=True`" if searched else "choose a larger cell range"
     found = [
         "the calibration data are typical: pre-activations and linear outputs have the largest values met "
         "and a quarter more"
@@ -109,7 +108,7 @@ def _offset_inputs(settings: QuantizationSettings, calibration: Calibration) -> 
     yield (
         f"{named} (input {worst}: {mean[worst]:.3g} +- "
         f"{spread[worst]:.2g}), which rounding to {bits} bits blurs: subtract the mean before the core; of a "
-        f"model that does so itself, begin behind that, with {option('lstm')}"
+        "model that does so itself, begin behind that, with `lstm`"
     )
 
 

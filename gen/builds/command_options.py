@@ -8,7 +8,7 @@ from pydantic import Field
 from rtlstm.fpga.request import Placer, Router
 from rtlstm.sim.simulator_names import Simulator
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import Option, option
+from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record
 
 __all__ = ["DEFAULT_SEEDS", "BitstreamOptions", "BoardOptions", "ImplementOptions", "SimulateOptions"]
@@ -61,9 +61,7 @@ class SimulateOptions(Record):
             If there is any of it.
         """
         if self.seed is not None:
-            raise ConfigurationError(
-                f"{option('seed')} is for random input: leave it out if an input is given"
-            )
+            raise ConfigurationError("`seed` is for random input: leave it out if an input is given")
 
 
 class ImplementOptions(Record):
@@ -139,5 +137,5 @@ class BitstreamOptions(BoardOptions):
         if self.baud is not None or self.seed != 1 or self.insist:
             raise ConfigurationError(
                 f"the core on {self.board} has no serial port, and Vivado takes no seed; leave out "
-                f"{option('baud')}, {option('seed')} and {option('insist', True)}"
+                "`baud`, `seed` and `insist=True`"
             )

@@ -23,7 +23,6 @@ from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.layout import sequences_first
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.options import option
 from rtlstm.spec.padding import Pad
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
@@ -229,8 +228,7 @@ def _first_steps(
     count = steps * (1 if x.shape[-1] == manifest.program.inputs else manifest.frames)
     if count > x.shape[axis]:
         raise InputError(
-            f"{option('steps')} must be at most the steps of the input, "
-            f"{x.shape[axis] * steps // count}, not {steps}"
+            f"`steps` must be at most the steps of the input, {x.shape[axis] * steps // count}, not {steps}"
         )
     kept = slice(-count, None) if pad == "front" else slice(count)
     return x[:, kept] if axis else x[kept], None if lengths is None else np.minimum(lengths, count)
@@ -241,7 +239,7 @@ def _wave_file(wave: Path, simulator: Simulator) -> Path:
     try:
         return Waves.named(str(wave), simulator).path
     except ConfigurationError as error:
-        raise ConfigurationError(f"{option('wave')}: {error}") from None
+        raise ConfigurationError(f"`wave`: {error}") from None
 
 
 def _flat(state: tuple[Any, Any]) -> list[NDArray[Any]]:

@@ -45,7 +45,7 @@ from rtlstm.spec.errors import BuildError, ConfigurationError, InputError
 from rtlstm.spec.files import as_path
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.notes import NoteWarning
-from rtlstm.spec.options import declared_options, option, option_values, shows_options
+from rtlstm.spec.options import declared_options, option_values, shows_options
 from rtlstm.spec.padding import Pad
 from rtlstm.spec.progress import Progress, shown
 from rtlstm.spec.record import Record
@@ -531,7 +531,7 @@ def check_alone(options: Mapping[str, Any], **others: object) -> None:
     given = [key for key in options if key not in device_options]
     given += [key for key, value in others.items() if value is not None]
     if given:
+        names = ", ".join(f"`{name}`" for name in given)
         raise ConfigurationError(
-            f"hardware, formats and name come from the device: leave out {', '.join(map(option, given))}, or "
-            f"{option('device')}"
+            f"hardware, formats and name come from the device: leave out {names}, or `device`"
         )

@@ -14,7 +14,6 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import GENERIC
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, QuantizedNetwork, array_words, vector_lengths
-from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
 
 __all__ = ["ArrayRequest", "choose_array"]
@@ -38,13 +37,13 @@ class ArrayRequest(HardwareRequest):
         """
         if self.multipliers == "auto":
             raise ConfigurationError(
-                f"{option('multipliers', 'auto')} makes of LUTs what a device lacks, so it needs one to fit: "
-                f"give {option('fit')}, or dsp, lut or a number"
+                "`multipliers='auto'` makes of LUTs what a device lacks, so it needs one to fit: "
+                "give `fit`, or dsp, lut or a number"
             )
         if self.fit_anyway:
             raise ConfigurationError(
-                f"{option('fit_anyway')} says what to do if a device is too small: give {option('fit')}, "
-                f"too, or leave out {option('fit_anyway')}"
+                "`fit_anyway` says what to do if a device is too small: give `fit`, "
+                "too, or leave out `fit_anyway`"
             )
         self.largest()
 

@@ -12,7 +12,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, 
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.options import option, options
+from rtlstm.spec.options import option_text
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.progress import Progress
 
@@ -56,7 +56,7 @@ class FitAdvice:
     @property
     def text(self) -> str:
         """A clause for messages."""
-        return f"{self._changes} it fits: {self._result}; {option('fit_anyway', True)} builds it so"
+        return f"{self._changes} it fits: {self._result}; `fit_anyway=True` builds it so"
 
     @property
     def taken(self) -> str:
@@ -65,8 +65,8 @@ class FitAdvice:
 
     @property
     def _changes(self) -> str:
-        parts = [f"without {', '.join(map(option, self.less))}"] if self.less else []
-        parts += [f"with {options(self.more)}"] if self.more else []
+        parts = [f"without {', '.join(f'`{name}`' for name in self.less)}"] if self.less else []
+        parts += [f"with {option_text(self.more)}"] if self.more else []
         return " and ".join(parts)
 
     @property
@@ -134,6 +134,6 @@ def _is_narrower(settings: QuantizationSettings, name: str, value: int | str) ->
 def refuse_fit_anyway() -> NoReturn:
     """Refuse to change the formats of a network that is trained in them."""
     raise ConfigurationError(
-        f"{option('fit_anyway')} changes formats, but the network is trained in those that were chosen: "
+        "`fit_anyway` changes formats, but the network is trained in those that were chosen: "
         "leave it out; where nothing fits, the message says with which formats to train"
     )

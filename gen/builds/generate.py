@@ -48,7 +48,6 @@ from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.manifest import C_HEADER, INITIAL_STATE, Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.options import option
 from rtlstm.spec.packing import find_kept, pack
 from rtlstm.spec.padding import Pad
 from rtlstm.spec.parameters import Parameters
@@ -152,14 +151,14 @@ def generate_build(
         )
     if capacities is not None and settings.headroom_bits:
         raise ConfigurationError(
-            f"{option('headroom_bits')} is for fixed programs: the headroom of a loadable device is a "
-            f"capacity, give {option('capacities', {'headroom': settings.headroom_bits})}"
+            "`headroom_bits` is for fixed programs: the headroom of a loadable device is a "
+            f"capacity, give `capacities={{'headroom': {settings.headroom_bits}}}`"
         )
     _check_skipping(array, fit, capacities)
     if trained is not None and capacities is not None:
         raise ConfigurationError(
             "a trained network is built with hardware of its own, because its formats are part of what was "
-            f"trained: leave out {option('capacities')}"
+            "trained: leave out `capacities`"
         )
     known = False if source is None else source.batch_first  # A network alone has steps first.
     data = Calibration.given(
@@ -248,8 +247,8 @@ def _check_skipping(
     """Refuse to skip words where that is not supported."""
     if fit is not None and fit.skip_zeros:
         raise ConfigurationError(
-            f"{option('fit')} does not count on skipped words when it chooses an array: leave it out and "
-            f"state {option('lanes')} and {option('macs')}, or leave out {option('skip_zeros')}"
+            "`fit` does not count on skipped words when it chooses an array: leave it out and "
+            "state `lanes` and `macs`, or leave out `skip_zeros`"
         )
     if array is not None and array.skip_zeros and capacities is not None:
         refuse_loadable()
@@ -276,8 +275,7 @@ def _check_fit(capacities: Mapping[str, int] | None, changes_trained: bool) -> N
     """Refuse to choose an array, or formats, where that is not supported."""
     if capacities is not None:
         raise ConfigurationError(
-            f"{option('fit')} does not choose arrays for loadable cores yet: state {option('lanes')} and "
-            f"{option('macs')}"
+            "`fit` does not choose arrays for loadable cores yet: state `lanes` and `macs`"
         )
     if changes_trained:
         refuse_fit_anyway()

@@ -25,7 +25,6 @@ from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import GENERIC
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.options import option
 from rtlstm.spec.progress import Progress
 
 __all__ = ["check_family", "default_jobs", "implement"]
@@ -138,12 +137,12 @@ def _check_request(manifest: Manifest, chosen: Chosen, asked: ImplementOptions) 
     if not fpga_family(device.family).takes_builds_of(family):
         raise ConfigurationError(
             f"{device.name} needs a build of portable Verilog, or one for its family, but "
-            f"{manifest.name} was generated for {family}; generate it with {option('family', device.family)}"
+            f"{manifest.name} was generated for {family}; generate it with `family={device.family!r}`"
         )
     if asked.clock_mhz is not None and not device.routable:
         raise ConfigurationError(
             f"{device.name} can only be synthesised, because its place and route is not supported: leave out "
-            f"{option('clock_mhz')}"
+            "`clock_mhz`"
         )
     expected = estimate(manifest, chosen, asked.multipliers, cores=asked.cores)
     if expected is None:
@@ -165,7 +164,7 @@ def check_family(manifest: Manifest, device: FpgaDevice, board: str) -> None:
     if family not in (device.family, GENERIC):
         raise ConfigurationError(
             f"{board} has the device {device.name}, but {manifest.name} was generated for {family}; "
-            f"generate it with {option('family', device.family)}"
+            f"generate it with `family={device.family!r}`"
         )
 
 

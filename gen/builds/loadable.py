@@ -8,7 +8,6 @@ from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
 
 __all__ = [
@@ -50,7 +49,7 @@ def device_settings(device: Manifest, input_range: float | None) -> Quantization
     numerics = device.numerics
     if input_range is not None and device.parameters.capacity is None:
         raise ConfigurationError(
-            f"{option('input_range')} is that of the device where its program is fixed, as of "
+            "`input_range` is that of the device where its program is fixed, as of "
             f"{device.name!r}: leave it out, or generate a build of its own for the network"
         )
     used = numerics.own_weight_bits or (numerics.weight_bits, None)

@@ -21,7 +21,6 @@ from rtlstm.spec.build_files import check_rtl, read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.files import read_file, write_file
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.options import call, option
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import load_cached
 
@@ -211,9 +210,9 @@ def load_bitstream(folder: Path, board: str | None = None) -> tuple[Bitstream, B
         raise BuildError(_FROM_VIVADO.format(board=zynq[0].parent.name))
     else:
         raise BuildError(
-            f"{folder} has bitstreams for {', '.join(made)}; choose with {option('board')}"
+            f"{folder} has bitstreams for {', '.join(made)}; choose with `board`"
             if made
-            else f"{folder} has no bitstream; make one with {call('bitstream', folder, board='BOARD')}"
+            else f"{folder} has no bitstream; make one with `Build({str(folder)!r}).bitstream(board='BOARD')`"
         )
     path = Path(folder) / "boards" / name / BITSTREAM_RECORD
     try:
@@ -225,6 +224,6 @@ def load_bitstream(folder: Path, board: str | None = None) -> tuple[Bitstream, B
     if not whole:
         raise BuildError(
             f"{folder} must have a bitstream of this build for {name}; make one with "
-            f"{call('bitstream', folder, board=name)}"
+            f"`Build({str(folder)!r}).bitstream(board={name!r})`"
         )
     return found, find_board(name), file

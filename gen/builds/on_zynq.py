@@ -14,7 +14,6 @@ from rtlstm.spec.build_files import check_rtl, read_verilog
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import INITIAL_STATE, Manifest
-from rtlstm.spec.options import option, options
 
 __all__ = ["OnZynq"]
 
@@ -55,14 +54,14 @@ class OnZynq:
         if parameters.bus != "axilite":
             raise ConfigurationError(
                 f"the processor of {board.name} runs the driver and reaches a core through registers, which "
-                f"needs a build with {option('bus', 'axilite')}, but the bus of {manifest.name} is "
-                f"{parameters.bus}; generate it with {options({'bus': 'axilite', 'family': family})}"
+                f"needs a build with `bus='axilite'`, but the bus of {manifest.name} is "
+                f"{parameters.bus}; generate it with `bus='axilite', family={family!r}`"
             )
         check_family(manifest, board.logic, board.name)
         if manifest.name in RESERVED:
             raise ConfigurationError(
                 f"the build must not be called {manifest.name}, which is a name of the board's own; "
-                f"generate it with another {option('name')}"
+                "generate it with another `name`"
             )
         wanted = clock_mhz or board.usual_mhz
         return cls(

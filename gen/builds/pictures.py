@@ -1,5 +1,6 @@
 """The pictures of a build or a model, as its report, notebooks and ``rtlstm inspect`` show them."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -21,6 +22,7 @@ from rtlstm.spec.output_parts import part_slices
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 __all__ = ["Pictures", "templates"]
 
@@ -84,6 +86,14 @@ def _output_name(manifest: Manifest, output: int) -> str:
     return f"output {output}"
 
 
+def _code(text: str) -> "Markup":
+    """Show what stands between backticks as code."""
+    from markupsafe import Markup, escape
+
+    shown = re.sub("`([^`]+)`", r"<code>\1</code>", escape(escape_controls(text)))
+    return Markup(shown)
+
+
 def templates() -> "Environment":
     """Return the templates of the report and of its pictures."""
     # Imported here: nothing else of the generator needs it.
@@ -98,6 +108,7 @@ def templates() -> "Environment":
         lstrip_blocks=True,
         loader=FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8")),
     )
+    environment.filters["code"] = _code
     environment.filters["thousands"] = lambda value: f"{value:,}".replace(",", "\u202f")
     environment.filters["count"] = lambda value: count_text(value).replace(",", "\u202f")
     environment.filters["short"] = lambda value: f"{value:.5g}"

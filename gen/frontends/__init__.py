@@ -30,7 +30,6 @@ from rtlstm.gen.frontends.reading import (
 )
 from rtlstm.spec.errors import ConfigurationError, ModelError
 from rtlstm.spec.network import Network
-from rtlstm.spec.options import option
 
 __all__ = [
     "FRONT_ENDS",
@@ -167,9 +166,7 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
         return read_offered(offered, source, options, report)
     kind = "module" if _is_module(source) else "exported" if _is_live(source) else detect(Path(source))
     if options.begin is not None and kind not in ("onnx", "tflite"):
-        raise ModelError(
-            f"{option('begin')} names a tensor of an ONNX or TFLite model, and this is none; leave it out"
-        )
+        raise ModelError("`begin` names a tensor of an ONNX or TFLite model, and this is none; leave it out")
     # Each reader imports its own optional packages, so none is needed for the others.
     if kind == "module":
         from rtlstm.gen.frontends.torch.module import read_module

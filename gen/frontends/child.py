@@ -30,7 +30,6 @@ from rtlstm.spec.activations.functions import ACTIVATIONS, FunctionDefinition
 from rtlstm.spec.errors import ModelError, RtlstmError, ToolError
 from rtlstm.spec.files import open_file
 from rtlstm.spec.network import Network
-from rtlstm.spec.options import Kept, named, worded
 from rtlstm.spec.record import Record
 
 __all__ = ["FOREIGN", "load", "main", "read_foreign", "read_in_child"]
@@ -140,7 +139,7 @@ def _name(number: int) -> str:
 
 def _parse(answer: bytes) -> _Answer:
     try:
-        return _Answer.model_validate_json(named(answer.decode()))
+        return _Answer.model_validate_json(answer)
     except (ValueError, RtlstmError):
         raise ModelError(f"makes the library that reads it return an invalid answer; {_SAVE}") from None
 
@@ -156,7 +155,7 @@ def main() -> None:
         silence = os.open(os.devnull, os.O_WRONLY)
         for number in (1, 2):  # Libraries and TorchScript may print.
             os.dup2(silence, number)
-        with os.fdopen(0, "rb", closefd=False) as file, worded(Kept()):
+        with os.fdopen(0, "rb", closefd=False) as file:
             answer = _answer(file, request)
         out.write(answer.model_dump_json().encode())
     os._exit(0)  # Skip the clean-up of a library that may be in a bad state.

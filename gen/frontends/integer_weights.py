@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import listed
 from rtlstm.spec.network import Bidirectional, Network
-from rtlstm.spec.options import option
 from rtlstm.spec.record import Record
 from rtlstm.spec.weights import WeightFormat
 
@@ -149,7 +148,7 @@ def _note(weights: IntegerWeights, matrix: Floats, steps: Floats) -> str:
         f"in steps of {of_rows} ({kind}): "
     )
     if exact:
-        return f"{text}{option('weight_bits', exact)} or more holds them exactly"
+        return f"{text}`weight_bits={exact}` or more holds them exactly"
     change = np.abs(_rounded(matrix, weights.bits) - matrix)
     changes = change_text(change, np.broadcast_to(steps[:, None], matrix.shape))
-    return f"{text}{option('weight_bits', weights.bits)} changes them by {changes}, more bits by less"
+    return f"{text}`weight_bits={weights.bits}` changes them by {changes}, more bits by less"

@@ -18,7 +18,6 @@ from rtlstm.spec.budget import MAX_TEXT, check_size
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import read_file
 from rtlstm.spec.network import Dense, Lstm, Network
-from rtlstm.spec.options import option
 
 __all__ = ["read_nam"]
 
@@ -40,7 +39,7 @@ def read_nam(path: Path, options: ReadOptions, report: ReportBuilder) -> Network
     given = [name for name in ("lstm", "output", "dense", "branches") if getattr(options, name)]
     if given:
         raise ModelError(
-            f"a .nam file is read as a whole; leave out {', '.join(option(name) for name in given)}"
+            f"a .nam file is read as a whole; leave out {', '.join(f'`{name}`' for name in given)}"
         )
     config, weights = _contents(path)
     inputs, units, layers = (_size(config, name) for name in _SIZES)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Dense, Layer, PseudoLayer, Rnn
-from rtlstm.spec.options import option
 
 __all__ = ["EACH_STEP", "CausalTaps", "LayerState", "Pace", "Placed", "widen"]
 
@@ -217,7 +216,7 @@ class _Widener:
         if count > 1:
             raise ModelError(
                 f"layer {layer.name!r} is recurrent and stands before a stride of {count}: the core computes "
-                f"a recurrent layer once a step; end the network before the stride, with {option('output')}, "
+                "a recurrent layer once a step; end the network before the stride, with `output`, "
                 "and make another build of the rest"
             )
         source = self.sources[-1]

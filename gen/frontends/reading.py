@@ -10,7 +10,7 @@ from rtlstm.gen.frontends.integer_weights import IntegerRows, IntegerWeights
 from rtlstm.host.raw_values import as_array
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.network import FloatArray, Network
-from rtlstm.spec.options import Option, option
+from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record
 
 __all__ = [
@@ -257,7 +257,7 @@ class ReportBuilder:
         self.batch_first = True
         self.layout = (
             f"{why}: data are (sequences, steps, features), or (steps, sequences, features) with "
-            f"{option('batch_first', False)}"
+            "`batch_first=False`"
         )
 
     def takes_steps_first(self) -> None:

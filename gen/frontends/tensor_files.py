@@ -13,7 +13,6 @@ from rtlstm.spec.archives import open_archive
 from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import read_file
-from rtlstm.spec.options import option
 
 __all__ = ["Tensors", "load_safetensors", "load_state_dict", "quantised_refusal"]
 
@@ -126,7 +125,7 @@ def quantised_refusal() -> str:
     """Return what is wrong with quantised modules of PyTorch, and what to do, as the end of a sentence."""
     return (
         f"has weights {_PACKED}; give the model, or its state dict, from before that: rtlstm quantises by "
-        f"itself, with {option('weight_bits', 8)}"
+        "itself, with `weight_bits=8`"
     )
 
 

@@ -17,7 +17,6 @@ from rtlstm.gen.frontends.weight_parts import parts_refusal, with_pruned
 from rtlstm.spec.activations.functions import ACTIVATIONS, RELU, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Activation, Bidirectional, Gru, Lstm, Network, Rnn
-from rtlstm.spec.options import option
 
 __all__ = ["read_safetensors", "read_state_dict"]
 
@@ -41,11 +40,9 @@ def read_state_dict(file: BinaryIO, options: ReadOptions, report: ReportBuilder)
 
 def _read(tensors: Tensors, options: ReadOptions, report: ReportBuilder) -> Network:
     if options.output is not None:
-        raise ModelError(
-            f"{option('output')} is for models with a graph; choose dense layers with {option('dense')}"
-        )
+        raise ModelError("`output` is for models with a graph; choose dense layers with `dense`")
     if options.branches:
-        raise ModelError(f"{option('branches')} must be left out: only ONNX models with conditions have some")
+        raise ModelError("`branches` must be left out: only ONNX models with conditions have some")
     if not tensors:
         raise ModelError("must hold tensors, but has none")
     tensors = with_pruned(tensors)
@@ -72,7 +69,7 @@ def _parse_dense(text: str) -> _DenseChoice:
     activation = rest[0] if rest else "identity"
     if len(rest) > 1 or not name or activation not in ACTIVATIONS:
         raise ModelError(
-            f"{option('dense')} must be {_SYNTAX} with an ACTIVATION of {listed(ACTIVATIONS)}, not {text!r}"
+            f"`dense` must be {_SYNTAX} with an ACTIVATION of {listed(ACTIVATIONS)}, not {text!r}"
         )
     name = name.removesuffix(".weight")
     return _DenseChoice(name, activation, relu)
@@ -140,7 +137,7 @@ class _Reader:
         if self.options.lstm is None:
             if len(self.groups) > 1:
                 raise ModelError(
-                    f"must hold one LSTM, but has {len(self.groups)}: {names}; choose with {option('lstm')}, "
+                    f"must hold one LSTM, but has {len(self.groups)}: {names}; choose with `lstm`, "
                     "or stack several as PREFIX,PREFIX"
                 )
             return list(self.groups)
@@ -150,7 +147,7 @@ class _Reader:
             found = [prefix for prefix in self.groups if prefix.rstrip(".") == wanted]
             if not found:
                 raise ModelError(
-                    f"{option('lstm')} must name an LSTM's prefix, but there is no {wanted!r}; it has {names}"
+                    f"`lstm` must name an LSTM's prefix, but there is no {wanted!r}; it has {names}"
                 )
             chosen += found
         return chosen
@@ -266,14 +263,14 @@ class _Reader:
         if len(candidates) > 1 or leftovers:
             raise ModelError(
                 "tensors beside the LSTM do not say how they are connected, nor which activations are used: "
-                f"{listed(self._leftovers(set()))}; name the dense layers in order with {option('dense')}, "
-                f"each {_SYNTAX}, or take none of them with {option('dense', (_NONE,))}"
+                f"{listed(self._leftovers(set()))}; name the dense layers in order with `dense`, "
+                f"each {_SYNTAX}, or take none of them with `dense={(_NONE,)!r}`"
             )
         for name in candidates:
             fits = self.tensors[f"{name}.weight"].shape[0] == self.flow.layers[0].inputs
             self.report.note(
                 f"a file of tensors names no activations: dense layer {name!r} is taken with none "
-                f"(else name it with its own by {option('dense')}, for example {name}:sigmoid)"
+                f"(else name it with its own by `dense`, for example {name}:sigmoid)"
                 + f"; it is taken to stand behind {self.flow.layers[-1].name!r}, but would fit in front, too"
                 * fits
             )
@@ -286,7 +283,7 @@ class _Reader:
             others = (
                 f"there are {listed(candidates)}"
                 if candidates
-                else f"there are none beside the LSTM's: leave out {option('dense')}"
+                else "there are none beside the LSTM's: leave out `dense`"
             )
             raise ModelError(f"{where} must have a tensor {name + '.weight'!r}; {others}")
         tensor = self.tensors[f"{name}.weight"]

@@ -15,7 +15,6 @@ from rtlstm.spec.frames import as_steps
 from rtlstm.spec.layout import sequences_first
 from rtlstm.spec.network import CellLayer, Lstm, Network, PseudoLayer
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.options import option
 from rtlstm.spec.padding import Pad, is_front, padded_behind, valid_steps
 
 __all__ = ["Calibration", "check_lengths", "keeps_cell_state", "repeat_state", "run_reference"]
@@ -68,9 +67,7 @@ class Calibration:
                     f"{name} of calibration data need the data; give them, or leave the {name} out"
                 )
         if x is None and batch_first is not None:
-            raise InputError(
-                f"{option('batch_first')} is the order of calibration data; give them, or leave it out"
-            )
+            raise InputError("`batch_first` is the order of calibration data; give them, or leave it out")
         if x is None:
             is_front(pad, None)
             return None

@@ -50,7 +50,7 @@ from rtlstm.spec.numerics import (
     continues_sums,
     rounding_offsets,
 )
-from rtlstm.spec.options import Option, option
+from rtlstm.spec.options import Option
 from rtlstm.spec.parameters import Tables
 from rtlstm.spec.program.passes import feeds, part_layers
 from rtlstm.spec.record import Record
@@ -156,15 +156,15 @@ class QuantizationSettings(Record):
     def _check(self) -> Self:
         if self.final_states is not None and self.cell_range is not None:
             raise ValueError(
-                f"the cell state's range must be stated ({option('cell_range')}), or found with or without "
-                f"regard to final states ({option('final_states', True)}, {option('final_states', False)}), "
+                "the cell state's range must be stated (`cell_range`), or found with or without "
+                "regard to final states (`final_states=True`, `final_states=False`), "
                 "not both; leave one out"
             )
         for name in ("data_bits", "output_bits"):
             bits = getattr(self, name)
             if self.tables == "direct" and bits is not None and bits > DIRECT_BITS:
                 raise ValueError(
-                    f"{option(name)} must be at most {DIRECT_BITS} with direct tables, not {bits}; "
+                    f"`{name}` must be at most {DIRECT_BITS} with direct tables, not {bits}; "
                     "choose fewer, or interpolated tables"
                 )
         return self
@@ -285,7 +285,7 @@ class _Quantiser:
         # What a device takes is compared with all of its formats.
         if settings.hidden_rounding == "odd" and not plain and self.hardware.device is None:
             raise ConfigurationError(
-                f"{option('hidden_rounding', 'odd')} needs LSTM layers without peepholes, projections or "
+                "`hidden_rounding='odd'` needs LSTM layers without peepholes, projections or "
                 "skips, and behind them, if any, dense layers with ReLU, sigmoid, tanh or no function; leave "
                 "it out for this network"
             )
@@ -308,15 +308,15 @@ class _Quantiser:
         if self.passes:
             raise ConfigurationError(
                 f"outputs of a network with a reverse direction have the data's {data} bits, not {bits}: "
-                f"they are kept with its inputs; leave {option('output_bits')} out"
+                "they are kept with its inputs; leave `output_bits` out"
             )
         # On an existing device, h may be output in wider words.
         wider = self.hardware.device is not None and bits is not None and bits > data
         if not self.gives_outputs(len(self.layers) - 1) and not wider:
             raise ConfigurationError(
                 f"outputs of {bits} bits need a dense layer at the network's end, but layer {last.name!r} "
-                f"there gives h, which has the data's {data}; leave {option('output_bits')} out, or change "
-                f"{option('data_bits')}"
+                f"there gives h, which has the data's {data}; leave `output_bits` out, or change "
+                "`data_bits`"
             )
 
     def gives_outputs(self, index: int) -> bool:
@@ -722,9 +722,9 @@ def choose_formats(
     if data is None:
         if settings.final_states is not None:
             raise ConfigurationError(
-                f"{option('final_states')} says how calibration data set the range of the cell state, but "
-                f"there are none; give such data ({option('calibration')}), or state the range "
-                f"({option('cell_range')})"
+                "`final_states` says how calibration data set the range of the cell state, but "
+                "there are none; give such data (`calibration`), or state the range "
+                "(`cell_range`)"
             )
         if quantiser.recognised:
             ranges = bound_ranges(network, input_range, begins)

@@ -11,7 +11,6 @@ from rtlstm.gen.quantise.lowering import ArrayLayer
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import Accumulator, LayerShape, Numerics
-from rtlstm.spec.options import option
 from rtlstm.spec.sum_bounds import SumBounds
 
 __all__ = ["FINEST", "TargetHardware"]
@@ -60,7 +59,7 @@ class TargetHardware:
                 raise ConfigurationError(
                     "the network must have the layers of the device, whose program is fixed, but layer "
                     f"{number} is {ours} and there {theirs}; generate a build of its own for it, or the "
-                    f"device with {option('capacities')}"
+                    "device with `capacities`"
                 )
 
     def constants_format(self, index: int, values: NDArray[np.float64]) -> Format:
@@ -94,7 +93,7 @@ class TargetHardware:
             raise ConfigurationError(
                 f"h of layer {name!r} must be within +-{h.limit:g}, the range that the device has for it, "
                 f"but sequences begin with {begin:g}; generate the device with "
-                f"{option('calibration_state')} that reaches as far, or a build of its own for this network"
+                "`calibration_state` that reaches as far, or a build of its own for this network"
             )
 
     def align(self, needed: int) -> int:
@@ -174,7 +173,7 @@ class TargetHardware:
             )
 
     def _lacks(self, bits: int, what: str, more: str) -> ConfigurationError:
-        larger = option("headroom_bits") if self.layers else f"headroom ({option('capacity')})"
+        larger = "`headroom_bits`" if self.layers else "headroom (`capacities`)"
         unit = "bit" if bits == 1 else "bits"
         return ConfigurationError(
             f"the network must fit the device, but {what} {bits} {unit} more headroom than the device has"

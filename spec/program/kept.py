@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Final, NoReturn
 
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import option
 
 __all__ = ["NOTHING_SKIPPED", "Groups", "Kept", "check_groups", "keep", "refuse_loadable"]
 
@@ -63,5 +62,5 @@ def refuse_loadable() -> NoReturn:
     """Refuse to skip words of a loadable program, with a ConfigurationError."""
     raise ConfigurationError(
         "a loadable program cannot skip words: its device takes other networks, whose zeros are elsewhere; "
-        f"leave out {option('skip_zeros')} or {option('capacities')}"
+        "leave out `skip_zeros` or `capacities`"
     )

@@ -12,7 +12,6 @@ from rtlstm.spec.buses import NO_BUS
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.numerics import LayerShape
-from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.kept import NOTHING_SKIPPED, Kept
 from rtlstm.spec.program.passes import Passes, input_positions, output_positions, part_layers
@@ -97,7 +96,7 @@ def compile_sequences(
     if parameters.capacity is not None:
         raise ConfigurationError(
             "a loadable core takes steps one by one, but this network has a reverse direction; "
-            f"generate a separate build for it, without {option('capacities')} and {option('device')}"
+            "generate a separate build for it, without `capacities` and `device`"
         )
     longest = longest_sequence(parameters.max_steps)
     check_gate_units(parameters.gate_units, parameters.macs)
@@ -111,9 +110,9 @@ def check_gate_units(gate_units: int, macs: int) -> None:
     """Refuse results of a cycle that fill several words: the sequence memory takes one."""
     if macs % gate_units:
         raise ConfigurationError(
-            f"{option('gate_units')} ({gate_units}) must divide {option('macs')} ({macs}) for a network with "
+            f"`gate_units` ({gate_units}) must divide `macs` ({macs}) for a network with "
             "a reverse direction, whose results go to a memory of whole sequences; try "
-            f"{option('gate_units', gcd(gate_units, macs))}"
+            f"`gate_units={gcd(gate_units, macs)}`"
         )
 
 
@@ -122,7 +121,7 @@ def longest_sequence(max_steps: int | None) -> int:
     if max_steps is None:
         raise ConfigurationError(
             "a network with a reverse direction keeps whole sequences on the device: state the longest one, "
-            f"with {option('max_steps')}"
+            "with `max_steps`"
         )
     return max_steps
 

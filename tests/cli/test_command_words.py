@@ -85,7 +85,7 @@ def test_lengths_that_are_neither(cli, model: Path, tmp_path: Path) -> None:
 
 
 def test_python_names_both(model: Path) -> None:
-    with pytest.raises(ModelError, match=r"lstm must name"):
+    with pytest.raises(ModelError, match=r"`lstm` must name"):
         read_model(model, ReadOptions(lstm="q"))
 
 

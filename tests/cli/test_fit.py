@@ -99,7 +99,7 @@ def test_nothing_tried_is_better_for_whole_sequences(kind: str):
 def test_gate_units_of_whole_sequences_divide_the_multipliers():
     quantised = quantise(both_ways("lstm"), FOUR)
     request = FitRequest(chosen=find_device("lfe5u-12f-8"), max_steps=9, gate_units=4, macs=2)
-    with pytest.raises(ConfigurationError, match=r"gate_units .4. must divide macs .2.*try gate_units=2"):
+    with pytest.raises(ConfigurationError, match=r"gate_units .4. must divide macs .2.*try `gate_units=2`"):
         fit_device("both", quantised.shapes, quantised.numerics, request, quantised.passes)
 
 
@@ -197,7 +197,7 @@ def test_a_pipeline_with_copies_is_offered_for_one_block(monkeypatch):
 
 def test_nothing_fits():
     with pytest.raises(
-        NothingFitsError, match=r"up5k, with lanes=16, macs=4: .* logic cells \(of 5,280, of which 4,8"
+        NothingFitsError, match=r"up5k, with `lanes=16`, `macs=4`: .* logic cells \(of 5,280, of which 4,8"
     ):
         fit("up5k", lanes=16, macs=4)
     with pytest.raises(ConfigurationError, match=r"tiny does not fit up5k, .* multipliers \(of 8"):
@@ -205,7 +205,7 @@ def test_nothing_fits():
     with pytest.raises(ConfigurationError, match=r"does not fit up5k, .* block RAMs \(of 30"):
         # Tables of LUTs lack logic cells by as much.
         fit("up5k", QuantizationSettings(weight_bits=8, data_bits=16, gate_bits=18), table_memory="ram")
-    with pytest.raises(NothingFitsError, match="no array with multipliers=0, lut_lanes=1023; leave out"):
+    with pytest.raises(NothingFitsError, match="no array with `multipliers=0`, `lut_lanes=1023`; leave out"):
         fit("lfe5u-12f", multipliers=0, lut_lanes=1023)
 
 
@@ -222,7 +222,7 @@ def test_gate_units_alone(given: dict[str, int], array: tuple[int, int]):
 
 
 def test_gate_units_that_the_lanes_cannot_have():
-    with pytest.raises(ConfigurationError, match=r"gate_units \(5\) must divide lanes / 4 \(3\); try 1$"):
+    with pytest.raises(ConfigurationError, match=r"`gate_units` \(5\) must divide `lanes` / 4 \(3\); try 1$"):
         fit("lfe5u-85f-8", lanes=12, gate_units=5)
 
 
@@ -232,7 +232,7 @@ def test_gate_units_that_the_lanes_cannot_have():
         ({"multipliers": 1024}, "no array with multipliers=1024; leave it out"),
         (
             {"gate_units": 7, "multipliers": 1000},
-            "no array with gate_units=7, multipliers=1000; leave out one",
+            "no array with `gate_units=7`, `multipliers=1000`; leave out one",
         ),
         ({"gate_units": 3, "beat_in": 1024}, "multiples of gate_units=3 and beat_in=1024 begin with 3072"),
     ],

@@ -13,12 +13,12 @@ from support.paths import DOCS
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.main import find_command
 from rtlstm.cli.options_page import options_page
-from rtlstm.cli.wording import CommandWording
+from rtlstm.cli.wording import worded
 from rtlstm.gen.builds.command_options import BitstreamOptions, ImplementOptions, SimulateOptions
 from rtlstm.gen.builds.compiled import OPTIONS, Build, compile
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.network import Network, Rnn
-from rtlstm.spec.options import Kept, Option, declared_options, named, option, options, worded
+from rtlstm.spec.options import Option, declared_options, option_text
 from rtlstm.spec.record import Record
 
 
@@ -68,30 +68,35 @@ def test_the_command_gets_what_is_typed(command: tuple[Any, list[Mapping[str, An
         run(program, "--paper", "blue")
 
 
-def test_one_message_in_the_words_of_each_interface(command: tuple[Any, list[Mapping[str, Any]]]) -> None:
+def test_a_message_names_options_by_their_names_in_python(
+    command: tuple[Any, list[Mapping[str, Any]]],
+) -> None:
     program, _ = command
-    limit = "must be less than or equal to 9, not 10"
-    with pytest.raises(ConfigurationError, match=f"^ink_bits {limit}$"):
+    with pytest.raises(ConfigurationError, match="^`ink_bits` must be less than or equal to 9, not 10$"):
         run(program, "--ink-bits", "10")
-    with worded(CommandWording(lambda _: program, "draw")):
-        with pytest.raises(ConfigurationError, match=f"^--ink-bits {limit}$"):
-            run(program, "--ink-bits", "10")
-        assert options({"paper": "my own", "glossy": False, "ink_bits": 3}) == (
-            "--paper 'my own' --dull --ink-bits 3"
-        )
-        assert option("names", ("a", "b")) == "--name a --name b" and option("names") == "--name"
-        assert option("capacities", {"vector_words": 8}) == "--capacity vector-words=8"
-    assert options({"paper": "my own", "glossy": False}) == "paper='my own', glossy=False"
+    assert option_text({"paper": "my own", "scale": 0.25, "glossy": False}) == (
+        "`paper='my own', scale=0.25, glossy=False`"
+    )
 
 
-def test_a_message_from_another_process_is_worded_here() -> None:
-    with worded(Kept()):
-        text = f'{{"text": "give {option("lstm", "a b")} or {option("output")}"}}'
-    assert named(text) == '{"text": "give lstm=\'a b\' or output"}'
-    with worded(CommandWording(find_command, "inspect")):
-        assert named(text) == '{"text": "give --lstm \'a b\' or --output-tensor"}'
-    with pytest.raises(ValueError, match="non-hexadecimal"):
-        named("\ue000zz\ue001")
+@pytest.mark.parametrize(
+    ("python", "typed"),
+    [
+        ("`weight_bits` must be 8, not 9", "--weight-bits must be 8, not 9"),
+        ("give `lstm='a b'` or `output`", "give --lstm 'a b' or --output-tensor"),
+        ("`lstm='a`b'`, `lstm=\"it's\"`", "--lstm 'a`b', --lstm 'it'\"'\"'s'"),
+        ("with `lanes=4, macs=2`", "with --lanes 4 --macs 2"),
+        ("`dense=('a:relu', 'b')`", "--dense a:relu --dense b"),
+        ("`skip_zeros=True`, `batch_first=False`", "--skip-zeros, --no-batch-first"),
+        ("`multipliers='lut'`, `multipliers=False`", "--multipliers lut, --no-dsp"),
+        ("`capacities={'vector_words': 8}`", "--capacity vector-words=8"),
+        ("`cell_range=1e-05`", "--cell-range 1e-05"),
+        ("`Build('my b').bitstream(board='BOARD')`", "rtlstm bitstream 'my b' --board BOARD"),
+        *((same, same) for same in ("`x`", "`lanes", "`lanes=y`", "`(`", "`lanes=4, z=2`", "`lanes\n`")),
+    ],
+)
+def test_the_command_line_prints_flags_instead(python: str, typed: str) -> None:
+    assert worded(python) == typed
 
 
 RECORDS: dict[str, tuple[Callable[..., Any], tuple[type[Record], ...]]] = {
@@ -142,15 +147,15 @@ def test_one_check_for_both_interfaces(
     if call:
         with pytest.raises(ConfigurationError) as caught:
             getattr(built, name)(**target, **call)
-        assert str(caught.value) == problem.format(next(iter(call)))
+        assert str(caught.value) == problem.format(f"`{next(iter(call))}`")
 
 
 def test_methods_refuse_options_that_they_do_not_have(built: Build) -> None:
     with pytest.raises(ConfigurationError, match="implement has no option 'seed'; did you mean seeds"):
         built.implement("up5k", seed=3)
-    with pytest.raises(ConfigurationError, match="seed is for random input"):
+    with pytest.raises(ConfigurationError, match="`seed` is for random input"):
         built.simulate(np.zeros((2, built.inputs)), seed=3)
-    with pytest.raises(InputError, match="steps must be at most the steps of the input, 2, not 3"):
+    with pytest.raises(InputError, match="`steps` must be at most the steps of the input, 2, not 3"):
         built.simulate(np.zeros((2, built.inputs)), steps=3)
-    with pytest.raises(ConfigurationError, match="device must be a valid string, not 5"):
+    with pytest.raises(ConfigurationError, match="`device` must be a valid string, not 5"):
         built.implement(5)

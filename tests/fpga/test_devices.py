@@ -56,7 +56,7 @@ def test_block_ram_limits_the_clock_of_designs_that_have_some():
         (("lfe5u-8f",), "; with a speed grade: lfe5u-85f-6, lfe5u-85f-7, lfe5u-85f-8"),
         (("up5",), "near names: up5k"),
         (("",), "known ones: lfe5u-12f"),
-        (("lfe5u-85f-8", None, "7"), "speed_grade must agree with the device's name, but they say 7 and 8"),
+        (("lfe5u-85f-8", None, "7"), "`speed_grade` must agree with the device's name, but they say 7 and 8"),
         (("lfe5u-85f", None, "5"), "the speed grade of lfe5u-85f must be one of 6, 7, 8, not '5'"),
         (("up5k", "qfn"), "the package of up5k must be one of sg48, uwg30, not 'qfn'"),
         (("xc7a35t", None, "1"), "the speed grade of xc7a35t cannot be chosen, not '1'"),

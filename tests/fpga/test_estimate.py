@@ -232,7 +232,7 @@ def test_large_memories():
     assert not estimate(large, hx8k).fits
     with pytest.raises(ConfigurationError, match=r"4 large memory blocks \(it has 0\)"):
         check_estimate("tiny", estimate(large, hx8k), hx8k.device)
-    with pytest.raises(ConfigurationError, match="weight_memory must be block on ecp5"):
+    with pytest.raises(ConfigurationError, match="`weight_memory` must be block on ecp5"):
         manifest("ecp5", weight_memory="large")
 
 
@@ -367,9 +367,9 @@ def test_several_cores_take_several_times_the_device():
     assert not many.fits
     with pytest.raises(ConfigurationError) as refused:
         check_estimate("tiny", many, chosen.device)
-    assert f"tiny with cores={most + 1} does not fit lfe5u-85f: by its estimate" in str(refused.value)
+    assert f"tiny with `cores={most + 1}` does not fit lfe5u-85f: by its estimate" in str(refused.value)
     # An array that fills the device is no remedy.
-    assert "implement it with fewer cores, generate it with fewer lanes or macs" in str(refused.value)
+    assert "implement it with fewer `cores`, generate it with fewer `lanes` or `macs`" in str(refused.value)
     assert "fit=" not in str(refused.value)
 
 
@@ -389,7 +389,7 @@ def test_only_what_cannot_fit_is_refused():
     # LUTs are chosen when a build is generated, or where its multipliers are inferred.
     for family, name, remedy in (
         ("ice40", "up5k", "multipliers='lut'"),
-        ("gowin", "gw1n-9", "implement it with multipliers=False"),
+        ("gowin", "gw1n-9", "implement it with `multipliers=False`"),
     ):
         device = find_device(name).device
         found = estimate(manifest(family, lanes=4, macs=1), find_device(name))

@@ -399,7 +399,7 @@ def test_progress_and_stop(tmp_path: Path):
 
 
 def test_time_limit(tmp_path: Path):
-    with pytest.raises(TimeLimitError, match="trying has no complete route within time_limit"):
+    with pytest.raises(TimeLimitError, match="trying has no complete route within `time_limit`"):
         run_logged(
             shell("sleep 60"), [], folder=tmp_path, log=tmp_path / "a.log", what="trying", deadline=0.0
         )

@@ -191,6 +191,6 @@ def test_builds_without_fifos_are_refused(bus: str, tmp_path: Path) -> None:
     write_build(tmp_path / "build", bus)
     path = tmp_path / "registers"
     path.write_bytes(bytes(4096))
-    with pytest.raises(ConfigurationError, match=f"bus is {bus}; generate it with bus='axilite' or"):
+    with pytest.raises(ConfigurationError, match=f"bus is {bus}; generate it with `bus='axilite'` or"):
         Accelerator.open(tmp_path / "build", backend=f"mmio:{path}")
     assert path.read_bytes() == bytes(4096)

@@ -121,7 +121,7 @@ def test_refusals(overlay: Path, tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match=r"PYNQ must load .*dut.bit, but could not: "):
         Accelerator.open(tmp_path / "other", "pynq")
     write_build(tmp_path / "plain", "none")
-    with pytest.raises(ConfigurationError, match="bus is none; generate it with bus='axilite'"):
+    with pytest.raises(ConfigurationError, match="bus is none; generate it with `bus='axilite'`"):
         Accelerator.open(tmp_path / "plain", "pynq")
     (tmp_path / "other" / "weights.bin").write_bytes(b"")
     with pytest.raises(ImageError):

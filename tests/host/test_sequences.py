@@ -88,5 +88,5 @@ def test_report_says_what_the_latency_is_of(build: Path) -> None:
 def test_builds_need_the_longest_sequence(network: Network, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="max_steps"):
         generate_build(network, tmp_path / "none", parameters=Parameters())
-    with pytest.raises(ConfigurationError, match="state the longest one, with max_steps"):
+    with pytest.raises(ConfigurationError, match="state the longest one, with `max_steps`"):
         generate_build(network, tmp_path / "fit", fit=FitRequest(chosen=find_device("lfe5u-85f-8")))

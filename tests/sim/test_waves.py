@@ -130,5 +130,5 @@ def test_bad_names_are_the_options(tmp_path: Path, name: str, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     write_build(tmp_path / "build", "none")
     asked = SimulateOptions(steps=2, verify=False, wave=Path(name))
-    with pytest.raises(ConfigurationError, match=rf"wave: verilator's waveforms must be .* not '{name}'"):
+    with pytest.raises(ConfigurationError, match=rf"`wave`: verilator's waveforms must be .* not '{name}'"):
         compare_build(tmp_path / "build", asked)

@@ -109,9 +109,9 @@ def test_words_that_the_device_skips_stay_zero(tmp_path):
 
 
 def test_what_does_not_fit_is_said(device, tmp_path):
-    with pytest.raises(ConfigurationError, match="leave out weight_bits, or device"):
+    with pytest.raises(ConfigurationError, match="leave out `weight_bits`, or `device`"):
         train.prepare(Net(1), device=device, weight_bits=3)
-    with pytest.raises(ConfigurationError, match="leave out cell_bits, or device"):
+    with pytest.raises(ConfigurationError, match="leave out `cell_bits`, or `device`"):
         train.prepare(Net(1), device=device, cell_bits=12)
     with pytest.raises(ConfigurationError, match="leave it out, or generate"):
         train.prepare(Net(1), device=device, input_range=2.0)

@@ -16,7 +16,6 @@ from rtlstm.gen.frontends.pace import CausalTaps
 from rtlstm.gen.frontends.reading import Embedding
 from rtlstm.spec.activations.functions import ActivationFunction, FunctionName
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.options import option
 
 __all__ = ["LAYERS", "LINEAR", "MERGERS", "WINDOWS", "with_activation"]
 
@@ -45,7 +44,7 @@ def _note_mask(step: KerasNode, what: str) -> None:
     step.report.note(
         f"{step.where} hides {what}: give run() the lengths of the sequences instead, with padding behind "
         "them; if it stands in front, as Keras' pad_sequences puts it by default, give "
-        f"{option('pad', 'front')}, too; leave out of the data what it hides within a sequence"
+        "`pad='front'`, too; leave out of the data what it hides within a sequence"
     )
 
 
@@ -114,7 +113,7 @@ def _before(step: KerasNode) -> str:
     if step.only.flow.before:
         return ""
     name = step.layer.name + LINEAR if with_activation(step.layer) else step.layer.reads.values[0].layer
-    return f"; or end before it, with {option('output', name)}, and compute it on the host"
+    return f"; or end before it, with `output={name!r}`, and compute it on the host"
 
 
 def _activate(step: KerasNode) -> KerasTensor:

@@ -17,7 +17,6 @@ from rtlstm.gen.frontends.outputs import join_outputs, note_steps
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError, RtlstmError
 from rtlstm.spec.network import Network
-from rtlstm.spec.options import option
 
 __all__ = ["read_keras"]
 
@@ -48,8 +47,8 @@ def _read_model(model: KerasModel, options: ReadOptions, report: ReportBuilder) 
     report.format = f"Keras {model.version}"
     if options.dense is not None or options.branches or options.lstm:
         raise ModelError(
-            f"of a Keras model only {option('output')}, the layer to end at, chooses what is read; leave out "
-            f"{option('dense')}, {option('branches')} and {option('lstm')}"
+            "of a Keras model only `output`, the layer to end at, chooses what is read; leave out "
+            "`dense`, `branches` and `lstm`"
         )
     output, linear = _output(model, options.output)
     ends, needed = _choose_ends(model, output)
@@ -106,7 +105,7 @@ def _output(model: KerasModel, output: str | None) -> tuple[str | None, bool]:
     if name in layers and not with_activation(layers[name]):
         raise ModelError(
             f"{layers[name].where} has no linear result that {output!r} could end at, as Dense and Conv1D "
-            f"have; end at a layer, such as {option('output', name)}"
+            f"have; end at a layer, such as `output={name!r}`"
         )
     return name, True
 
@@ -156,7 +155,7 @@ def _choose_parts(found: dict[str, KerasTensor], model: KerasModel, report: Repo
 def _one_result(names: list[str]) -> str:
     return (
         f"the model gives {' and '.join(map(repr, names))}, but the core computes one result; choose "
-        f"the layer to end at as {option('output')}"
+        "the layer to end at as `output`"
     )
 
 

@@ -29,7 +29,6 @@ from rtlstm.gen.frontends.outputs import alike, is_state, join_outputs, note_ste
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Network
-from rtlstm.spec.options import option
 from rtlstm.spec.output_parts import OutputPart
 
 __all__ = ["read_onnx", "read_onnx_model"]
@@ -48,8 +47,8 @@ def read_onnx_model(model: Any, options: ReadOptions, report: ReportBuilder) -> 
     """Read an ONNX model that is loaded and checked."""
     if options.dense is not None:
         raise ModelError(
-            f"{option('dense')} is for files of tensors without a graph; this model has its dense layers "
-            f"in the graph (end it with {option('output')})"
+            "`dense` is for files of tensors without a graph; this model has its dense layers "
+            "in the graph (end it with `output`)"
         )
     graph, taken = take_branches(model, options.branches)
     check_meanings(graph.nodes)
@@ -86,7 +85,7 @@ def _end(graph: OnnxGraph, wanted: str) -> str:
     if len(given) != 1:
         what = f"there are {len(given)} nodes" if given else "there is none"
         raise ModelError(
-            f"{option('output')} must name a tensor or a node of the model, but {what} of the name "
+            f"`output` must name a tensor or a node of the model, but {what} of the name "
             f"{wanted!r}; its outputs are {listed(graph.outputs)}"
         )
     return given[0]
@@ -141,7 +140,7 @@ class _Reader:
         if self.frames > 1 and network.frames > 1:
             raise ModelError(
                 f"its steps have {self.frames} frames, and strides leave steps out, too, which the core "
-                f"cannot do; end before the strides, with {option('output')}"
+                "cannot do; end before the strides, with `output`"
             )
         return network if self.frames == 1 else network.replace(frames=self.frames)
 
@@ -151,8 +150,7 @@ class _Reader:
         """Begin at the model's input or at the first recurrent nodes; return the nodes before these."""
         if not self.first and self.options.begin is not None:
             raise ModelError(
-                f"{option('begin')} names a tensor in front of a recurrent layer, but the model has none; "
-                "leave it out"
+                "`begin` names a tensor in front of a recurrent layer, but the model has none; leave it out"
             )
         if not self.first:
             source = find_input(self.graph, self.needed)
@@ -171,7 +169,7 @@ class _Reader:
             if offered:
                 self.report.note(
                     f"the core can compute the convolutions in front of its input, too: from {offered!r} on, "
-                    f"with {option('begin', offered)}"
+                    f"with `begin={offered!r}`"
                 )
         return upstream
 
@@ -206,7 +204,7 @@ class _Reader:
         if not any(source in self.graph.nodes[index].input for index in upstream):
             label = self.graph.label(self.graph.nodes[self.first[0]])
             raise ModelError(
-                f"{option('begin')} must name a tensor on the way to the first recurrent layer, {label!r}, "
+                f"`begin` must name a tensor on the way to the first recurrent layer, {label!r}, "
                 f"but {source!r} is none"
             )
         nodes = self._leave(before)
@@ -369,9 +367,9 @@ class _Reader:
             for name, found in self.known.items()
             if self.graph.index_of(name) in before and isinstance(found, Value) and self._may_end(found)
         ]
-        if not ends or option("output", "").rstrip("'") in text:
+        if not ends or "`output=" in text:
             return text
-        end = f"to end before it, give {option('output', max(ends, key=self.graph.index_of))}"
+        end = f"to end before it, give `output={max(ends, key=self.graph.index_of)!r}`"
         return text.replace(cut_earlier(), end) if cut_earlier() in text else f"{text}; {end}"
 
     def _may_end(self, found: Value) -> bool:
@@ -485,7 +483,7 @@ class _Reader:
     def _two_results(name: str, last: str) -> str:
         return (
             f"the model's outputs {name!r} and {last!r} are two results, but the core computes one "
-            f"chain of layers; choose one as {option('output')}"
+            "chain of layers; choose one as `output`"
         )
 
     def _leave_classes(self, apart: bool) -> None:

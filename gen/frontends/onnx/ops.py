@@ -20,7 +20,6 @@ from rtlstm.gen.frontends.reading import Role
 from rtlstm.spec.activations.functions import ACTIVATIONS
 from rtlstm.spec.errors import ConfigurationError, ModelError
 from rtlstm.spec.network import Bidirectional
-from rtlstm.spec.options import option
 from rtlstm.spec.plugins import Registry
 
 __all__ = ["OPERATORS", "STATE_ONLY", "Applied", "apply_node", "check_meanings", "cut_earlier", "supported"]
@@ -86,7 +85,7 @@ def _operator(node: Any) -> str:
 
 def cut_earlier() -> str:
     """Return the advice to leave the rest of a model outside of the core."""
-    return f"to end earlier, give the tensor to end at as {option('output')}"
+    return "to end earlier, give the tensor to end at as `output`"
 
 
 def apply_node(step: OnnxNode) -> Applied:
@@ -120,11 +119,11 @@ def apply_node(step: OnnxNode) -> Applied:
     if is_integer_operator(operator):
         raise ModelError(
             f"{step.where}, which reads {tensor!r}, is not supported: {INTEGER_ADVICE}; to leave it outside "
-            f"of the core, end at {option('output', tensor)}"
+            f"of the core, end at `output={tensor!r}`"
         )
     raise ModelError(
         f"{step.where}, which reads {tensor!r}, is not supported; supported are LSTM, GRU, RNN, "
-        f"{', '.join(supported())}; to leave it outside of the core, end at {option('output', tensor)}"
+        f"{', '.join(supported())}; to leave it outside of the core, end at `output={tensor!r}`"
     )
 
 

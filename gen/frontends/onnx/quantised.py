@@ -16,7 +16,6 @@ from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.options import option
 
 __all__ = [
     "INTEGER_ADVICE",
@@ -90,9 +89,9 @@ def input_text(one: Rounding) -> str:
     largest = float(f"{max(-one.low, one.high):.4g}")
     return (
         f"the file rounds the input {one.tensor!r} to {one.bits} bits, {one.low:.4g} to {one.high:.4g} in "
-        f"steps of {one.step:.4g}; here {option('data_bits')} and the range of the calibration data, or "
-        f"{option('input_range')}, say how it is rounded: nearest are {option('data_bits', one.bits)} and "
-        f"{option('input_range', largest)}"
+        f"steps of {one.step:.4g}; here `data_bits` and the range of the calibration data, or "
+        f"`input_range`, say how it is rounded: nearest are `data_bits={one.bits}` and "
+        f"`input_range={largest:g}`"
     )
 
 
@@ -239,7 +238,7 @@ class _Writer:
             self.report.note(
                 f"the file rounds {listed(map(repr, self.products))} to 8 bits before products, the values "
                 "of each call to a range of their own; here they have the core's formats "
-                f"({option('data_bits')})"
+                "(`data_bits`)"
             )
 
 
@@ -255,7 +254,7 @@ def results_text(roundings: Sequence[Rounding]) -> str:
         f"the file rounds {count} to {bits} bits, in steps of {steps[0]:.3g} to "
         f"{steps[-1]:.3g} ({uneven} are no powers of two, {moved} have a zero point other than 0; the widest "
         f"is {widest.tensor!r}, {widest.low:.4g} to {widest.high:.4g}); here they have the core's formats "
-        f"instead ({option('data_bits')})"
+        "instead (`data_bits`)"
     )
 
 

@@ -9,7 +9,6 @@ from rtlstm.gen.frontends.describe import one_input
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, subgraphs
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.options import option
 
 __all__ = ["WEIGHTED", "find_input", "find_start", "name_condition", "unrolled_loop"]
 
@@ -39,9 +38,7 @@ def find_start(graph: OnnxGraph, wanted: str | None, needed: set[int], targets: 
     if wanted is not None:
         chosen = [index for index in found if wanted in (nodes[index].name, *nodes[index].output)]
         if not chosen:
-            raise ModelError(
-                f"{option('lstm')} must name a recurrent node, but there is no {wanted!r}; it has {names}"
-            )
+            raise ModelError(f"`lstm` must name a recurrent node, but there is no {wanted!r}; it has {names}")
         return chosen[:1]
     used = [index for index in found if index in needed]
     if not used:
@@ -51,7 +48,7 @@ def find_start(graph: OnnxGraph, wanted: str | None, needed: set[int], targets: 
         names = listed(graph.label(nodes[index]) for index in first)
         raise ModelError(
             f"LSTM nodes must follow one another, but these stand side by side: {names}; "
-            f"choose one as {option('lstm')} and, if needed, an end as {option('output')}"
+            "choose one as `lstm` and, if needed, an end as `output`"
         )
     return first
 
@@ -117,5 +114,5 @@ def name_condition(graph: OnnxGraph, node: Any) -> str:
     condition = repr(node.input[0]) if cause is None else f"{node.input[0]!r}, of {graph.where(cause)}"
     return (
         f"{where}, whose condition is {condition}; choose a branch with "
-        f"{option('branches', (f'{label}:then',))} or :else"
+        f"`branches={(f'{label}:then',)!r}` or :else"
     )

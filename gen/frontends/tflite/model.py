@@ -20,7 +20,6 @@ from rtlstm.gen.frontends.tflite.operators import OPERATORS, STEPWISE, write_sli
 from rtlstm.gen.frontends.tflite.writer import DOMAIN, OnnxWriter
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Network
-from rtlstm.spec.options import option
 
 __all__ = ["read_tflite"]
 
@@ -206,7 +205,7 @@ class _Translator:
                 low, high = cell.limits
                 report.note(
                     f"the file keeps c of {operator.name!r} in {cell.bits} bits, {low:.4g} to {high:.4g} "
-                    f"with saturation; here calibration chooses its range, and {option('cell_bits')} its bits"
+                    "with saturation; here calibration chooses its range, and `cell_bits` its bits"
                 )
         hybrid = [
             one for one in self.file.operators if one.kind in (LSTM, "FULLY_CONNECTED") and self._hybrid(one)
@@ -215,7 +214,7 @@ class _Translator:
             report.note(
                 f"the file rounds what {listed(repr(one.name) for one in hybrid)} read to 8 bits before "
                 "products, the values of each call to a range of their own; here they have the core's "
-                f"formats ({option('data_bits')})"
+                "formats (`data_bits`)"
             )
 
     def _hybrid(self, operator: TfliteOperator) -> bool:

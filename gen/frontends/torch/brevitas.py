@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends.arrays import import_extra, listed
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.options import option
 
 __all__ = ["without_brevitas"]
 
@@ -44,11 +43,11 @@ def without_brevitas(module: Any, report: ReportBuilder) -> Any:
     found = reader.plain(module, "")
     if reader.roundings:
         count = len(reader.roundings)
-        formats = ", ".join(map(option, ("data_bits", "gate_bits", "cell_bits", "cell_range")))
         report.note(
             f"brevitas rounds {count} results: {listed(reader.roundings)}. What is larger saturates there, x "
             "too: give the core an input that is clipped likewise. Here they have the core's formats instead "
-            f"({formats}), and biases are read before they are rounded"
+            "(`data_bits`, `gate_bits`, `cell_bits`, `cell_range`), and biases are read before they are "
+            "rounded"
         )
     return found
 

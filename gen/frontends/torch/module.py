@@ -42,7 +42,6 @@ from rtlstm.gen.frontends.torch.values import (
 )
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Dense, Network
-from rtlstm.spec.options import option
 from rtlstm.spec.output_parts import OutputPart
 
 __all__ = ["read_graph", "read_module", "read_script"]
@@ -60,7 +59,7 @@ _SHAPE = ("flatten", "flatten_module", "getitem", "permute", "reshape", "select"
 
 
 def _cut_earlier() -> str:
-    return f"to end earlier, give the node or module to end at as {option('output')}"
+    return "to end earlier, give the node or module to end at as `output`"
 
 
 def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Network:
@@ -68,9 +67,7 @@ def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Net
     torch = import_extra("torch", "torch")
     report.format = "torch module"
     if options.dense is not None:
-        raise ModelError(
-            f"{option('dense')} is for files of tensors; a module has its dense layers in itself"
-        )
+        raise ModelError("`dense` is for files of tensors; a module has its dense layers in itself")
     if isinstance(module, torch.jit.ScriptModule):
         from rtlstm.gen.frontends.torch.script import convert
 
@@ -159,7 +156,7 @@ class _Reader:
         if not found:
             names = listed(self._label(node) for node in self.nodes if node.op.startswith("call"))
             raise ModelError(
-                f"{option('output')} must name a node of the module, but {wanted!r} is none; it has {names}"
+                f"`output` must name a node of the module, but {wanted!r} is none; it has {names}"
             )
         return found[:1]
 
@@ -238,8 +235,7 @@ class _Reader:
                 if self.options.lstm in (node.name, node.target):
                     return node
             raise ModelError(
-                f"{option('lstm')} must name a recurrent module, but {self.options.lstm!r} is none; it has "
-                f"{names}"
+                f"`lstm` must name a recurrent module, but {self.options.lstm!r} is none; it has {names}"
             )
         needed = [node for node in found if node in self.needed]
         if not needed:
@@ -255,9 +251,7 @@ class _Reader:
                 f"forward uses none; it uses {have}"
             )
         if self.options.lstm is not None:
-            raise ModelError(
-                f"{option('lstm')} must name a recurrent module, but the module has none; it uses {have}"
-            )
+            raise ModelError(f"`lstm` must name a recurrent module, but the module has none; it uses {have}")
 
     def _refuse_loops(self, found: list[Any]) -> None:
         """A cell in a loop over the steps: unrolled by tracing, or a loop in TorchScript."""
@@ -325,7 +319,7 @@ class _Reader:
             value = self._apply(node, step)
         except ModelError as error:
             self.report.node(self._label(node), self._kind(node), "refused", str(error))
-            begin = option("lstm", self._label(self.start)) if self._is_before(node) else ""
+            begin = f"`lstm={self._label(self.start)!r}`" if self._is_before(node) else ""
             if begin and node is not self.start and begin not in str(error):
                 raise ModelError(f"{error}; to leave it outside of the core, give {begin}") from None
             raise
@@ -453,7 +447,7 @@ class _Reader:
         name, choice = ("lstm", self._label(self.start)) if self._is_before(node) else ("output", before.name)
         return (
             f"{step.where}, which reads {self._label(before)!r}, is not supported after a layer of the core; "
-            f"supported are {supported()}; to leave it outside of the core, give {option(name, choice)}"
+            f"supported are {supported()}; to leave it outside of the core, give `{name}={choice!r}`"
         )
 
     def _is_before(self, node: Any) -> bool:
@@ -476,7 +470,7 @@ class _Reader:
                 )
             raise ModelError(
                 f"{value.where} comes before {self._where(self.start)} and would stay outside of the "
-                f"core; give {option('lstm', start)} to begin there and compute it yourself"
+                f"core; give `lstm={start!r}` to begin there and compute it yourself"
             )
 
     def _refuse_learned(self, node: Any, step: TorchNode) -> None:
@@ -491,7 +485,7 @@ class _Reader:
         if learned:
             raise ModelError(
                 f"{step.where}: its initial state is computed from parameters or other constants "
-                f"({listed(sorted(learned))}); begin at the layer, with {option('lstm', self._label(node))}, "
+                f"({listed(sorted(learned))}); begin at the layer, with `lstm={self._label(node)!r}`, "
                 "and give the state to the driver, as run(x, state=...)"
             )
 

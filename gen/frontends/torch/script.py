@@ -12,7 +12,6 @@ from rtlstm.gen.frontends.arrays import listed
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.rebuild import LEAVES, SEQUENCES, rebuild, script_kind
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.options import option
 
 __all__ = ["convert"]
 
@@ -190,7 +189,7 @@ class _Converter:
                 raise ModelError(
                     "a condition of the TorchScript module is known only in a run, and its branches call "
                     f"{listed(called[0]) or 'nothing'} and {listed(called[1]) or 'nothing'}; name the LSTM "
-                    f"to read as {option('lstm')}"
+                    "to read as `lstm`"
                 )
             self.report.note(
                 f"of a condition's branches that both call {listed(called[0]) or 'no modules'} the first is "

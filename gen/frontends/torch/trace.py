@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.options import option
 
 __all__ = ["ancestors", "input_rank", "loop_refusal", "rank_without_recurrent", "trace"]
 
@@ -41,8 +40,8 @@ def loop_refusal(cell: str) -> str:
     """Return the advice for a cell that the module calls in a loop over the steps."""
     return (
         f"the cell {cell!r} is called in a loop over the steps, but the core itself goes from step to step; "
-        f"save the module's state_dict() and name its parts ({option('lstm', cell)}, and the layers "
-        f"behind it with {option('dense')}), or use nn.LSTM, nn.GRU or nn.RNN, or a module "
+        f"save the module's state_dict() and name its parts (`lstm={cell!r}`, and the layers "
+        "behind it with `dense`), or use nn.LSTM, nn.GRU or nn.RNN, or a module "
         "whose forward computes one step"
     )
 

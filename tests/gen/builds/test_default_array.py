@@ -71,7 +71,7 @@ def test_what_is_given_is_kept():
     assert choose_array(network, ArrayRequest(multipliers=7)).macs >= 7
     found = choose_array(network, ArrayRequest(multipliers=7, lut_lanes=9))
     assert found.macs >= 8 and found.lanes >= 12 and (found.lut_macs, found.lut_lanes) == (7, 9)
-    with pytest.raises(ConfigurationError, match="lanes must be a multiple of 4"):
+    with pytest.raises(ConfigurationError, match="`lanes` must be a multiple of 4"):
         ArrayRequest(lanes=6).check()
 
 

@@ -116,7 +116,7 @@ def test_two_side_by_side(tmp_path: Path):
         nodes += [node("Relu" if name == "a" else "Tanh", "x", f"x{name}", f"x{name}"), *made]
         weights += given
     path = save(tmp_path / "a.onnx", nodes, weights, outputs=("a", "b"))
-    assert "a, b; choose one as lstm" in refusal(path)
+    assert "a, b; choose one as `lstm`" in refusal(path)
     for name in ("a", "b"):
         network = read_model(path, ReadOptions(lstm=name, output=name)).network
         assert network.layers[0].name == name
@@ -380,7 +380,7 @@ def test_an_encoder_of_a_file_with_a_decoder(tmp_path: Path):
     }
     path = tmp_path / "a.safetensors"
     safetensors.numpy.save_file(tensors, path)
-    assert "choose with lstm" in refusal(path)
+    assert "choose with `lstm`" in refusal(path)
     options = follow(path, ReadOptions(lstm="encoder"))
     assert options.dense == ("none",)
     network = read_model(path, options).network

@@ -199,7 +199,7 @@ def test_masks_are_lengths(tmp_path: Path) -> None:
 def test_data_padded_in_front_are_keras_own(wrap: Any, tmp_path: Path) -> None:
     model, path = save(tmp_path, ".keras", L.Masking(), wrap(5, **ALL), L.Dense(2))
     read = read_model(path)
-    assert any("give pad='front', too" in note for note in read.report.notes)
+    assert any("give `pad='front'`, too" in note for note in read.report.notes)
     rng, lengths = np.random.default_rng(1), [6, 4, 2]
     x = keras.utils.pad_sequences([rng.normal(size=(each, INPUTS)) for each in lengths], STEPS, "float32")
     given = {"batch_first": True, "pad": "front"}

@@ -106,7 +106,7 @@ def test_bad_files_are_refused(change: Any, words: str, tmp_path: Path) -> None:
 
 def test_text_and_options_are_refused(tmp_path: Path) -> None:
     path = save(tmp_path, content()[0])
-    with pytest.raises(ModelError, match=r"read as a whole; leave out output"):
+    with pytest.raises(ModelError, match=r"read as a whole; leave out `output`"):
         read_model(path, ReadOptions(output="head"))
     path.write_text("{")
     with pytest.raises(ModelError, match=r"is no JSON, as a \.nam file must be"):

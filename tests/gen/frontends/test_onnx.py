@@ -379,7 +379,7 @@ def test_output_cuts_before_an_unsupported_operator(path):
     nodes, weights = squeezed()
     nodes += [node("MatMul", "s w", "logits"), node("Exp", "logits", "out")]
     save(path, nodes, [*weights, const("w", rand(H, O))])
-    with pytest.raises(ModelError, match=r"Exp node 'exp'.*not supported.*MatMul.*output='logits'"):
+    with pytest.raises(ModelError, match=r"Exp node 'exp'.*not supported.*MatMul.*`output='logits'`"):
         read_model(path)
     result = read_model(path, ReadOptions(output="logits"))
     assert result.report.output == "logits" and result.network.outputs == O
@@ -572,7 +572,7 @@ def test_lstms_side_by_side_must_be_chosen(path):
     a, wa = lstm(y="ya", name="a")
     b, wb = lstm(y="yb", name="b")
     save(path, [*a, *b], [*wa, *wb], ["ya", "yb"])
-    with pytest.raises(ModelError, match="'ya' and 'yb' are two results.*choose one as output"):
+    with pytest.raises(ModelError, match="'ya' and 'yb' are two results.*choose one as `output`"):
         read_model(path)
     assert read_model(path, ReadOptions(lstm="b")).network.layers[0].name == "b"
     assert read_model(path, ReadOptions(output="ya")).network.layers[0].name == "a"
@@ -619,7 +619,7 @@ def test_wrong_output_name(path):
         ModelError, match="a tensor or a node of the model, but there is none of the name 'q'"
     ):
         read_model(path, ReadOptions(output="q"))
-    with pytest.raises(ModelError, match=r"dense is for files of tensors"):
+    with pytest.raises(ModelError, match=r"`dense` is for files of tensors"):
         read_model(path, ReadOptions(dense=("q",)))
 
 

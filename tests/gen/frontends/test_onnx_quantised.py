@@ -81,9 +81,9 @@ def test_static_quantiser_with_the_recurrent_node(path, kind, per_channel):
     assert all(one.exact_bits == one.bits == 8 and set(one.steps) == {STEP} for one in report.integer_weights)
     text = notes(found)
     assert "rounds the input 'x' to 8 bits, -2 to 1.984 in steps of 0.01562" in text
-    assert "nearest are data_bits=8 and input_range=2" in text
+    assert "nearest are `data_bits=8` and `input_range=2`" in text
     assert "w_ih of 'rec' has integers of 8 bits in the model, in steps of 0.0078125 (a power of two)" in text
-    assert text.count("weight_bits=8 or more holds them exactly") == 4
+    assert text.count("`weight_bits=8` or more holds them exactly") == 4
     assert "saturates sums where its integers end, 'm0' at" in text
 
 
@@ -269,7 +269,7 @@ def test_zero_points_and_other_steps(path):
     text = notes(path)
     assert (
         "weight of 'fc' has integers of 8 bits in the model, with zero points other than 0, in steps of "
-        f"0.013 (not a power of two): weight_bits=8 changes them by at most {change / 0.013:.2g} of the "
+        f"0.013 (not a power of two): `weight_bits=8` changes them by at most {change / 0.013:.2g} of the "
         f"model's step ({change:.2g})"
     ) in text
     (one,) = inspect_model(path).integer_weights
@@ -324,7 +324,7 @@ def test_zero_point_of_powers_of_two_takes_a_bit_more(path):
     codes = rng.integers(0, 256, (H, M)).astype(np.uint8)
     codes[0, 0] = 255
     quantised_dense(path, codes, np.float32(2.0**-6), np.uint8(100))
-    assert "with zero points other than 0, in steps of 0.015625 (a power of two): weight_bits=9" in notes(
+    assert "with zero points other than 0, in steps of 0.015625 (a power of two): `weight_bits=9`" in notes(
         path
     )
     (layer,) = quantise(read_model(path).network, QuantizationSettings(weight_bits=9)).layers[1:]

@@ -69,7 +69,7 @@ def test_one_layer_and_one_dense(read, prefix):
 def test_cell_with_conv_head_as_in_silero(read):
     tensors = lstm("lstm_cell.", suffix="") | {"conv1.weight": rand(4, I, 3), "conv1.bias": rand(4)}
     tensors |= {"final.weight": rand(1, H, 1), "final.bias": rand(1)}
-    with pytest.raises(ModelError, match=r"conv1.weight.*name the dense layers in order with dense"):
+    with pytest.raises(ModelError, match=r"conv1.weight.*name the dense layers in order with `dense`"):
         read(tensors)
     result, x = read(tensors, lstm="lstm_cell", dense=("relu:final:sigmoid",)), rand(4, 1, I)
     head = Dense(
@@ -90,7 +90,7 @@ def test_stacked_layers_without_bias(read):
 
 def test_several_modules_are_stacked_on_request(read):
     tensors = lstm("a.") | lstm("b.", inputs=H)
-    with pytest.raises(ModelError, match="must hold one LSTM, but has 2: a, b; choose with lstm"):
+    with pytest.raises(ModelError, match="must hold one LSTM, but has 2: a, b; choose with `lstm`"):
         read(tensors)
     assert [layer.name for layer in read(tensors, lstm="a,b", dense=()).network.layers] == ["a", "b"]
     assert read(tensors, lstm="b", dense=()).network.inputs == H
@@ -248,11 +248,11 @@ def test_bfloat16(tmp_path):
             lstm() | {"lstm.bias_ih_l0": np.ones(24, np.int32)}, {},
             "'lstm.bias_ih_l0' must be one of float16.*I32",
         ),
-        (lstm() | linear(), {"dense": ("linear:gelu",)}, r"dense must be NAME.*not 'linear:gelu'"),
+        (lstm() | linear(), {"dense": ("linear:gelu",)}, r"`dense` must be NAME.*not 'linear:gelu'"),
         (lstm() | linear(), {"dense": ("liner",)}, "must have a tensor 'liner.weight'; there are linear"),
-        (lstm(), {"dense": ("fc",)}, "tensor 'fc.weight'; there are none beside the LSTM's: leave out dense"),
+        (lstm(), {"dense": ("fc",)}, "tensor 'fc.weight'; there are none beside the LSTM's: leave out `dense`"),
         (lstm(), {"lstm": "gru"}, "there is no 'gru'; it has lstm"),
-        (lstm(), {"output": "y"}, r"output is for models with a graph"),
+        (lstm(), {"output": "y"}, r"`output` is for models with a graph"),
     ],
 )  # fmt: skip
 def test_refused_by_name(read, tensors, options, words):

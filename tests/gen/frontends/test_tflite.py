@@ -99,12 +99,12 @@ def test_notes_say_what_changes() -> None:
     notes = "\n".join(read_model(FILES / f"{INPUT8}.tflite").report.notes)
     for words in (
         "the file rounds 4 tensors to 8 bits, in steps of",
-        "nearest are data_bits=8 and input_range=",
+        "nearest are `data_bits=8` and `input_range=",
         "as integers of 8 bits; here are their values, (integer +128) * 0.00390625",
         "the file keeps c of 'lstm_0' in 16 bits, ",
         "until reset_all_variables: use a stream",
         "w_hh of 'lstm_0' has integers of 8 bits in the model, in steps of ",
-        "(not powers of two): weight_bits=8 changes them by at most",
+        "(not powers of two): `weight_bits=8` changes them by at most",
     ):
         assert words in notes
     dynamic = "\n".join(read_model(FILES / "wide_dynamic.tflite").report.notes)
@@ -314,7 +314,7 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_options_of_others_are_refused() -> None:
     for given, words in (
-        ({"dense": ("a",)}, "dense is for files of tensors"),
+        ({"dense": ("a",)}, "`dense` is for files of tensors"),
         ({"lstm": "no"}, "there is no 'no'"),
     ):
         with pytest.raises(ModelError, match=words):

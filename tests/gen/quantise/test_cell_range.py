@@ -207,12 +207,14 @@ def test_saturated_states_are_told_with_the_range_they_need(tmp_path: Path) -> N
         max_abs = cell_range(quantise(decoder, calibration=x))
         assert max_abs < 27
         with pytest.warns(
-            SaturationWarning, match=r"1 of 4 values of c_0 were outside.*cell_range=32,"
+            SaturationWarning, match=r"1 of 4 values of c_0 were outside.*`cell_range=32`,"
         ) as told:
             accelerator.run(x, state=state)
         assert told[0].filename == __file__
     settings = QuantizationSettings(cell_range=8.0)
-    with pytest.warns(SaturationWarning, match=r"of 128 values of c_n are at.*cell_range=16 or more") as told:
+    with pytest.warns(
+        SaturationWarning, match=r"of 128 values of c_n are at.*`cell_range=16` or more"
+    ) as told:
         encode(tmp_path / "encoder", settings)
     with (
         open_build(tmp_path / "stream", quantise(counting(0.995), settings)) as accelerator,
