@@ -143,9 +143,7 @@ def test_words_of_a_beat_are_stored_one_per_cycle_and_cost_none() -> None:
 
 
 def test_gate_units_that_fill_no_whole_words_are_refused() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"`gate_units` \(6\) must .* or be a multiple of it.* try 2"
-    ):
+    with pytest.raises(ConfigurationError, match=r"`gate_units` \(6\) must .* or be a multiple.* try 2"):
         Parameters(lanes=24, macs=4, gate_units=6, beat_out=6)
 
 
@@ -154,9 +152,7 @@ def test_results_of_whole_sequences_fill_a_word_at_most() -> None:
     both = Bidirectional(forward=random_lstm(rng, 3, 4), backward=random_lstm(rng, 3, 4, reverse=True))
     network = quantise(Network(layers=(both,)), NARROW)
     parameters = Parameters(lanes=16, macs=2, gate_units=4, beat_out=4, max_steps=3)
-    with pytest.raises(
-        ConfigurationError, match=r"`gate_units` \(4\) must divide `macs` \(2\) for a network"
-    ):
+    with pytest.raises(ConfigurationError, match=r"`gate_units` \(4\) must divide `macs` \(2\) for a net"):
         Manifest.create("whole", network.shapes, parameters, network.numerics, network.passes)
 
 

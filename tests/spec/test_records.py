@@ -86,7 +86,7 @@ def test_bad_networks_are_refused(layers: tuple[object, ...], message: str) -> N
         ),
         (
             {"macs": 2, "lut_macs": 2, "lut_lanes": 1},
-            "`lut_lanes` must be 0 .* not 1; .* try `multipliers=1`",
+            "`lut_lanes` must be 0 .* not 1; .* `multipliers=1`",
         ),
     ],
 )

@@ -149,9 +149,7 @@ def test_attributes_that_are_refused(attributes: dict[str, Any], words: str, tmp
 
 
 def test_begins_that_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        ModelError, match="`begin` names a tensor of an ONNX or TFLite model, and this is none"
-    ):
+    with pytest.raises(ModelError, match="`begin` names a tensor of an ONNX or TFLite model, and this is"):
         read_model(torch.nn.LSTM(C, 2), ReadOptions(begin="m"))
     path = like_silero(tmp_path / "m.onnx", front="Sqrt")
     with pytest.raises(ModelError, match="`begin` must name a tensor on the way .* but 'no' is none"):

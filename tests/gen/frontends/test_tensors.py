@@ -250,7 +250,7 @@ def test_bfloat16(tmp_path):
         ),
         (lstm() | linear(), {"dense": ("linear:gelu",)}, r"`dense` must be NAME.*not 'linear:gelu'"),
         (lstm() | linear(), {"dense": ("liner",)}, "must have a tensor 'liner.weight'; there are linear"),
-        (lstm(), {"dense": ("fc",)}, "tensor 'fc.weight'; there are none beside the LSTM's: leave out `dense`"),
+        (lstm(), {"dense": ("fc",)}, "'fc.weight'; there are none beside the LSTM's: leave out `dense`"),
         (lstm(), {"lstm": "gru"}, "there is no 'gru'; it has lstm"),
         (lstm(), {"output": "y"}, r"`output` is for models with a graph"),
     ],
