@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
+from rtlstm.spec.errors import ToolError
+
 __all__ = ["as_typed", "chosen_for", "next_command", "typed_options", "worded"]
 
 _BARE: Final = object()
@@ -33,8 +35,8 @@ def _worded(python: str) -> str | None:
                 match called:
                     case ast.Attribute(ast.Call(ast.Name("Build"), [ast.Constant(str(folder))]), command):
                         return f"rtlstm {command} {shlex.quote(folder)} {_typed_keywords(options)}".rstrip()
-    except (SyntaxError, ValueError, LookupError, RecursionError, MemoryError):
-        pass  # A name that a file chose, or another program's word.
+    except (SyntaxError, ValueError, LookupError, RecursionError, MemoryError, ToolError):
+        pass  # A name that a file chose, or another program's word; a wheel lacks a command's options.
     return None
 
 
