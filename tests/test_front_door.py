@@ -239,9 +239,9 @@ def test_mistakes_are_named(build: rtlstm.Build, tmp_path: Path):
     for wrong, message in (
         ({"capacities": {"headroom": "x"}}, "capacity headroom must be a whole number, not 'x'"),
         ({"capacities": {"inputs": 2.5}}, r"capacity inputs must be a whole number, not 2\.5"),
-        ({"bus": None}, "^bus must be a valid string, not None$"),
-        ({"bus": "spi"}, "^bus must be one of none, axi"),
-        ({"family": "z80"}, "^family must be one of "),
+        ({"bus": None}, "^`bus` must be a valid string, not None$"),
+        ({"bus": "spi"}, "^`bus` must be one of none, axi"),
+        ({"family": "z80"}, "^`family` must be one of "),
     ):
         with pytest.raises(rtlstm.ConfigurationError, match=message):
             rtlstm.compile(network, folder=tmp_path / "b", **wrong)

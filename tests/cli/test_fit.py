@@ -99,7 +99,7 @@ def test_nothing_tried_is_better_for_whole_sequences(kind: str):
 def test_gate_units_of_whole_sequences_divide_the_multipliers():
     quantised = quantise(both_ways("lstm"), FOUR)
     request = FitRequest(chosen=find_device("lfe5u-12f-8"), max_steps=9, gate_units=4, macs=2)
-    with pytest.raises(ConfigurationError, match=r"gate_units .4. must divide macs .2.*try `gate_units=2`"):
+    with pytest.raises(ConfigurationError, match=r"`gate_units` .4. must divide `macs` .2.* `gate_units=2`"):
         fit_device("both", quantised.shapes, quantised.numerics, request, quantised.passes)
 
 
@@ -229,12 +229,12 @@ def test_gate_units_that_the_lanes_cannot_have():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"multipliers": 1024}, "no array with multipliers=1024; leave it out"),
+        ({"multipliers": 1024}, "no array with `multipliers=1024`; leave it out"),
         (
             {"gate_units": 7, "multipliers": 1000},
             "no array with `gate_units=7`, `multipliers=1000`; leave out one",
         ),
-        ({"gate_units": 3, "beat_in": 1024}, "multiples of gate_units=3 and beat_in=1024 begin with 3072"),
+        ({"gate_units": 3, "beat_in": 1024}, "multiples of `gate_units=3` and `beat_in=1024` begin with"),
     ],
 )
 def test_sizes_that_no_array_has(given: dict[str, int], words: str):

@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_said(device, tmp_path):
     with pytest.raises(InputError, match="the device's folder must be a path"):
         train.prepare(Net(1), device=3)
     q = train.prepare(Net(1), device=device)
-    with pytest.raises(ConfigurationError, match="leave out lanes"):
+    with pytest.raises(ConfigurationError, match="leave out `lanes`"):
         rtlstm.compile(q, folder=tmp_path / "build", lanes=8)
     with pytest.raises(ConfigurationError, match="leave out device, or give them to prepare"):
         rtlstm.compile(q, folder=tmp_path / "build", device=device)

@@ -193,7 +193,7 @@ def test_an_addition_to_a_name_is_told(tmp_path, pristine):
     "name", ["", "2x", "a-b", "a b", "wire", "Module", "_x", "x" * 65, "x\n", "Rtlstm_x"]
 )
 def test_unfit_names_are_refused(name):
-    with pytest.raises(ConfigurationError, match="`name` must"):
+    with pytest.raises(ConfigurationError, match="name must"):
         check_build_name(name)
 
 

@@ -80,7 +80,7 @@ def test_constants_decide_by_themselves(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ((), r"If node 'outer', whose condition is 'flag'; choose a branch with branches=\('outer:then',\)"),
+        ((), r"If node 'outer', whose condition is 'flag'; .* branch with `branches=\('outer:then',\)`"),
         (("outer:else",), r"after the LSTM 'z' goes into If node 'inner', whose condition is 'flag'"),
         (("outer",), r"branch must be NODE:then or NODE:else, not 'outer'"),
         (("outer:both",), r"branch must be NODE:then or NODE:else, not 'outer:both'"),
