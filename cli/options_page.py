@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from rtlstm.cli.main import COMMANDS, command_function, find_command
+from rtlstm.cli.commands import COMMANDS, command_function, find_command
 from rtlstm.gen.builds.compiled import Build, compile
 from rtlstm.spec.options import plain_type
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
+from rtlstm.cli.commands import COMMANDS, find_command
 from rtlstm.spec.errors import ToolError
 
 __all__ = ["as_typed", "chosen_for", "next_command", "typed_options", "worded"]
@@ -68,8 +69,6 @@ def _flags(name: str, switch: bool) -> tuple[str, str]:
 
     ``implement`` has a switch of the name that an option of ``generate`` with other values has.
     """
-    from rtlstm.cli.main import COMMANDS, find_command
-
     for command in ("generate", *COMMANDS):
         for each in find_command(command).params:
             if each.name == name and each.opts[-1].startswith("--") and (each.is_flag or not switch):

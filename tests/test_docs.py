@@ -28,7 +28,7 @@ import pytest
 import typer
 from support.paths import ROOT
 
-from rtlstm.cli.main import find_command
+from rtlstm.cli.commands import find_command
 
 pytestmark = [pytest.mark.rtl, pytest.mark.tools]
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 from support.paths import FOLDERS
 
-from rtlstm.cli.main import COMMANDS, find_command
+from rtlstm.cli.commands import COMMANDS, find_command
 from rtlstm.spec.registers import REGISTERS
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from rtlstm.boards.catalogue import BOARDS, find_target
 from rtlstm.boards.zynq import ZYNQ_BOARDS
 from rtlstm.cli import console
-from rtlstm.cli.main import COMMANDS, app, find_command
+from rtlstm.cli.commands import COMMANDS, find_command
+from rtlstm.cli.main import app
 from rtlstm.fpga.devices import devices
 
 
@@ -33,7 +34,8 @@ def test_help_shows_no_type_of_flags(command: str):
 def test_list_of_commands_imports_none_of_them():
     """What a command needs takes a second to import."""
     program = (
-        "import sys; from rtlstm.cli.main import COMMANDS, _run; _run(['--help']); "
+        "import sys; from rtlstm.cli.commands import COMMANDS; from rtlstm.cli.main import _run; "
+        "_run(['--help']); "
         "found = {each.partition('.')[0] for each in sys.modules} & {'numpy', 'pydantic', 'rich'}; "
         "assert not found, found; "
         "assert not {f'rtlstm.{each.module}' for each in COMMANDS.values()} & set(sys.modules)"

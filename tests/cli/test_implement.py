@@ -10,7 +10,7 @@ import pytest
 from support.implementations import ESTIMATE, implementation
 from support.small_builds import network, own_verilog
 
-from rtlstm.cli.main import find_command
+from rtlstm.cli.commands import find_command
 from rtlstm.fpga import tools as fpga_tools
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.implementation import error_percent

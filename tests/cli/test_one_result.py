@@ -28,8 +28,8 @@ import rtlstm.sim.board_port as board_port
 import rtlstm.sim.port_server as port_server
 import rtlstm.zoo.check as check
 from rtlstm.boards.bitstream import Bitstream, Use
+from rtlstm.cli.commands import COMMANDS
 from rtlstm.cli.console import Console
-from rtlstm.cli.main import COMMANDS
 from rtlstm.cli.results import Field, Result, Table, Text, Values, View, write_value
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.report import BuildReport

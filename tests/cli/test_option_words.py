@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from support.paths import ROOT
 
-from rtlstm.cli.main import COMMANDS, find_command
+from rtlstm.cli.commands import COMMANDS, find_command
 
 FOLDERS = ("rtlstm", "spec", "tools", "hdl", "host", "sim", "fpga", "boards", "gen")
 OTHER_PROGRAMS = {

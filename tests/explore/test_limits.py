@@ -128,8 +128,8 @@ def test_numbers_are_read():
     [
         ("weight_bits", "4-8", "must be numbers, such as 8 or 4,8,16 or 4:16"),
         ("weight_bits", "8:4", "must be numbers"),
-        ("weight_bits", "1:8", "weight_bits must be greater than or equal to 2, not 1"),
-        ("data_bits", "8:99", "data_bits must be less than or equal to 18, not 99"),
+        ("weight_bits", "1:8", "`weight_bits` must be greater than or equal to 2, not 1"),
+        ("data_bits", "8:99", "`data_bits` must be less than or equal to 18, not 99"),
         ("lanes", "4:8", "must be multiples of 4"),
     ],
 )

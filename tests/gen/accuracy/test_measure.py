@@ -97,7 +97,7 @@ def test_the_part_that_is_coarse_is_blamed() -> None:
         assert blamed is not None
         assert blamed.part == part
         assert f"most of it from {part}" in found.verdict
-        assert f"Best bit to add: {name}={few + 1}" in found.verdict
+        assert f"Best bit to add: `{name}={few + 1}" in found.verdict
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_bit_less_that_is_no_worse_is_named(change: int, share: float, said: b
         rms_error=rms,
         max_abs_error=share * errors.max_abs_error,
     )
-    words = f" One bit less is no worse: gate_bits=7, {errors.rms_error:.3g} -> {rms:.3g}."
+    words = f" One bit less is no worse: `gate_bits=7`, {errors.rms_error:.3g} -> {rms:.3g}."
     assert (words in conclude(errors, [width], None, True)) is said
 
 

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from support.paths import ROOT
 from support.small_builds import tensors
 
-from rtlstm.cli.main import find_command
+from rtlstm.cli.commands import find_command
 from rtlstm.gen.builds.compiled import Build
 from rtlstm.gen.builds.migrate import migrate_build
 from rtlstm.spec.errors import BuildError
