@@ -1,0 +1,232 @@
+"""The graph of a model, as every front end translates it and :mod:`rtlstm.gen.frontends.reader` reads it.
+
+Translators (ONNX, PyTorch, Keras, TFLite) say in these operators what a file or module says, and decide
+nothing: where the core begins and ends, what a state is, and what stays on the host is the reader's.
+
+An operator has its tensors as inputs, by name; ``""`` is an input that is left out. Integers that shape it
+(axes, sizes) are attributes, or tensors if a model computes them. The operators are:
+
+============================== ========================================================================
+``recurrent``                  x, h, c, lengths -> y, final h, final c; attributes: see :class:`Recurrent`
+``linear``                     x, weight (outputs, inputs), bias
+``gemm``                       ONNX's Gemm: ``alpha``, ``beta``, ``transA``, ``transB``
+``matmul``                     a, b; one of them constant
+``conv``                       x, weight, bias; ``strides dilations pads group auto_pad`` of ONNX, ``layout``
+                               "NFT" (default) or "NTF"; weight (outputs, inputs, taps)
+``average_pool``               x; ``size``, ``stride``, ``pads``, ``layout``
+``pad``                        x; ``pads`` (all begins, then all ends), ``mode``, ``value``; ``axes`` or all
+``batch_norm``                 x, scale, shift, mean, variance; ``epsilon``, ``axis`` (1), ``training_mode``
+``add sub mul div``            two tensors, one may be constant
+``sum mean``                   any number of tensors, added or averaged
+``neg``
+``activation``                 x; ``function``, an ActivationFunction, or what returns it or refuses
+``clip``                       x, min, max (or attributes ``min``, ``max``); either may be left out
+``transpose``                  x; ``perm`` (default: all axes reversed)
+``reshape``                    x, shape; or attribute ``shape``, a list of whole numbers and of names of
+                               tensors of one size each; ``allowzero``
+``squeeze``, ``unsqueeze``     x; ``axes`` (squeeze: default all), ``strict`` (squeeze: refuse other sizes)
+``flatten``                    x; ``start``, ``end``: merges these axes; ``axis``: ONNX's, to two axes
+``slice``                      x; ``starts``, ``ends``, ``axes``, ``steps``
+``select``                     x; ``axis``, ``index``: one element, and the axis goes
+``gather``                     x, indices; ``axis``
+``split``                      x; ``axis``, ``split`` (sizes; default: equal parts, one for each output)
+``concat``, ``stack``          any number of tensors; ``axis``
+``reduce_sum``, ``reduce_mean`` x; ``axes`` (default: all), ``keepdims`` (1)
+``softmax log_softmax argmax`` x; ``axis``: classes of scores, which the host computes at the end
+``embedding``                  numbers, table: the host looks rows up
+``identity``                   x: computes nothing when the model is used
+``cast``                       x; ``floating``: whether it stays a number with a fraction
+``pack``, ``unpack``           x: sequences of several lengths; ``batch_first`` is their layout outside
+``shape``, ``size``            x -> whole numbers; ``start``, ``end``
+``refused``                    anything; ``why``: a sentence to refuse it with, if the core needs it
+============================== ========================================================================
+
+Any other operator is not supported: its :attr:`Node.kind` is what the refusal names.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from rtlstm.gen.frontends.integer_weights import IntegerRows
+from rtlstm.spec.network import Bidirectional, PseudoLayer
+
+Layers = tuple[PseudoLayer | Bidirectional, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Recurrent:
+    """What the attribute ``layers`` of a ``recurrent`` node returns when it is called: its layers, in order.
+
+    The node's other attributes are ``axes``, those of x: ("T", "N", "F"), ("N", "T", "F"), or ("N", "F") of a
+    cell that computes one step; ``y_axes`` and ``h_axes``, those of the results. In these "D" is an axis of
+    directions (and, of a final state, of layers); without it the directions' features are side by side.
+    """
+
+    layers: Layers
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operator with the names of the tensors that it reads and gives.
+
+    ``label`` is its name in the model and ``kind`` the operator's, as reports and messages have them.
+    ``noun`` follows ``kind`` in messages (" node" in ONNX). ``notes`` go to the report if the core has it.
+    A node with ``hidden`` is one that the translator needed in addition: reports leave it out.
+    ``inner`` are tensors that graphs inside it read, which are nodes of a condition or a loop.
+    """
+
+    operator: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    label: str
+    kind: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    noun: str = ""
+    notes: tuple[str, ...] = ()
+    hidden: bool = False
+    inner: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """The node as messages name it."""
+        return f"{self.kind}{self.noun} {self.label!r}"
+
+
+class Constants(Protocol):
+    """Tensors that do not depend on the model's inputs; their values may be computed when they are asked for."""
+
+    def __contains__(self, tensor: object) -> bool: ...
+
+    def get(self, tensor: str) -> Any | None:
+        """Return a tensor's value as an array; None if it depends on the inputs."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """How a front end names its parts in messages."""
+
+    begin: str
+    """What ``lstm`` names: "a node", "a recurrent module"."""
+    end: str
+    """What ``output`` names: "a tensor", "a node or module"."""
+    supported: str = ""
+    """What may stand around a recurrent layer, for the refusal of something else; empty: the operators."""
+
+
+class Graph:
+    """The nodes of a model, in an order in which they can be computed.
+
+    Parameters
+    ----------
+    inputs, outputs
+        Names of the model's tensors; ``names`` has other names that the model gives to its outputs.
+    constants
+        What is known without the inputs.
+    dimensions
+        Sizes of tensors: a number, a name for one that only a run knows, or empty.
+    folded_shape
+        Finds a tensor's sizes with more effort; by default what ``dimensions`` say.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        constants: Constants,
+        *,
+        words: Words,
+        dimensions: Callable[[str], Sequence[int | str]] = lambda _: (),
+        folded_shape: Callable[[str], tuple[int | None, ...]] | None = None,
+        names: Mapping[str, str] | None = None,
+        integer_rows: IntegerRows | None = None,
+    ) -> None:
+        self.nodes, self.inputs, self.outputs = list(nodes), list(inputs), list(outputs)
+        self.words = words
+        self.names = dict(names or {})
+        self.integer_rows = IntegerRows() if integer_rows is None else integer_rows
+        self._constants = constants
+        self._dimensions, self._folded = dimensions, folded_shape
+        self._producer = {name: at for at, node in enumerate(self.nodes) for name in node.outputs if name}
+        self._consumers: dict[str, list[int]] = {}
+        for at, node in enumerate(self.nodes):
+            for name in dict.fromkeys(filter(None, (*node.inputs, *node.inner))):
+                self._consumers.setdefault(name, []).append(at)
+
+    def producer(self, tensor: str) -> Node | None:
+        """The node that gives a tensor, or None for an input or a stored constant."""
+        index = self._producer.get(tensor)
+        return None if index is None else self.nodes[index]
+
+    def index_of(self, tensor: str) -> int:
+        """Index of the node that gives a tensor; -1 for an input or a stored constant."""
+        return self._producer.get(tensor, -1)
+
+    def consumers(self, tensor: str) -> list[int]:
+        """Indices of the nodes that read a tensor."""
+        return self._consumers.get(tensor, [])
+
+    def is_tensor(self, name: str) -> bool:
+        """Whether the graph has a tensor of this name."""
+        return name in self._producer or name in self.inputs or self.is_constant(name)
+
+    def ancestors(self, tensors: Iterable[str]) -> set[int]:
+        """Indices of all nodes that the tensors depend on."""
+        found: set[int] = set()
+        waiting = list(tensors)
+        while waiting:
+            index = self._producer.get(waiting.pop())
+            if index is not None and index not in found:
+                found.add(index)
+                node = self.nodes[index]
+                waiting += filter(None, (*node.inputs, *node.inner))
+        return found
+
+    def descendants(self, nodes: Collection[int]) -> set[int]:
+        """Indices of all nodes that depend on nodes, which are given by their indices."""
+        found: set[int] = set()
+        for index, node in enumerate(self.nodes):
+            read = {self.index_of(name) for name in (*node.inputs, *node.inner)}
+            if not read.isdisjoint(found) or any(position in nodes for position in read):
+                found.add(index)
+        return found
+
+    def dimensions(self, tensor: str) -> Sequence[int | str]:
+        """Sizes of a tensor's axes, names where a run decides; empty if nothing is known."""
+        return self._dimensions(tensor)
+
+    def shape(self, tensor: str) -> tuple[int | None, ...]:
+        """The same with None for names."""
+        return tuple(size if isinstance(size, int) else None for size in self.dimensions(tensor))
+
+    def folded_shape(self, tensor: str) -> tuple[int | None, ...]:
+        """The same as ``shape``, with what takes longer to find."""
+        return self.shape(tensor) if self._folded is None else self._folded(tensor)
+
+    def is_constant(self, tensor: str) -> bool:
+        """Whether a tensor does not depend on the model's inputs."""
+        return tensor in self._constants
+
+    def constant(self, tensor: str) -> Any | None:
+        """The value of a tensor that does not depend on the model's inputs, or None.
+
+        Raises
+        ------
+        ModelError
+            If it cannot be computed.
+        """
+        return self._constants.get(tensor)
+
+    def integers(self, tensor: str) -> list[int] | None:
+        """The value of a constant integer tensor as a flat list, or None."""
+        value = self.constant(tensor)
+        return None if value is None else [int(item) for item in np.asarray(value).reshape(-1)]
+
+    def origin(self, tensor: str) -> str:
+        """Say where a tensor comes from that is not constant, as the end of a sentence."""
+        node = self.producer(tensor)
+        return "it is an input of the model" if node is None else f"{node.where} computes it of the input"
