@@ -33,6 +33,8 @@ class Axes:
     tags: tuple[str, ...]
     features: int
     lost: str = ""
+    squeezed: str = ""
+    """The operator that took the axis of a single feature away."""
     last_step: bool = False
     first_step: bool = False
     shown: tuple[tuple[str, str], ...] = ()
@@ -174,8 +176,9 @@ class Axes:
         drop = set()
         for at in self._indices(axes, where):
             tag = self.tags[at]
-            if tag == "F" and self.features == 1:
-                return self._lose(where)
+            if tag == "F" and self.features == 1 and "B" not in self.tags:
+                drop.add(at)
+                continue
             if tag in ("F", "L", "B", "S") or tag[0] == "K":
                 if strict:
                     raise ModelError(f"{where} removes axis {at} ({tag}), which is not of size 1")
@@ -183,7 +186,9 @@ class Axes:
             if tag not in (*SINGLE, *self.single) and not strict:
                 return self._lose(where)
             drop.add(at)
-        return replace(self, tags=tuple(tag for at, tag in enumerate(self.tags) if at not in drop))
+        squeezed = where if any(self.tags[at] == "F" for at in drop) else self.squeezed
+        tags = tuple(tag for at, tag in enumerate(self.tags) if at not in drop)
+        return replace(self, tags=tags, squeezed=squeezed)
 
     def flatten(self, start: int, end: int, where: str) -> "Axes":
         """Merge the axes from ``start`` to ``end`` (included)."""

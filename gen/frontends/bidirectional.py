@@ -10,7 +10,7 @@ from rtlstm.gen.frontends.flow import Flow
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
 if TYPE_CHECKING:
-    from rtlstm.gen.frontends.onnx.values import Value
+    from rtlstm.gen.frontends.step import Value
     from rtlstm.gen.frontends.torch.values import Data
 
 __all__ = ["at_last_step", "pair_directions", "without_identity"]

@@ -52,6 +52,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.integer_weights import IntegerRows
 from rtlstm.spec.network import Bidirectional, PseudoLayer
+from rtlstm.spec.plugins import Registry
 
 Layers = tuple[PseudoLayer | Bidirectional, ...]
 
@@ -97,7 +98,7 @@ class Node:
 
 
 class Constants(Protocol):
-    """Tensors that do not depend on the model's inputs; their values may be computed when they are asked for."""
+    """Tensors that do not depend on the model's inputs; a value may be computed when it is asked for."""
 
     def __contains__(self, tensor: object) -> bool: ...
 
@@ -144,11 +145,14 @@ class Graph:
         folded_shape: Callable[[str], tuple[int | None, ...]] | None = None,
         names: Mapping[str, str] | None = None,
         integer_rows: IntegerRows | None = None,
+        offered: Registry[Any] | None = None,
     ) -> None:
         self.nodes, self.inputs, self.outputs = list(nodes), list(inputs), list(outputs)
         self.words = words
         self.names = dict(names or {})
         self.integer_rows = IntegerRows() if integer_rows is None else integer_rows
+        self.offered = offered
+        """Operators of other packages, by the names that nodes give them."""
         self._constants = constants
         self._dimensions, self._folded = dimensions, folded_shape
         self._producer = {name: at for at, node in enumerate(self.nodes) for name in node.outputs if name}
@@ -156,6 +160,21 @@ class Graph:
         for at, node in enumerate(self.nodes):
             for name in dict.fromkeys(filter(None, (*node.inputs, *node.inner))):
                 self._consumers.setdefault(name, []).append(at)
+
+    def with_nodes(self, nodes: Sequence[Node]) -> "Graph":
+        """Return the same graph with other nodes."""
+        return Graph(
+            nodes,
+            self.inputs,
+            self.outputs,
+            self._constants,
+            words=self.words,
+            dimensions=self._dimensions,
+            folded_shape=self._folded,
+            names=self.names,
+            integer_rows=self.integer_rows,
+            offered=self.offered,
+        )
 
     def producer(self, tensor: str) -> Node | None:
         """The node that gives a tensor, or None for an input or a stored constant."""

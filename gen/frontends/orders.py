@@ -46,10 +46,10 @@ def note_output_orders(ends: Mapping[str, Axes], report: ReportBuilder) -> None:
     """Note of which outputs the axes stand in another order than those of what the core gives."""
     for name, axes in ends.items():
         which = f" the output {name!r} as" if len(ends) > 1 else ""
-        if axes.lost:
+        if axes.lost or axes.squeezed:
             given, hint = f"what {axes.lost} makes of several axes in one", ""
-            if axes.features == 1:
-                given = f"its only feature without an axis of its own ({axes.lost})"
+            if axes.squeezed:
+                given = f"its only feature without an axis of its own ({axes.squeezed})"
                 hint = ": y[..., 0] is that feature"
             core = _text(_core_order("TNF", report.batch_first))
             report.note(f"the model gives{which} {given}; rtlstm gives {core}{hint}")

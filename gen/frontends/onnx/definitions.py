@@ -32,10 +32,6 @@ _SHAPES: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     ("com.microsoft", "DynamicQuantizeLSTM"): _LSTM | {"W": "D I 4H", "R": "D H 4H"},
     ("tflite", "UNIDIRECTIONAL_SEQUENCE_LSTM"): _LSTM
     | {"R": "D 4H P", "initial_h": "D N P", "projection": "D P H"},
-    ("rtlstm", "Scan"): {
-        "X": "T N I", "W": "D G I", "R": "D G H", "B": "D 2G", "parameters": "H K",
-        "initial_h": "D N H", "initial_c": "D N H",
-    },
     ("", "BatchNormalization"): dict.fromkeys(("X", "scale", "B", "input_mean", "input_var"), "C")
     | {"X": "N C ..."},
     ("", "Clip"): {"input": "...", "min": _ONE, "max": _ONE},

@@ -3,7 +3,7 @@
 import contextlib
 import importlib
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from rtlstm.gen.frontends.integer_weights import IntegerRows
 from rtlstm.gen.frontends.onnx.constants import Constants
 from rtlstm.gen.frontends.onnx.local_functions import inline_functions, subgraphs
 from rtlstm.spec.budget import Budget
-from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["OnnxGraph", "captured", "load_onnx", "subgraphs"]
@@ -136,14 +135,10 @@ class OnnxGraph:
         self.outputs = [item.name for item in graph.output]
         self._producer: dict[str, int] = {}
         self._consumers: dict[str, list[int]] = {}
-        self._constants = Constants(model)
-        self.budget = self._constants.budget
+        self.constants = Constants(model)
+        self.budget = self.constants.budget
         self.integer_rows = IntegerRows()
         """The rows of integer weights, which nodes that have some of their own add."""
-        self.cells: Mapping[str, Cell] = {}
-        """The step functions of nodes that were a Scan, by their names."""
-        self.linears: dict[str, Any] = {}
-        """What :mod:`rtlstm.gen.frontends.onnx.linear` has read of tensors so far."""
         self._shapes: dict[str, tuple[int | str, ...]] | None = None
         self._folded: dict[str, tuple[int | str, ...]] | None = None
         for index, node in enumerate(self.nodes):
@@ -164,10 +159,6 @@ class OnnxGraph:
     def consumers(self, tensor: str) -> list[int]:
         """Indices of the nodes that read a tensor."""
         return self._consumers.get(tensor, [])
-
-    def is_tensor(self, name: str) -> bool:
-        """Whether the graph has a tensor of this name."""
-        return name in self._producer or name in self.inputs or name in self._initializers
 
     def ancestors(self, tensors: Iterable[str]) -> set[int]:
         """Indices of all nodes that the tensors depend on."""
@@ -254,11 +245,11 @@ class OnnxGraph:
 
     def array(self, proto: Any) -> Any:
         """A tensor message as an array."""
-        return self._constants.array(proto)
+        return self.constants.array(proto)
 
     def is_constant(self, tensor: str) -> bool:
         """Whether a tensor does not depend on the model's inputs; nothing is computed for this."""
-        return tensor in self._constants
+        return tensor in self.constants
 
     def constant(self, tensor: str) -> Any | None:
         """The value of a tensor that does not depend on the model's inputs, or None.
@@ -268,7 +259,7 @@ class OnnxGraph:
         ModelError
             If it cannot be computed.
         """
-        return self._constants.get(tensor)
+        return self.constants.get(tensor)
 
     def origin(self, tensor: str) -> str:
         """Say where a tensor comes from that is not constant, as the end of a sentence."""

@@ -9,23 +9,22 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import expect_shape, to_float64
 from rtlstm.gen.frontends.gates import reorder
+from rtlstm.gen.frontends.graph import Recurrent
 from rtlstm.gen.frontends.onnx.activations import read_functions
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
-from rtlstm.gen.frontends.onnx.states import length_problems, state_problems
 from rtlstm.spec.activations.functions import ActivationFunction
-from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.network import Bidirectional, Custom, Gru, Lstm, Rnn
+from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
-__all__ = ["RECURRENT", "SCAN", "TFLITE_LSTM", "RecurrentNode", "is_recurrent", "read_recurrent_node"]
+__all__ = ["RECURRENT", "TFLITE_LSTM", "is_recurrent", "read_recurrent_node"]
 
 Floats = NDArray[np.float64]
-Direction = Lstm | Gru | Rnn | Custom
+Direction = Lstm | Gru | Rnn
 
 
 @dataclass(frozen=True)
 class _Kind:
-    cell: Literal["lstm", "gru", "rnn", "custom"]
+    cell: Literal["lstm", "gru", "rnn"]
     gates: int
     functions: tuple[str, ...]
     extra_attributes: tuple[str, ...] = ()
@@ -37,8 +36,6 @@ _LSTM: Final = _Kind("lstm", 4, ("Sigmoid", "Tanh", "Tanh"), ("input_forget",), 
 TFLITE_LSTM: Final = ("tflite", "UNIDIRECTIONAL_SEQUENCE_LSTM")
 """Domain and operator of the node that TFLite's becomes: ONNX' LSTM, a projection and a clip of c."""
 _SCALES: Final = ("W_scale", "W_zero_point", "R_scale", "R_zero_point")
-SCAN: Final = ("rtlstm", "Scan")
-"""Domain and operator of the node that a Scan becomes whose body is no LSTM cell."""
 _KINDS: Final[dict[tuple[str, str], _Kind]] = {
     ("", "LSTM"): _LSTM,
     ("", "GRU"): _Kind("gru", 3, ("Sigmoid", "Tanh"), ("linear_before_reset",)),
@@ -46,7 +43,6 @@ _KINDS: Final[dict[tuple[str, str], _Kind]] = {
     ("com.microsoft", "DynamicQuantizeLSTM"): _Kind(
         "lstm", 4, _LSTM.functions, _LSTM.extra_attributes, (*_LSTM_INPUTS, *_SCALES)
     ),
-    SCAN: _Kind("custom", 0, (), inputs=("X", "W", "R", "B", "parameters", "initial_h", "initial_c")),
     TFLITE_LSTM: _Kind(
         "lstm", 4, _LSTM.functions, (*_LSTM.extra_attributes, "cell_clip"), (*_LSTM_INPUTS, "projection")
     ),
@@ -59,15 +55,6 @@ _KNOWN: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class RecurrentNode:
-    """The layer of one node, the layout of its tensors, and what a user should know about it."""
-
-    layer: Direction | Bidirectional
-    layout: int
-    notes: tuple[str, ...]
-
-
 def _kind(node: Any) -> _Kind | None:
     return _KINDS.get((node.domain.replace("ai.onnx", ""), node.op_type))
 
@@ -77,7 +64,7 @@ def is_recurrent(node: Any) -> bool:
     return _kind(node) is not None
 
 
-def read_recurrent_node(graph: OnnxGraph, node: Any) -> RecurrentNode:
+def read_recurrent_node(graph: OnnxGraph, node: Any) -> Recurrent:
     """Read a recurrent node, or say all that stands against it."""
     kind = _kind(node)
     assert kind is not None
@@ -94,18 +81,11 @@ class _Reader:
         self.inputs = {name: tensor for name, tensor in zip(kind.inputs, node.input, strict=False) if tensor}
         self.notes: list[str] = []
 
-    def read(self) -> RecurrentNode:
-        if self.kind.cell == "custom":
-            self._cell()
+    def read(self) -> Recurrent:
         direction = self.attributes.get("direction", "forward")
         directions = _DIRECTIONS.get(direction, 1)
         problems = self._attribute_problems()
         functions = read_functions(self.attributes, self.kind.functions, directions, problems)
-        layout = int(self.attributes.get("layout", 0))
-        shape = self.graph.shape(self.inputs.get("X", ""))
-        steps = shape[1 if layout else 0] if len(shape) == 3 else None
-        problems += state_problems(self.graph, self.inputs, self.notes)
-        problems += length_problems(self.graph, self.inputs, steps, self.notes)
         if problems:
             raise ModelError(f"{self.where}: " + "; ".join(problems))
         arrays = self._arrays(directions)
@@ -113,10 +93,11 @@ class _Reader:
             self._layer(arrays, at, functions[at], reverse=direction == "reverse" or at == 1)
             for at in range(directions)
         ]
+        notes = tuple(f"{self.where}: {note}" for note in self.notes)
         if directions == 1:
-            return RecurrentNode(layers[0], layout, tuple(self.notes))
+            return Recurrent((layers[0],), notes)
         both = Bidirectional(name=self.name, forward=layers[0], backward=layers[1])
-        return RecurrentNode(both, layout, tuple(self.notes))
+        return Recurrent((both,), notes)
 
     def _attribute_problems(self) -> list[str]:
         attributes = self.attributes
@@ -183,7 +164,7 @@ class _Reader:
         """W, R, B and, if given, P and the projection, of the right shapes."""
         w, r = self._weight("W"), self._weight("R")
         hidden = self.attributes.get("hidden_size", int(r.shape[-1]) if r.ndim else 0)
-        rows = self._gates() * hidden
+        rows = self.kind.gates * hidden
         if w.ndim != 3 or 0 in w.shape:
             raise ModelError(
                 f"{self.where}: input W must have shape ({directions}, {rows}, inputs), not {w.shape}"
@@ -202,35 +183,11 @@ class _Reader:
                 expect_shape(arrays[name], (directions, width), self._what(name))
         return arrays
 
-    def _gates(self) -> int:
-        """Rows of a unit."""
-        return self._cell().gates if self.kind.cell == "custom" else self.kind.gates
-
-    def _cell(self) -> Cell:
-        """The step function of what was a Scan."""
-        if self.name not in self.graph.cells:
-            raise ModelError(f"{self.where} must be a Scan of ONNX, not of the domain {SCAN[0]!r}")
-        return self.graph.cells[self.name]
-
-    def _custom(self, arrays: dict[str, Floats], at: int, reverse: bool) -> Custom:
-        parameters = self._constant("parameters") if "parameters" in self.inputs else None
-        return Custom(
-            name=self.name,
-            w_ih=arrays["W"][at],
-            w_hh=arrays["R"][at],
-            bias=np.split(arrays["B"][at], 2)[0],
-            reverse=reverse,
-            cell=self._cell(),
-            parameters=parameters,
-        )
-
     def _layer(
         self, arrays: dict[str, Floats], at: int, functions: tuple[ActivationFunction, ...], reverse: bool
     ) -> Direction:
         """One direction's layer."""
         cell = self.kind.cell
-        if cell == "custom":
-            return self._custom(arrays, at, reverse)
         clip = float(self.attributes.get("clip", math.inf))
         common: dict[str, Any] = {
             "name": f"{self.name}_reverse" if at else self.name,

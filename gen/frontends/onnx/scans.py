@@ -13,72 +13,52 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import import_extra, to_float64
-from rtlstm.gen.frontends.onnx.activations import operator_function, operator_functions
-from rtlstm.gen.frontends.onnx.cells import join_cells
-from rtlstm.gen.frontends.onnx.linear import Linear, read_linear
+from rtlstm.gen.frontends.cells import join_cells
+from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
+from rtlstm.gen.frontends.linear import Linear, Linears
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured
-from rtlstm.gen.frontends.onnx.recurrent import SCAN
-from rtlstm.spec.cells.description import Cell, CellBuilder, Term
-from rtlstm.spec.errors import ConfigurationError, ModelError
-
-__all__ = ["read_scans"]
+from rtlstm.spec.activations.functions import ActivationFunction
+from rtlstm.spec.cells.description import CellBuilder, Term
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Custom, Lstm
 
 Floats = NDArray[np.float64]
+Translate = Callable[[OnnxGraph], Graph]
 
 _MIN_OPSET: Final = 9
-_MAX_SCANS: Final = 64
+MAX_SCANS: Final = 64
 """Largest number of Scan nodes: the constants around them are copied into each."""
-_SAME: Final = ("Identity", "Squeeze", "Unsqueeze")
+_SAME: Final = ("identity", "squeeze", "unsqueeze")
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
-    """What the recurrent node has: its operator, its attributes and its constants."""
+class _Body:
+    """What a body computes: the layer, and which of the states is h."""
 
-    kind: tuple[str, str]
-    attributes: dict[str, Any]
-    arrays: dict[str, Any]
+    layer: Lstm | Custom
     h: int
-    """Which of the states is h."""
-    cell: Cell | None = None
+
+    @property
+    def kind(self) -> str:
+        """The operator that reports show."""
+        return "LSTM" if isinstance(self.layer, Lstm) else "Scan"
 
 
-def read_scans(model: Any, graph: OnnxGraph) -> tuple[OnnxGraph, dict[str, Cell], tuple[str, ...]]:
-    """Replace the Scan nodes of a model, in place, whose bodies are cells.
+def read_scan(graph: OnnxGraph, node: Any, translate: Translate) -> list[Node]:
+    """Return the nodes that a Scan is whose body is a cell; ``translate`` reads the body.
 
-    Returns the model's graph, the step functions by the names of their nodes, and why others stay.
+    Raises
+    ------
+    ModelError, ConfigurationError
+        If it is none; the message names the node that has no place in one.
     """
-    cells: dict[str, Cell] = {}
-    problems: list[str] = []
-    joined = 0
-    nodes: list[Any] = []
-    for node in graph.nodes:
-        if node.op_type != "Scan" or node.domain not in ("", "ai.onnx"):
-            nodes.append(node)
-            continue
-        if len(cells) + len(problems) + joined == _MAX_SCANS:
-            raise ModelError(f"has more than {_MAX_SCANS} Scan nodes; export them as LSTM, GRU or RNN nodes")
-        try:
-            scan = _Scan(graph, node)
-            rows = scan.read()
-            nodes += scan.write(model.graph, rows)
-            if rows.cell is not None:
-                cells[graph.label(node)] = rows.cell
-            joined += rows.cell is None
-        except (ModelError, ConfigurationError) as error:
-            nodes.append(node)
-            problems.append(f"{graph.where(node)} is not read: {error}")
-    if len(nodes) > len(graph.nodes):
-        del model.graph.node[:]
-        model.graph.node.extend(nodes)
-        graph = OnnxGraph(model)
-    return graph, cells, tuple(problems)
+    return _Scan(graph, node, translate).nodes()
 
 
 class _Scan:
     """One node and its body, whose inputs are the states and x."""
 
-    def __init__(self, graph: OnnxGraph, node: Any) -> None:
+    def __init__(self, graph: OnnxGraph, node: Any, translate: Translate) -> None:
         self._onnx = import_extra("onnx", "onnx")
         self.graph, self.node, self.label = graph, node, graph.label(node)
         self.attributes = graph.attributes(node)
@@ -86,12 +66,13 @@ class _Scan:
             raise ModelError(
                 f"opset {graph.opset} has another Scan; convert the model to {_MIN_OPSET} or newer"
             )
-        self.body = self._body(graph, self.attributes["body"])
-        names = [item.name for item in self.body.graph.input]
+        body = self._body(graph, self.attributes["body"])
+        self.body = translate(OnnxGraph(body))
+        names = [item.name for item in body.graph.input]
         if int(self.attributes["num_scan_inputs"]) != 1 or len(names) != len(node.input):
             raise ModelError("it must go through one tensor")
         self.states, self.x = names[:-1], names[-1]
-        self.given = [item.name for item in self.body.graph.output]
+        self.given = [item.name for item in body.graph.output]
         if not 1 <= len(self.states) <= 2 or len(self.given) <= len(self.states):
             raise ModelError(
                 f"it must have h, or h and c, as states, and give h of each step, but has {len(self.states)} "
@@ -133,101 +114,76 @@ class _Scan:
 
     # The body
 
-    def read(self) -> _Rows:
-        """What the body computes.
-
-        Raises
-        ------
-        ModelError
-            If it is no cell; the message names the node that has no place in one.
-        """
-        return self._read_lstm() or self._read_cell()
-
-    def _read_lstm(self) -> _Rows | None:
+    def _read_lstm(self) -> _Body | None:
         """An LSTM cell, and nothing else; None if it is none."""
-        model = self._onnx.ModelProto()
-        model.CopyFrom(self.body)
-        graph, _, _ = join_cells(model, OnnxGraph(model), x=self.x)
-        found = [node for node in graph.nodes if node.op_type == "LSTM"]
+        graph, _, _ = join_cells(self.body, x=self.x)
+        found = [node for node in graph.nodes if node.operator == "recurrent"]
         if len(found) != 1 or len(self.states) != 2:
             return None
         node = found[0]
-        h, c, x = (_behind(graph, node.input[at]) for at in (5, 6, 0))
+        x, h, c = (_behind(graph, name) for name in node.inputs)
         ends = [_behind(graph, name) for name in self.given]
         if x != self.x or {h, c} != set(self.states):
             return None
         first = self.states.index(h)
-        wanted = [node.output[0]] * len(ends)
-        wanted[1 - first] = node.output[2]
-        if ends != wanted:
-            return None
-        arrays = {name: graph.constant(node.input[at]) for at, name in ((1, "W"), (2, "R"), (3, "B"))}
-        return _Rows(("", "LSTM"), graph.attributes(node), arrays, first)
+        wanted = [node.outputs[0]] * len(ends)
+        wanted[1 - first] = node.outputs[2]
+        layer = node.attributes["layers"]().layers[0]
+        return _Body(layer, first) if ends == wanted and isinstance(layer, Lstm) else None
 
-    def _read_cell(self) -> _Rows:
-        graph = OnnxGraph(self.body)
-        read = {name for one in graph.nodes for name in _products(graph, one)}
+    def _read_cell(self) -> _Body:
+        linears = Linears(self.body)
+        read = {name for one in self.body.nodes for name in _products(linears, one)}
         multiplied = [name for name in self.states if name in read]
         if len(multiplied) > 1 or (not multiplied and len(self.states) > 1):
             raise ModelError(f"one of its states {self.states} must be h, with which matrices are multiplied")
         h = self.states.index(multiplied[0]) if multiplied else 0
-        return _Steps(graph, self.x, self.states, h, self.given).read()
+        return _Body(_Steps(linears, self.x, self.states, h, self.given).read(self.label), h)
 
     # The node
 
-    def write(self, proto: Any, rows: _Rows) -> list[Any]:
-        """The recurrent node and what moves its axes; constants are added to the graph."""
-        make, label, layout = self._onnx.helper.make_node, self.label, self.axis
-        names = {
-            name: f"{label}/{name}" for name in (*rows.arrays, "x", "Y", "Y_h", "Y_c", "across", "along")
-        }
-        arrays = {
-            **rows.arrays,
-            "across": np.array([1 if layout else 0]),
-            "along": np.array([2 if layout else 1]),
-        }
-        for name, array in arrays.items():
-            proto.initializer.append(self._onnx.numpy_helper.from_array(array, names[name]))
-        nodes, states = [], ["", ""]
+    def nodes(self) -> list[Node]:
+        """The recurrent node, and copies of what it gives more than once."""
+        body = self._read_lstm() or self._read_cell()
+        layer = body.layer.replace(name=self.label, reverse=self.backward)
+        states = ["", ""]
         for at, source in enumerate(self.node.input[:-1]):
-            which = 0 if at == rows.h else 1
-            states[which] = f"{label}/initial_{'hc'[which]}"
-            nodes.append(self._move("Unsqueeze", source, states[which], names["across"], arrays["across"]))
-        inputs = [
-            self.node.input[-1],
-            names["W"],
-            names["R"],
-            names["B"],
-            names.get("parameters", ""),
-            *states,
+            states[0 if at == body.h else 1] = source
+        given = list(self.node.output)
+        steps = [name for name in given[len(self.states) :] if name]
+        y = steps[0] if steps else ""
+        results = ["", ""]
+        for at, name in enumerate(given[: len(self.states)]):
+            results[0 if at == body.h else 1] = name
+        axes = ("N", "T", "F") if self.axis else ("T", "N", "F")
+        node = Node(
+            "recurrent",
+            (self.node.input[-1], *states),
+            (y, *results),
+            self.label,
+            body.kind,
+            {
+                "layers": lambda: Recurrent((layer,)),
+                "axes": axes,
+                "y_axes": axes,
+                "h_axes": ("N", "F"),
+                "why_sequences_first": "has layout 1" if self.axis else "",
+                "text": "layout 1" if self.axis else "",
+            },
+            noun=" node",
+        )
+        copies = [
+            Node("identity", (y,), (name,), f"{self.label}/{name}", "Identity", noun=" node", hidden=True)
+            for name in steps[1:]
         ]
-        outputs = [names["Y"], names["Y_h"], *([names["Y_c"]] if states[1] else [])]
-        attributes = {
-            **rows.attributes,
-            "direction": "reverse" if self.backward else "forward",
-            "layout": layout,
-        }
-        kind = rows.kind
-        nodes.append(make(kind[1], inputs, outputs, name=label, domain=kind[0], **attributes))
-        for at, given in enumerate(self.node.output):
-            if given and at < len(self.states):
-                source = names["Y_h" if at == rows.h else "Y_c"]
-                nodes.append(self._move("Squeeze", source, given, names["across"], arrays["across"]))
-            elif given:
-                nodes.append(self._move("Squeeze", names["Y"], given, names["along"], arrays["along"]))
-        return nodes
-
-    def _move(self, kind: str, source: str, given: str, name: str, axes: Any) -> Any:
-        if self.graph.opset < 13:
-            return self._onnx.helper.make_node(kind, [source], [given], axes=axes.tolist())
-        return self._onnx.helper.make_node(kind, [source, name], [given])
+        return [node, *copies]
 
 
 @dataclass(eq=False)
 class _Steps:
     """Reads a body as a step function, node by node from its results on."""
 
-    graph: OnnxGraph
+    linears: Linears
     x: str
     states: list[str]
     h: int
@@ -238,8 +194,13 @@ class _Steps:
     known: dict[str, Term] = field(default_factory=dict)
     reads_state: bool = False
 
-    def read(self) -> _Rows:
-        """The rows and the step function."""
+    @property
+    def graph(self) -> Graph:
+        """The body."""
+        return self.linears.graph
+
+    def read(self, name: str) -> Custom:
+        """The layer: its rows and the step function."""
         result = self._result()
         units = len(self.gates[0].bias) if self.gates else 0
         if not units or any(len(gate.bias) != units for gate in self.gates):
@@ -255,15 +216,20 @@ class _Steps:
             [self._weights(gate, name, units) for gate in self.gates]
             for name in (self.x, self.states[self.h])
         )
-        arrays: dict[str, Any] = {"W": np.concatenate(w)[None], "R": np.concatenate(r)[None]}
-        bias = np.concatenate([gate.bias for gate in self.gates])
-        arrays["B"] = np.concatenate([bias, np.zeros_like(bias)])[None]
+        parameters = None
         if self.constants:
             columns = [np.broadcast_to(each, (units,)) for each in self.constants if each.size in (1, units)]
             if len(columns) < len(self.constants):
                 raise ModelError(f"its body must have constants of one value for each of {units} units")
-            arrays["parameters"] = np.stack(columns, axis=1)
-        return _Rows(SCAN, {"hidden_size": units}, arrays, self.h, cell)
+            parameters = np.stack(columns, axis=1)
+        return Custom(
+            name=name,
+            w_ih=np.concatenate(w),
+            w_hh=np.concatenate(r),
+            bias=np.concatenate([gate.bias for gate in self.gates]),
+            cell=cell,
+            parameters=parameters,
+        )
 
     def _weights(self, gate: Linear, name: str, units: int) -> Floats:
         """A gate's weights of x or h."""
@@ -300,7 +266,7 @@ class _Steps:
         if tensor == kept:
             self.reads_state = True
             return self.builder.state()
-        linear = read_linear(self.graph, tensor)
+        linear = self.linears.read(tensor)
         if linear is not None and {_behind(self.graph, name) for name in linear.terms} <= {
             self.x,
             self.states[self.h],
@@ -312,26 +278,28 @@ class _Steps:
             raise ModelError(
                 f"its body computes elements of {tensor!r}, which must be a product with a matrix"
             )
-        if node.op_type in operator_functions() and node.domain in ("", "ai.onnx"):
-            return self.builder.apply(operator_function(node), self._term(node.input[0]))
-        if node.op_type in _OPERATORS and node.domain in ("", "ai.onnx"):
+        if node.operator == "activation":
+            function: Any = node.attributes["function"]
+            known = function if isinstance(function, ActivationFunction) else function()
+            return self.builder.apply(known, self._term(node.inputs[0]))
+        if node.operator in _OPERATORS:
             return self._combined(node)
         raise ModelError(
-            f"{self.graph.where(node)} of its body, which gives {tensor!r}, has no place in a cell: matrices "
+            f"{node.where} of its body, which gives {tensor!r}, has no place in a cell: matrices "
             "are multiplied with x and h alone, and elements go through "
-            f"{', '.join([*_OPERATORS, *operator_functions()])}"
+            f"{', '.join(_OPERATORS)} and activation functions"
         )
 
-    def _combined(self, node: Any) -> Term:
-        values = [self._number(name) for name in node.input]
+    def _combined(self, node: Node) -> Term:
+        values = [self._number(name) for name in node.inputs]
         if all(isinstance(value, float) for value in values):
-            raise ModelError(f"{self.graph.where(node)} of its body computes with constants alone")
-        if node.op_type == "Div" and not isinstance(values[1], float):
-            raise ModelError(f"{self.graph.where(node)} of its body divides by what is no number")
+            raise ModelError(f"{node.where} of its body computes with constants alone")
+        if node.operator == "div" and not isinstance(values[1], float):
+            raise ModelError(f"{node.where} of its body divides by what is no number")
         values = [
-            self._term(name) if each is None else each for name, each in zip(node.input, values, strict=True)
+            self._term(name) if each is None else each for name, each in zip(node.inputs, values, strict=True)
         ]
-        result: Term = _OPERATORS[node.op_type](*values)
+        result: Term = _OPERATORS[node.operator](*values)
         return result
 
     def _number(self, tensor: str) -> Any:
@@ -347,25 +315,25 @@ class _Steps:
 
 
 _OPERATORS: Final[dict[str, Callable[..., Any]]] = {
-    "Add": add,
-    "Div": truediv,
-    "Mul": mul,
-    "Neg": neg,
-    "Sub": sub,
+    "add": add,
+    "div": truediv,
+    "mul": mul,
+    "neg": neg,
+    "sub": sub,
 }
 """Element-wise operators, each with Python's for terms."""
 
 
-def _behind(graph: OnnxGraph, tensor: str) -> str:
+def _behind(graph: Graph, tensor: str) -> str:
     """What a tensor is a copy of, perhaps with other axes of size 1."""
     node = graph.producer(tensor)
-    while node is not None and node.op_type in _SAME and node.domain in ("", "ai.onnx"):
-        tensor = node.input[0]
+    while node is not None and node.operator in _SAME:
+        tensor = node.inputs[0]
         node = graph.producer(tensor)
     return tensor
 
 
-def _products(graph: OnnxGraph, node: Any) -> list[str]:
+def _products(linears: Linears, node: Node) -> list[str]:
     """What a node multiplies with matrices."""
-    linear = read_linear(graph, node.output[0]) if node.op_type in ("Gemm", "MatMul") else None
-    return [] if linear is None else [_behind(graph, name) for name in linear.terms]
+    linear = linears.read(node.outputs[0]) if node.operator in ("gemm", "linear", "matmul") else None
+    return [] if linear is None else [_behind(linears.graph, name) for name in linear.terms]

@@ -6,7 +6,7 @@ import onnx.defs
 import pytest
 from support.paths import DOCS
 
-from rtlstm.gen.frontends.onnx.ops import supported
+from rtlstm.gen.frontends.onnx.translate import supported
 
 COLUMN = "ONNX"
 SECTION = (DOCS / "models.md").read_text().partition("\n## Operators\n")[2].partition("\n## ")[0]

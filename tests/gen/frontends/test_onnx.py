@@ -12,7 +12,7 @@ from support.onnx_files import H, I, O, const, ints, lstm, node, rand, run, save
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.gen.frontends.gates import reorder
-from rtlstm.gen.frontends.onnx.known_sizes import KnownSizes
+from rtlstm.gen.frontends.known_sizes import KnownSizes
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
 from rtlstm.gen.frontends.sizes import Size
 from rtlstm.sim.reference import run_float

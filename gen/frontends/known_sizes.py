@@ -1,17 +1,15 @@
-"""Whole numbers that an ONNX model computes from the sizes of its tensors, as PyTorch does for Reshape."""
+"""Whole numbers that a model computes from the sizes of its tensors, for a reshape."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rtlstm.gen.frontends.axes import Axes
-from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
+from rtlstm.gen.frontends.graph import Graph, Node
 from rtlstm.gen.frontends.regroup import axis_sizes
 from rtlstm.gen.frontends.sizes import Size, product
 
-__all__ = ["KnownSizes"]
-
-_PASS = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
+_PASS = ("cast", "identity", "reshape", "squeeze", "unsqueeze")
 _MAX_RANK = 64
 _Numbers = tuple[Size, ...]
 
@@ -19,7 +17,7 @@ _Numbers = tuple[Size, ...]
 class KnownSizes:
     """What is known of tensors that hold sizes, collected node by node in the graph's order."""
 
-    def __init__(self, graph: OnnxGraph) -> None:
+    def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._measured: dict[str, _Numbers] = {}
         self._shown: dict[str, Size] = {}
@@ -30,20 +28,20 @@ class KnownSizes:
         """The core's input, whose declared sizes are numbers or names."""
         self._input, self._input_axes = tensor, axes
 
-    def made(self, node: Any) -> bool:
+    def made(self, node: Node) -> bool:
         """Whether a node gave sizes."""
-        return any(name in self._measured for name in node.output)
+        return any(name in self._measured for name in node.outputs)
 
-    def measure(self, node: Any, axes: Axes | None) -> None:
+    def measure(self, node: Node, axes: Axes | None) -> None:
         """Find a node's results, if they are sizes; ``axes`` are its input's, if the core computes that."""
         numbers: _Numbers | None = None
-        if node.op_type in ("Shape", "Size"):
+        if node.operator in ("shape", "size"):
             numbers = self._shape(node, axes)
-        elif node.op_type in (*_PASS, *_OPERATORS) and any(name in self._measured for name in node.input):
-            given = [self.of(name) if name else () for name in node.input]
-            numbers = given[0] if node.op_type in _PASS else _OPERATORS[node.op_type](self, node, given)
-        if numbers is not None and len(node.output) == 1 and all(map(_small, numbers)):
-            self._measured[node.output[0]] = numbers
+        elif node.operator in (*_PASS, *_OPERATORS) and any(name in self._measured for name in node.inputs):
+            given = [self.of(name) if name else () for name in node.inputs]
+            numbers = given[0] if node.operator in _PASS else _OPERATORS[node.operator](self, node, given)
+        if numbers is not None and len(node.outputs) == 1 and all(map(_small, numbers)):
+            self._measured[node.outputs[0]] = numbers
 
     def of(self, tensor: str) -> _Numbers | None:
         """Return a tensor of whole numbers, row by row, constant or computed from sizes; None if neither."""
@@ -71,8 +69,8 @@ class KnownSizes:
         once = {f"size {name}": Size(1, tuple(roots)) for name, roots in names.items() if len(roots) == 1}
         return {**once, **found}
 
-    def _shape(self, node: Any, axes: Axes | None) -> _Numbers | None:
-        tensor = node.input[0]
+    def _shape(self, node: Node, axes: Axes | None) -> _Numbers | None:
+        tensor = node.inputs[0]
         numbers: _Numbers
         if axes is not None and not axes.lost:
             numbers = tuple(axis_sizes(axes.tags, axes.features))
@@ -85,13 +83,13 @@ class KnownSizes:
                 Size(size) if isinstance(size, int) else Size(1, (f"size {size or f'{at} of {tensor}'}",))
                 for at, size in enumerate(declared)
             )
-        if node.op_type == "Size":
+        if node.operator == "size":
             return (product(numbers),)
-        attributes = self._graph.attributes(node)
+        attributes = node.attributes
         return numbers[attributes.get("start", 0) : attributes.get("end")]
 
-    def _slice(self, node: Any, given: "Sequence[_Numbers | None]") -> _Numbers | None:
-        attributes = self._graph.attributes(node)
+    def _slice(self, node: Node, given: "Sequence[_Numbers | None]") -> _Numbers | None:
+        attributes = node.attributes
         limits = [given[at] if len(given) > at else _whole(attributes.get(name))
                   for at, name in ((1, "starts"), (2, "ends"))]  # fmt: skip
         stride = given[4] if len(given) > 4 and given[4] else (Size(1),)
@@ -102,23 +100,23 @@ class KnownSizes:
             return None
         return given[0][start.number : end.number : step.number]
 
-    def _gather(self, node: Any, given: "Sequence[_Numbers | None]") -> _Numbers | None:
+    def _gather(self, node: Node, given: "Sequence[_Numbers | None]") -> _Numbers | None:
         numbers, chosen = given
         if numbers is None or chosen is None:
             return None
         inside = all(not at.names and -len(numbers) <= at.number < len(numbers) for at in chosen)
         return tuple(numbers[at.number] for at in chosen) if inside else None
 
-    def _concat(self, node: Any, given: "Sequence[_Numbers | None]") -> _Numbers | None:
+    def _concat(self, node: Node, given: "Sequence[_Numbers | None]") -> _Numbers | None:
         parts = [part for part in given if part is not None]
         whole = len(parts) == len(given) and sum(map(len, parts)) <= _MAX_RANK
         return tuple(size for part in parts for size in part) if whole else None
 
-    def _multiply(self, node: Any, given: "Sequence[_Numbers | None]") -> _Numbers | None:
+    def _multiply(self, node: Node, given: "Sequence[_Numbers | None]") -> _Numbers | None:
         pairs = _pairs(given)
         return None if pairs is None else tuple(one.times(other) for one, other in pairs)
 
-    def _divide(self, node: Any, given: "Sequence[_Numbers | None]") -> _Numbers | None:
+    def _divide(self, node: Node, given: "Sequence[_Numbers | None]") -> _Numbers | None:
         pairs = _pairs(given)
         # The same size may have been read before and after a layer determined its axis.
         quotients = [
@@ -127,7 +125,7 @@ class KnownSizes:
         found = tuple(size for size in quotients if size is not None)
         return None if pairs is None or len(found) < len(quotients) else found
 
-    def _product(self, node: Any, given: "Sequence[_Numbers | None]") -> _Numbers | None:
+    def _product(self, node: Node, given: "Sequence[_Numbers | None]") -> _Numbers | None:
         return None if given[0] is None else (product(given[0]),)
 
 
@@ -149,11 +147,11 @@ def _pairs(given: "Sequence[_Numbers | None]") -> list[tuple[Size, Size]] | None
     return list(zip(first * (count // len(first)), second * (count // len(second)), strict=True))
 
 
-_OPERATORS: dict[str, Callable[[KnownSizes, Any, "Sequence[_Numbers | None]"], _Numbers | None]] = {
-    "Concat": KnownSizes._concat,
-    "Div": KnownSizes._divide,
-    "Gather": KnownSizes._gather,
-    "Mul": KnownSizes._multiply,
-    "ReduceProd": KnownSizes._product,
-    "Slice": KnownSizes._slice,
+_OPERATORS: dict[str, Callable[[KnownSizes, Node, "Sequence[_Numbers | None]"], _Numbers | None]] = {
+    "concat": KnownSizes._concat,
+    "div": KnownSizes._divide,
+    "gather": KnownSizes._gather,
+    "mul": KnownSizes._multiply,
+    "reduce_prod": KnownSizes._product,
+    "slice": KnownSizes._slice,
 }

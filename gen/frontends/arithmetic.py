@@ -1,6 +1,7 @@
-"""ONNX operators of arithmetic: constants, sums, batch norm, and joins of features or directions."""
+"""Operators of arithmetic: constants, sums, batch norm, and joins of features or directions."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -9,28 +10,26 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.bidirectional import at_last_step, pair_directions, without_identity
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.onnx.values import OnnxNode, Value
+from rtlstm.gen.frontends.step import Step, Value
 from rtlstm.spec.errors import ModelError
-
-__all__ = ["ARITHMETIC"]
 
 Floats = NDArray[np.float64]
 
 
-def _affine(value: Value, step: OnnxNode, scale: Floats | float, shift: Floats | float) -> Value:
+def _affine(value: Value, step: Step, scale: Floats | float, shift: Floats | float) -> Value:
     factor, addend = (np.asarray(given, dtype=np.float64) for given in (scale, shift))
     frames = value.axes.frames  # Each has as many features.
     factor, addend = (np.tile(given, frames) if given.ndim else given for given in (factor, addend))
-    return Value(value.flow.scale(factor, step.where).shift(addend, step.where), value.axes)
+    return value.computed(value.flow.scale(factor, step.where).shift(addend, step.where))
 
 
-def _batch_norm(step: OnnxNode) -> Value:
+def _batch_norm(step: Step) -> Value:
     value, attributes = step.only(), step.attributes()
     if attributes.get("training_mode", 0):
         raise ModelError(f"{step.where}: attribute training_mode must be 0; export the model for inference")
     names = ("scale", "B", "mean", "var")
     scale, shift, mean, variance = (step.constant(position, name) for position, name in enumerate(names, 1))
-    value = step.along(value, 1, scale.size)
+    value = step.along(value, int(attributes.get("axis", 1)), scale.size)
     for name, array in zip(names, (scale, shift, mean, variance), strict=True):
         if array.shape != (value.axes.features,):
             raise ModelError(
@@ -40,19 +39,19 @@ def _batch_norm(step: OnnxNode) -> Value:
     return _affine(value, step, factor, shift - mean * factor)
 
 
-def _operands(step: OnnxNode) -> tuple[Value, Floats]:
+def _operands(step: Step) -> tuple[Value, Floats]:
     """Return the value of a node of two inputs, and the constant that it has beside it."""
     return step.per_feature(1 if step.inputs[0] is not None else 0, step.values[0])
 
 
-def _add(step: OnnxNode) -> Value:
-    if len(step.values) > 1 or len(step.node.input) == 1:
+def _add(step: Step) -> Value:
+    if len(step.values) > 1 or len(step.node.inputs) == 1:
         return _sum(step)
     value, constant = _operands(step)
     return _affine(value, step, 1.0, constant)
 
 
-def _sub(step: OnnxNode) -> Value:
+def _sub(step: Step) -> Value:
     if len(step.values) > 1:
         first, second = step.values
         return _plus(step, first, _affine(second, step, -1.0, 0.0))
@@ -61,49 +60,52 @@ def _sub(step: OnnxNode) -> Value:
     return _affine(value, step, sign, -sign * constant)
 
 
-def _neg(step: OnnxNode) -> Value:
+def _neg(step: Step) -> Value:
     return _affine(step.only(), step, -1.0, 0.0)
 
 
-def _mul(step: OnnxNode) -> Value:
+def _mul(step: Step) -> Value:
     if len(step.values) > 1:
         raise ModelError(f"{step.where} multiplies two tensors that depend on the input")
     value, constant = _operands(step)
     return _affine(value, step, constant, 0.0)
 
 
-def _div(step: OnnxNode) -> Value:
+def _div(step: Step) -> Value:
     value, divisor = step.per_feature(1, step.only())
     if not np.all(divisor):
         raise ModelError(f"{step.where}: the divisor must not be zero")
     return _affine(value, step, 1.0 / divisor, 0.0)
 
 
-def _plus(step: OnnxNode, first: Value, second: Value) -> Value:
+def _plus(step: Step, first: Value, second: Value) -> Value:
     first, second = at_last_step([first, second])
     axes = _expect_alike(step, [first, second])
     flow = Flow.plus(*pair_directions(first.flow, second.flow), step.where)
     features = (flow.outputs or 0) // axes.frames
-    return Value(flow, axes.with_features(features) if "B" not in axes.tags else axes)
+    padded = first.padded or second.padded
+    return replace(first, padded=padded).computed(
+        flow, axes if "B" in axes.tags else axes.with_features(features)
+    )
 
 
-def _sum(step: OnnxNode) -> Value:
-    if len(step.values) < len(step.node.input):
+def _sum(step: Step) -> Value:
+    if len(step.values) < len(step.node.inputs):
         raise ModelError(f"{step.where} must add tensors that all depend on the input; add constants by Add")
     return reduce(lambda first, second: _plus(step, first, second), step.values)
 
 
-def _mean(step: OnnxNode) -> Value:
+def _mean(step: Step) -> Value:
     return _affine(_sum(step), step, 1.0 / len(step.values), 0.0)
 
 
-def _expect_alike(step: OnnxNode, values: list[Value]) -> Axes:
+def _expect_alike(step: Step, values: list[Value]) -> Axes:
     """Return the axes of values whose steps and sequences must lie on the same ones."""
     first = values[0].axes
     for value in values:
         value.axes.expect(step.where)
         axes = first.together(value.axes)
-        if axes is None:
+        if axes is None or value.extra != values[0].extra:
             raise ModelError(
                 f"{step.where} joins tensors of different axes, {first} and {value.axes}, or of different "
                 "steps"
@@ -112,9 +114,11 @@ def _expect_alike(step: OnnxNode, values: list[Value]) -> Axes:
     return first
 
 
-def _concat(step: OnnxNode) -> Value:
+def _concat(step: Step) -> Value:
     values = step.values
-    if len(values) < len(step.node.input):
+    if len(step.node.inputs) == 1:
+        return step.only()
+    if len(values) < len(step.node.inputs):
         raise ModelError(f"{step.where} must join tensors that all depend on the input")
     values = at_last_step(values)
     axes = _expect_alike(step, values)
@@ -124,10 +128,13 @@ def _concat(step: OnnxNode) -> Value:
         flows = list(pair_directions(*flows))
     flow = without_identity(flows[0].join(flows[1:], step.where))
     state = values[0].state if all(value.state for value in values) else ""
-    return Value(flow, axes.with_features(flow.outputs or 0), state)
+    padded = next(filter(None, (value.padded for value in values)), "")
+    return replace(
+        values[0], flow=flow, axes=axes.with_features(flow.outputs or 0), state=state, padded=padded
+    )
 
 
-def _reduce(step: OnnxNode) -> Value:
+def _reduce(step: Step) -> Value:
     """The sum or mean over both directions, or over axes of size 1."""
     value = step.only()
     value.axes.expect(step.where)
@@ -139,11 +146,11 @@ def _reduce(step: OnnxNode) -> Value:
         if tag == "B":
             half = axes.features
             first, second = (value.flow.pick(range(at, at + half), step.where) for at in (0, half))
-            value = Value(first.plus(second, step.where), axes.without(axis, keep=keep))
-            if step.node.op_type == "ReduceMean":
+            value = value.computed(first.plus(second, step.where), axes.without(axis, keep=keep))
+            if step.node.operator == "reduce_mean":
                 value = _affine(value, step, 0.5, 0.0)
         elif tag in ("1", "D"):
-            value = Value(value.flow, axes.without(axis, keep=keep))
+            value = value.computed(value.flow, axes.without(axis, keep=keep))
         else:
             raise ModelError(
                 f"{step.where} reduces axis {axis} ({tag}); only the two directions of a bidirectional layer "
@@ -152,17 +159,28 @@ def _reduce(step: OnnxNode) -> Value:
     return value
 
 
-ARITHMETIC: dict[str, Callable[[OnnxNode], Value]] = {
-    "Add": _add,
-    "BatchNormalization": _batch_norm,
-    "Concat": _concat,
-    "Div": _div,
-    "Mean": _mean,
-    "Mul": _mul,
-    "Neg": _neg,
-    "ReduceMean": _reduce,
-    "ReduceSum": _reduce,
-    "Sub": _sub,
-    "Sum": _sum,
+def _stack(step: Step) -> Value:
+    """Put a value on a new axis of size 1; several would need a new axis of more."""
+    if len(step.node.inputs) > 1:
+        raise ModelError(
+            f"{step.where} puts {len(step.node.inputs)} tensors on a new axis; join features by "
+            "concatenation instead"
+        )
+    return step.moved(step.only().axes.unsqueeze([int(step.attributes()["axis"])], step.where))
+
+
+ARITHMETIC: dict[str, Callable[[Step], Value]] = {
+    "add": _add,
+    "batch_norm": _batch_norm,
+    "concat": _concat,
+    "div": _div,
+    "mean": _mean,
+    "mul": _mul,
+    "neg": _neg,
+    "reduce_mean": _reduce,
+    "reduce_sum": _reduce,
+    "stack": _stack,
+    "sub": _sub,
+    "sum": _sum,
 }
 """The operators, each with the function that applies it."""

@@ -1,4 +1,4 @@
-"""Convolutions over the frames inside one step of an ONNX model, in front of its recurrent layer.
+"""Convolutions over the frames inside one step of a model, in front of its recurrent layer.
 
 A step then has several frames, each of as many features: the core reads them side by side, and nothing of a
 convolution passes to the next step. Their axis has the tag K and their number (``K4``). Few operators may
@@ -14,21 +14,17 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.onnx.activations import operator_functions
-from rtlstm.gen.frontends.onnx.values import OnnxNode, Value
+from rtlstm.gen.frontends.graph import Node
+from rtlstm.gen.frontends.step import Step, Value
 from rtlstm.gen.frontends.step_convolution import convolve_step
 from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["begins_with_frames", "check_frames", "convolve_frames", "join_frames", "may_be_between"]
-
 _READERS = (
-    "Add", "BatchNormalization", "Cast", "Clip", "Conv", "Div", "Dropout", "Identity", "Mul", "Neg", "Sub",
+    "activation", "add", "batch_norm", "cast", "clip", "conv", "div", "identity", "mul", "neg", "sub",
 )  # fmt: skip
-_MOVERS = ("Flatten", "Reshape", "Transpose")
-"""Operators that may read frames, in addition to activation functions: those that leave the axes as they are,
-and those that move them.
-"""
+_MOVERS = ("flatten", "reshape", "transpose")
+"""Operators that may read frames: those that leave the axes as they are, and those that move them."""
 
 
 def begins_with_frames(sizes: Sequence[int | None]) -> Iterator[tuple[Value, int]]:
@@ -47,13 +43,12 @@ def begins_with_frames(sizes: Sequence[int | None]) -> Iterator[tuple[Value, int
         yield Value(Flow(width=features * frames), Axes(tuple(tags), features)), frames
 
 
-def may_be_between(node: Any) -> bool:
+def may_be_between(node: Node) -> bool:
     """Whether an operator may stand between convolutions over frames, and behind them."""
-    moves = (*_MOVERS, "Squeeze", "Unsqueeze")
-    return node.op_type in (*_READERS, *moves) or node.op_type in operator_functions()
+    return node.operator in (*_READERS, *_MOVERS, "squeeze", "unsqueeze")
 
 
-def check_frames(step: OnnxNode) -> OnnxNode:
+def check_frames(step: Step) -> Step:
     """Return a node as it reads frames inside a step: as an axis of size 1 if one is left.
 
     Raises
@@ -61,13 +56,13 @@ def check_frames(step: OnnxNode) -> OnnxNode:
     ModelError
         If it reads several, and cannot.
     """
-    operator, several = step.node.op_type, any(value.axes.frames > 1 for value in step.values)
-    if several and operator not in (*_READERS, *_MOVERS, *operator_functions()):
+    operator, several = step.node.operator, any(value.axes.frames > 1 for value in step.values)
+    if several and operator not in (*_READERS, *_MOVERS):
         raise ModelError(
             f"{step.where} reads frames inside a step, which only convolutions over them, arithmetic with "
             "constants, activations, Transpose, Flatten and Reshape may do"
         )
-    if operator in _READERS or operator in operator_functions():
+    if operator in _READERS:
         return step
     return replace(step, inputs=tuple(each and _without_single(each) for each in step.inputs))
 
@@ -78,7 +73,7 @@ def _without_single(value: Value) -> Value:
 
 
 def convolve_frames(
-    step: OnnxNode, value: Value, weight: NDArray[np.float64], bias: NDArray[np.float64]
+    step: Step, value: Value, weight: NDArray[np.float64], bias: NDArray[np.float64]
 ) -> Value:
     """Apply a convolution over the frames, the last axis, as a dense layer with zeros.
 
@@ -108,10 +103,10 @@ def convolve_frames(
     layer = convolve_step(step.label, taps, bias, axes.frames, stride=strides[-1], padding=pads[rank - 1])
     flow = value.flow.linear(step.label, step.where, layer.weight, layer.bias)
     left = layer.outputs // len(weight)
-    return Value(flow, replace(axes, tags=(*axes.tags[:-1], f"K{left}"), features=len(weight)))
+    return value.computed(flow, replace(axes, tags=(*axes.tags[:-1], f"K{left}"), features=len(weight)))
 
 
-def join_frames(step: OnnxNode, value: Value) -> Value:
+def join_frames(step: Step, value: Value) -> Value:
     """Return a value whose axes of frames and features, which must be neighbours, are one of features."""
     axes = value.axes
     at, frames_at = axes.tags.index("F"), axes.tags.index(f"K{axes.frames}")

@@ -1,0 +1,322 @@
+"""Recognises LSTM, GRU and RNN cells that a model writes as products, activations and sums."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
+from rtlstm.gen.frontends.linear import Linear, Linears
+from rtlstm.gen.frontends.recurrent import trace_state
+from rtlstm.spec.activations.functions import RELU, TANH, ActivationFunction
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Gru, Lstm, Rnn
+
+Floats = NDArray[np.float64]
+
+_MAX_CELLS = 64
+"""Largest number of cells: the graph is searched again for each."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Gate:
+    """An activation of a sum of products."""
+
+    function: ActivationFunction
+    linear: Linear
+
+
+@dataclass(frozen=True, eq=False)
+class _Cell:
+    """A cell by the names of its tensors: ``x`` and the old ``h`` and ``c`` go in, the new ones come out.
+
+    ``c`` is empty for a cell without one.
+    """
+
+    layer: "Lstm | Gru | Rnn"
+    x: str
+    h_old: str
+    c_old: str
+    h: str
+    c: str
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """A match of one of the shapes, before it is known which of two tensors is the old h.
+
+    ``gates`` have the same two terms; ``old`` is the state that its formula tells: c of an LSTM, h of a GRU.
+    """
+
+    kind: str
+    h: str
+    c: str
+    old: str
+    gates: tuple[_Gate, ...]
+    functions: tuple[ActivationFunction, ...]
+    inner: tuple[Linear, Linear] | None = None
+    """Of a GRU's candidate: its products with x, and those with h, which the reset gate multiplies."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the gates have as many rows each, and the same two inputs."""
+        first = self.gates[0].linear
+        return (
+            len(first.terms) == 2
+            and all(gate.linear.terms.keys() == first.terms.keys() for gate in self.gates)
+            and len({len(gate.linear.bias) for gate in self.gates}) == 1
+        )
+
+
+def join_cells(graph: Graph, x: str = "") -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
+    """Replace every cell in a graph by a recurrent node of one step; ``x`` is no state, if it is given.
+
+    Returns the graph, notes on the replaced cells, and the reasons why others were not replaced.
+    """
+    notes: list[str] = []
+    while cell := next(_Search(graph, x).cells(), None):
+        if len(notes) == _MAX_CELLS:
+            raise ModelError(
+                f"has more than {_MAX_CELLS} cells in parts; export them as LSTM, GRU or RNN nodes"
+            )
+        kind = cell.layer.kind.upper()
+        state = f"{cell.h_old!r} and {cell.c_old!r}" if cell.c else repr(cell.h_old)
+        notes.append(
+            f"the nodes that give {cell.h!r} are {'a' if kind == 'GRU' else 'an'} {kind} cell: it reads "
+            f"{cell.x!r}, and its state is {state}"
+        )
+        graph = _replaced(graph, cell)
+    return graph, tuple(notes), _Search(graph, x).problems()
+
+
+class _Search:
+    """Looks for cells in one graph."""
+
+    def __init__(self, graph: Graph, no_state: str) -> None:
+        self.graph, self.no_state = graph, no_state
+        self.linears = Linears(graph)
+
+    def cells(self) -> Iterator[_Cell]:
+        """Yield the cells whose inputs are unambiguous."""
+        for found in self._matches():
+            ends = self._inputs(found)
+            if ends is not None:
+                x, h_old = ends
+                name = (self.graph.producer(found.h) or self.graph.nodes[0]).label
+                old = found.old if found.kind == "lstm" else ""
+                yield _Cell(_layer(found, name, x, h_old), x, h_old, old, found.h, found.c)
+
+    def problems(self) -> tuple[str, ...]:
+        """Say why what looks like an LSTM or GRU cell is none."""
+        return tuple(dict.fromkeys(self._problem(found) for found in self._matches() if found.kind != "rnn"))
+
+    def _matches(self) -> Iterator[_Found]:
+        for node in self.graph.nodes:
+            for match in (self._lstm, self._gru, self._rnn):
+                yield from (found for found in match(node) if found.whole)
+
+    def _function(self, node: Node | None) -> ActivationFunction | None:
+        if node is None or node.operator != "activation":
+            return None
+        given: Any = node.attributes["function"]
+        return given if isinstance(given, ActivationFunction) else given()
+
+    def _gate(self, tensor: str) -> _Gate | None:
+        node = self.graph.producer(tensor)
+        function = self._function(node)
+        if node is None or function is None:
+            return None
+        linear = self.linears.read(node.inputs[0])
+        return None if linear is None else _Gate(function, linear)
+
+    def _pairs(self, tensor: str, operator: str) -> Iterator[tuple[str, str]]:
+        """Return the inputs of a node of two, in both orders."""
+        node = self.graph.producer(tensor)
+        if node is not None and node.operator == operator and len(node.inputs) == 2:
+            yield node.inputs[0], node.inputs[1]
+            yield node.inputs[1], node.inputs[0]
+
+    # An LSTM: c = f * c_old + i * g and h = o * activation(c)
+
+    def _lstm(self, node: Node) -> Iterator[_Found]:
+        if node.operator != "mul":
+            return
+        h = node.outputs[0]
+        for gate, activated in self._pairs(h, "mul"):
+            o, behind = self._gate(gate), self.graph.producer(activated)
+            last = self._function(behind)
+            if o is None or behind is None or last is None:
+                continue
+            c = behind.inputs[0]
+            for i, f, g, c_old in self._parts_of_c(c):
+                if i.function == f.function == o.function:
+                    functions = (i.function, g.function, last)
+                    yield _Found("lstm", h, c, c_old, (i, f, g, o), functions)
+
+    def _parts_of_c(self, c: str) -> Iterator[tuple[_Gate, _Gate, _Gate, str]]:
+        """The gates i, f and g of the sum of two products that gives c, and the old c."""
+        for kept, new in self._pairs(c, "add"):
+            for forget, c_old in self._pairs(kept, "mul"):
+                f = self._gate(forget)
+                if f is None or self._gate(c_old) is not None:
+                    continue
+                for first, second in self._pairs(new, "mul"):
+                    i, g = self._gate(first), self._gate(second)
+                    if i is not None and g is not None:
+                        yield i, f, g, c_old
+
+    # A GRU: h = (1 - z) * n + z * h_old, or n + z * (h_old - n)
+
+    def _gru(self, node: Node) -> Iterator[_Found]:
+        if node.operator != "add":
+            return
+        h = node.outputs[0]
+        for update, n, h_old in self._updates(h):
+            z, candidate = self._gate(update), self.graph.producer(n)
+            function = self._function(candidate)
+            if z is None or candidate is None or function is None:
+                continue
+            for r, inner in self._resets(candidate.inputs[0], h_old):
+                if r.function == z.function:
+                    yield _Found("gru", h, "", h_old, (r, z), (z.function, function), inner)
+
+    def _updates(self, h: str) -> Iterator[tuple[str, str, str]]:
+        """Names of z, n and the old h in both forms of the sum."""
+        for n, moved in self._pairs(h, "add"):
+            for z, difference in self._pairs(moved, "mul"):
+                node = self.graph.producer(difference)
+                if node is not None and node.operator == "sub" and node.inputs[1] == n:
+                    yield z, n, node.inputs[0]
+        for new, kept in self._pairs(h, "add"):
+            for rest, n in self._pairs(new, "mul"):
+                node = self.graph.producer(rest)
+                for z, h_old in self._pairs(kept, "mul"):
+                    if node is not None and node.operator == "sub" and node.inputs[1] == z:
+                        one = self.graph.constant(node.inputs[0])
+                        if one is not None and np.all(np.asarray(one) == 1.0):
+                            yield z, n, h_old
+
+    def _resets(self, total: str, h_old: str) -> Iterator[tuple[_Gate, tuple[Linear, Linear]]]:
+        """The reset gate of a candidate's sum, and its products with x and with h."""
+        for first, second in self._pairs(total, "add"):
+            of_x = self.linears.read(first)
+            for reset, other in self._pairs(second, "mul"):
+                r, of_h = self._gate(reset), self.linears.read(other)
+                if of_x is not None and r is not None and of_h is not None and [*of_h.terms] == [h_old]:
+                    yield r, (of_x, of_h)
+
+    # A plain RNN: h = tanh or ReLU of products with x and with h_old
+
+    def _rnn(self, node: Node) -> Iterator[_Found]:
+        gate = self._gate(node.outputs[0]) if node.operator == "activation" else None
+        if gate is not None and gate.function in (TANH, RELU) and node.outputs[0] in self.graph.outputs:
+            yield _Found("rnn", node.outputs[0], "", "", (gate,), (gate.function,))
+
+    # Which of its inputs is the state
+
+    def _problem(self, found: _Found) -> str:
+        names = list(found.gates[0].linear.terms)
+        made = [name for name in (*names, found.old) if self._source(name) is None]
+        why = f"it is not clear which of {', '.join(map(repr, names))} is its state"
+        if found.old in made or len(made) == 2:
+            why = f"its state must be an input of the model or zero, but {made[-1]!r} is computed"
+        kind = {"lstm": "an LSTM", "gru": "a GRU"}[found.kind]
+        return f"the nodes that give {found.h!r} look like {kind} cell, but {why}"
+
+    def _inputs(self, found: _Found) -> tuple[str, str] | None:
+        """Return the names of x and of the old h, if they can be told apart."""
+        first = found.gates[0].linear
+        names, units = list(first.terms), len(first.bias)
+        sources = {name: self._source(name) for name in names}
+        able = [name for name in names if sources[name] and first.terms[name].shape[1] == units]
+        able = [name for name in able if sources[name] != self.no_state]
+        chosen = able
+        if found.kind == "gru":
+            chosen = [name for name in able if name == found.old]
+        elif found.kind == "lstm":
+            state = self._source(found.old)
+            same = [name for name in able if sources[name] == state != "zeros"]
+            chosen = [] if state is None else same if len(same) == 1 else able
+        if len(chosen) != 1:
+            return None
+        others = [name for name in names if name not in chosen]
+        if not others or (found.inner is not None and [*found.inner[0].terms] != others):
+            return None
+        # A sum of two inputs is a cell only if one of them is a state: what one step hands to the next.
+        if found.kind == "rnn" and sources[chosen[0]] == "zeros":
+            return None
+        return others[0], chosen[0]
+
+    def _source(self, tensor: str) -> str | None:
+        try:
+            return trace_state(self.graph, tensor)
+        except ModelError:
+            return None
+
+
+def _layer(found: _Found, name: str, x: str, h_old: str) -> Lstm | Gru | Rnn:
+    """The layer of a match, with its gates in the project's order."""
+    linears = [gate.linear for gate in found.gates]
+    w, u = (np.concatenate([linear.terms[tensor] for linear in linears]) for tensor in (x, h_old))
+    bias = np.concatenate([linear.bias for linear in linears])
+    if found.kind == "lstm":
+        gate, candidate, last = found.functions
+        return Lstm(
+            name=name, w_ih=w, w_hh=u, bias=bias, gate=gate, candidate=candidate, output_activation=last
+        )
+    if found.kind == "rnn":
+        return Rnn(name=name, w_ih=w, w_hh=u, bias=bias, activation=found.functions[0])
+    assert found.inner is not None
+    of_x, of_h = found.inner
+    return Gru(
+        name=name,
+        w_ih=np.concatenate([w, of_x.terms[x]]),
+        w_hh=np.concatenate([u, of_h.terms[h_old]]),
+        bias_ih=np.concatenate([bias, of_x.bias]),
+        bias_hh=np.concatenate([np.zeros_like(bias), of_h.bias]),
+        gate=found.functions[0],
+        candidate=found.functions[1],
+    )
+
+
+def _replaced(graph: Graph, cell: _Cell) -> Graph:
+    """Return a graph with a recurrent node for a cell's nodes."""
+    maker = graph.producer(cell.h)
+    assert maker is not None
+    axes = ("N", "F")
+    node = Node(
+        "recurrent",
+        (cell.x, cell.h_old, cell.c_old),
+        (cell.h, "", cell.c),
+        maker.label,
+        cell.layer.kind.upper(),
+        {"layers": lambda: Recurrent((cell.layer,)), "axes": axes, "y_axes": axes, "h_axes": axes},
+        noun=maker.noun,
+    )
+    members = set(_members(graph, cell))
+    position = graph.index_of(cell.h)
+    nodes = [*graph.nodes[: position + 1], node, *graph.nodes[position + 1 :]]
+    return graph.with_nodes([each for each in nodes if each not in members])
+
+
+def _members(graph: Graph, cell: _Cell) -> Sequence[Node]:
+    """The nodes between a cell's inputs and its h that nothing else needs, and those of h and c."""
+    ends = {cell.x, cell.h_old, cell.c_old}
+    between: set[int] = set()
+    waiting = [cell.h]
+    while waiting:
+        tensor = waiting.pop()
+        index = graph.index_of(tensor)
+        if index >= 0 and tensor not in ends and index not in between:
+            between.add(index)
+            waiting.extend(graph.nodes[index].inputs)
+    results = {graph.index_of(name) for name in (cell.h, cell.c) if name}
+    members = set(results)
+    for index in sorted(between - results, reverse=True):
+        readers = {at for name in graph.nodes[index].outputs for at in graph.consumers(name)}
+        handed_out = set(graph.nodes[index].outputs) & set(graph.outputs)
+        if readers <= members and not handed_out:
+            members.add(index)
+    return [graph.nodes[index] for index in members]

@@ -1,0 +1,218 @@
+"""Translates an ONNX graph into the graph that is read."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from rtlstm.gen.frontends.graph import Graph, Node, Recurrent, Words
+from rtlstm.gen.frontends.onnx.activations import (
+    functions_of,
+    included_operators,
+    operator_function,
+    operator_functions,
+)
+from rtlstm.gen.frontends.onnx.local_functions import subgraphs
+from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured
+from rtlstm.gen.frontends.onnx.quantised import INTEGER_ADVICE, is_integer_operator
+from rtlstm.gen.frontends.onnx.recurrent import RECURRENT, is_recurrent, read_recurrent_node
+from rtlstm.gen.frontends.onnx.scans import MAX_SCANS, read_scan
+from rtlstm.gen.frontends.step import Step, Value
+from rtlstm.spec.activations.functions import ACTIVATIONS
+from rtlstm.spec.errors import ConfigurationError, ModelError
+from rtlstm.spec.plugins import Registry
+
+_FLOATS = (1, 10, 11, 16)
+"""TensorProto's FLOAT, FLOAT16, DOUBLE and BFLOAT16."""
+_PER_AXIS = 13
+"""The opset from which Softmax and LogSoftmax work along one axis: before, along it and all that follow."""
+_OPERATORS: Final[Mapping[str, str]] = {
+    "Add": "add",
+    "ArgMax": "argmax",
+    "AveragePool": "average_pool",
+    "BatchNormalization": "batch_norm",
+    "Cast": "cast",
+    "Clip": "clip",
+    "Concat": "concat",
+    "ConstantOfShape": "filled",
+    "Conv": "conv",
+    "Div": "div",
+    "Dropout": "identity",
+    "Expand": "expand",
+    "Flatten": "flatten",
+    "Gather": "gather",
+    "Gemm": "gemm",
+    "Identity": "identity",
+    "LogSoftmax": "log_softmax",
+    "MatMul": "matmul",
+    "Mean": "mean",
+    "Mul": "mul",
+    "Neg": "neg",
+    "Pad": "pad",
+    "ReduceMean": "reduce_mean",
+    "ReduceProd": "reduce_prod",
+    "ReduceSum": "reduce_sum",
+    "Reshape": "reshape",
+    "Shape": "shape",
+    "Size": "size",
+    "Slice": "slice",
+    "Softmax": "softmax",
+    "Split": "split",
+    "Squeeze": "squeeze",
+    "Sub": "sub",
+    "Sum": "sum",
+    "Tile": "tile",
+    "Transpose": "transpose",
+    "Unsqueeze": "unsqueeze",
+}
+"""ONNX's operators, and ours."""
+OFFERED: Final = Registry[Callable[[Step], Value]](
+    "ONNX operator", "rtlstm.onnx_operators", taken=(*_OPERATORS, *RECURRENT, "If", *included_operators())
+)
+"""Operators of other packages: functions from a node to its result.
+
+The name is the operator's; for one of another domain than ONNX's, ``DOMAIN.OPERATOR``.
+"""
+_STATES = ("Expand", "ConstantOfShape", "Tile", "ReduceProd")
+"""Operators that states and sizes alone may have."""
+
+
+def supported() -> list[str]:
+    """The supported operators behind the recurrent ones."""
+    classes = {"ArgMax", "LogSoftmax", "Softmax"}
+    return sorted({*_OPERATORS, *operator_functions(), *OFFERED} - {*classes, *_STATES, "Shape", "Size"})
+
+
+def translate(onnx_graph: OnnxGraph, unread: list[str] | None = None) -> Graph:
+    """Return the graph to read; ``unread`` gets the reasons why Scan nodes are no cells."""
+    if sum(node.op_type == "Scan" for node in onnx_graph.nodes) > MAX_SCANS:
+        raise ModelError(f"has more than {MAX_SCANS} Scan nodes; export them as LSTM, GRU or RNN nodes")
+    unread = [] if unread is None else unread
+    nodes = [node for each in onnx_graph.nodes for node in _translated(onnx_graph, each, unread)]
+    return Graph(
+        nodes,
+        onnx_graph.inputs,
+        onnx_graph.outputs,
+        onnx_graph.constants,
+        words=Words("a recurrent node", "a tensor or a node", ", ".join(["LSTM, GRU, RNN", *supported()])),
+        dimensions=onnx_graph.dimensions,
+        folded_shape=onnx_graph.folded_shape,
+        integer_rows=onnx_graph.integer_rows,
+        offered=OFFERED,
+    )
+
+
+def _translated(graph: OnnxGraph, node: Any, unread: list[str]) -> Iterable[Node]:
+    label, name = graph.label(node), _name(node)
+    attributes = graph.attributes(node)
+    inside = list(subgraphs(node))
+    make = partial(
+        Node,
+        inputs=tuple(node.input),
+        outputs=tuple(node.output),
+        label=label,
+        kind=str(node.op_type),
+        noun=" node",
+        inner=tuple(dict.fromkeys(captured(node))) if inside else (),
+    )
+    if is_recurrent(node):
+        return [_recurrent(graph, node, attributes, make)]
+    if name == "Scan":
+        try:
+            return read_scan(graph, node, translate)
+        except (ModelError, ConfigurationError) as error:
+            unread.append(f"{graph.where(node)} is not read: {error}")
+    if inside:
+        held = sum(map(_count, inside))
+        return [make("", attributes={"holds": held})]
+    if name in operator_functions():
+        return [make("activation", attributes={"function": partial(operator_function, node)})]
+    if name == "Dropout" and len(node.input) > 2 and node.input[2]:
+        training = graph.constant(node.input[2])
+        if training is None or np.any(training):
+            why = f"{graph.where(node)}: training_mode must be false; export the model for inference"
+            return [make("refused", attributes={"why": why})]
+    if name in _OPERATORS:
+        change = _CHANGES.get(name)
+        return [make(_OPERATORS[name], attributes=change(graph, attributes) if change else attributes)]
+    if is_integer_operator(name):
+        return [make("", attributes={"advice": INTEGER_ADVICE})]
+    return [make(name, attributes=attributes)]
+
+
+def _name(node: Any) -> str:
+    """The name of a node's operator; of another domain than ONNX's, with the domain."""
+    return str(node.op_type) if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+
+
+def _count(graph: Any) -> int:
+    """How many recurrent nodes a graph inside a node has."""
+    return sum(is_recurrent(node) + sum(_count(inner) for inner in subgraphs(node)) for node in graph.node)
+
+
+def _recurrent(graph: OnnxGraph, node: Any, attributes: dict[str, Any], make: Callable[..., Node]) -> Node:
+    first = attributes.get("layout", 0) == 1
+
+    def layers() -> Recurrent:
+        return read_recurrent_node(graph, node)
+
+    made: dict[str, Any] = {
+        "layers": layers,
+        "axes": ("N", "T", "F") if first else ("T", "N", "F"),
+        "y_axes": ("N", "T", "D", "F") if first else ("T", "D", "N", "F"),
+        "h_axes": ("N", "D", "F") if first else ("D", "N", "F"),
+        "why_sequences_first": "has layout 1" if first else "",
+        "text": "layout 1" if first else "",
+    }
+    given = [*node.input, *[""] * 8]
+    x, lengths, h, c = given[0], given[4], given[5], given[6]
+    return make("recurrent", inputs=(x, h, c, lengths, *given[1:4], *given[7:]), attributes=made)
+
+
+def _cast(_: OnnxGraph, attributes: dict[str, Any]) -> dict[str, Any]:
+    return {"floating": attributes.get("to") in _FLOATS}
+
+
+def _filled(graph: OnnxGraph, attributes: dict[str, Any]) -> dict[str, Any]:
+    fill = attributes.get("value")
+    return {"value": np.zeros(1) if fill is None else graph.array(fill)}
+
+
+def _along_one(graph: OnnxGraph, attributes: dict[str, Any]) -> dict[str, Any]:
+    if graph.opset >= _PER_AXIS:
+        return {"axis": int(attributes.get("axis", -1))}
+    return {"axis": int(attributes.get("axis", 1)), "to_the_end": f"opset {graph.opset}"}
+
+
+_CHANGES: dict[str, Callable[[OnnxGraph, dict[str, Any]], dict[str, Any]]] = {
+    "ArgMax": lambda _, attributes: {"axis": int(attributes.get("axis", 0))},
+    "AveragePool": lambda _, attributes: {**attributes, "size": attributes.get("kernel_shape", [0])},
+    "Cast": _cast,
+    "ConstantOfShape": _filled,
+    "LogSoftmax": _along_one,
+    "Softmax": _along_one,
+}
+"""Operators whose attributes mean something else in the graph."""
+
+
+def check_meanings(nodes: Iterable[Any]) -> None:
+    """Refuse operators of these nodes that more than one package defines.
+
+    Raises
+    ------
+    ConfigurationError
+        If a package or this program offers an operator that rtlstm or another one has, as an operator or
+        as an activation function.
+    """
+    for operator in sorted({_name(node) for node in nodes}):
+        OFFERED.check(operator)
+        readers = [ACTIVATIONS.label(name) for name in functions_of(operator)]
+        taken = operator in _OPERATORS or operator in (*RECURRENT, "If")
+        if operator in OFFERED or taken:
+            readers.append(OFFERED.label(operator))
+        if len(readers) > 1:
+            raise ConfigurationError(
+                f"ONNX operator {operator!r} is {' and also '.join(readers)}; rename one of "
+                "them, or leave it out"
+            )

@@ -1,0 +1,789 @@
+"""Reads a graph: the recurrent layers that it has, and the dense layers around them.
+
+It alone decides where the core begins and ends, what is a state, and what is left to the host.
+"""
+
+import contextlib
+import reprlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from rtlstm.gen.frontends.arithmetic import ARITHMETIC
+from rtlstm.gen.frontends.arrays import listed
+from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.cells import join_cells
+from rtlstm.gen.frontends.classes import host_classes
+from rtlstm.gen.frontends.describe import one_input
+from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.frames import begins_with_frames, check_frames, may_be_between
+from rtlstm.gen.frontends.graph import Graph, Node
+from rtlstm.gen.frontends.known_sizes import KnownSizes
+from rtlstm.gen.frontends.layers import LAYERS, WEIGHTED, embed
+from rtlstm.gen.frontends.moves import MOVES, take_states
+from rtlstm.gen.frontends.orders import input_order, note_input_order, note_output_orders
+from rtlstm.gen.frontends.outputs import alike, is_state, join_outputs, note_steps
+from rtlstm.gen.frontends.plugins import blamed
+from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.recurrent import Applied, apply_recurrent
+from rtlstm.gen.frontends.step import Known, State, Step, Value
+from rtlstm.spec.errors import ConfigurationError, ModelError
+from rtlstm.spec.network import Dense, Network
+from rtlstm.spec.output_parts import OutputPart
+from rtlstm.spec.plugins import Registry
+
+STATE_ONLY = (
+    "cast", "concat", "gather", "identity", "reshape", "select", "shape", "slice", "squeeze", "stack",
+    "transpose", "unsqueeze",
+)  # fmt: skip
+"""Operators that may output a final state."""
+_SIZES = ("shape", "size")
+_CLASSES = ("softmax", "log_softmax", "argmax")
+_CUT = "to end earlier, give the tensor to end at as `output`"
+_BEFORE_CONVOLUTION = ("average_pool", "conv", "identity", "pad", "transpose")
+"""Operators that may read steps with zeros in front."""
+_Known = TypeVar("_Known", Value, State)
+
+
+def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
+    """Return the network of a graph; ``report`` records how every node is treated.
+
+    Raises
+    ------
+    ModelError
+        If the core cannot compute what the model gives; the message names the node and the way out.
+    """
+    report.model_inputs = tuple(graph.inputs)
+    report.model_outputs = tuple(graph.names.get(name, name) for name in graph.outputs)
+    graph, joined, unclear = join_cells(graph)
+    for note in joined:
+        report.note(note)
+    try:
+        return _Reader(graph, options, report).read()
+    except ModelError as error:
+        raise ModelError("; ".join([str(error), *unclear])) from None
+
+
+def is_recurrent(node: Node) -> bool:
+    """Whether a node has recurrent layers."""
+    return node.operator == "recurrent"
+
+
+class _Reader:
+    """Determines every needed tensor, node by node, from the core's input on."""
+
+    def __init__(self, graph: Graph, options: ReadOptions, report: ReportBuilder) -> None:
+        self.graph, self.options, self.report = graph, options, report
+        self.classes: list[int] = []
+        self.names: dict[str, str] = {}
+        if options.output is None:
+            for output in graph.outputs:
+                self.names.setdefault(self._before_classes(output), graph.names.get(output, output))
+        else:
+            self.names[self._named_end(options.output)] = options.output
+        self.targets = list(self.names)
+        self.chosen = options.output is not None
+        self.needed = graph.ancestors(self.targets)
+        self.known: dict[str, Known] = {}
+        self.applied: dict[int, Applied] = {}
+        self.fetched: set[str] = set()
+        self.first: list[int] = []
+        self.sizes = KnownSizes(graph)
+        self.frames = 1
+        """Frames inside a step of the tensor to begin at."""
+        self.input_tags: tuple[str, ...] = ()
+        """The axes of the caller's data, before a layer has shown what they are."""
+        self.embeddings: list[Embedding] = []
+
+    def read(self) -> Network:
+        self._find_start()
+        upstream = self._begin()
+        for index in sorted(self.needed - upstream):
+            if index in self.first or self._follows(index):
+                self._try(index)
+            else:
+                self._measure(index)
+        for index, applied in sorted(self.applied.items()):
+            self._report(index, applied)
+        self.report.embeddings += self.embeddings
+        self._note_layout()
+        target, flow, parts = self._end()
+        self._leave_classes(bool(parts))
+        self.report.output = self.names[target] if target in self.graph.names else target
+        self._report_rest(upstream)
+        network = flow.network(self.report.name, parts)
+        self.report.initial_state = flow.initial_state(network)
+        self._note_dense(network)
+        return self._with_frames(network)
+
+    def _with_frames(self, network: Network) -> Network:
+        """Return the network of steps that have frames in the model, too."""
+        if self.frames > 1 and network.frames > 1:
+            raise ModelError(
+                f"its steps have {self.frames} frames, and strides leave steps out, too, which the core "
+                "cannot do; end before the strides, with `output`"
+            )
+        return network if self.frames == 1 else network.replace(frames=self.frames)
+
+    def _note_dense(self, network: Network) -> None:
+        """Say which dense layers stand for arithmetic that no layer of the model could absorb."""
+        nodes = {node.label for node in self.graph.nodes}
+        for layer in network.layers:
+            if isinstance(layer, Dense) and layer.name not in nodes:
+                self.report.note(f"{layer.name!r} becomes a dense layer of its own in the core")
+
+    # What to read
+
+    def _named_end(self, wanted: str) -> str:
+        """The tensor to end at: one of this name, or what the node of this name gives first."""
+        graph = self.graph
+        if wanted in graph.names.values():
+            return next(tensor for tensor, name in graph.names.items() if name == wanted)
+        found = [node for node in graph.nodes if node.label == wanted and not node.hidden]
+        given = [node.outputs[0] for node in found if node.outputs and node.outputs[0]]
+        if graph.is_tensor(wanted):
+            return wanted
+        if len(given) != 1:
+            what = f"there are {len(given)} nodes" if given else "there is none"
+            raise ModelError(
+                f"`output` must name {graph.words.end} of the model, but {what} of the name "
+                f"{wanted!r}; its outputs are {listed(graph.names.get(name, name) for name in graph.outputs)}"
+            )
+        return given[0]
+
+    def _before_classes(self, target: str) -> str:
+        """The tensor before the operators at the end that make classes of scores."""
+        graph = self.graph
+        while (node := self._behind_copies(target)) is not None and node.operator in _CLASSES:
+            before = [graph.nodes[index] for index in graph.ancestors([node.inputs[0]])]
+            if not any(is_recurrent(one) or one.operator in WEIGHTED for one in before):
+                break
+            self.classes.append(graph.index_of(node.outputs[0]))
+            target = node.inputs[0]
+        return target
+
+    def _behind_copies(self, tensor: str) -> Node | None:
+        """The node that gives a tensor, or what it is a copy of."""
+        node = self.graph.producer(tensor)
+        while node is not None and node.operator == "identity":
+            node = self.graph.producer(node.inputs[0])
+        return node
+
+    def _find_start(self) -> None:
+        """Find the recurrent nodes to begin with, which all read the same tensor.
+
+        There are none if the graph has no recurrent node, but others with weights: then the network begins at
+        the model's input.
+        """
+        graph, nodes, wanted = self.graph, self.graph.nodes, self.options.lstm
+        found = [index for index, node in enumerate(nodes) if is_recurrent(node)]
+        if not found:
+            weighted = any(nodes[index].operator in WEIGHTED for index in self.needed)
+            hidden = any(node.inner and node.attributes.get("holds") for node in nodes)
+            if wanted is not None or hidden or not weighted:
+                raise ModelError(self._none())
+            return
+        names = listed(nodes[index].label for index in found)
+        if wanted is not None:
+            chosen = [index for index in found if wanted in (nodes[index].label, *nodes[index].outputs)]
+            if not chosen:
+                raise ModelError(
+                    f"`lstm` must name {graph.words.begin}, but there is no {wanted!r}; it has {names}"
+                )
+            self.first = chosen[:1]
+            self._leave_others()
+            return
+        used = [index for index in found if index in self.needed]
+        if not used:
+            raise ModelError(
+                f"output {listed(self.targets)} does not depend on {graph.words.begin}; it has {names}"
+            )
+        first = [index for index in used if graph.ancestors(nodes[index].inputs).isdisjoint(found)]
+        if len({nodes[index].inputs[0] for index in first}) > 1:
+            names = listed(nodes[index].label for index in first)
+            raise ModelError(
+                f"LSTM nodes must follow one another, but these stand side by side: {names}; "
+                "choose one as `lstm` and, if needed, an end as `output`"
+            )
+        self.first = first
+
+    def _leave_others(self) -> None:
+        """Leave outputs that do not come from the layer to begin with, if others do."""
+        graph, (start,) = self.graph, self.first
+        mine = [name for name in self.targets if start in graph.ancestors([name])]
+        if self.chosen or not mine or len(mine) == len(self.targets):
+            return
+        for name in self.targets:
+            if name not in mine:
+                self.report.note(
+                    f"the output {self.names[name]!r} stays outside: it does not come from "
+                    f"{graph.nodes[start].label!r}, where the core begins"
+                )
+        self.targets = mine
+        self.names = {name: self.names[name] for name in mine}
+        self.needed = graph.ancestors(mine)
+        self.classes = [index for index in self.classes if graph.nodes[index].inputs[0] in mine]
+
+    def _none(self) -> str:
+        graph = self.graph
+        counted = Counter(node.kind for node in graph.nodes if not node.hidden)
+        text = (
+            "must have an LSTM, GRU or RNN node at the top of its graph, or a Gemm, MatMul or Conv node on "
+            "the way to its output, but there is none in it"
+        )
+        holder = next((node for node in graph.nodes if node.attributes.get("holds")), None)
+        if holder is not None:
+            text += f" ({holder.attributes['holds']} inside {self._condition(holder)})"
+        operators = listed(f"{name} ({count})" for name, count in counted.most_common())
+        return f"{text}; it has {operators or 'no nodes'}"
+
+    def _condition(self, node: Node) -> str:
+        """Name a node with graphs inside, and say what to do about it."""
+        if node.kind != "If":
+            return f"{node.where}, which is not supported; export the model without it"
+        tensor = node.inputs[0]
+        cause = self.graph.producer(tensor)
+        condition = repr(tensor) if cause is None else f"{tensor!r}, of {cause.where}"
+        return (
+            f"{node.where}, whose condition is {condition}; choose a branch with "
+            f"`branches={(f'{node.label}:then',)!r}` or :else"
+        )
+
+    # The beginning
+
+    def _begin(self) -> set[int]:
+        """Begin at the model's input or at the first recurrent nodes; return the nodes before these."""
+        if not self.first and self.options.begin is not None:
+            raise ModelError(
+                "`begin` names a tensor in front of a recurrent layer, but the model has none; leave it out"
+            )
+        if not self.first:
+            source = self._find_input()
+            self._begin_with(source, self._plain(source))
+            self.report.input = source
+            return set()
+        tensor = self.graph.nodes[self.first[0]].inputs[0]
+        upstream = self.graph.ancestors([tensor])
+        if self.options.begin not in (None, tensor):
+            self._begin_within(tensor, upstream)
+        elif self.options.begin == tensor:
+            self._begin_at(tensor, upstream)
+        elif not self._begin_before(tensor, upstream):
+            offered = self._offered(tensor, upstream)
+            self._begin_at(tensor, upstream)
+            if offered:
+                self.report.note(
+                    f"the core can compute the convolutions in front of its input, too: from {offered!r} on, "
+                    f"with `begin={offered!r}`"
+                )
+        return upstream
+
+    def _find_input(self) -> str:
+        """Return the one input of the model that the needed nodes read."""
+        graph = self.graph
+        nodes = [graph.nodes[index] for index in self.needed]
+        read: set[str] = {name for node in nodes for name in node.inputs if name in graph.inputs}
+        if len(read) != 1:
+            names = listed(sorted(read))
+            raise ModelError(one_input(f"the layers read {len(read)} inputs of the model: {names}"))
+        return read.pop()
+
+    def _plain(self, source: str) -> Value:
+        """A tensor to begin at, of whose axes only the number is known."""
+        return Value(Flow(), Axes.unknown(len(self.graph.shape(source))))
+
+    def _begin_with(self, source: str, value: Value) -> None:
+        """Register the tensor to begin at, and forget what was found from another one."""
+        self.known, self.applied, self.fetched, self.embeddings = {source: value}, {}, set(), []
+        self.input_tags = value.axes.tags
+        self.sizes = KnownSizes(self.graph)
+        self.sizes.begin(source, value.axes)
+
+    def _begin_before(self, tensor: str, upstream: set[int]) -> bool:
+        """Include the nodes before the first recurrent one, if the core can compute them from one input."""
+        nodes = [self.graph.nodes[index] for index in upstream]
+        sources = {name for node in nodes for name in node.inputs if name in self.graph.inputs}
+        if self.options.lstm is not None or len(sources) != 1:
+            return False
+        source = sources.pop()
+        with contextlib.suppress(ModelError):
+            return self._compute_front(source, tensor, upstream)
+        with contextlib.suppress(ModelError):  # What refuses the recurrent layer then names it.
+            return self._visit_front(source, self._plain(source), tensor, upstream, whole=False)
+        return False  # it stays outside
+
+    def _begin_within(self, tensor: str, upstream: set[int]) -> None:
+        """Begin at the tensor that is asked for; nodes before it stay outside."""
+        source = self.options.begin or ""
+        before = self.graph.ancestors([source])
+        if not any(source in self.graph.nodes[index].inputs for index in upstream):
+            label = self.graph.nodes[self.first[0]].label
+            raise ModelError(
+                f"`begin` must name a tensor on the way to the first recurrent layer, {label!r}, "
+                f"but {source!r} is none"
+            )
+        nodes = self._leave(before)
+        if nodes:
+            self.report.note(
+                f"{len(nodes)} nodes before {source!r} stay outside of the core, for the host to compute: "
+                f"{listed(node.kind for node in nodes)}"
+            )
+        if not self._compute_front(source, tensor, upstream - before):
+            raise ModelError(f"nothing of the core is between {source!r} and {tensor!r}: begin at the latter")
+
+    def _offered(self, tensor: str, upstream: set[int]) -> str:
+        """The earliest tensor from which only convolutions, and what may be between them, lead here."""
+        found, name = "", tensor
+        while (node := self.graph.producer(name)) is not None and may_be_between(node):
+            name = node.inputs[0]
+            found = name if node.operator == "conv" else found
+        if found and self.options.lstm is None:
+            with contextlib.suppress(ModelError):
+                if self._compute_front(found, tensor, upstream - self.graph.ancestors([found])):
+                    return found
+        return ""
+
+    def _compute_front(self, source: str, tensor: str, nodes: set[int]) -> bool:
+        """Include nodes from ``source`` to the first recurrent layers; False if they compute nothing.
+
+        A step is a vector at first; if the layers cannot read that, it has frames, for convolutions.
+
+        Raises
+        ------
+        ModelError
+            If the core cannot compute them; of frames, what the first try said.
+        """
+        convolved = any(self.graph.nodes[index].operator == "conv" for index in nodes)
+        sizes = self.graph.folded_shape(source) if convolved else ()
+        framed = list(begins_with_frames(sizes))
+        errors: list[ModelError] = []
+        for begin, frames in [(self._plain(source), 1), *framed]:
+            try:
+                found = self._visit_front(source, begin, tensor, nodes, whole=bool(framed))
+            except ModelError as error:
+                errors.append(error)
+            else:
+                self.frames = frames
+                return found
+        if not framed:
+            unknown = f"; the file does not tell how many frames a step of {source!r} has" * (None in sizes)
+            raise ModelError(f"{errors[0]}{unknown}")
+        raise errors[1]
+
+    def _visit_front(self, source: str, begin: Value, tensor: str, nodes: set[int], *, whole: bool) -> bool:
+        """Apply nodes to a tensor to begin at; ``whole`` with the recurrent layers behind them."""
+        self._begin_with(source, begin)
+        for index in sorted(nodes):
+            self._visit(index)
+        found = self.known.get(tensor)
+        if not isinstance(found, Value):
+            return False
+        flow = found.flow
+        if not (flow.layers or flow.relu or not flow.plain or self.embeddings or self._only_moved(nodes)):
+            return False
+        for index in self.first if whole else ():
+            for name in self.graph.nodes[index].inputs:
+                self._fetch(name)
+            self._visit(index)
+        self.report.input = f"the output of {self.embeddings[0].name}" if self.embeddings else source
+        return True
+
+    def _only_moved(self, nodes: set[int]) -> bool:
+        """Whether the recurrent layers can read the input through nodes that only move its axes."""
+        applied = self.applied
+        for index in self.first:
+            for name in self.graph.nodes[index].inputs:
+                self._fetch(name)
+            try:
+                self._visit(index)
+            except ModelError:
+                return False
+        return all(self.graph.nodes[index].operator in MOVES for index in nodes & applied.keys())
+
+    def _leave(self, before: set[int]) -> list[Node]:
+        """Leave nodes outside; return those that are no constants."""
+        nodes = [self.graph.nodes[index] for index in sorted(before)]
+        nodes = [node for node in nodes if not self.graph.is_constant(node.outputs[0])]
+        for node in nodes:
+            if not node.hidden:
+                self.report.node(node.label, node.kind, "outside", "before the core")
+        return nodes
+
+    def _begin_at(self, tensor: str, upstream: set[int]) -> None:
+        """Begin with the first recurrent nodes; nodes before them stay outside."""
+        self.frames = 1
+        self._begin_with(tensor, Value(Flow(), Axes.unknown(len(self._first_axes()))))
+        self.report.input = tensor
+        nodes = self._leave(upstream)
+        if nodes:
+            self.report.note(
+                f"{len(nodes)} nodes before the first recurrent layer stay outside of the core: its input is "
+                f"{tensor!r}"
+            )
+        for index in sorted(upstream):
+            self._measure(index)
+        for index in self.first:
+            self._try(index)
+
+    def _first_axes(self) -> Sequence[str]:
+        axes: Sequence[str] = self.graph.nodes[self.first[0]].attributes["axes"]
+        return axes
+
+    def _note_layout(self) -> None:
+        """Record the order of the axes of the caller's data, as the layers have shown it."""
+        found = (value.axes for value in self.known.values() if isinstance(value, Value))
+        why = "the model's input has sequences before steps"
+        node = self.graph.nodes[self.first[0]] if self.first else None
+        if node is not None and node.attributes.get("why_sequences_first"):
+            why = f"{node.where} {node.attributes['why_sequences_first']}"
+        note_input_order(input_order(self.input_tags, found), why, self.report)
+
+    # Node by node
+
+    def _follows(self, index: int) -> bool:
+        """Whether a node reads results of recurrent layers; nodes of the input alone are not the core's.
+
+        If the model has none, all that is computed from its input is the core's.
+        """
+        node = self.graph.nodes[index]
+        read = [self.known.get(name) for name in (*node.inputs, *node.inner)]
+        return any(found is not None and not (self.first and found.flow.before) for found in read)
+
+    def _fetch(self, tensor: str) -> None:
+        """Compute a tensor from the input alone, for a node that reads it beside a layer's results."""
+        found, waiting = [], [tensor]
+        while waiting:
+            name = waiting.pop()
+            node = self.graph.producer(name)
+            if node is None or name in self.known or name in self.fetched or self.graph.is_constant(name):
+                continue
+            self.fetched.add(name)
+            found.append(self.graph.index_of(name))
+            waiting += node.inputs
+        for index in sorted(found):
+            with contextlib.suppress(ModelError):  # The node that reads it then reports the error.
+                self._visit(index)
+
+    def _try(self, index: int) -> None:
+        """Visit a node and its other inputs; if it is refused, report everything up to it."""
+        for name in self.graph.nodes[index].inputs:
+            self._fetch(name)
+        try:
+            self._visit(index)
+        except ModelError as error:
+            for before, applied in sorted(self.applied.items()):
+                self._report(before, applied)
+            node = self.graph.nodes[index]
+            self.report.node(node.label, node.kind, "refused", str(error))
+            raise ModelError(self._with_end(str(error), node)) from None
+
+    def _with_end(self, text: str, node: Node) -> str:
+        """Name the tensor to end at in a refusal: the last one before the node that can be an end."""
+        before = self.graph.ancestors(node.inputs)
+        ends = [
+            name
+            for name, found in self.known.items()
+            if self.graph.index_of(name) in before and isinstance(found, Value) and self._may_end(found)
+        ]
+        if not ends or "`output=" in text:
+            return text
+        end = f"to end before it, give `output={self._end_name(max(ends, key=self.graph.index_of))!r}`"
+        return text.replace(_CUT, end) if _CUT in text else f"{text}; {end}"
+
+    def _end_name(self, tensor: str) -> str:
+        """What ``output`` must name to end at a tensor."""
+        return tensor
+
+    def _may_end(self, found: Value) -> bool:
+        """Whether a network can end at a value: it has layers, recurrent ones if the model has some."""
+        whole = not (found.state or found.front or found.extra or found.packed or found.axes.lost)
+        return whole and (
+            not found.flow.before if self.first else bool(found.flow.layers or found.flow.dense)
+        )
+
+    def _visit(self, index: int) -> None:
+        node = self.graph.nodes[index]
+        self._measure(index)
+        if index in self.applied or node.operator in _SIZES:
+            return
+        inputs: list[Known | None] = [self.known.get(name) for name in node.inputs]
+        inner = next((name for name in node.inner if name in self.known), None)
+        if inner is None and not any(inputs):
+            return
+        applied = self._apply(node, inputs, inner)
+        self.applied[index] = applied
+        for name, found in zip(node.outputs, applied.outputs, strict=False):
+            if name and found is not None:
+                self.known[name] = found
+
+    def _measure(self, index: int) -> None:
+        """Follow sizes of tensors through a node."""
+        node = self.graph.nodes[index]
+        found = self.known.get(next(iter(node.inputs), ""))
+        self.sizes.measure(node, found.axes if isinstance(found, Value) else None)
+
+    def _apply(self, node: Node, inputs: list[Known | None], inner: str | None) -> Applied:
+        if inner is not None or node.kind == "If":
+            tensor = inner or node.inputs[0]
+            raise ModelError(f"after the LSTM {tensor!r} goes into {self._condition(node)}")
+        stuck = [found for found in inputs if isinstance(found, State)]
+        values = tuple(found if isinstance(found, Value) else None for found in inputs)
+        step = Step(self.graph, node, values, self.sizes)
+        if stuck and node.operator in ("gather", "select", "slice"):
+            taken = take_states(step, stuck[0].parts)
+            if taken is not None:
+                return Applied((taken,), "shape")
+        if node.operator in STATE_ONLY and not stuck and _several_states(inputs):
+            joined = self._join_states(step)
+            if isinstance(joined, Applied):
+                return joined
+            stuck = [joined]
+        elif node.operator in STATE_ONLY and stuck:
+            stuck = [replace(_deepest(stuck), parts=())]
+        if node.operator in STATE_ONLY and stuck:
+            return Applied((stuck[0],) * len(node.outputs), "state", "shapes and states")
+        if stuck and not is_recurrent(node):
+            raise ModelError(stuck[0].text.replace("{reader}", node.where))
+        return self._apply_node(step)
+
+    def _join_states(self, step: Step) -> Applied | State:
+        """Final states that a node joins: features side by side, or layers of which one may be taken."""
+        axis, tags = int(step.attributes().get("axis", 0)), step.values[0].axes.tags
+        if -len(tags) <= axis < len(tags) and tags[axis] == "F":
+            with contextlib.suppress(ModelError):  # Then only the driver returns them.
+                return self._apply_node(step)
+        text = f"{{reader}} reads several final states, which only the driver gives; {_CUT}"
+        layers = axis == 0 and all(value.axes.tags[:1] in (("D",), ("B",)) for value in step.values)
+        return State(text, _deepest(step.values).flow, tuple(step.values) if layers else ())
+
+    def _apply_node(self, step: Step) -> Applied:
+        """Apply a node that reads at least one value that the core computes.
+
+        Raises
+        ------
+        ModelError
+            If the node or one of its attributes is not supported; the message names it.
+        ConfigurationError
+            If another package's operator raises something else, or returns no value; the message names it.
+        """
+        node, operator = step.node, step.node.operator
+        if operator == "refused":
+            raise ModelError(str(node.attributes["why"]))
+        self._check_values(step)
+        if operator == "embedding":
+            return self._embed(step)
+        step = check_frames(step)
+        if is_recurrent(node):
+            return self._recurrent(step)
+        if operator in MOVES:
+            moved = MOVES[operator](step)
+            return Applied(tuple(moved) if isinstance(moved, list) else (moved,), "shape", notes=node.notes)
+        apply = LAYERS.get(operator) or ARITHMETIC.get(operator)
+        if apply is not None:
+            return Applied((apply(step),), "core", notes=node.notes)
+        if step.graph.offered is not None and operator in step.graph.offered:
+            return Applied((_offered_value(step.graph.offered, step),), "core")
+        raise ModelError(self._unsupported(step))
+
+    def _check_values(self, step: Step) -> None:
+        """Refuse steps that a convolution or packing has changed, where they are not read as such."""
+        operator, where = step.node.operator, step.where
+        for value in step.values:
+            if value.front and operator not in _BEFORE_CONVOLUTION:
+                raise ModelError(
+                    f"{where} reads steps with zeros in front, which only a causal convolution may do; {_CUT}"
+                )
+            if value.packed and operator not in ("identity", "recurrent", "unpack"):
+                raise ModelError(
+                    f"{where} reads the PackedSequence of {value.packed}, which only recurrent modules and "
+                    "pad_packed_sequence can read; pad it first, with torch.nn.utils.rnn.pad_packed_sequence"
+                )
+            several = next((tag for tag in value.axes.tags if tag in ("L", "S")), "")
+            if several and operator not in MOVES and not is_recurrent(step.node):
+                which = "-1" if several == "L" else "-2, its forward direction, or -1"
+                raise ModelError(
+                    f"{where} reads the final states of all layers, but the core gives the last layer's "
+                    f"output; take element {which}"
+                )
+
+    def _unsupported(self, step: Step) -> str:
+        node = step.node
+        tensor = next(name for name, value in zip(node.inputs, step.inputs, strict=True) if value is not None)
+        supported = self.graph.words.supported
+        text = node.attributes.get("advice") or f"supported are {supported}"
+        front = all(value.flow.before for value in step.values) and self.first
+        if front and self.options.lstm is None:
+            label = self.graph.nodes[self.first[0]].label
+            leave = f"to leave it outside of the core, give `lstm={label!r}`"
+        else:
+            leave = f"to leave it outside of the core, end at `output={self._end_name(tensor)!r}`"
+        separator = ":" if node.attributes.get("advice") else ";"
+        return f"{node.where}, which reads {tensor!r}, is not supported{separator} {text}; {leave}"
+
+    def _recurrent(self, step: Step) -> Applied:
+        value = step.inputs[0]
+        if value is None:
+            raise ModelError(
+                f"{step.where} must read its input X ({step.node.inputs[0]!r}) from what the core computes, "
+                f"but only another input does; {_CUT}"
+            )
+        return apply_recurrent(step, value, _CUT)
+
+    def _embed(self, step: Step) -> Applied:
+        """Read a table that the host looks up: the network begins after it."""
+        value = step.only()
+        if value.flow.layers or value.packed or not value.flow.plain:
+            raise ModelError(f"{step.where} must read the model's input; the core does not look up")
+        table = step.constant(1, "its table")
+        if table.ndim != 2:
+            raise ModelError(f"{step.where} must have a table with 2 axes, not {table.ndim}")
+        self.embeddings.append(Embedding(name=step.label, table=table))
+        note = (
+            f"{step.where} is looked up by the host (ReadResult.embeddings has its table of {table.shape[0]} "
+            f"x {table.shape[1]}): the core reads its rows"
+        )
+        result = embed(table, value.axes.tags)
+        self.input_tags = result.axes.tags
+        why = f"looked up by the host: {table.shape}"
+        return Applied((result,), "outside", why, (note, *step.node.notes))
+
+    # The end
+
+    def _end(self) -> tuple[str, Flow, tuple[OutputPart, ...]]:
+        """The last tensor to end at, and all of each step side by side, with their parts."""
+        found = {name: self.known[name] for name in self.targets if name in self.known}
+        computed = {k: v for k, v in found.items() if isinstance(v, Value) and not v.state}
+        whole = {k: v for k, v in found.items() if isinstance(v, Value)}
+        ends = computed or whole or found
+        if not ends:
+            raise ModelError(
+                f"what follows the LSTM must lead to {listed(map(repr, self.targets))}, but does not; {_CUT}"
+            )
+        last = max(ends, key=lambda name: self.graph.index_of(name))
+        before = self.graph.ancestors([last])
+        parts: dict[str, Flow] = {}
+        axes: dict[str, Axes] = {}
+        for name, end in ends.items():
+            if isinstance(end, Value):
+                self._check_end(name, end)
+            aside = self.graph.index_of(name) not in before
+            if name == last or (ends is computed and _is_part(computed[name], computed[last], aside)):
+                parts[name] = end.flow
+                if isinstance(end, Value):
+                    axes[self.names[name]] = end.axes
+            elif ends is computed and aside:
+                raise ModelError(self._two_results(name, last))
+            elif ends is computed:
+                self.report.note(
+                    f"{name!r} is an output of the model too, but the core gives only the end of the chain"
+                )
+        note_steps({name: (one.last_step, one.first_step) for name, one in axes.items()}, self.report)
+        note_output_orders(axes, self.report)
+        for name in found:
+            if name not in computed and not self.chosen:
+                self.report.note(f"the model's output {name!r} is a state; the driver gives it")
+        try:
+            named = [(self.names[name], flow) for name, flow in parts.items()]
+            return last, *join_outputs(named, self.report)
+        except ModelError as error:
+            other = next(name for name in ends if name != last)
+            raise ModelError(f"{self._two_results(other, last)} ({error})") from None
+
+    def _check_end(self, name: str, end: Value) -> None:
+        """Refuse an end that the core cannot give, and note what lengths do to one that it gives."""
+        if end.front:
+            raise ModelError(f"{name!r} has {end.front} steps of zeros in front, which the core cannot give")
+        if end.extra:
+            raise ModelError(f"{name!r} has steps that a convolution padded; drop the last {end.extra} first")
+        if end.packed:
+            self.report.note("the output is a PackedSequence: the driver gives it padded, or packs it again")
+        if end.padded and (not end.flow.plain or isinstance(end.flow.layers[-1], Dense)):
+            self.report.note(
+                "past the end of a sequence the core gives zeros, not what its last layers make of zeros"
+            )
+
+    @staticmethod
+    def _two_results(name: str, last: str) -> str:
+        return (
+            f"the model's outputs {name!r} and {last!r} are two results, but the core computes one "
+            "chain of layers; choose one as `output`"
+        )
+
+    def _leave_classes(self, apart: bool) -> None:
+        """Leave what makes classes of scores to the host."""
+        for index in reversed(self.classes):
+            node = self.graph.nodes[index]
+            before = self.known.get(node.inputs[0])
+            if isinstance(before, Value):
+                self._check_classes(node, before.axes)
+            host = host_classes(node.operator, apart)
+            self.report.node(node.label, node.kind, "outside", host or "")
+            self.report.note(f"{node.where} stays on the host: {host}")
+
+    @staticmethod
+    def _check_classes(node: Node, axes: Axes) -> None:
+        """Check that an operator works over the features."""
+        axis, rank = node.attributes.get("axis", -1), len(axes.tags)
+        if not isinstance(axis, int):
+            raise ModelError(f"{node.where}: dim must be given, the axis of the features; {_CUT}")
+        if node.attributes.get("to_the_end") and axis not in (-1, rank - 1):
+            why = node.attributes["to_the_end"]
+            raise ModelError(
+                f"{node.where} works along axis {axis} and those behind it ({why}); it must work over the "
+                f"features; {_CUT}"
+            )
+        axes.expect_features_at(axis, node.where)
+
+    # The rest
+
+    def _report(self, index: int, applied: Applied) -> None:
+        node = self.graph.nodes[index]
+        if not node.hidden:
+            for label, why in applied.layers or ((node.label, applied.why),):
+                role = node.attributes.get("role", applied.role)
+                self.report.node(label, node.kind, role, why or str(node.attributes.get("why", "")))
+        for note in applied.notes:
+            self.report.note(note)
+
+    def _report_rest(self, upstream: set[int]) -> None:
+        graph = self.graph
+        nodes = [graph.nodes[index] for index in sorted(self.applied)]
+        states = [tensor for node in nodes if is_recurrent(node) for tensor in node.inputs[1:]]
+        before, after = graph.ancestors(states), graph.descendants(self.applied)
+        for index, node in enumerate(graph.nodes):
+            done = index in self.applied or index in upstream or index in self.classes or node.hidden
+            if done or graph.is_constant(node.outputs[0]):
+                continue
+            moved = index in after and node.operator in (*STATE_ONLY, *_SIZES)
+            if moved or index in before or self.sizes.made(node):
+                self.report.node(node.label, node.kind, "state", "shapes and states")
+            else:
+                why = "not on the way from the core's input to its output"
+                self.report.node(node.label, node.kind, "outside", why)
+                if index in self.needed:
+                    self.report.note(f"{node.where} stays outside of the core")
+
+
+def _offered_value(offered: Registry[Callable[[Step], Value]], step: Step) -> Value:
+    label = offered.label(step.node.operator)
+    with blamed(f"{label} must return a Value or raise a ModelError"):
+        value: object = offered[step.node.operator](step)
+    if not isinstance(value, Value):
+        raise ConfigurationError(f"{label} must return a Value, not {reprlib.repr(value)}; correct it")
+    return value
+
+
+def _is_part(one: Value, last: Value, aside: bool) -> bool:
+    """Whether an output may stand beside the last one, and is no state."""
+    return alike(one.axes, last.axes, aside=aside) and not is_state(one.flow, one.axes)
+
+
+def _deepest(found: Sequence[_Known]) -> _Known:
+    """Return the value that is last in the chain; other layers' states come before it."""
+    return max(found, key=lambda one: len(one.flow.layers))
+
+
+def _several_states(inputs: list[Known | None]) -> bool:
+    """Whether a node reads nothing but final states, and more than one of them."""
+    return len(inputs) > 1 and all(isinstance(found, Value) and found.state for found in inputs)

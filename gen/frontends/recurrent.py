@@ -1,0 +1,299 @@
+"""Recurrent nodes: their layers, the axes of their results, their initial states and lengths."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.describe import layer_options
+from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
+from rtlstm.gen.frontends.pace import LayerState
+from rtlstm.gen.frontends.step import Known, State, Step, Value
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Bidirectional, Layer, Lstm, PseudoLayer
+
+Floats = NDArray[np.float64]
+
+_REPEATS = ("identity", "cast", "expand", "squeeze", "unsqueeze", "tile")
+_MOVES = (*_REPEATS, "slice", "split", "reshape", "transpose", "gather", "select")
+"""Operators through which a state is followed; :data:`_REPEATS` keep what each sequence begins in."""
+
+
+@dataclass(frozen=True, eq=False)
+class Applied:
+    """The results of a node, one for each output; its role in the report, and notes for the user."""
+
+    outputs: tuple[Known | None, ...]
+    role: Any
+    why: str = ""
+    notes: tuple[str, ...] = ()
+    layers: tuple[tuple[str, str], ...] = ()
+    """Name and description of each layer, of a node that has several."""
+
+
+def apply_recurrent(step: Step, value: Value, cut: str) -> Applied:
+    """Append a node's layers; ``cut`` is the advice to end before what reads the final c.
+
+    Raises
+    ------
+    ModelError
+        If it cannot read the value, or its weights, states or lengths are refused.
+    """
+    node, where, attributes = step.node, step.where, step.node.attributes
+    read: Recurrent = attributes["layers"]()
+    notes = list(read.notes)
+    layers = read.layers
+    value = _sequence(step, value, layers[0].inputs)
+    flow = value.flow
+    for layer in layers:
+        flow = flow.recurrent(layer, where)
+    problems: list[str] = []
+    begins = _begins(step, layers, notes, problems)
+    problems += _lengths(step, value, notes)
+    if problems:
+        raise ModelError(f"{where}: " + "; ".join(problems))
+    if begins:
+        flow = flow.beginning(begins)
+    if "T" in value.axes.single or "T" not in attributes["axes"]:
+        notes.append(f"{where} computes one step: the core keeps its state from step to step")
+    options = [layer_options(layer) for layer in layers]
+    texts = tuple(
+        ", ".join(
+            filter(None, [f"{layer.inputs} -> {layer.outputs}", option, str(attributes.get("text", ""))])
+        )
+        for layer, option in zip(layers, options, strict=True)
+    )
+    several = tuple(zip((layer.name for layer in layers), texts, strict=True)) if len(layers) > 1 else ()
+    outputs = _results(step, value, flow, layers, cut)
+    return Applied(outputs[: len(node.outputs)], "core", texts[0], tuple(notes), several)
+
+
+def _sequence(step: Step, value: Value, inputs: int) -> Value:
+    """The value as the node reads it, with its axes as the layers show them."""
+    where, axes = step.where, tuple(step.node.attributes["axes"])
+    if value.padded:
+        raise ModelError(
+            f"{where} reads sequences that {value.padded} padded, and would go on through the padding; "
+            "pack them again, with torch.nn.utils.rnn.pack_padded_sequence"
+        )
+    if value.extra:
+        raise ModelError(f"{where} reads steps that a convolution padded; drop the last ones first")
+    if {"L", "S"} & set(value.axes.tags):
+        raise ModelError(f"{where} must read every step of a sequence, not final states")
+    if value.packed:
+        axes = ("T", "N", "F")
+    return replace(value, axes=value.axes.settle(axes, inputs, where), state="")
+
+
+def _results(
+    step: Step, value: Value, flow: Flow, layers: Sequence[Layer], cut: str
+) -> tuple[Known | None, ...]:
+    """Every step's output, the final h and the final c."""
+    node, where, last = step.node, step.where, layers[-1]
+    attributes = node.attributes
+    kept: dict[str, Any] = {name: getattr(value.axes, name) for name in ("shown", "single")}
+    both = isinstance(last, Bidirectional)
+    apart = 2 if both and last.merge == "concat" else 1
+    reverse = (
+        not both and bool(getattr(last, "reverse", False)) and not getattr(last, "reversed_output", False)
+    )
+
+    def axes(wanted: Sequence[str], tag: str, **steps: bool) -> Axes:
+        split = "D" in wanted
+        tags = tuple(tag if one == "D" else one for one in wanted)
+        return Axes(tags, (flow.outputs or 0) // (apart if split else 1), **kept, **steps)
+
+    y_axes = ("T", "N", "F") if value.packed else attributes["y_axes"]
+    y = replace(
+        value, flow=flow, axes=axes(y_axes, "B" if both else "D"), packed=where if value.packed else ""
+    )
+    one_step = "T" not in attributes["axes"]
+    tag = ("S" if both else "L") if len(layers) > 1 else "B" if both else "D"
+    ends = {} if one_step else {"last_step": not reverse, "first_step": reverse}
+    state = node.outputs[1] if len(node.outputs) > 1 else ""
+    hidden = Value(
+        flow.final_states(),
+        axes(attributes["h_axes"], tag, **ends),
+        state="" if one_step else f"{where}: the final state h ({state!r})",
+    )
+    memory = node.outputs[2] if len(node.outputs) > 2 else ""
+    text = (
+        f"{where}: the final state c ({memory!r}) is read by {{reader}}, but the core gives it only as state"
+        f"; {cut}"
+    )
+    return y, hidden, State(text, flow)
+
+
+# Where states and lengths come from
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a state comes from: an input of the model, or a constant, as ``array``."""
+
+    name: str
+    array: Floats | None
+    moved: bool = False
+
+
+def trace_state(graph: Graph, tensor: str) -> str:
+    """Return 'zeros', or the name of the model's input that a state comes from.
+
+    Raises
+    ------
+    ModelError
+        If it is anything else; the message says what.
+    """
+    found = _trace(graph, tensor)
+    if found.array is None:
+        return found.name
+    if not found.array.any():
+        return "zeros"
+    raise ModelError(f"is the constant {found.name!r}, which is not zero")
+
+
+def _trace(graph: Graph, tensor: str) -> _Source:
+    moved = False
+    while tensor not in graph.inputs:
+        node = graph.producer(tensor)
+        value = graph.constant(tensor)
+        if value is None and node is not None and node.operator == "filled":
+            value = np.asarray(node.attributes["value"])
+        if value is not None:
+            return _Source(tensor, np.asarray(value, dtype=np.float64), moved)
+        if node is None:
+            raise ModelError(f"is {tensor!r}, which nothing computes")
+        if node.operator not in _MOVES:
+            raise ModelError(f"is computed by {node.where}")
+        moved = moved or node.operator not in _REPEATS
+        tensor = node.inputs[0]
+    return _Source(tensor, None)
+
+
+def _begins(
+    step: Step, layers: Sequence[Layer], notes: list[str], problems: list[str]
+) -> list[tuple[LayerState, ...]]:
+    """The states in which the layers begin, if they are learned; empty for zeros and for a caller's.
+
+    States that the driver gives go to ``notes``, what is refused to ``problems``.
+    """
+    found: dict[str, _Source] = {}
+    first = layers[0].forward if isinstance(layers[0], Bidirectional) else layers[0]
+    for at, name, size in ((1, "initial_h", first.outputs), (2, "initial_c", getattr(first, "units", 0))):
+        if not step.has(at):
+            continue
+        tensor = step.node.inputs[at]
+        declared = step.graph.shape(tensor)[-1:]
+        if declared not in ((), (None,), (size,)):
+            problems.append(f"input {name} ({tensor!r}) must have {size} values, not {declared[0]}")
+            continue
+        try:
+            source = _trace(step.graph, tensor)
+            if source.array is not None and source.array.any() and source.moved:
+                raise ModelError(f"is computed of the constant {source.name!r}, which is not zero")
+        except ModelError as error:
+            problems.append(
+                f"input {name} {error}; it must be absent, zero, learned, or an input of the model "
+                "(give a state to the driver when running)"
+            )
+            continue
+        if source.array is None:
+            notes.append(
+                f"{step.where}: {name} is the model's input {source.name!r}: give the state to the driver at "
+                "run time"
+            )
+        found[name] = source
+    arrays = {name: source.array for name, source in found.items() if source.array is not None}
+    if problems or not any(array.any() for array in arrays.values()):
+        return []
+    if len(arrays) < len(found):
+        problems.append("a part of its initial state is learned, another an input of the model")
+        return []
+    try:
+        return _learned(step, layers, arrays, notes)
+    except ModelError as error:
+        problems.append(str(error))
+        return []
+
+
+def _learned(
+    step: Step, layers: Sequence[Layer], arrays: dict[str, Floats], notes: list[str]
+) -> list[tuple[LayerState, ...]]:
+    directions: list[PseudoLayer] = []
+    counts: list[int] = []
+    for layer in layers:
+        both: Sequence[Any] = (
+            (layer.forward, layer.backward) if isinstance(layer, Bidirectional) else (layer,)
+        )
+        directions += both
+        counts.append(len(both))
+    axes = tuple(step.node.attributes["h_axes"])
+    wide = [layer.outputs for layer in directions]
+    h = _rows(arrays["initial_h"], axes, wide) if "initial_h" in arrays else [np.zeros(size) for size in wide]
+    long = isinstance(directions[0], Lstm)
+    c: list[Floats] = []
+    if long and "initial_c" in arrays:
+        c = _rows(arrays["initial_c"], axes, [getattr(layer, "units", 0) for layer in directions])
+    largest = max(float(np.abs(row).max(initial=0.0)) for row in h)
+    if long and getattr(directions[0], "projection", None) is None and largest > 1.0:
+        notes.append(
+            f"{step.where} begins in an h of up to {largest:.4g}, but the core's format of h ends at 1, as "
+            "what an LSTM gives does: such values saturate"
+        )
+    notes.append(
+        f"{step.where} begins in a state that was learned, which a build has as state.npz: the driver's "
+        "sequences and streams begin in it, and reset returns to it"
+    )
+    each = iter([(row, c[at] if c else None) for at, row in enumerate(h)])
+    return [tuple(islice(each, count)) for count in counts]
+
+
+def _rows(array: Floats, axes: tuple[str, ...], sizes: list[int]) -> list[Floats]:
+    """The state of each direction; all sequences must have the same."""
+    count = len(sizes)
+    if not array.any():
+        return [np.zeros(size) for size in sizes]
+    rows = array
+    if "D" not in axes and array.ndim == 2:
+        rows = array[None]
+    elif array.ndim < 3:
+        rows = array.reshape(count, 1, -1) if array.shape[:-1] in ((), (count,)) else array
+    elif axes == ("N", "D", "F"):
+        rows = array.swapaxes(0, 1)
+    if rows.ndim != 3 or len(rows) != count or any(rows.shape[2] != size for size in sizes):
+        raise ModelError(f"its initial state must be ({count}, sequences, {sizes[0]}), not {array.shape}")
+    if np.ptp(rows, axis=1).any():
+        raise ModelError(
+            "its initial state is a constant that differs from sequence to sequence; give it "
+            "to the driver as state, and leave it out of the module"
+        )
+    return [row[0] for row in rows]
+
+
+def _lengths(step: Step, value: Value, notes: list[str]) -> list[str]:
+    """Return why a node's lengths are refused; lengths that the driver gives go to ``notes``."""
+    if not step.has(3):
+        return []
+    graph, tensor = step.graph, step.node.inputs[3]
+    lengths = graph.integers(tensor)
+    shape, axes = graph.shape(step.node.inputs[0]), step.node.attributes["axes"]
+    steps = shape[axes.index("T")] if len(shape) == len(axes) and "T" in axes else None
+    if lengths is not None:
+        if set(lengths) == {steps}:
+            return []
+        return [
+            f"input sequence_lens must be an input of the model, not the constant {lengths} (for an input of "
+            f"{steps or 'an unknown number of'} steps); remove it and give the lengths to the driver when "
+            "running"
+        ]
+    text = f"sequence_lens is the model's input {tensor!r}"
+    if tensor not in graph.inputs:
+        node: Node | None = graph.producer(tensor)
+        text = f"sequence_lens is computed by {node.where}" if node else f"sequence_lens is {tensor!r}"
+    notes.append(f"{step.where}: {text}: give the lengths to the driver at run time")
+    return []
