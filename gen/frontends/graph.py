@@ -90,11 +90,12 @@ class Node:
     notes: tuple[str, ...] = ()
     hidden: bool = False
     inner: tuple[str, ...] = ()
+    title: str = ""
 
     @property
     def where(self) -> str:
-        """The node as messages name it."""
-        return f"{self.kind}{self.noun} {self.label!r}"
+        """The node as messages name it: ``title``, if it has one."""
+        return self.title or f"{self.kind}{self.noun} {self.label!r}"
 
 
 class Constants(Protocol):
@@ -115,7 +116,9 @@ class Words:
     end: str
     """What ``output`` names: "a tensor", "a node or module"."""
     supported: str = ""
-    """What may stand around a recurrent layer, for the refusal of something else; empty: the operators."""
+    """What may stand around a recurrent layer, for the refusal of something else."""
+    sequences_first: str = "the model's input has sequences before steps"
+    """Why data have sequences first, if the layers show that they have."""
 
 
 class Graph:
@@ -146,6 +149,7 @@ class Graph:
         names: Mapping[str, str] | None = None,
         integer_rows: IntegerRows | None = None,
         offered: Registry[Any] | None = None,
+        axes: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.nodes, self.inputs, self.outputs = list(nodes), list(inputs), list(outputs)
         self.words = words
@@ -153,6 +157,8 @@ class Graph:
         self.integer_rows = IntegerRows() if integer_rows is None else integer_rows
         self.offered = offered
         """Operators of other packages, by the names that nodes give them."""
+        self.axes = dict(axes or {})
+        """What the axes of inputs are, as far as the model's format tells: "N", "T" and "F"."""
         self._constants = constants
         self._dimensions, self._folded = dimensions, folded_shape
         self._producer = {name: at for at, node in enumerate(self.nodes) for name in node.outputs if name}
@@ -174,6 +180,7 @@ class Graph:
             names=self.names,
             integer_rows=self.integer_rows,
             offered=self.offered,
+            axes=self.axes,
         )
 
     def producer(self, tensor: str) -> Node | None:
@@ -249,3 +256,28 @@ class Graph:
         """Say where a tensor comes from that is not constant, as the end of a sentence."""
         node = self.producer(tensor)
         return "it is an input of the model" if node is None else f"{node.where} computes it of the input"
+
+
+class Stored:
+    """Constants by name: arrays, or functions that return them when they are asked for."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+
+    def add(self, name: str, value: Any) -> str:
+        """Add a constant under a new name that begins with this one, and return its name."""
+        unique, count = name, 2
+        while unique in self._values:
+            unique, count = f"{name}_{count}", count + 1
+        self._values[unique] = value
+        return unique
+
+    def __contains__(self, tensor: object) -> bool:
+        return tensor in self._values
+
+    def get(self, tensor: str) -> Any | None:
+        """Return a constant's value; None if there is none of this name."""
+        value = self._values.get(tensor)
+        if callable(value):
+            value = self._values[tensor] = np.asarray(value())
+        return value

@@ -95,6 +95,8 @@ class _Reader:
         self.input_tags: tuple[str, ...] = ()
         """The axes of the caller's data, before a layer has shown what they are."""
         self.embeddings: list[Embedding] = []
+        self.front_problem = ""
+        """Why the core cannot compute the nodes in front of the first recurrent layer."""
 
     def read(self) -> Network:
         self._find_start()
@@ -291,7 +293,12 @@ class _Reader:
 
     def _plain(self, source: str) -> Value:
         """A tensor to begin at, of whose axes only the number is known."""
-        return Value(Flow(), Axes.unknown(len(self.graph.shape(source))))
+        shape = self.graph.shape(source)
+        tags = self.graph.axes.get(source)
+        if tags is None:
+            return Value(Flow(), Axes.unknown(len(shape)))
+        features = shape[tags.index("F")] or 0
+        return Value(Flow(width=features or None), Axes(tags, features))
 
     def _begin_with(self, source: str, value: Value) -> None:
         """Register the tensor to begin at, and forget what was found from another one."""
@@ -307,8 +314,10 @@ class _Reader:
         if self.options.lstm is not None or len(sources) != 1:
             return False
         source = sources.pop()
-        with contextlib.suppress(ModelError):
+        try:
             return self._compute_front(source, tensor, upstream)
+        except ModelError as error:
+            self.front_problem = f": {error}"
         with contextlib.suppress(ModelError):  # What refuses the recurrent layer then names it.
             return self._visit_front(source, self._plain(source), tensor, upstream, whole=False)
         return False  # it stays outside
@@ -419,7 +428,7 @@ class _Reader:
         if nodes:
             self.report.note(
                 f"{len(nodes)} nodes before the first recurrent layer stay outside of the core: its input is "
-                f"{tensor!r}"
+                f"{tensor!r}{self.front_problem}"
             )
         for index in sorted(upstream):
             self._measure(index)
@@ -433,7 +442,7 @@ class _Reader:
     def _note_layout(self) -> None:
         """Record the order of the axes of the caller's data, as the layers have shown it."""
         found = (value.axes for value in self.known.values() if isinstance(value, Value))
-        why = "the model's input has sequences before steps"
+        why = self.graph.words.sequences_first
         node = self.graph.nodes[self.first[0]] if self.first else None
         if node is not None and node.attributes.get("why_sequences_first"):
             why = f"{node.where} {node.attributes['why_sequences_first']}"
@@ -742,7 +751,7 @@ class _Reader:
         if not node.hidden:
             for label, why in applied.layers or ((node.label, applied.why),):
                 role = node.attributes.get("role", applied.role)
-                self.report.node(label, node.kind, role, why or str(node.attributes.get("why", "")))
+                self.report.node(label, node.kind, role, why or str(node.attributes.get("reason", "")))
         for note in applied.notes:
             self.report.note(note)
 

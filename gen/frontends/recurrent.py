@@ -70,6 +70,7 @@ def apply_recurrent(step: Step, value: Value, cut: str) -> Applied:
     )
     several = tuple(zip((layer.name for layer in layers), texts, strict=True)) if len(layers) > 1 else ()
     outputs = _results(step, value, flow, layers, cut)
+    outputs += outputs[-1:] * (len(node.outputs) - len(outputs))  # states of directions alone
     return Applied(outputs[: len(node.outputs)], "core", texts[0], tuple(notes), several)
 
 

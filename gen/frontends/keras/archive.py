@@ -5,7 +5,8 @@ import json
 import re
 import zipfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -96,6 +97,8 @@ class Reads:
     masks: tuple[ArchiveResult, ...] = ()
     constants: tuple[str, ...] = ()
     """Arguments that are stored beside the layer's weights, as an initial state or a mask."""
+    arguments: tuple[Any, ...] = ()
+    """What the call was given, as the file has it."""
 
 
 class KerasLayer:
@@ -163,18 +166,46 @@ def _json(text: str | bytes) -> dict[str, Any]:
 
 
 def _model(version: str, model: dict[str, Any], layers: list[KerasLayer]) -> KerasModel:
+    return KerasModel(int(version.split(".")[0]), layers, _ends(model, layers))
+
+
+def _ends(model: dict[str, Any], layers: list[KerasLayer]) -> tuple[ArchiveResult, ...]:
+    """The results that a model gives."""
     config = model.get("config", {})
     given = config.get("output_layers", []) if isinstance(config, dict) else []
-    ends = tuple(_results(given)) or (ArchiveResult(layers[-1].name),)
-    return KerasModel(int(version.split(".")[0]), layers, ends)
+    return tuple(_results(given)) or (ArchiveResult(layers[-1].name),)
 
 
-def _new(model: dict[str, Any], weights: Group) -> Iterator[KerasLayer]:
+def _new(model: dict[str, Any], weights: Group | None) -> Iterator[KerasLayer]:
     """Layers of the new format, whose groups are numbered by class."""
     entries = list(_entries(model))
     for (entry, reads), name in zip(entries, numbered(entry for entry, _ in entries), strict=True):
-        arrays = Arrays(weights.group(f"layers/{name}"), False)
-        yield KerasLayer(entry["class_name"], entry["config"], arrays, reads)
+        group = weights and weights.group(f"layers/{name}")
+        if entry["class_name"] in _MODELS:
+            yield from _inside(entry, reads, list(_new(entry, group)))
+        else:
+            yield KerasLayer(entry["class_name"], entry["config"], Arrays(group, False), reads)
+
+
+_MODELS = ("Functional", "Model", "Sequential")
+
+
+def _inside(entry: dict[str, Any], reads: Reads, layers: list[KerasLayer]) -> Iterator[KerasLayer]:
+    """The layers of a model that is a layer of another one, as if they stood there; then its results."""
+    name = str(entry["config"]["name"])
+    given = iter(reads.values)
+    for layer in layers:
+        config = {**layer.config, "name": f"{name}/{layer.name}"}
+        inner = layer.reads
+        mine = tuple(ArchiveResult(f"{name}/{one.layer}", one.index) for one in inner.values)
+        states = tuple(ArchiveResult(f"{name}/{one.layer}", one.index) for one in inner.states)
+        if layer.kind == "InputLayer" or not mine:
+            mine = tuple(islice(given, 1))
+        read = replace(inner, values=mine, states=states, masks=())
+        yield KerasLayer(layer.kind, config, layer.arrays, read)
+    ends = _ends(entry, layers)
+    results = tuple(ArchiveResult(f"{name}/{one.layer}", one.index) for one in ends)
+    yield KerasLayer("Nested", {"name": name}, Arrays(None, False), Reads(results, calls=reads.calls))
 
 
 def numbered(entries: Iterable[dict[str, Any]]) -> Iterator[str]:
@@ -193,6 +224,13 @@ def _old(model: dict[str, Any], weights: Group | None) -> Iterator[KerasLayer]:
     for entry, reads in _entries(model):
         config = entry["config"]
         group = weights and weights.group(config["name"])
+        if entry["class_name"] in _MODELS:
+            inner = [
+                KerasLayer(each.kind, each.config, Arrays(group, True, (f"/{each.name}/",)), each.reads)
+                for each in _old(entry, None)
+            ]
+            yield from _inside(entry, reads, inner)
+            continue
         yield KerasLayer(entry["class_name"], config, Arrays(group, by_name=True), reads)
 
 
@@ -226,7 +264,8 @@ def _reads(nodes: list[Any]) -> Reads:
     stored = [name for each in options for name, value in each.items() if _holds_constants(value)]
     stored += ["inputs"] if _holds_constants(given) else []
     constants = tuple(dict.fromkeys(stored))
-    return Reads(tuple(_results(given)), tuple(_results(states)), len(nodes), masks, constants)
+    values, begins = tuple(_results(given)), tuple(_results(states))
+    return Reads(values, begins, len(nodes), masks, constants, tuple(given))
 
 
 def _holds_constants(given: Any) -> bool:

@@ -5,8 +5,8 @@ from typing import Any, Literal
 import numpy as np
 
 from rtlstm.gen.frontends.gates import CellKind, reorder
+from rtlstm.gen.frontends.graph import Recurrent
 from rtlstm.gen.frontends.keras.archive import Arrays, KerasLayer, numbered
-from rtlstm.gen.frontends.keras.node import KerasNode, KerasTensor
 from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
@@ -25,26 +25,21 @@ _MERGES: dict[str | None, Literal["concat", "sum", "average", "product"]] = {
 RECURRENT = (*_RECURRENT, "RNN", "Bidirectional")
 
 
-def recurrent(step: KerasNode) -> KerasTensor:
-    """A recurrent layer."""
-    layer = step.layer
+def recurrent(layer: KerasLayer, old: bool) -> Recurrent:
+    """A recurrent layer's layers; ``old`` says that a Keras before 3 wrote the file."""
     both = layer.kind == "Bidirectional"
-    made: list[Lstm | Gru | Rnn | Bidirectional]
-    made = [_both(step)] if both else [_direction(step, each, each.arrays) for each in _cells(step, layer)]
+    notes: list[str] = []
     inner = layer.config["layer"]["config"] if both else layer.config
-    step.becomes("core", f"{made[0].inputs} -> {made[-1].outputs}")
-    _note(step, inner)
-    half = 0
-    if isinstance(made[0], Bidirectional) and layer.config.get("merge_mode", "concat") is None:
-        half = made[0].forward.outputs
-    flow, last = step.only.flow, not inner.get("return_sequences", False)
-    for each in made:
-        flow = flow.recurrent(each, step.where)
-    # Of several cells, the first state is that of the first cell.
-    return KerasTensor(flow, step.only.source, last=last, state=not both and len(made) == 1, half=half)
+    made: list[Lstm | Gru | Rnn | Bidirectional]
+    if both:
+        made = [_both(layer, old, notes)]
+    else:
+        made = [_direction(each, each.arrays, old) for each in _cells(layer)]
+    _note(layer, inner, notes)
+    return Recurrent(tuple(made), tuple(notes))
 
 
-def _cells(step: KerasNode, layer: KerasLayer) -> list[KerasLayer]:
+def _cells(layer: KerasLayer) -> list[KerasLayer]:
     """Return the cells of an RNN layer as layers, the first reading first; another layer as it is."""
     if layer.kind != "RNN":
         return [layer]
@@ -55,7 +50,7 @@ def _cells(step: KerasNode, layer: KerasLayer) -> list[KerasLayer]:
     for entry, number in zip(entries, numbered(entries), strict=True):
         kind, config = entry["class_name"], entry["config"]
         if kind not in _CELLS:
-            raise ModelError(f"{step.where} has the cell {kind}, but must have one of {', '.join(_CELLS)}")
+            raise ModelError(f"{layer.where} has the cell {kind}, but must have one of {', '.join(_CELLS)}")
         arrays = layer.arrays.part(f"cell/cells/{number}", config["name"]) if stacked else layer.arrays
         # Cells behind the first one read what it gives, in that order.
         changed = {"go_backwards": layer.config.get("go_backwards", False) and not made}
@@ -64,32 +59,29 @@ def _cells(step: KerasNode, layer: KerasLayer) -> list[KerasLayer]:
     return made
 
 
-def _note(step: KerasNode, config: dict[str, Any]) -> None:
-    report, where, whole = step.report, step.where, config.get("return_sequences", False)
-    backwards = step.layer.kind != "Bidirectional" and config.get("go_backwards", False)
-    if not whole:
-        report.note(f"{where} gives the last step alone: take y's last step, outputs='last'")
+def _note(layer: KerasLayer, config: dict[str, Any], notes: list[str]) -> None:
+    where, whole = layer.where, config.get("return_sequences", False)
+    backwards = layer.kind != "Bidirectional" and config.get("go_backwards", False)
     if backwards and not whole:
-        report.note(f"{where} reads sequences from their end, and so whole ones")
+        notes.append(f"{where} reads sequences from their end, and so whole ones")
     elif backwards:
-        report.note(
+        notes.append(
             f"{where} gives its outputs backwards in time, and so does the core; of sequences with "
             "lengths from a sequence's own end, where Keras with a mask begins with the padding"
         )
     if config.get("stateful"):
-        report.note(f"{where} keeps its state from call to call: use a stream, which does so too")
+        notes.append(f"{where} keeps its state from call to call: use a stream, which does so too")
     if config.get("return_state"):
-        report.note(f"{where} gives its final states, too: the driver always does")
+        notes.append(f"{where} gives its final states, too: the driver always does")
     parts = [config]
     while parts[-1].get("cell"):
         parts.append(parts[-1]["cell"]["config"])
     parts += [each["config"] for each in parts[-1].get("cells", ())]
     if any(each.get("dropout") or each.get("recurrent_dropout") for each in parts):
-        report.note(f"{where} has dropout, which does nothing when a trained model is used")
+        notes.append(f"{where} has dropout, which does nothing when a trained model is used")
 
 
-def _both(step: KerasNode) -> Bidirectional:
-    layer = step.layer
+def _both(layer: KerasLayer, old: bool, notes: list[str]) -> Bidirectional:
     config = layer.config
     merge = config.get("merge_mode", "concat")
     if merge not in _MERGES:
@@ -97,7 +89,7 @@ def _both(step: KerasNode) -> Bidirectional:
             f"{layer.where} has merge_mode {merge!r}, but must have concat, sum, ave, mul or None"
         )
     if merge is None:
-        step.report.note(f"{layer.where} gives two tensors: the core puts them side by side, forward first")
+        notes.append(f"{layer.where} gives two tensors: the core puts them side by side, forward first")
     forward = config["layer"]
     # Without the whole sequence, the last step has the final h of both.
     last = not forward["config"].get("return_sequences", False)
@@ -117,21 +109,21 @@ def _both(step: KerasNode) -> Bidirectional:
     ):
         config = {**entry["config"], "go_backwards": reverse}
         arrays = layer.arrays.part(number, name)
-        inner, *others = _cells(step, KerasLayer(entry["class_name"], config, arrays, layer.reads))
+        inner, *others = _cells(KerasLayer(entry["class_name"], config, arrays, layer.reads))
         if inner.kind not in _RECURRENT or others:
             what = "an RNN of several cells" if others else inner.kind
             raise ModelError(
                 f"{layer.where} wraps {what}, but must wrap LSTM, GRU, SimpleRNN or RNN of one cell"
             )
-        made.append(_direction(step, inner, inner.arrays, last))
+        made.append(_direction(inner, inner.arrays, old, last, layer.where))
     return Bidirectional(name=layer.name, forward=made[0], backward=made[1], merge=_MERGES[merge])
 
 
 def _direction(
-    step: KerasNode, layer: KerasLayer, arrays: Arrays, reversed_output: bool = True
+    layer: KerasLayer, arrays: Arrays, old: bool, reversed_output: bool = True, where: str = ""
 ) -> Lstm | Gru | Rnn:
     """One direction's layer from its arrays."""
-    config, where, kind = layer.config, step.where, _RECURRENT[layer.kind]
+    config, where, kind = layer.config, where or layer.where, _RECURRENT[layer.kind]
     for argument, allowed in (("time_major", (False, None)), ("reset_after", (True, False, None))):
         if config.get(argument) not in allowed:
             raise ModelError(f"{where} has {argument}={config[argument]!r}, which is not supported")
@@ -149,14 +141,14 @@ def _direction(
     fields: dict[str, Any] = {"name": layer.name, "w_ih": kernel, "w_hh": recurrent}
     fields |= {"reverse": reverse, "reversed_output": reverse and reversed_output}
     bias = found[2] if expected == 3 else np.zeros(len(kernel))
-    function = activation(step, config.get("activation", "tanh"))
+    function = activation(layer, config.get("activation", "tanh"), old)
     if kind == "rnn":
         return Rnn(bias=bias, activation=function, **fields)
-    gate = activation(step, config.get("recurrent_activation", "sigmoid"), "recurrent_activation")
+    gate = activation(layer, config.get("recurrent_activation", "sigmoid"), old, "recurrent_activation")
     if kind == "lstm":
         bias = reorder(bias, "keras", kind)
         return Lstm(bias=bias, gate=gate, candidate=function, output_activation=function, **fields)
-    after = bool(config.get("reset_after", not step.old))
+    after = bool(config.get("reset_after", not old))
     biases = bias if bias.ndim == 2 else np.stack([bias, np.zeros_like(bias)])
     if biases.shape != (2, 3 * units):
         raise ModelError(
@@ -166,19 +158,16 @@ def _direction(
     return Gru(bias_ih=b_ih, bias_hh=b_hh, gate=gate, candidate=function, reset_after=after, **fields)
 
 
-def activation(
-    step: KerasNode, given: Any, argument: str = "activation", instead: str = ""
-) -> ActivationFunction:
-    """The function that an argument names; ``instead`` ends the refusal of one that is not supported."""
+def activation(layer: KerasLayer, given: Any, old: bool, argument: str = "activation") -> ActivationFunction:
+    """The function that an argument names."""
     name = activation_name(given)
     if name == "hard_sigmoid":
         # Keras 3 has a slope of one sixth; before, it was one fifth.
-        return ActivationFunction.of("hard_sigmoid", 0.2 if step.old else 1 / 6, 0.5)
+        return ActivationFunction.of("hard_sigmoid", 0.2 if old else 1 / 6, 0.5)
     known = {definition.keras: ours for ours, definition in ACTIVATIONS.items() if definition.keras}
     if name not in known:
         raise ModelError(
-            f"{step.where} has {argument}={name!r}, but must be one of {', '.join(known)}, "
-            f"hard_sigmoid{instead}"
+            f"{layer.where} has {argument}={name!r}, but must be one of {', '.join(known)}, hard_sigmoid"
         )
     return ActivationFunction.of(known[name], 0.2 if name == "leaky_relu" else None)
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import expect_shape
 from rtlstm.gen.frontends.keras.archive import KerasLayer
-from rtlstm.gen.frontends.keras.node import KerasNode
+from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["Rounding", "read_table", "read_weights", "rounding"]
@@ -58,7 +58,7 @@ class Rounding(NamedTuple):
         return tuple(name.format(matrix) for name in names if bias or name != "bias")
 
 
-def read_weights(step: KerasNode) -> tuple[Floats, Floats]:
+def read_weights(layer: KerasLayer, report: ReportBuilder) -> tuple[Floats, Floats]:
     """Return a dense layer's matrix ``(inputs, outputs)`` as it is used, and its bias.
 
     Raises
@@ -66,28 +66,28 @@ def read_weights(step: KerasNode) -> tuple[Floats, Floats]:
     ModelError
         If they are missing, or rounded in a way that is not known.
     """
-    layer, mode = step.layer, rounding(step.where, step.config)
-    bias = bool(step.config.get("use_bias", True))
+    mode = rounding(layer.where, layer.config)
+    bias = bool(layer.config.get("use_bias", True))
     found = _read(layer, mode, _KERNEL, bias)
     if _KERNEL not in found or (bias and "bias" not in found):
-        raise ModelError(f"{step.where} has no weights in the file; save the model again")
-    kernel, steps = _used(step, mode, _KERNEL, found, int(step.config["units"]))
-    kernel, steps = _adapted(step, _KERNEL, found, kernel, steps)
+        raise ModelError(f"{layer.where} has no weights in the file; save the model again")
+    kernel, steps = _used(layer, report, mode, _KERNEL, found, int(layer.config["units"]))
+    kernel, steps = _adapted(layer, _KERNEL, found, kernel, steps)
     if steps is not None:
         zeros = bool(np.any(found.get("kernel_zero", 0)))
-        step.report.integer_rows.add(f"{layer.name}/kernel", kernel, steps, mode.bits, zeros)
+        report.integer_rows.add(f"{layer.name}/kernel", kernel, steps, mode.bits, zeros)
     addend = found["bias"] if bias else np.zeros(kernel.shape[1])
     return kernel, _rounded(addend, 7) if mode.name == "float8" else addend
 
 
-def read_table(step: KerasNode) -> Floats | None:
+def read_table(layer: KerasLayer, report: ReportBuilder) -> Floats | None:
     """Return an embedding's table ``(rows, width)`` as it is used; None if it is missing. Raises as above."""
-    mode = rounding(step.where, step.config)
-    found = _read(step.layer, mode, _TABLE, bias=False)
+    mode = rounding(layer.where, layer.config)
+    found = _read(layer, mode, _TABLE, bias=False)
     if _TABLE not in found:
         return None
-    table, steps = _used(step, mode, _TABLE, found, int(step.config["output_dim"]))
-    return _adapted(step, _TABLE, found, table, steps)[0]
+    table, steps = _used(layer, report, mode, _TABLE, found, int(layer.config["output_dim"]))
+    return _adapted(layer, _TABLE, found, table, steps)[0]
 
 
 def rounding(where: str, config: Mapping[str, Any]) -> Rounding:
@@ -116,22 +116,27 @@ def _read(layer: KerasLayer, mode: Rounding, matrix: str, bias: bool) -> dict[st
 
 
 def _used(
-    step: KerasNode, mode: Rounding, matrix: str, found: Mapping[str, NDArray[Any]], width: int
+    layer: KerasLayer,
+    report: ReportBuilder,
+    mode: Rounding,
+    matrix: str,
+    found: Mapping[str, NDArray[Any]],
+    width: int,
 ) -> tuple[Floats, Floats | None]:
     """Return a matrix as Keras computes with it, and the step of each of its integers, if it has some."""
-    stored, where = found[matrix], f"{step.where}: the array {matrix!r}"
+    stored, where = found[matrix], f"{layer.where}: the array {matrix!r}"
     if not mode.name:
         return stored, None
     missing = [name for name in mode.stored(matrix, bias=False) if name not in found]
     if missing:
         raise ModelError(
-            f"{step.where} is rounded in the mode {mode.name}, but the file has not all of "
+            f"{layer.where} is rounded in the mode {mode.name}, but the file has not all of "
             f"{', '.join(mode.stored(matrix, bias=False))}; save the model as HDF5, which has them, or "
             "give it as it was before model.quantize"
         )
     scale = found[f"{matrix}_scale"]
     if mode.name == "float8":
-        _note_inputs(step, "float8")
+        _note_inputs(layer, report, "float8")
         return _float8(stored, scale), None
     if mode.name in ("gptq", "awq"):
         integers = _unpacked(stored, 0, width, signed=False) if mode.bits == 4 else stored
@@ -143,12 +148,12 @@ def _used(
     if mode.name == "int4":
         stored = _unpacked(stored, 1, width, signed=True)
     expect_shape(stored, (len(stored), width), where)
-    if _rounds_inputs(step, mode):
-        _note_inputs(step, "8 bits")
+    if _rounds_inputs(layer, mode):
+        _note_inputs(layer, report, "8 bits")
     if f"{matrix}_zero" in found:
         values, steps = _of_blocks(stored, found, matrix, 0 if matrix == _KERNEL else 1)
         return values, _of_rows(steps, found)
-    expect_shape(scale, (width if matrix == _KERNEL else len(stored),), f"{step.where}: its scale")
+    expect_shape(scale, (width if matrix == _KERNEL else len(stored),), f"{layer.where}: its scale")
     steps = np.broadcast_to(1 / (scale if matrix == _KERNEL else scale[:, np.newaxis]), stored.shape)
     return stored * steps, steps
 
@@ -180,35 +185,35 @@ def _of_rows(steps: Floats, found: Mapping[str, NDArray[Any]]) -> Floats | None:
 
 
 def _adapted(
-    step: KerasNode, matrix: str, found: Mapping[str, NDArray[Any]], values: Floats, steps: Floats | None
+    layer: KerasLayer, matrix: str, found: Mapping[str, NDArray[Any]], values: Floats, steps: Floats | None
 ) -> tuple[Floats, Floats | None]:
     """Add the product of LoRA's factors, which an HDF5 file has beside the matrix."""
     factors = [found.get(f"lora_{matrix}_{name}") for name in "ab"]
     if factors[0] is None or factors[1] is None:
         return values, steps
     rank = factors[0].shape[1]
-    alpha = step.config.get("lora_alpha")
+    alpha = layer.config.get("lora_alpha")
     product = (rank if alpha is None else float(alpha)) / rank * (factors[0] @ factors[1])
-    expect_shape(product, values.shape, f"{step.where}: the product of lora_{matrix}_a and lora_{matrix}_b")
+    expect_shape(product, values.shape, f"{layer.where}: the product of lora_{matrix}_a and lora_{matrix}_b")
     return (values + product, None) if product.any() else (values, steps)
 
 
 # What is rounded when the model runs
 
 
-def _rounds_inputs(step: KerasNode, mode: Rounding) -> bool:
+def _rounds_inputs(layer: KerasLayer, mode: Rounding) -> bool:
     """Whether Keras rounds what the layer reads, too: in int8 unless told otherwise."""
-    if step.layer.kind == "Embedding":
+    if layer.kind == "Embedding":
         return False
-    asked = step.config.get("quantization_config")
+    asked = layer.config.get("quantization_config")
     if not isinstance(asked, dict):
         return mode.name == "int8"
     return asked.get("config", {}).get("activation_quantizer") is not None
 
 
-def _note_inputs(step: KerasNode, form: str) -> None:
-    step.report.note(
-        f"{step.where} rounds what it reads to {form} in Keras; the core does not, and rounds its data to "
+def _note_inputs(layer: KerasLayer, report: ReportBuilder, form: str) -> None:
+    report.note(
+        f"{layer.where} rounds what it reads to {form} in Keras; the core does not, and rounds its data to "
         "formats of its own, so outputs differ from Keras' by that much"
     )
 

@@ -1,0 +1,502 @@
+"""Translates a Keras model into the graph that is read."""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from rtlstm.gen.frontends.arrays import listed
+from rtlstm.gen.frontends.graph import Graph, Node, Stored, Words
+from rtlstm.gen.frontends.keras.archive import KerasLayer, KerasModel
+from rtlstm.gen.frontends.keras.recurrent import RECURRENT, activation, activation_name, recurrent
+from rtlstm.gen.frontends.keras.weights import read_table, read_weights, rounding
+from rtlstm.gen.frontends.reading import ReportBuilder
+from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
+from rtlstm.spec.errors import ModelError
+
+LINEAR = ":linear"
+"""Behind a layer's name: its result before its activation."""
+_NOTHING = (
+    "ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise", "Identity",
+    "SpatialDropout1D", "StopGradient",
+)  # fmt: skip
+_STEPWISE = ("Dense", "Activation", "LeakyReLU", "ELU", "ReLU", "BatchNormalization", "Dropout")
+"""Layers that act on each step alone, so TimeDistributed may wrap them."""
+_MERGERS = {"Add": "sum", "Average": "mean", "Concatenate": "concat", "Multiply": "", "Subtract": "sub"}
+
+
+def tensor(layer: str, index: int = 0) -> str:
+    """The name of one of a layer's results."""
+    return f"{layer}:{index}" if index else layer
+
+
+def with_activation(layer: KerasLayer) -> bool:
+    """Whether it computes a linear result first, and an activation of that."""
+    kind = layer.config["layer"]["class_name"] if layer.kind == "TimeDistributed" else layer.kind
+    return kind in ("Dense", "Conv1D")
+
+
+def translate(model: KerasModel, report: ReportBuilder) -> Graph:
+    """Return the graph to read; ``report`` gets notes about weights when they are read."""
+    return _Translator(model, report).graph()
+
+
+class _Translator:
+    """Translates layer by layer."""
+
+    def __init__(self, model: KerasModel, report: ReportBuilder) -> None:
+        self.model, self.report = model, report
+        self.old = model.version < 3
+        self.constants = Stored()
+        self.nodes: list[Node] = []
+        self.inputs: dict[str, Sequence[int | str]] = {}
+        self.layer = model.layers[0]
+
+    def graph(self) -> Graph:
+        """The whole model."""
+        model, first = self.model, self.model.layers[0]
+        if (
+            not first.reads.values and first.kind != "InputLayer"
+        ):  # Files of early Keras 2 have no such layer.
+            self._add_input("input", first.config.get("batch_input_shape"))
+        for layer in model.layers:
+            self.layer = layer
+            self._translate()
+        moved = any(layer.kind in ("Permute", "Reshape") for layer in model.layers)
+        axes = {} if moved else {
+            name: tags
+            for name, sizes in self.inputs.items()
+            if (tags := {2: ("N", "F"), 3: ("N", "T", "F")}.get(len(sizes)))
+        }  # fmt: skip
+        return Graph(
+            self.nodes,
+            [*self.inputs],
+            list(dict.fromkeys(tensor(result.layer, result.index) for result in model.ends)),
+            self.constants,
+            words=Words(
+                "a recurrent layer",
+                "a layer",
+                ", ".join(sorted({*_LAYERS, *_MERGERS, *_NOTHING, *RECURRENT} - {"Multiply"})),
+                "Keras has sequences before steps",
+            ),
+            dimensions=lambda name: self.inputs.get(name, ()),
+            integer_rows=self.report.integer_rows,
+            axes=axes,
+        )
+
+    def _add_input(self, name: str, shape: Any) -> None:
+        sizes = shape or [None, None, None]
+        self.inputs[name] = tuple(size if isinstance(size, int) else "" for size in sizes)
+
+    # What nodes have
+
+    @property
+    def reads(self) -> list[str]:
+        """The tensors that the layer at hand reads."""
+        found = [tensor(result.layer, result.index) for result in self.layer.reads.values]
+        return found or ["input"]
+
+    def node(
+        self,
+        operator: str,
+        inputs: Sequence[str],
+        output: str | Sequence[str] = "",
+        *,
+        notes: Sequence[str] = (),
+        hidden: bool = False,
+        **attributes: Any,
+    ) -> str:
+        """Add a node of the layer at hand; return the name of its first result, by default the layer's."""
+        layer = self.layer
+        outputs = (output or layer.name,) if isinstance(output, str) else tuple(output)
+        self.nodes.append(
+            Node(
+                operator,
+                tuple(inputs),
+                outputs,
+                layer.name,
+                layer.kind,
+                attributes,
+                notes=tuple(notes),
+                hidden=hidden,
+                title=layer.where,
+            )
+        )
+        return outputs[0]
+
+    def constant(self, what: str, value: Any) -> str:
+        """Store a constant of the layer at hand."""
+        return self.constants.add(f"{self.layer.name}/{what}", value)
+
+    # Layers
+
+    def _translate(self) -> None:
+        layer = self.layer
+        for mask in layer.reads.masks:
+            if mask.layer in self.inputs:
+                self.report.note(
+                    f"{layer.where} reads a mask, the input {mask.layer!r}, which the core does not take: "
+                    "give run() the lengths of the sequences, and leave out what it hides within one"
+                )
+        refusal = self._refusal()
+        apply = _LAYERS.get(layer.kind)
+        if refusal:
+            self.node("refused", self.reads, why=refusal)
+        elif layer.kind in _MERGERS:
+            operator, axis = _MERGERS[layer.kind], layer.config.get("axis", -1)
+            self.node(operator, self.reads, axis=axis)
+        elif layer.kind in RECURRENT:
+            self._recurrent()
+        elif layer.kind in _NOTHING:
+            self.node("identity", self.reads, reason="does nothing when a trained model is used")
+        elif apply is None:
+            self.node(layer.kind, self.reads)
+        else:
+            apply(self)
+
+    def _refusal(self) -> str:
+        """Why a layer cannot be read, whatever it computes."""
+        layer = self.layer
+        if layer.reads.calls > 1:
+            return (
+                f"{layer.where} is called {layer.reads.calls} times, but the core computes a layer once a "
+                "step; give each call a layer of its own"
+            )
+        if layer.reads.constants:
+            return (
+                f"{layer.where} is called with numbers that are stored in the file, as "
+                f"{listed(layer.reads.constants)}; save the model without, and give a state, or the lengths "
+                "of sequences, to the driver at run time"
+            )
+        if layer.kind not in (*RECURRENT, *_MERGERS, "InputLayer", "Nested") and len(self.reads) > 1:
+            return f"{layer.where} must read one tensor, not {len(self.reads)}"
+        return ""
+
+    def _recurrent(self) -> None:
+        layer, (x, *others) = self.layer, self.reads
+        others += [tensor(result.layer, result.index) for result in layer.reads.states]
+        read = cache(lambda: recurrent(layer, self.old))
+        both = layer.kind == "Bidirectional"
+        inner = layer.config["layer"]["config"] if both else layer.config
+        whole = bool(inner.get("return_sequences", False))
+        apart = both and layer.config.get("merge_mode", "concat") is None
+        y = self._result("halves") if apart else layer.name
+        names = [tensor(layer.name, at) for at in range(1, 6)]
+        # Of several layers, and of both directions, the driver alone gives the final states.
+        h = self._result("h")
+        self.node(
+            "recurrent",
+            (x, *others[:2]),
+            (y, h, *names[1 + apart :]) if whole else ("", y, *names[1 + apart :]),
+            layers=read,
+            axes=("N", "T", "F"),
+            y_axes=("N", "T", "F"),
+            h_axes=("N", "F"),
+            states=len(others),
+            single_state=not both and "cell" not in layer.config,
+        )
+        if apart:
+            self.node("split", [y], (layer.name, tensor(layer.name, 1)), hidden=True, axis=-1)
+        else:
+            self.node("identity", [h if whole else y], names[0], hidden=True, state=True)
+
+    def _result(self, what: str) -> str:
+        return f"{self.layer.name}/{what}"
+
+    def _input(self) -> None:
+        if self.layer.reads.values:  # of a model within the model
+            self.node("identity", self.reads, hidden=True)
+            return
+        config = self.layer.config
+        self._add_input(self.layer.name, config.get("batch_shape", config.get("batch_input_shape")))
+
+    def _nested(self) -> None:
+        for at, source in enumerate(self.reads):
+            self.node("identity", [source], tensor(self.layer.name, at), hidden=True)
+
+    def _mask(self) -> None:
+        self.node("identity", self.reads, notes=[self._mask_note("padding")], role="outside",
+                  reason="give the driver the lengths of the sequences")  # fmt: skip
+
+    def _mask_note(self, what: str) -> str:
+        return (
+            f"{self.layer.where} hides {what}: give run() the lengths of the sequences instead, with padding "
+            "behind them; if it stands in front, as Keras' pad_sequences puts it by default, give "
+            "`pad='front'`, too; leave out of the data what it hides within a sequence"
+        )
+
+    def _embed(self) -> None:
+        layer = self.layer
+
+        def table() -> Any:
+            found = read_table(layer, self.report)
+            if found is None:
+                raise ModelError(f"{layer.where} has no weights in the file; save the model again")
+            return found
+
+        notes = [self._mask_note("zeros")] if layer.config.get("mask_zero") else []
+        self.node("embedding", [*self.reads, self.constant("table", table)], notes=notes)
+
+    def _each_step(self) -> None:
+        """TimeDistributed: the layer that it wraps."""
+        layer = self.layer
+        inner = layer.config["layer"]
+        kind = inner["class_name"]
+        why = ""
+        if kind not in _STEPWISE:
+            why = f"{layer.where} wraps {kind}, but must wrap one of {', '.join(_STEPWISE)}"
+        elif rounding(layer.where, inner["config"]).name:
+            why = (
+                f"{layer.where} wraps a layer that model.quantize has rounded, which Keras then computes "
+                "without the scales; use the layer itself, which acts on each step alone, or round the model "
+                "without it (the filters of model.quantize)"
+            )
+        if why:
+            self.node("refused", self.reads, why=why)
+            return
+        config = {**inner["config"], "name": layer.name}
+        part = layer.arrays.part("layer", inner["config"]["name"])
+        self.layer = KerasLayer(kind, config, part, layer.reads)
+        self._translate()
+
+    # Dense layers and activations
+
+    def _dense(self) -> None:
+        layer = self.layer
+        read = cache(lambda: read_weights(layer, self.report))
+        weight = self.constant("kernel", lambda: read()[0].T)
+        bias = self.constant("bias", lambda: read()[1])
+        self._activated(self.node("linear", [*self.reads, weight, bias], layer.name + LINEAR))
+
+    def _activated(self, source: str, operator: str = "") -> None:
+        """Add a layer's activation; the host computes a softmax."""
+        layer, given = self.layer, self.layer.config.get("activation")
+        hidden = source not in self.reads
+        name = activation_name(given)
+        if name == "softmax":
+            self.node("softmax", [source], axis=layer.config.get("axis", -1))
+        elif name == "linear":
+            self.node("identity", [source], hidden=hidden)
+        elif name in _LIMITS and name not in _keras_functions():
+            self.node("clip", [source], hidden=hidden, min=_LIMITS[name][0], max=_LIMITS[name][1])
+        else:
+            self.node(
+                "activation", [source], hidden=hidden, function=lambda: activation(layer, given, self.old)
+            )
+
+    def _activation(self) -> None:
+        self._activated(self.reads[0])
+
+    def _operation(self) -> None:
+        """A function of keras.ops that is an activation."""
+        kind = self.layer.kind
+        self.layer = KerasLayer(
+            kind, {**self.layer.config, "activation": _OPERATIONS[kind]}, self.layer.arrays, self.layer.reads
+        )
+        self._activated(self.reads[0])
+
+    def _softmax(self) -> None:
+        self.node("softmax", self.reads, axis=self.layer.config.get("axis", -1))
+
+    def _slope(self) -> None:
+        config, kind = self.layer.config, self.layer.kind
+        limit, threshold = config.get("max_value"), config.get("threshold")
+        slope = config.get("negative_slope", config.get("alpha"))
+        if kind == "ReLU" and (threshold or slope):
+            why = (
+                f"{self.layer.where} has negative_slope or threshold; use LeakyReLU, or a ReLU with "
+                "max_value alone"
+            )
+            self.node("refused", self.reads, why=why)
+        elif kind == "ReLU" and limit:
+            self.node("clip", self.reads, min=0.0, max=float(limit))
+        else:
+            name: Any = {"LeakyReLU": "leaky_relu", "ELU": "elu", "ReLU": "relu"}[kind]
+            parameter = None if slope is None or kind == "ReLU" else float(np.asarray(slope))
+            self.node("activation", self.reads, function=ActivationFunction.of(name, parameter))
+
+    # Normalisation
+
+    def _batch_norm(self) -> None:
+        layer, config = self.layer, self.layer.config
+        affine = [name for name, key in (("gamma", "scale"), ("beta", "center")) if config.get(key, True)]
+        names = (*affine, "moving_mean", "moving_variance")
+
+        @cache
+        def found() -> dict[str, Any]:
+            arrays = dict(zip(names, layer.arrays.get(names), strict=False))
+            if "moving_variance" not in arrays:
+                raise ModelError(f"{layer.where} has no weights in the file; save the model again")
+            return arrays
+
+        def of(name: str, default: float) -> Callable[[], Any]:
+            return lambda: found().get(name, np.full_like(found()["moving_mean"], default))
+
+        wanted = (("gamma", 1.0), ("beta", 0.0), ("moving_mean", 0.0), ("moving_variance", 1.0))
+        arrays = [self.constant(name, of(name, default)) for name, default in wanted]
+        axis = config.get("axis", -1)
+        axis = axis[0] if isinstance(axis, list) else axis
+        self.node("batch_norm", [*self.reads, *arrays], axis=axis, epsilon=config.get("epsilon", 1e-3))
+
+    def _normalise(self) -> None:
+        """Normalization: a mean and a variance of each feature, stored or given."""
+        layer, config = self.layer, self.layer.config
+        names = ("mean", "variance", "count")
+
+        @cache
+        def found() -> tuple[Any, Any]:
+            given = [config.get(name) for name in names[:2]]
+            stored = layer.arrays.named(names, integers=("count",))
+            arrays = [*stored.values()] if None in given else [np.asarray(each) for each in given]
+            if len(arrays) < 2:
+                raise ModelError(f"{layer.where} has no mean and variance in the file; save the model again")
+            mean, variance = (np.asarray(each, dtype=np.float64).reshape(-1) for each in arrays[:2])
+            deviation = np.maximum(np.sqrt(variance), 1e-7)
+            scale = deviation if config.get("invert") else 1.0 / deviation
+            return scale, mean if config.get("invert") else -mean * scale
+
+        scale = self.constant("scale", lambda: found()[0])
+        shift = self.constant("shift", lambda: found()[1])
+        self._scale_and_shift(scale, shift)
+
+    def _rescale(self) -> None:
+        config = self.layer.config
+        scale, offset = (
+            self.constant(name, np.asarray(config.get(name, default), dtype=np.float64))
+            for name, default in (("scale", 1.0), ("offset", 0.0))
+        )
+        self.node(
+            "add", [self.node("mul", [*self.reads, scale], self._result("scaled")), offset], hidden=True
+        )
+
+    # Layers that read steps before the present one
+
+    def _layout(self) -> str:
+        given = self.layer.config.get("data_format")
+        return "NFT" if given == "channels_first" else "NTF"
+
+    def _pad(self) -> None:
+        before, after = self.layer.config["padding"]
+        self.node("pad", self.reads, pads=[0, before, 0, 0, after, 0], layout="NTF")
+
+    def _around(self, history: int, stride: int) -> list[int]:
+        """Zeros in front and behind."""
+        around = max(history + 1 - stride, 0)
+        padding = self.layer.config["padding"]
+        return {"causal": [history, 0], "same": [around // 2, around - around // 2]}.get(padding, [0, 0])
+
+    def _convolve(self) -> None:
+        layer, config = self.layer, self.layer.config
+        (stride,), (dilation,) = config.get("strides") or [1], config.get("dilation_rate") or [1]
+
+        @cache
+        def found() -> list[Any]:
+            arrays = layer.arrays.get(("kernel", "bias"))
+            if not arrays:
+                raise ModelError(f"{layer.where} has no weights in the file; save the model again")
+            return arrays
+
+        (taps,) = config["kernel_size"]
+        inputs = [*self.reads, self.constant("kernel", lambda: found()[0].transpose(2, 1, 0))]
+        if config.get("use_bias", True):
+            inputs.append(self.constant("bias", lambda: found()[1]))
+        source = self.node(
+            "conv",
+            inputs,
+            layer.name + LINEAR,
+            strides=[stride],
+            dilations=[dilation],
+            pads=self._around(dilation * (taps - 1), stride),
+            group=config.get("groups", 1),
+            layout=self._layout(),
+        )
+        self._activated(source)
+
+    def _average(self) -> None:
+        config = self.layer.config
+        (size,) = (
+            config["pool_size"] if isinstance(config["pool_size"], list | tuple) else [config["pool_size"]]
+        )
+        (stride,) = config.get("strides") or [size]
+        self.node(
+            "average_pool",
+            self.reads,
+            size=[size],
+            strides=[stride],
+            pads=self._around(size - 1, stride),
+            layout=self._layout(),
+        )
+
+    # Moves
+
+    def _flatten(self) -> None:
+        self.node("flatten", self.reads, start=1, end=-1)
+
+    def _reshape(self) -> None:
+        self.node("reshape", self.reads, shape=[0, *map(int, self.layer.config["target_shape"])])
+
+    def _permute(self) -> None:
+        self.node("transpose", self.reads, perm=[0, *map(int, self.layer.config["dims"])])
+
+    def _get_item(self) -> None:
+        """Slices and numbers in brackets; each number takes its axis away."""
+        source, axis = self.reads[0], 0
+        key = self.layer.reads.arguments[1] if len(self.layer.reads.arguments) > 1 else []
+        moves: list[tuple[str, dict[str, Any]]] = []
+        for part in key if isinstance(key, list) else [key]:
+            if isinstance(part, int):
+                moves.append(("select", {"axis": axis, "index": part}))
+                continue
+            limits = part.get("config", {}) if isinstance(part, dict) else {}
+            start, stop, step = (limits.get(name) for name in ("start", "stop", "step"))
+            if part is None or (isinstance(part, dict) and part.get("class_name") != "__slice__"):
+                why = f"{self.layer.where} must index with numbers and slices, not {part!r}"
+                self.node("refused", self.reads, why=why)
+                return
+            if (start, stop, step) != (None, None, None):
+                cut = {"starts": [start or 0], "ends": [2**31 - 1 if stop is None else stop]}
+                moves.append(("slice", {**cut, "axes": [axis], "steps": [step or 1]}))
+            axis += 1
+        for at, (operator, attributes) in enumerate(moves or [("identity", {})]):
+            last = at + 1 >= len(moves)
+            name = self.layer.name if last else self._result(f"part {at}")
+            source = self.node(operator, [source], name, hidden=not last, **attributes)
+
+
+@cache
+def _keras_functions() -> frozenset[str]:
+    return frozenset(each.keras for each in ACTIVATIONS.values() if each.keras)
+
+
+_LIMITS = {"relu6": (0.0, 6.0), "hard_tanh": (-1.0, 1.0)}
+_OPERATIONS = {
+    "Elu": "elu", "HardSigmoid": "hard_sigmoid", "HardTanh": "hard_tanh", "Relu": "relu", "Relu6": "relu6",
+    "Sigmoid": "sigmoid", "Softplus": "softplus", "Softsign": "softsign", "Tanh": "tanh",
+}  # fmt: skip
+"""Operations of keras.ops, and the activations that they are."""
+_LAYERS: dict[str, Callable[[_Translator], None]] = {
+    "Activation": _Translator._activation,
+    "AveragePooling1D": _Translator._average,
+    "BatchNormalization": _Translator._batch_norm,
+    "Conv1D": _Translator._convolve,
+    "Dense": _Translator._dense,
+    "ELU": _Translator._slope,
+    "Embedding": _Translator._embed,
+    "Flatten": _Translator._flatten,
+    "GetItem": _Translator._get_item,
+    "InputLayer": _Translator._input,
+    "LeakyReLU": _Translator._slope,
+    "Masking": _Translator._mask,
+    "Nested": _Translator._nested,
+    "Normalization": _Translator._normalise,
+    "Permute": _Translator._permute,
+    "ReLU": _Translator._slope,
+    "Rescaling": _Translator._rescale,
+    "Reshape": _Translator._reshape,
+    "Softmax": _Translator._softmax,
+    "TimeDistributed": _Translator._each_step,
+    "ZeroPadding1D": _Translator._pad,
+    **dict.fromkeys(_OPERATIONS, _Translator._operation),
+}
+"""Layers by class, each with what translates it."""
