@@ -56,9 +56,7 @@ class _Translator:
     def graph(self) -> Graph:
         """The whole model."""
         model, first = self.model, self.model.layers[0]
-        if (
-            not first.reads.values and first.kind != "InputLayer"
-        ):  # Files of early Keras 2 have no such layer.
+        if not first.reads.values and first.kind != "InputLayer":  # a file of early Keras 2
             self._add_input("input", first.config.get("batch_input_shape"))
         for layer in model.layers:
             self.layer = layer
@@ -366,9 +364,11 @@ class _Translator:
             self.constant(name, np.asarray(config.get(name, default), dtype=np.float64))
             for name, default in (("scale", 1.0), ("offset", 0.0))
         )
-        self.node(
-            "add", [self.node("mul", [*self.reads, scale], self._result("scaled")), offset], hidden=True
-        )
+        self._scale_and_shift(scale, offset)
+
+    def _scale_and_shift(self, scale: str, shift: str) -> None:
+        scaled = self.node("mul", [*self.reads, scale], self._result("scaled"))
+        self.node("add", [scaled, shift], hidden=True)
 
     # Layers that read steps before the present one
 
@@ -415,9 +415,7 @@ class _Translator:
 
     def _average(self) -> None:
         config = self.layer.config
-        (size,) = (
-            config["pool_size"] if isinstance(config["pool_size"], list | tuple) else [config["pool_size"]]
-        )
+        (size,) = np.ravel(config["pool_size"]).tolist()
         (stride,) = config.get("strides") or [size]
         self.node(
             "average_pool",
