@@ -1,5 +1,6 @@
 """Recognises LSTM, GRU and RNN cells that a model writes as products, activations and sums."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -121,7 +122,9 @@ class _Search:
         if node is None or node.operator != "activation":
             return None
         given: Any = node.attributes["function"]
-        return given if isinstance(given, ActivationFunction) else given()
+        with contextlib.suppress(ModelError):  # It is refused where it is read, if it is.
+            return given if isinstance(given, ActivationFunction) else given()
+        return None
 
     def _gate(self, tensor: str) -> _Gate | None:
         node = self.graph.producer(tensor)

@@ -117,6 +117,8 @@ class Words:
     """What ``output`` names: "a tensor", "a node or module"."""
     supported: str = ""
     """What may stand around a recurrent layer, for the refusal of something else."""
+    needed: str = "a recurrent layer, or one with weights, on the way to its output"
+    """What a model must have."""
     sequences_first: str = "the model's input has sequences before steps"
     """Why data have sequences first, if the layers show that they have."""
 

@@ -230,10 +230,7 @@ class _Reader:
     def _none(self) -> str:
         graph = self.graph
         counted = Counter(node.kind for node in graph.nodes if not node.hidden)
-        text = (
-            "must have an LSTM, GRU or RNN node at the top of its graph, or a Gemm, MatMul or Conv node on "
-            "the way to its output, but there is none in it"
-        )
+        text = f"must have {graph.words.needed}, but there is none in it"
         holder = next((node for node in graph.nodes if node.attributes.get("holds")), None)
         if holder is not None:
             text += f" ({holder.attributes['holds']} inside {self._condition(holder)})"
@@ -297,7 +294,7 @@ class _Reader:
         tags = self.graph.axes.get(source)
         if tags is None:
             return Value(Flow(), Axes.unknown(len(shape)))
-        features = shape[tags.index("F")] or 0
+        features = shape[tags.index("F")] or 0 if "F" in tags else 0
         return Value(Flow(width=features or None), Axes(tags, features))
 
     def _begin_with(self, source: str, value: Value) -> None:

@@ -120,7 +120,7 @@ def _results(
     hidden = Value(
         flow.final_states(),
         axes(attributes["h_axes"], tag, **ends),
-        state="" if one_step else f"{where}: the final state h ({state!r})",
+        state="" if one_step or attributes.get("h_is_output") else f"{where}: the final state h ({state!r})",
     )
     memory = node.outputs[2] if len(node.outputs) > 2 else ""
     text = (

@@ -52,6 +52,7 @@ class _Translator:
         self.nodes: list[Node] = []
         self.inputs: dict[str, Sequence[int | str]] = {}
         self.layer = model.layers[0]
+        self.seen = {"input"}
 
     def graph(self) -> Graph:
         """The whole model."""
@@ -76,12 +77,24 @@ class _Translator:
                 "a recurrent layer",
                 "a layer",
                 ", ".join(sorted({*_LAYERS, *_MERGERS, *_NOTHING, *RECURRENT} - {"Multiply"})),
-                "Keras has sequences before steps",
+                sequences_first="Keras has sequences before steps",
+                needed="a layer with weights, such as LSTM, GRU, SimpleRNN, Dense or Conv1D",
             ),
             dimensions=lambda name: self.inputs.get(name, ()),
             integer_rows=self.report.integer_rows,
             axes=axes,
         )
+
+    def _axes(self, name: str, rank: int) -> tuple[str, ...]:
+        """The axes of an input, which Keras' layers have in one order unless some of them move axes."""
+        readers = [
+            layer.kind for layer in self.model.layers if name in [one.layer for one in layer.reads.values]
+        ]
+        if "Embedding" in readers:
+            return ("N", "T")[:rank]
+        if any(layer.kind in ("Permute", "Reshape") for layer in self.model.layers):
+            return ()
+        return {2: ("N", "F"), 3: ("N", "T", "F")}.get(rank, ())
 
     def _add_input(self, name: str, shape: Any) -> None:
         sizes = shape or [None, None, None]
@@ -131,6 +144,16 @@ class _Translator:
 
     def _translate(self) -> None:
         layer = self.layer
+        for result in (*layer.reads.values, *layer.reads.states):
+            if result.layer not in self.seen:
+                there = any(each.name == result.layer for each in self.model.layers)
+                problem = (
+                    f"stands before {result.layer!r}, which it reads"
+                    if there
+                    else (f"reads a layer {result.layer!r} that the model does not have")
+                )
+                raise ModelError(f"{layer.where} {problem}; save the model again")
+        self.seen.add(layer.name)
         for mask in layer.reads.masks:
             if mask.layer in self.inputs:
                 self.report.note(
@@ -191,8 +214,7 @@ class _Translator:
             axes=("N", "T", "F"),
             y_axes=("N", "T", "F"),
             h_axes=("N", "F"),
-            states=len(others),
-            single_state=not both and "cell" not in layer.config,
+            h_is_output=not whole,
         )
         if apart:
             self.node("split", [y], (layer.name, tensor(layer.name, 1)), hidden=True, axis=-1)

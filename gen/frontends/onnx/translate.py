@@ -95,7 +95,13 @@ def translate(onnx_graph: OnnxGraph, unread: list[str] | None = None) -> Graph:
         onnx_graph.inputs,
         onnx_graph.outputs,
         onnx_graph.constants,
-        words=Words("a recurrent node", "a tensor or a node", ", ".join(["LSTM, GRU, RNN", *supported()])),
+        words=Words(
+            "a recurrent node",
+            "a tensor or a node",
+            ", ".join(["LSTM, GRU, RNN", *supported()]),
+            "an LSTM, GRU or RNN node at the top of its graph, or a Gemm, MatMul or Conv node on the way to its "
+            "output",
+        ),
         dimensions=onnx_graph.dimensions,
         folded_shape=onnx_graph.folded_shape,
         integer_rows=onnx_graph.integer_rows,
