@@ -314,6 +314,8 @@ class _Reader:
         try:
             return self._compute_front(source, tensor, upstream)
         except ModelError as error:
+            if any(node.operator == "embedding" for node in nodes):
+                raise  # Numbers without their table are no use.
             self.front_problem = f": {error}"
         with contextlib.suppress(ModelError):  # What refuses the recurrent layer then names it.
             return self._visit_front(source, self._plain(source), tensor, upstream, whole=False)

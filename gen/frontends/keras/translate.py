@@ -62,12 +62,7 @@ class _Translator:
         for layer in model.layers:
             self.layer = layer
             self._translate()
-        moved = any(layer.kind in ("Permute", "Reshape") for layer in model.layers)
-        axes = {} if moved else {
-            name: tags
-            for name, sizes in self.inputs.items()
-            if (tags := {2: ("N", "F"), 3: ("N", "T", "F")}.get(len(sizes)))
-        }  # fmt: skip
+        axes = {name: tags for name, sizes in self.inputs.items() if (tags := self._axes(name, len(sizes)))}
         return Graph(
             self.nodes,
             [*self.inputs],
@@ -87,12 +82,11 @@ class _Translator:
 
     def _axes(self, name: str, rank: int) -> tuple[str, ...]:
         """The axes of an input, which Keras' layers have in one order unless some of them move axes."""
-        readers = [
-            layer.kind for layer in self.model.layers if name in [one.layer for one in layer.reads.values]
-        ]
+        layers = self.model.layers
+        readers = [layer.kind for layer in layers if name in [one.layer for one in layer.reads.values]]
         if "Embedding" in readers:
             return ("N", "T")[:rank]
-        if any(layer.kind in ("Permute", "Reshape") for layer in self.model.layers):
+        if any(layer.kind in ("Permute", "Reshape") for layer in layers):
             return ()
         return {2: ("N", "F"), 3: ("N", "T", "F")}.get(rank, ())
 

@@ -99,8 +99,8 @@ def translate(onnx_graph: OnnxGraph, unread: list[str] | None = None) -> Graph:
             "a recurrent node",
             "a tensor or a node",
             ", ".join(["LSTM, GRU, RNN", *supported()]),
-            "an LSTM, GRU or RNN node at the top of its graph, or a Gemm, MatMul or Conv node on the way to its "
-            "output",
+            "an LSTM, GRU or RNN node at the top of its graph, or a Gemm, MatMul or Conv node on the way to "
+            "its output",
         ),
         dimensions=onnx_graph.dimensions,
         folded_shape=onnx_graph.folded_shape,
