@@ -51,6 +51,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rtlstm.gen.frontends.integer_weights import IntegerRows
+from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, PseudoLayer
 from rtlstm.spec.plugins import Registry
 
@@ -260,6 +261,10 @@ class Graph:
         return "it is an input of the model" if node is None else f"{node.where} computes it of the input"
 
 
+class WeightsError(ModelError):
+    """Weights that cannot be read, wherever they stand in a model."""
+
+
 class Stored:
     """Constants by name: arrays, or functions that return them when they are asked for."""
 
@@ -281,5 +286,8 @@ class Stored:
         """Return a constant's value; None if there is none of this name."""
         value = self._values.get(tensor)
         if callable(value):
-            value = self._values[tensor] = np.asarray(value())
+            try:
+                value = self._values[tensor] = np.asarray(value())
+            except ModelError as error:
+                raise WeightsError(str(error)) from None
         return value

@@ -48,8 +48,8 @@ def note_output_orders(ends: Mapping[str, Axes], report: ReportBuilder) -> None:
         which = f" the output {name!r} as" if len(ends) > 1 else ""
         if axes.lost or axes.squeezed:
             given, hint = f"what {axes.lost} makes of several axes in one", ""
-            if axes.squeezed:
-                given = f"its only feature without an axis of its own ({axes.squeezed})"
+            if axes.features == 1:
+                given = f"its only feature without an axis of its own ({axes.squeezed or axes.lost})"
                 hint = ": y[..., 0] is that feature"
             core = _text(_core_order("TNF", report.batch_first))
             report.note(f"the model gives{which} {given}; rtlstm gives {core}{hint}")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.bidirectional import without_identity
 from rtlstm.gen.frontends.flow import Flow, looks_back
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.spec.errors import ModelError
@@ -75,7 +76,7 @@ def join_outputs(
         + ", ".join(f"{part.name!r} ({part.width})" for part in parts)
         + "; the driver's parts(y) takes them apart"
     )
-    return whole, tuple(parts)
+    return without_identity(whole), tuple(parts)
 
 
 def _join(whole: Flow, flow: Flow, where: str) -> Flow:

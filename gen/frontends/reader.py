@@ -18,7 +18,7 @@ from rtlstm.gen.frontends.classes import host_classes
 from rtlstm.gen.frontends.describe import one_input
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.frames import begins_with_frames, check_frames, may_be_between
-from rtlstm.gen.frontends.graph import Graph, Node
+from rtlstm.gen.frontends.graph import Graph, Node, WeightsError
 from rtlstm.gen.frontends.known_sizes import KnownSizes
 from rtlstm.gen.frontends.layers import LAYERS, WEIGHTED, embed
 from rtlstm.gen.frontends.moves import MOVES, take_states
@@ -229,6 +229,9 @@ class _Reader:
 
     def _none(self) -> str:
         graph = self.graph
+        for index in sorted(self.needed):
+            if graph.nodes[index].operator == "refused":
+                return str(graph.nodes[index].attributes["why"])
         counted = Counter(node.kind for node in graph.nodes if not node.hidden)
         text = f"must have {graph.words.needed}, but there is none in it"
         holder = next((node for node in graph.nodes if node.attributes.get("holds")), None)
@@ -314,9 +317,10 @@ class _Reader:
         try:
             return self._compute_front(source, tensor, upstream)
         except ModelError as error:
-            if any(node.operator == "embedding" for node in nodes):
-                raise  # Numbers without their table are no use.
-            self.front_problem = f": {error}"
+            # Numbers without their table are no use, and damage is no reason to begin elsewhere.
+            if isinstance(error, WeightsError) or any(node.operator == "embedding" for node in nodes):
+                raise
+            self.front_problem = f" ({str(error).partition(';')[0]})"
         with contextlib.suppress(ModelError):  # What refuses the recurrent layer then names it.
             return self._visit_front(source, self._plain(source), tensor, upstream, whole=False)
         return False  # it stays outside
@@ -369,6 +373,8 @@ class _Reader:
         for begin, frames in [(self._plain(source), 1), *framed]:
             try:
                 found = self._visit_front(source, begin, tensor, nodes, whole=bool(framed))
+            except WeightsError:
+                raise
             except ModelError as error:
                 errors.append(error)
             else:
@@ -620,6 +626,8 @@ class _Reader:
         tensor = next(name for name, value in zip(node.inputs, step.inputs, strict=True) if value is not None)
         supported = self.graph.words.supported
         text = node.attributes.get("advice") or f"supported are {supported}"
+        if node.operator in _CLASSES:
+            text = "the host computes it, of the scores that a model ends in"
         front = all(value.flow.before for value in step.values) and self.first
         if front and self.options.lstm is None:
             label = self.graph.nodes[self.first[0]].label

@@ -208,6 +208,9 @@ def _begins(
                 f"{step.where}: {name} is the model's input {source.name!r}: give the state to the driver at "
                 "run time"
             )
+        array = source.array
+        if array is not None and array.ndim > 1 and array.shape[-1] != size:
+            problems.append(f"input {name} ({tensor!r}) must have {size} values, not {array.shape[-1]}")
         found[name] = source
     arrays = {name: source.array for name, source in found.items() if source.array is not None}
     if problems or not any(array.any() for array in arrays.values()):

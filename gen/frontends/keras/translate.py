@@ -197,13 +197,15 @@ class _Translator:
         whole = bool(inner.get("return_sequences", False))
         apart = both and layer.config.get("merge_mode", "concat") is None
         y = self._result("halves") if apart else layer.name
-        names = [tensor(layer.name, at) for at in range(1, 6)]
-        # Of several layers, and of both directions, the driver alone gives the final states.
+        names = [tensor(layer.name, at) for at in range(1 + apart, 6)]
         h = self._result("h")
+        # Of several cells, and of both directions, the driver alone gives the final states.
+        single = not both and layer.config.get("cell", {}).get("class_name") != "StackedRNNCells"
+        states = names[1:] if single else names
         self.node(
             "recurrent",
             (x, *others[:2]),
-            (y, h, *names[1 + apart :]) if whole else ("", y, *names[1 + apart :]),
+            (y, h, *states) if whole else ("", y, *states),
             layers=read,
             axes=("N", "T", "F"),
             y_axes=("N", "T", "F"),
@@ -212,8 +214,8 @@ class _Translator:
         )
         if apart:
             self.node("split", [y], (layer.name, tensor(layer.name, 1)), hidden=True, axis=-1)
-        else:
-            self.node("identity", [h if whole else y], names[0], hidden=True, state=True)
+        if single:
+            self.node("identity", [h if whole else y], names[0], hidden=True)
 
     def _result(self, what: str) -> str:
         return f"{self.layer.name}/{what}"

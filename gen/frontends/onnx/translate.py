@@ -19,7 +19,7 @@ from rtlstm.gen.frontends.onnx.quantised import INTEGER_ADVICE, is_integer_opera
 from rtlstm.gen.frontends.onnx.recurrent import RECURRENT, is_recurrent, read_recurrent_node
 from rtlstm.gen.frontends.onnx.scans import MAX_SCANS, read_scan
 from rtlstm.gen.frontends.step import Step, Value
-from rtlstm.spec.activations.functions import ACTIVATIONS
+from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
 from rtlstm.spec.errors import ConfigurationError, ModelError
 from rtlstm.spec.plugins import Registry
 
@@ -132,6 +132,8 @@ def _translated(graph: OnnxGraph, node: Any, unread: list[str]) -> Iterable[Node
     if inside:
         held = sum(map(_count, inside))
         return [make("", attributes={"holds": held})]
+    if name == "com.microsoft.FusedGemm":
+        return _fused(graph, node, attributes, make)
     if name in operator_functions():
         return [make("activation", attributes={"function": partial(operator_function, node)})]
     if name == "Dropout" and len(node.input) > 2 and node.input[2]:
@@ -174,6 +176,21 @@ def _recurrent(graph: OnnxGraph, node: Any, attributes: dict[str, Any], make: Ca
     given = [*node.input, *[""] * 8]
     x, lengths, h, c = given[0], given[4], given[5], given[6]
     return make("recurrent", inputs=(x, h, c, lengths, *given[1:4], *given[7:]), attributes=made)
+
+
+def _fused(graph: OnnxGraph, node: Any, attributes: dict[str, Any], make: Callable[..., Node]) -> list[Node]:
+    """onnxruntime's Gemm with the activation that follows it."""
+    operator = str(attributes.get("activation", ""))
+    if operator not in operator_functions():
+        why = f"{graph.where(node)}: attribute activation={operator!r} is not supported"
+        return [make("refused", attributes={"why": why})]
+    product = f"{node.output[0]}/product"
+    parameters = (attributes.get("activation_alpha"), attributes.get("activation_beta"))
+    function = partial(ActivationFunction.of, operator_functions()[operator], *parameters)
+    return [
+        make("gemm", outputs=(product,), attributes=attributes),
+        make("activation", inputs=(product,), attributes={"function": function}, hidden=True),
+    ]
 
 
 def _cast(_: OnnxGraph, attributes: dict[str, Any]) -> dict[str, Any]:
