@@ -10,10 +10,10 @@ _HOST = {
 """The host's function for an operator, by its name in small letters without underscores."""
 
 
-def host_classes(kind: str, apart: bool = False) -> str | None:
+def host_classes(kind: str, part: str = "") -> str | None:
     """Return how the host computes an operator that makes probabilities or classes of scores, or None.
 
-    Its scores are all of y, or one of several parts if these stand ``apart``.
+    Its scores are all of y, or the ``part`` of that name.
     """
     found = _HOST.get(kind.lower().replace("_", ""))
-    return found and f"{found.replace('(y)', '(parts(y)[NAME])')}, NAME being its part" if apart else found
+    return found and found.replace("(y)", f"(parts(y)[{part!r}])") if part else found

@@ -411,7 +411,8 @@ class _Reader:
                 self._fetch(name)
             try:
                 self._visit(index)
-            except ModelError:
+            except ModelError as error:
+                self.front_problem = f" ({str(error).partition(';')[0]})"
                 return False
         return all(self.graph.nodes[index].operator in MOVES for index in nodes & applied.keys())
 
@@ -733,7 +734,7 @@ class _Reader:
             before = self.known.get(node.inputs[0])
             if isinstance(before, Value):
                 self._check_classes(node, before.axes)
-            host = host_classes(node.operator, apart)
+            host = host_classes(node.operator, self.names.get(node.inputs[0], "") if apart else "")
             self.report.node(node.label, node.kind, "outside", host or "")
             self.report.note(f"{node.where} stays on the host: {host}")
 

@@ -189,7 +189,7 @@ def _begins(
         if not step.has(at):
             continue
         tensor = step.node.inputs[at]
-        declared = step.graph.shape(tensor)[-1:]
+        declared = step.graph.shape(tensor)[-1:] if step.node.attributes.get("unchecked_states") else ()
         if declared not in ((), (None,), (size,)):
             problems.append(f"input {name} ({tensor!r}) must have {size} values, not {declared[0]}")
             continue
@@ -209,7 +209,8 @@ def _begins(
                 "run time"
             )
         array = source.array
-        if array is not None and array.ndim > 1 and array.shape[-1] != size:
+        unchecked = step.node.attributes.get("unchecked_states")
+        if unchecked and array is not None and array.ndim > 1 and array.shape[-1] != size:
             problems.append(f"input {name} ({tensor!r}) must have {size} values, not {array.shape[-1]}")
         found[name] = source
     arrays = {name: source.array for name, source in found.items() if source.array is not None}

@@ -167,6 +167,7 @@ class _Scan:
                 "axes": axes,
                 "y_axes": axes,
                 "h_axes": ("N", "F"),
+                "unchecked_states": True,
                 "why_sequences_first": "has layout 1" if self.axis else "",
                 "text": "layout 1" if self.axis else "",
             },

@@ -14,6 +14,7 @@ from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.gen.frontends.gates import reorder
 from rtlstm.gen.frontends.known_sizes import KnownSizes
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
+from rtlstm.gen.frontends.onnx.translate import translate
 from rtlstm.gen.frontends.sizes import Size
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError, ToolError
@@ -195,8 +196,9 @@ def test_products_of_sizes_without_end_are_not_followed():
     nodes += [node("Mul", f"p{at} p{at}", f"p{at + 1}", f"m{at}") for at in range(60)]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("T", "N", I))
     graph = OnnxGraph(helper.make_model(helper.make_graph(nodes, "g", [x], [], weights)))
-    sizes = KnownSizes(graph)
-    for each in graph.nodes:
+    translated = translate(graph)
+    sizes = KnownSizes(translated)
+    for each in translated.nodes:
         sizes.measure(each, None)
     assert sizes.of("p3") == (Size(1, ("size T",) * 8),)
     assert sizes.of("p60") is None
@@ -432,8 +434,6 @@ def test_exported_by_pytorch(path, dynamic, last, batch_first):
     ("extra", "words"),
     [
         (["lens"], "input sequence_lens"),
-        (["", "ones"], "input initial_h is the constant 'ones', which is not zero"),
-        (["", "", "ones"], "input initial_c is the constant 'ones', which is not zero"),
         (["", "made"], "input initial_h is computed by ReduceSum node 'sum'"),
     ],
 )
@@ -444,6 +444,17 @@ def test_lstm_input_is_refused_by_name(path, extra, words):
     save(path, nodes, weights, ["s"])
     with pytest.raises(ModelError, match=f"LSTM node 'rec': {words}"):
         read_model(path)
+
+
+def test_a_constant_state_is_learned(path):
+    nodes, weights = squeezed(extra=["", "h", "c"])
+    h, c = (rand(1, 1, H).astype(np.float32) for _ in "hc")
+    save(path, nodes, [*weights, const("h", h), const("c", c)], ["s"])
+    found = read_model(path)
+    (first_h,), (first_c,) = found.initial_state
+    close(first_h, h[0, 0])
+    close(first_c, c[0, 0])
+    assert any("a state that was learned" in note for note in found.report.notes)
 
 
 def test_zero_state_is_fine(path):
@@ -541,7 +552,7 @@ def dense_cases():
         ),
         (
             [node("Transpose", "s", "t", perm=[0, 2, 1]), node("Conv", "t k", "out", pads=[1, 1])],
-            [const("k", rand(O, H, 3))], r"attribute pads=\[1, 1\] .*must be \[2, 0\]",
+            [const("k", rand(O, H, 3))], r"with pads=\[1, 1\] .* put 2 zeros in front",
         ),
         (
             [node("Transpose", "s", "t", perm=[0, 2, 1]), node("Conv", "t k", "out", group=2)],
@@ -583,7 +594,7 @@ def test_lstms_side_by_side_must_be_chosen(path):
 def test_cell_state_that_is_computed_with_is_refused(path):
     nodes, weights = squeezed(y_c="c")
     save(path, [*nodes, node("Relu", "c", "out")], weights, ["s", "out"])
-    with pytest.raises(ModelError, match=r"LSTM node 'rec': output Y_c \('c'\) is read by Relu node"):
+    with pytest.raises(ModelError, match=r"LSTM node 'rec': the final state c \('c'\) is read by Relu node"):
         read_model(path)
 
 
