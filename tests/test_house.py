@@ -1,6 +1,5 @@
 """The house rules that no linter knows: who may import what, and what a module shows."""
 
-import ast
 import importlib.util
 import re
 import subprocess
@@ -11,13 +10,6 @@ from pathlib import Path
 import grimp
 import pytest
 from support.paths import FOLDERS, ROOT
-
-MODULES = sorted(
-    path
-    for name in FOLDERS
-    for path in (ROOT / name).rglob("*.py")
-    if path.name != "__init__.py" and not path.name.startswith("_")
-)
 
 OUTSIDE = {
     "rtlstm.spec": {"numpy", "pydantic"},
@@ -100,49 +92,6 @@ def test_folders_are_no_packages_of_their_own():
         found = importlib.util.find_spec(name)
         places = [Path(place).resolve() for place in found.submodule_search_locations or []] if found else []
         assert ROOT / name not in places
-
-
-def offers(text: str) -> tuple[list[str] | None, set[str], set[str]]:
-    """Return what a module lists in ``__all__``, its public functions and classes, and its other names."""
-    others: set[str] = set()
-    public: set[str] = set()
-    listed: list[str] | None = None
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            public |= {node.name} if not node.name.startswith("_") else set()
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            others |= {alias.asname or alias.name for alias in node.names}
-        else:
-            stored = [name for name in ast.walk(node) if isinstance(name, ast.Name)]
-            others |= {name.id for name in stored if isinstance(name.ctx, ast.Store)}
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            listed = ast.literal_eval(node.value)
-    return listed, public, others
-
-
-def offence(text: str) -> str:
-    """Say what is wrong with a module's ``__all__``, or nothing."""
-    listed, public, others = offers(text)
-    if listed is None:
-        return "has no __all__"
-    if more := set(listed) - others - public:
-        return f"lists what it has not: {sorted(more)}"
-    if less := public - set(listed):
-        return f"has what it does not list: {sorted(less)}"
-    return ""
-
-
-def test_modules_list_what_they_offer():
-    found = {str(path.relative_to(ROOT)): offence(path.read_text()) for path in MODULES}
-    assert len(found) > 300
-    assert {name: wrong for name, wrong in found.items() if wrong} == {}
-
-
-def test_a_wrong_list_is_seen():
-    assert offence("def run(): ...") == "has no __all__"
-    assert offence('__all__ = ["ran"]\n') == "lists what it has not: ['ran']"
-    assert offence("__all__ = []\nclass Run: ...\ndef _own(): ...") == "has what it does not list: ['Run']"
-    assert offence('from os import path\n__all__ = ["A", "path", "run"]\nA = 1\ndef run(): ...') == ""
 
 
 def test_changelog_begins_with_this_version():

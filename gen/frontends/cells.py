@@ -58,7 +58,7 @@ class _Found:
     gates: tuple[_Gate, ...]
     functions: tuple[ActivationFunction, ...]
     inner: tuple[Linear, Linear] | None = None
-    """Of a GRU's candidate: its products with x, and those with h, which the reset gate multiplies."""
+    """The products of a GRU's candidate with x, and those with h, which the reset gate multiplies."""
 
     @property
     def whole(self) -> bool:

@@ -567,7 +567,9 @@ class _Reader:
                         f"{where}: dim must be given, the axis of the features; {_cut_earlier()}"
                     )
                 before.axes.expect_features_at(dim, where)
-            host = host_classes(self._kind(node), apart)
+            host = host_classes(
+                self._kind(node), self.names.get(node.all_input_nodes[0], "NAME") if apart else ""
+            )
             self.report.node(self._label(node), self._kind(node), "outside", host or "")
             self.report.note(f"{where} stays on the host: {host}")
 

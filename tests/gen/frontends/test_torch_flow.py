@@ -471,7 +471,7 @@ def test_softmax_of_one_of_several_outputs_is_of_its_part(tmp_path):
         found = read_model(source)
         assert [part.width for part in found.network.parts] == [4, 2]
         (note,) = [note for note in found.report.notes if "stays on the host" in note]
-        assert note.endswith("rtlstm.host.softmax(parts(y)[NAME]), NAME being its part")
+        assert "rtlstm.host.softmax(parts(y)['" in note
 
 
 @pytest.mark.parametrize("kind", ["add", "sub", "mul", "div"])
