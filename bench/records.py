@@ -185,7 +185,7 @@ class Target(Record):
 class BenchResult(Record):
     """The result of a whole benchmark run."""
 
-    schema_version: Literal[3] = 3
+    schema_version: Literal[1] = 1
     quick: bool
     machine: Machine
     shapes: tuple[ShapeResult, ...]

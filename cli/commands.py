@@ -85,11 +85,6 @@ COMMANDS = {
         "cli.accuracy",
         "Measure a build's errors against float: per layer and step, what causes them, and what would help.",
     ),
-    "migrate": _Entry(
-        "cli.migrate",
-        "Rewrite the manifest of a build that an older rtlstm made; its hardware and results stay as they "
-        "are.",
-    ),
     "explore": _Entry(
         "cli.explore",
         "Search bits, devices and arrays for the best builds of a model: a Pareto front, and a command for "

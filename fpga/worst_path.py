@@ -44,7 +44,7 @@ class WorstPath(Record):
     """Named signals on the path."""
     text: str
     hops: tuple[Hop, ...] = ()
-    """From start to end; empty in a report of an earlier version."""
+    """From start to end."""
 
 
 def _without(beginning: re.Pattern[str], name: str) -> str:

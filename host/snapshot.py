@@ -21,7 +21,7 @@ from rtlstm.spec.fixed import Format, IntArray
 
 __all__ = ["SNAPSHOT_VERSION", "load_snapshot", "save_snapshot"]
 
-SNAPSHOT_VERSION = 2
+SNAPSHOT_VERSION = 1
 
 
 def save_snapshot(

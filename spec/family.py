@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Final, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from rtlstm.spec.plugins import Registry
-from rtlstm.spec.record import GrownRecord, Record
+from rtlstm.spec.record import Record
 
 __all__ = [
     "DEFAULT_PIPELINE",
@@ -35,11 +35,12 @@ DEFAULT_PIPELINE = "default"
 """Name of the pipeline of builds for no particular device."""
 
 
-class Pipeline(GrownRecord):
-    """Register stages that a device family needs between two clock edges."""
+_LARGER = ("adder_terms", "copies")
+"""What a shorter pipeline has more of."""
 
-    added = ("adder_terms", "copies")
-    """Also what a shorter pipeline has more of."""
+
+class Pipeline(Record):
+    """Register stages that a device family needs between two clock edges."""
 
     operand: Annotated[int, Field(ge=2, le=4)] = 2
     """Registers from an address to weights and vector at the multipliers: 2, the block RAM of weights
@@ -178,7 +179,7 @@ class Family(ABC):
         found = {DEFAULT_PIPELINE: usual}
         for name, changes in self.shorter.items():
             chosen = {
-                stage: (max if stage in Pipeline.added else min)(value, getattr(usual, stage))
+                stage: (max if stage in _LARGER else min)(value, getattr(usual, stage))
                 for stage, value in changes.items()
             }
             found[name] = usual.replace(**chosen)

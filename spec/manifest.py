@@ -16,7 +16,6 @@ from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.files import read_file
 from rtlstm.spec.json_difference import json_difference, short_json
-from rtlstm.spec.manifest_versions import MANIFEST_SCHEMA, upgrade
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.output_parts import OutputPart, check_parts
 from rtlstm.spec.parameters import Parameters
@@ -40,17 +39,16 @@ from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Region, Register
 __all__ = [
     "C_HEADER",
     "INITIAL_STATE",
-    "MANIFEST_SCHEMA",
     "FileHash",
     "Manifest",
     "RegionLayout",
-    "read_fields",
 ]
 
 C_HEADER: Final = "rtlstm_registers.h"
 """The C header's name in a build."""
 INITIAL_STATE: Final = "state.npz"
 """The name of the state in which a build's model begins, if that is not zeros."""
+_SCHEMA: Final = 1
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -121,7 +119,7 @@ class RegionLayout(Record):
 class Manifest(Record):
     """The description of a build for all its users: ``manifest.json`` in the build folder."""
 
-    schema_version: Literal[6] = MANIFEST_SCHEMA
+    schema_version: Literal[1] = _SCHEMA
     name: Annotated[str, Field(pattern="^[A-Za-z][A-Za-z0-9_]*$")]
     rtlstm_version: str
     build_hash: _Sha256
@@ -140,7 +138,7 @@ class Manifest(Record):
     what the inputs mean; the hardware takes any."""
     batch_first: bool | None = None
     """Whether the model's data have sequences before steps, ``(N, T, I)``, and so what is read by default;
-    None if the model does not tell, or an earlier rtlstm made the build. The hardware takes any order."""
+    None if the model does not tell. The hardware takes any order."""
     parts: tuple[OutputPart, ...] = ()
     """The model's outputs, if it has several: parts of the core's, in order."""
     files: tuple[FileHash, ...] = ()
@@ -398,15 +396,15 @@ class Manifest(Record):
             If it is missing, is not JSON, has another schema version, does not validate, was changed
             after it was generated, or does not list the folder's Verilog.
         """
-        path = Path(folder) / "manifest.json"
-        fields = read_fields(path)
-        _check_version(fields, path)
-        return cls.parse(fields, Path(folder))
-
-    @classmethod
-    def parse(cls, fields: Any, folder: Path) -> Self:
-        """Return the manifest of a folder with these fields; see :meth:`load`."""
+        folder = Path(folder)
         path = folder / "manifest.json"
+        fields = _read_fields(path)
+        found = fields.get("schema_version")
+        if found != _SCHEMA:
+            raise BuildError(
+                f"{path} has schema version {found!r}, but this rtlstm reads version {_SCHEMA}; "
+                "generate the build again"
+            )
         try:
             manifest = cls.model_validate(fields)
         except (ConfigurationError, ValidationError) as error:
@@ -452,8 +450,8 @@ class Manifest(Record):
             raise ConfigurationError(f"its files do not list {self.rtl}")
 
 
-def read_fields(path: Path) -> Any:
-    """Return the JSON object in a manifest's file, of any version.
+def _read_fields(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a manifest's file.
 
     Raises
     ------
@@ -474,18 +472,3 @@ def read_fields(path: Path) -> Any:
             f"{path} cannot be read as JSON: {error}; the build is damaged: generate it again"
         ) from None
     return fields if isinstance(fields, dict) else {}
-
-
-def _check_version(fields: Mapping[str, Any], path: Path) -> None:
-    """Refuse another schema's version, and say what to do with the build."""
-    found = fields.get("schema_version")
-    if found == MANIFEST_SCHEMA:
-        return
-    try:
-        upgrade(fields)
-        advice = f"rewrite it with 'rtlstm migrate {path.parent}'"
-    except ConfigurationError as why:
-        advice = f"{why}; generate the build again"
-    raise BuildError(
-        f"{path} has schema version {found!r}, but this rtlstm reads version {MANIFEST_SCHEMA}; {advice}"
-    )

@@ -16,7 +16,7 @@ from rtlstm.spec.cells.unit import FusedUnit, GraphUnit
 from rtlstm.spec.fixed import Format, HiddenRounding, IntArray
 from rtlstm.spec.network import LINEAR, Activation
 from rtlstm.spec.program.passes import Passes, part_layers
-from rtlstm.spec.record import GrownRecord, Record
+from rtlstm.spec.record import Record
 
 __all__ = [
     "GUARD_BITS",
@@ -190,10 +190,8 @@ def rounding_offsets(readers: Sequence[Cell], rows: int, outputs: int) -> IntArr
     return np.where(np.isin(gates, rounded), 1 << (GUARD_BITS - 1), 0).astype(np.int64)
 
 
-class Numerics(GrownRecord):
+class Numerics(Record):
     """Formats of the datapath. Formats of layer outputs are in :class:`LayerShape`."""
-
-    added = ("hidden_rounding", "hidden_whole_bits")
 
     weight_bits: Annotated[int, Field(ge=2, le=18)]
     """Bits of each weight in memory."""

@@ -9,7 +9,7 @@ from rtlstm.spec.buses import NO_BUS, BusName
 from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.family import DEFAULT_PIPELINE, FAMILIES, GENERIC, FamilyName, Pipeline
 from rtlstm.spec.options import Option
-from rtlstm.spec.record import GrownRecord, Record
+from rtlstm.spec.record import Record
 
 __all__ = [
     "HARDWARE",
@@ -83,10 +83,8 @@ class CoreOptions(Record):
     ] = NO_BUS
 
 
-class Parameters(GrownRecord, CoreOptions):
+class Parameters(CoreOptions):
     """Size and shape of the array and its ports."""
-
-    added = ("lut_lanes", "table_memory")
 
     lanes: Annotated[int, Field(ge=4, le=1024)] = 4
     """Dot-product engines; a multiple of 4, so that a unit's four gates finish together."""

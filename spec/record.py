@@ -1,14 +1,14 @@
 """Base of the frozen, validated records that make up rtlstm's JSON files."""
 
 import inspect
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.options import declared_options, plain_type
 
-__all__ = ["GrownRecord", "Record", "describe_validation"]
+__all__ = ["Record", "describe_validation"]
 
 
 def describe_validation(error: ValidationError, record: type[BaseModel] | None = None) -> str:
@@ -90,21 +90,3 @@ class Record(BaseModel, metaclass=_Shown):
         """Return a copy with some fields changed, validated again."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**(fields | changes))
-
-
-class GrownRecord(Record):
-    """A record to which fields were added: JSON leaves them out at their defaults.
-
-    So builds that do without them keep their hash.
-    """
-
-    added: ClassVar[tuple[str, ...]]
-    """The names of these fields."""
-
-    @model_serializer(mode="wrap")
-    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = handler(self)
-        for name in self.added:
-            if getattr(self, name) == type(self).model_fields[name].default:
-                fields.pop(name, None)
-        return fields

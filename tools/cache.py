@@ -144,9 +144,6 @@ def _is_whole(folder: Path) -> bool:
     try:
         sizes = json.loads((folder / _CONTENTS).read_text())
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
-    except FileNotFoundError:
-        # Builds of earlier versions have no such file.
-        return folder.is_dir() and not (folder / _CONTENTS).exists()
     except (OSError, ValueError, AttributeError):
         return False
 

@@ -23,8 +23,8 @@ from rtlstm.spec.progress import Progress
 __all__ = ["measure_build"]
 
 _FIXED_WIDTHS = (
-    "other widths are not tried: the build has the formats of the hardware that it is for, or comes from an "
-    "earlier version of rtlstm; measure a build of that hardware, or generate the build again"
+    "other widths are not tried: the build has the formats of the hardware that it is for; measure a build "
+    "of that hardware"
 )
 _TRAINED_WIDTHS = "other widths are not tried: the network was trained with these; train it again with others"
 _FIT_WIDTHS = (

@@ -53,8 +53,7 @@ class Pictures:
             if run.worst_path is not None
         }
         return cls(
-            # A report of an earlier version has no blocks.
-            network=draw_network(report.inputs, report.blocks, report.host) if report.blocks else None,
+            network=draw_network(report.inputs, report.blocks, report.host),
             uses=[(use, draw_use(use)) for use in measured_uses(report.implementations) or expected],
             cycles=draw_cycles(report.layers),
             timelines=[(each.title, draw_activity(each)) for each in activities(manifest)],

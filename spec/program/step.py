@@ -15,7 +15,7 @@ from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.kept import NOTHING_SKIPPED, Groups, Kept, check_groups, refuse_loadable
-from rtlstm.spec.record import GrownRecord, Record
+from rtlstm.spec.record import Record
 
 __all__ = [
     "CREDIT_CYCLES",
@@ -34,7 +34,7 @@ CREDIT_CYCLES = 4
 OpKind = Literal["recurrent", "input", "dense"]
 
 
-class Op(GrownRecord):
+class Op(Record):
     """One matrix-vector product on the array: ``groups`` row groups of ``columns`` words each.
 
     Of each group, only the words in ``kept`` are stored and issued, if any are given.
@@ -45,8 +45,6 @@ class Op(GrownRecord):
     ``writes_partials``, the second yields. Addresses marked *context* are relative to the stream's part of
     that memory.
     """
-
-    added = ("kept", "beat_cycles")
 
     kind: OpKind
     layer: int

@@ -293,7 +293,7 @@ def refuse_all(cli, build, x_file, *words):
 
 def test_manifest_of_another_version(cli, build, x_file):
     path = build / "manifest.json"
-    path.write_text(path.read_text().replace('"schema_version": 6', '"schema_version": 99'))
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 99'))
     refuse_all(cli, build, x_file, "99", "generate")
 
 

@@ -334,7 +334,6 @@ CASES: dict[str, Case] = {
     "explore": _explore,
     "accuracy": _accuracy,
     "accuracy, with the model": _accuracy_with_the_model,
-    "migrate": lambda at, _: ("migrate", at.pristine),
     "board": _board,
     "devices": lambda *_: ("devices",),
     "boards": lambda *_: ("boards",),

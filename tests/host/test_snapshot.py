@@ -104,8 +104,8 @@ def test_wrong_files(small, uneven, make_build, tmp_path):
         path.write_bytes(whole)
         with np.load(path) as file:
             fields = dict(file)
-        np.savez(path, **(fields | {"version": 1}))
-        with pytest.raises(InputError, match="must be a snapshot of version 2, not 1"):
+        np.savez(path, **(fields | {"version": 2}))
+        with pytest.raises(InputError, match="must be a snapshot of version 1, not 2"):
             stream.restore(path)
         np.savez(path, **(fields | {"h0": fields["h0"] + 1000}))
         with pytest.raises(InputError, match="must be within"):

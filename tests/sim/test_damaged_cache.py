@@ -81,7 +81,7 @@ def test_cut_program_is_not_kept(cache: Path, dummy, limited_disk):
 
 
 def test_programs_that_cannot_be_loaded_are_made_again(cache: Path, dummy):
-    """One of an earlier version, without a list of sizes; one of the right size with other contents."""
+    """One without a list of sizes; one of the right size with other contents."""
     open_icarus(dummy)
     (entry,) = entries("icarus")
     whole = (entry / "core.vvp").read_bytes()

@@ -143,7 +143,7 @@ def test_bad_manifests_are_refused(tmp_path: Path) -> None:
     for text, message in (
         ("{", "cannot be read as JSON"),
         ("[]", "schema version None"),
-        (_change(manifest, schema_version=1), "schema version 1, but this rtlstm reads version 6"),
+        (_change(manifest, schema_version=6), "schema version 6, but this rtlstm reads version 1"),
         (_change(manifest, name="1x"), "name"),
         (_change(manifest, name="other"), "was changed after it was generated"),
     ):
