@@ -61,8 +61,6 @@ def test_copies_need_registers_before_the_sum():
     with pytest.raises(ConfigurationError, match=r"copies \(1\) need operand \(2\) and multiplier \(1\)"):
         Pipeline(operand=2, multiplier=1, copies=1)
     assert Pipeline(operand=2, multiplier=1, copies=2).copies == 2, "copies of lanes are one more"
-    assert "copies" not in Pipeline(operand=2, multiplier=2).model_dump()
-    assert Pipeline(operand=2, multiplier=2, copies=1).model_dump()["copies"] == 1
 
 
 def test_copies_of_lanes_take_a_cycle_and_those_of_units_none():
