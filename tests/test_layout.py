@@ -158,7 +158,7 @@ def test_what_a_module_tells(module, order):
 
 def test_the_callers_word_comes_first_and_doubt_is_told():
     data = np.zeros((5000, 1, 2))
-    with pytest.warns(LayoutWarning, match="was read as 5,000 steps of 1 sequence, because .*=True` if it is"):
+    with pytest.warns(LayoutWarning, match="read as 5,000 steps of 1 sequence, because .*=True` if it is"):
         assert sequences_first("x", data, None, None) is False
     with warnings.catch_warnings():
         warnings.simplefilter("error")
