@@ -87,9 +87,11 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Pat
 
 
 def _check_page(page: Path) -> None:
+    from rtlstm.gen.builds.pictures import check_drawing
     from rtlstm.spec.errors import InputError
     from rtlstm.spec.files import check_writable
 
+    check_drawing()
     check_writable(page)
     if page.suffix.lower() not in ("", ".html", ".htm") and (page.is_file() or not page.exists()):
         raise InputError(f"{page} must be called *.html, because HTML is what is written; browsers show it")

@@ -8,7 +8,7 @@ import re
 import tomllib
 from pathlib import Path
 
-EXTRAS = ("sim", "link", "onnx", "keras", "demo")
+EXTRAS = ("sim", "link", "onnx", "keras", "pictures", "demo")
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "mpmath", "apytypes", "setuptools")
 
 

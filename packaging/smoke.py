@@ -3,7 +3,7 @@
     python packaging/smoke.py WHEEL [PIP_OPTION ...]
 
 ``rtlstm`` generates a build from a state dict, and its golden model, driver and command line agree on it.
-With the extra ``litex``, a SoC of LiteX holds the build.
+With the extra ``pictures``, the report has some; with ``litex``, a SoC of LiteX holds the build.
 ``rtlstm-driver`` loads the same manifest beside NumPy and pydantic alone, and says what is missing.
 """
 
@@ -35,7 +35,7 @@ with rtlstm.Accelerator.open("build", "golden") as accelerator:
     y, _ = accelerator.run(x)
 assert np.array_equal(y, np.load("y.npy")) and np.abs(y).max() > 0.01, y
 assert Path("build/rtl/m.v").stat().st_size > 10_000
-assert "<title>array: " in Path("build/report.html").read_text()
+assert "pip install 'rtlstm[pictures]'" in Path("build/report.html").read_text()
 print("rtlstm", rtlstm.__version__, "from", Path(rtlstm.__file__).parent)
 """
 
@@ -54,6 +54,16 @@ add_core(soc, Path("build"), origin=0x9000_0000)
 assert soc.bus.regions["m"].origin == 0x9000_0000
 assert any("m.v" in str(source) for source in platform.sources)
 print("rtlstm.litex holds", build.name)
+"""
+
+PICTURES = """
+from pathlib import Path
+from rtlstm import compile, Lstm, Network
+import numpy as np
+lstm = Lstm(name="l", w_ih=np.ones((16, 3)), w_hh=np.ones((16, 4)), bias=np.ones(16))
+build = compile(Network(name="m", layers=(lstm,)), folder="drawn", lanes=4, macs=1)
+assert "<title>array: " in Path("drawn/report.html").read_text()
+print("pictures are drawn")
 """
 
 DRIVER = """
@@ -80,7 +90,7 @@ print("rtlstm-driver", rtlstm.__version__, "from", rtlstm.__file__)
 def try_wheel(wheel: Path, options: list[str]) -> None:
     """Install a wheel in an environment of its own and run its programs there."""
     driver = wheel.name.startswith("rtlstm_driver-")
-    programs = [("", DRIVER)] if driver else [("", WHOLE), ("[litex]", LITEX)]
+    programs = [("", DRIVER)] if driver else [("", WHOLE), ("[pictures]", PICTURES), ("[litex]", LITEX)]
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)

@@ -17,7 +17,7 @@ def test_bounds_are_those_of_the_project() -> None:
     extras = project["optional-dependencies"]
     lines = [
         *project["dependencies"],
-        *(line for name in ("sim", "link", "onnx", "keras") for line in extras[name]),
+        *(line for name in ("sim", "link", "onnx", "keras", "pictures") for line in extras[name]),
     ]
     bounds = dict(re.match(r"([\w-]+)>=([\w.]+)", line).groups() for line in lines)
     assert bounds.items() <= pins.items()

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Self
 
 from rtlstm.fpga.resources import count_text
 from rtlstm.gen.builds.report import BuildReport
+from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.gen.pictures.cycles import draw_cycles
 from rtlstm.gen.pictures.histograms import draw_histogram
 from rtlstm.gen.pictures.network import describe_blocks, draw_network
-from rtlstm.gen.pictures.picture import Picture, escape_controls
+from rtlstm.gen.pictures.picture import Picture, can_draw, escape_controls
 from rtlstm.gen.pictures.resources import DeviceUse, draw_use, measured_uses
 from rtlstm.gen.pictures.slowest_path import draw_path
 from rtlstm.gen.pictures.timeline import activities, draw_activity
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-__all__ = ["Pictures", "templates"]
+__all__ = ["Pictures", "check_drawing", "templates"]
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,14 @@ class Pictures:
         return cls(network=draw_network(network.inputs, describe_blocks(network), found.report.outside))
 
     def page(self, title: str) -> str:
-        """Return a page of its own, one file."""
+        """Return a page of its own, one file.
+
+        Raises
+        ------
+        ToolError
+            If there is nothing to draw with.
+        """
+        check_drawing()
         return templates().get_template("pictures_page.html").render(p=self, title=title) + "\n"
 
     def _repr_html_(self) -> str:
@@ -83,6 +91,17 @@ def _output_name(manifest: Manifest, output: int) -> str:
         if part.start <= output < part.stop:
             return f"{name}, value {output - part.start}"
     return f"output {output}"
+
+
+def check_drawing() -> None:
+    """Refuse a page of pictures if there is nothing to draw with.
+
+    Raises
+    ------
+    ToolError
+        The message says what to install.
+    """
+    import_extra("vl_convert", "pictures", "a page of pictures")
 
 
 def _code(text: str) -> "Markup":
@@ -107,6 +126,7 @@ def templates() -> "Environment":
         lstrip_blocks=True,
         loader=FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8")),
     )
+    environment.globals["can_draw"] = can_draw()
     environment.filters["code"] = _code
     environment.filters["thousands"] = lambda value: f"{value:,}".replace(",", "\u202f")
     environment.filters["count"] = lambda value: count_text(value).replace(",", "\u202f")

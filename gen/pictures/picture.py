@@ -13,14 +13,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from importlib.util import find_spec
 from typing import Any, TypeVar
 from xml.etree import ElementTree
+
+from rtlstm.gen.frontends.arrays import import_extra
 
 __all__ = [
     "NARROW",
     "NO_AXIS",
     "WIDE",
     "Picture",
+    "can_draw",
     "colour",
     "escape_controls",
     "rows_axis",
@@ -182,11 +186,20 @@ def _run_vega(words: Mapping[str, Any]) -> str:
     return subprocess.run(command, input=json.dumps(words), capture_output=True, text=True, check=True).stdout
 
 
-def run_vega(words: Mapping[str, Any]) -> str:
-    """Return what Vega draws, an SVG file, in this process."""
-    # Imported here: a command without a report starts faster.
-    import vl_convert
+def can_draw() -> bool:
+    """Whether Vega is installed."""
+    return find_spec("vl_convert") is not None
 
+
+def run_vega(words: Mapping[str, Any]) -> str:
+    """Return what Vega draws, an SVG file, in this process.
+
+    Raises
+    ------
+    ToolError
+        If it is not installed.
+    """
+    vl_convert = import_extra("vl_convert", "pictures", "drawing")
     draw = vl_convert.vega_to_svg if "marks" in words else vl_convert.vegalite_to_svg
     drawn: str = draw(dict(words))
     return drawn

@@ -251,6 +251,19 @@ def test_a_negative_overhead_is_explained(cli, pristine, tmp_path):
     assert "A negative overhead: " not in cli("inspect", pristine).out
 
 
+def test_without_vega_reports_have_no_pictures(cli, model, pristine, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    install = "pip install 'rtlstm[pictures]'"
+    cli("inspect", model, "-o", tmp_path / "p.html").refused("a page of pictures needs", install)
+    assert cli("generate", model, *DENSE, "-o", tmp_path / "b", "--lanes", 4, "--macs", 1).code == 0
+    page = (tmp_path / "b" / "report.html").read_text()
+    assert "<svg" not in page and f"<code>{install}</code>" in page
+    assert page.count("Not drawn: ") > 3
+    monkeypatch.undo()
+    drawn = render_report(BuildReport.load(pristine), Manifest.load(pristine))
+    assert "<svg" in drawn and install not in drawn
+
+
 @pytest.mark.usefixtures("drawn")
 def test_inspect_draws(cli, model, pristine, tmp_path):
     """A model's network; of a build all that its report has, in one file each."""
