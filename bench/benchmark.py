@@ -14,6 +14,7 @@ from rtlstm.bench.hardware import (
     post_route,
     predict_cycles,
 )
+from rtlstm.bench.jobs import Journal, code_digest, open_journal
 from rtlstm.bench.peers import ENGINES
 from rtlstm.bench.records import (
     BenchResult,
@@ -30,7 +31,6 @@ from rtlstm.bench.worker import Row, describe_machine, start
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import digest
-from rtlstm.tools.jobs import Journal, code_digest, open_journal
 from rtlstm.tools.work import open_workers
 
 __all__ = ["Plan", "run_bench"]

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from rtlstm.bench.jobs import Journal
 from rtlstm.bench.link import BAUD, STREAMS, LinkSetup
 from rtlstm.boards.catalogue import find_board
 from rtlstm.gen.builds.on_board import OnBoard
@@ -29,7 +30,6 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import Limits
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
-from rtlstm.tools.jobs import Journal
 from rtlstm.tools.work import Workers
 
 __all__ = ["Soak", "soak", "soak_board", "soak_pieces"]

@@ -11,6 +11,7 @@ from support.paths import DOCS
 import rtlstm.bench.link as module
 import rtlstm.bench.soak as soaks
 from rtlstm.bench.hardware import predict_cycles
+from rtlstm.bench.jobs import open_journal
 from rtlstm.bench.link import BAUD, measure_efficiency, register_step_cycles, serial_step_us
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.bench.soak import soak, soak_pieces
@@ -26,7 +27,6 @@ from rtlstm.sim.link_port import SimulatedPort
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import pack
 from rtlstm.spec.registers import Register
-from rtlstm.tools.jobs import open_journal
 from rtlstm.tools.work import open_workers
 
 pytestmark = pytest.mark.rtl

@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rtlstm.bench.jobs import code_digest, open_journal
 from rtlstm.sim.sources import SIMULATION
 from rtlstm.spec.errors import RtlstmError, ToolError
 from rtlstm.tools.cache import digest
-from rtlstm.tools.jobs import code_digest, open_journal
 from rtlstm.tools.toolchain import formal_environment, run_tool
 from rtlstm.tools.work import open_workers
 from support.device_pair import pair

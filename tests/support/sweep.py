@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rtlstm.bench.jobs import code_digest, open_journal
 from rtlstm.spec.errors import RtlstmError
 from rtlstm.tools.cache import digest
-from rtlstm.tools.jobs import code_digest, open_journal
 from rtlstm.tools.work import open_workers
 
 ROOT = Path.cwd()
