@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import to_float64
 from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.describe import one_input
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.graph import Graph, Node
 from rtlstm.gen.frontends.known_sizes import KnownSizes
@@ -146,6 +147,9 @@ class Step:
 
         Returns ``given``, too, whose features are then known to be on that axis.
         """
+        name = self.node.inputs[index]
+        if name in self.graph.inputs:
+            raise ModelError(one_input(f"{self.where} needs another input of the model, {name!r}, at once"))
         value, axes = self.constant(index, "the constant"), given.axes
         if value.size == 1:
             return given, value.reshape(())

@@ -603,6 +603,9 @@ def test_two_inputs_at_once_are_refused(tmp_path: Path) -> None:
     model = keras.Model([one, two], L.LSTM(5, **ALL)(L.Add()([one, two])))
     model.save(tmp_path / "model.keras")
     assert "its input is 'add" in stays_outside(tmp_path / "model.keras")
+    keras.Model([one, two], L.Add()([L.LSTM(INPUTS, **ALL)(one), two])).save(tmp_path / "model.keras")
+    with pytest.raises(ModelError, match="needs another input of the model, 'two', at once"):
+        read_model(tmp_path / "model.keras")
 
 
 @pytest.mark.parametrize(

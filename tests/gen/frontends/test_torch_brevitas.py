@@ -148,7 +148,7 @@ def test_what_is_rounded_and_where_it_ends_is_noted():
         f"of {step:.4g}, gates' sums of"
     ) in text
     assert "'act' to 8 bits, at most" in text and "What is larger saturates there" in text
-    assert "data_bits, gate_bits, cell_bits, cell_range" in text
+    assert "`data_bits`, `gate_bits`, `cell_bits`, `cell_range`" in text
     assert "weight of 'fc' has integers of 4 bits in the model" in text
 
 
