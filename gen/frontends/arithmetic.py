@@ -90,6 +90,7 @@ def _plus(step: Step, first: Value, second: Value) -> Value:
 
 
 def _sum(step: Step) -> Value:
+    step.refuse_inputs()
     if len(step.values) < len(step.node.inputs):
         raise ModelError(f"{step.where} must add tensors that all depend on the input; add constants by Add")
     return reduce(lambda first, second: _plus(step, first, second), step.values)
@@ -118,6 +119,7 @@ def _concat(step: Step) -> Value:
     values = step.values
     if len(step.node.inputs) == 1:
         return step.only()
+    step.refuse_inputs()
     if len(values) < len(step.node.inputs):
         raise ModelError(f"{step.where} must join tensors that all depend on the input")
     values = at_last_step(values)

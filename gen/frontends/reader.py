@@ -54,6 +54,13 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
     ModelError
         If the core cannot compute what the model gives; the message names the node and the way out.
     """
+    if options.dense is not None:
+        raise ModelError(
+            "`dense` is for files of tensors without a graph; this model has its dense layers in the graph "
+            "(end it with `output`)"
+        )
+    if options.branches:
+        raise ModelError("`branches` are for ONNX models, whose If nodes have some; leave the option out")
     report.model_inputs = tuple(graph.inputs)
     report.model_outputs = tuple(graph.names.get(name, name) for name in graph.outputs)
     graph, joined, unclear = join_cells(graph)

@@ -109,6 +109,13 @@ class Step:
         """Whether an optional input is given."""
         return len(self.node.inputs) > index and bool(self.node.inputs[index])
 
+    def refuse_inputs(self) -> None:
+        """Refuse another input of the model beside a value that the core computes."""
+        for name, value in zip(self.node.inputs, self.inputs, strict=True):
+            if value is None and name in self.graph.inputs:
+                found = f"{self.where} needs another input of the model, {name!r}, at once"
+                raise ModelError(one_input(found))
+
     def constant(self, index: int, what: str) -> Floats:
         """A constant input as float64."""
         name = self.node.inputs[index]
@@ -147,9 +154,7 @@ class Step:
 
         Returns ``given``, too, whose features are then known to be on that axis.
         """
-        name = self.node.inputs[index]
-        if name in self.graph.inputs:
-            raise ModelError(one_input(f"{self.where} needs another input of the model, {name!r}, at once"))
+        self.refuse_inputs()
         value, axes = self.constant(index, "the constant"), given.axes
         if value.size == 1:
             return given, value.reshape(())

@@ -38,11 +38,6 @@ def read_keras(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> N
 
 def _read_model(model: KerasModel, options: ReadOptions, report: ReportBuilder) -> Network:
     report.format = f"Keras {model.version}"
-    if options.dense is not None or options.branches:
-        raise ModelError(
-            "`dense` and `branches` are for models of other kinds; of a Keras model `output`, the layer to "
-            "end at, and `lstm` and `begin` choose what is read"
-        )
     _check_end(model, options.output)
     return read(translate(model, report), options, report)
 

@@ -30,8 +30,6 @@ _SHAPES: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     ("", "GRU"): _GRU,
     ("", "LSTM"): _LSTM,
     ("com.microsoft", "DynamicQuantizeLSTM"): _LSTM | {"W": "D I 4H", "R": "D H 4H"},
-    ("tflite", "UNIDIRECTIONAL_SEQUENCE_LSTM"): _LSTM
-    | {"R": "D 4H P", "initial_h": "D N P", "projection": "D P H"},
     ("", "BatchNormalization"): dict.fromkeys(("X", "scale", "B", "input_mean", "input_var"), "C")
     | {"X": "N C ..."},
     ("", "Clip"): {"input": "...", "min": _ONE, "max": _ONE},

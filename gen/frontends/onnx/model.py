@@ -22,11 +22,6 @@ def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Networ
 
 def read_onnx_model(model: Any, options: ReadOptions, report: ReportBuilder) -> Network:
     """Read an ONNX model that is loaded and checked."""
-    if options.dense is not None:
-        raise ModelError(
-            "`dense` is for files of tensors without a graph; this model has its dense layers "
-            "in the graph (end it with `output`)"
-        )
     graph, taken = take_branches(model, options.branches)
     check_meanings(graph.nodes)
     undefined = find_undefined(graph, model)
@@ -36,7 +31,7 @@ def read_onnx_model(model: Any, options: ReadOptions, report: ReportBuilder) -> 
         report.note(note)
     unread: list[str] = []
     try:
-        network = read(translate(graph, unread), options, report)
+        network = read(translate(graph, unread), options.replace(branches=()), report)
     except ModelError as error:
         texts = [_unrolled_loop(graph), str(error), *unread]
         raise ModelError("; ".join(filter(None, texts))) from None

@@ -16,7 +16,7 @@ from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
-__all__ = ["RECURRENT", "TFLITE_LSTM", "is_recurrent", "read_recurrent_node"]
+__all__ = ["RECURRENT", "is_recurrent", "read_recurrent_node"]
 
 Floats = NDArray[np.float64]
 Direction = Lstm | Gru | Rnn
@@ -33,8 +33,6 @@ class _Kind:
 
 _LSTM_INPUTS: Final = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 _LSTM: Final = _Kind("lstm", 4, ("Sigmoid", "Tanh", "Tanh"), ("input_forget",), _LSTM_INPUTS)
-TFLITE_LSTM: Final = ("tflite", "UNIDIRECTIONAL_SEQUENCE_LSTM")
-"""Domain and operator of the node that TFLite's becomes: ONNX' LSTM, a projection and a clip of c."""
 _SCALES: Final = ("W_scale", "W_zero_point", "R_scale", "R_zero_point")
 _KINDS: Final[dict[tuple[str, str], _Kind]] = {
     ("", "LSTM"): _LSTM,
@@ -42,9 +40,6 @@ _KINDS: Final[dict[tuple[str, str], _Kind]] = {
     ("", "RNN"): _Kind("rnn", 1, ("Tanh",)),
     ("com.microsoft", "DynamicQuantizeLSTM"): _Kind(
         "lstm", 4, _LSTM.functions, _LSTM.extra_attributes, (*_LSTM_INPUTS, *_SCALES)
-    ),
-    TFLITE_LSTM: _Kind(
-        "lstm", 4, _LSTM.functions, (*_LSTM.extra_attributes, "cell_clip"), (*_LSTM_INPUTS, "projection")
     ),
 }
 RECURRENT: Final = tuple(f"{domain}.{kind}".lstrip(".") for domain, kind in _KINDS)
@@ -161,7 +156,7 @@ class _Reader:
         return np.asarray(result.transpose(0, 2, 1))
 
     def _arrays(self, directions: int) -> dict[str, Floats]:
-        """W, R, B and, if given, P and the projection, of the right shapes."""
+        """W, R, B and, if given, P, of the right shapes."""
         w, r = self._weight("W"), self._weight("R")
         hidden = self.attributes.get("hidden_size", int(r.shape[-1]) if r.ndim else 0)
         rows = self.kind.gates * hidden
@@ -171,12 +166,7 @@ class _Reader:
             )
         expect_shape(w, (directions, rows, w.shape[2]), self._what("W"))
         arrays = {"W": w, "R": r, "B": np.zeros((directions, 2 * rows))}
-        outputs = hidden
-        if "projection" in self.inputs:
-            arrays["projection"] = self._weight("projection")
-            outputs = int(r.shape[-1])
-            expect_shape(arrays["projection"], (directions, outputs, hidden), self._what("projection"))
-        expect_shape(r, (directions, rows, outputs), self._what("R"))
+        expect_shape(r, (directions, rows, hidden), self._what("R"))
         for name, width in (("B", 2 * rows), ("P", 3 * hidden)):
             if name in self.inputs:
                 arrays[name] = to_float64(self._constant(name), self._what(name))
@@ -212,6 +202,4 @@ class _Reader:
             candidate=candidate,
             output_activation=functions[2],
             coupled=bool(self.attributes.get("input_forget", 0)),
-            cell_clip=self.attributes.get("cell_clip"),
-            projection=arrays["projection"][at] if "projection" in arrays else None,
         )

@@ -1,26 +1,25 @@
 """TFLite's UNIDIRECTIONAL_SEQUENCE_LSTM as a node: every input and option is read, or an error names it."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import expect_shape
-from rtlstm.gen.frontends.onnx.recurrent import TFLITE_LSTM
+from rtlstm.gen.frontends.graph import Recurrent
 from rtlstm.gen.frontends.tflite.file import TfliteFile, TfliteOperator
-from rtlstm.gen.frontends.tflite.writer import OnnxWriter
+from rtlstm.gen.frontends.tflite.writer import GraphWriter
+from rtlstm.spec.activations.functions import IDENTITY, RELU, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError
-
-__all__ = ["LSTM", "lstm_state", "write_lstm"]
+from rtlstm.spec.network import Lstm
 
 Floats = NDArray[np.float64]
 
 LSTM: Final = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 _GATES: Final = ("input", "forget", "cell", "output")
-_ONNX_ORDER: Final = (0, 3, 1, 2)
-"""TFLite's gates in ONNX' order, i, o, f and the candidate, which both call c."""
-_FUNCTIONS: Final = {"TANH": "Tanh", "RELU": "Relu", "NONE": "Affine"}
+"""TFLite's gates, whose order is the project's."""
+_FUNCTIONS: Final = {"TANH": TANH, "RELU": RELU, "NONE": IDENTITY}
 _W, _R, _P, _B = 1, 5, 9, 12
 _PROJECTION, _PROJECTION_BIAS, _H, _C, _NORM = 16, 17, 18, 19, 20
 
@@ -30,38 +29,31 @@ def lstm_state(operator: TfliteOperator) -> tuple[int, int]:
     return operator.input(_H), operator.input(_C)
 
 
-def write_lstm(writer: OnnxWriter, operator: TfliteOperator, *, backward: bool) -> None:
-    """Write the operator as a node of the ONNX reader's own kind, and a Squeeze of its axis of directions."""
+def write_lstm(writer: GraphWriter, operator: TfliteOperator, *, backward: bool) -> None:
+    """Write the operator as a recurrent node."""
     lstm = _Lstm(writer, operator)
     lstm.check()
-    attributes: dict[str, Any] = {
-        "direction": "reverse" if backward else "forward",
-        "layout": 0 if operator.option("TimeMajor") else 1,
-        "hidden_size": lstm.units,
-        "input_forget": int(lstm.coupled),
-        **lstm.activations(),
-    }
-    clip = float(operator.option("CellClip"))
-    if clip:
-        attributes["cell_clip"] = clip
-    constants = {
-        name: writer.constant(f"{operator.name}/{name}", array) for name, array in lstm.arrays().items()
-    }
-    names = [constants.get(name, "") for name in ("W", "R", "B", "", "", "", "P", "projection")]
-    while not names[-1]:
-        names.pop()
-    source = writer.tensor(operator.input(0))
-    steps = writer.fresh(f"{operator.name}/Y")
-    writer.node(TFLITE_LSTM[1], [source, *names], [steps], operator.name, domain=TFLITE_LSTM[0], **attributes)
-    axis = writer.integers([2 if attributes["layout"] else 1])
-    writer.node("Squeeze", [steps, axis], [writer.tensor(operator.outputs[0])], f"{operator.name}/squeeze")
+    layer = lstm.layer(backward)
+    first = not operator.option("TimeMajor")
+    axes = ("N", "T", "F") if first else ("T", "N", "F")
+    writer.node(
+        operator,
+        "recurrent",
+        [writer.tensor(operator.input(0))],
+        [writer.tensor(operator.outputs[0])],
+        layers=lambda: Recurrent((layer,)),
+        axes=axes,
+        y_axes=axes,
+        h_axes=("N", "F"),
+        why_sequences_first="has layout 1" if first else "",
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class _Lstm:
     """One operator's inputs."""
 
-    writer: OnnxWriter
+    writer: GraphWriter
     operator: TfliteOperator
 
     @property
@@ -130,42 +122,39 @@ class _Lstm:
                 problems.append(f"{what} must have shape (sequences, {size[0]}), not {shape}")
         return problems
 
-    def activations(self) -> dict[str, Any]:
-        """The functions as ONNX' attributes."""
+    def function(self) -> ActivationFunction:
+        """The function of the candidate and of c."""
         name = self.writer.activation(self.operator)
         quantised = self.file.tensors[self.operator.input(0)].bits > 0
         if name not in _FUNCTIONS or (quantised and name != "TANH"):
             known = "TANH, as all of integers have" if quantised else ", ".join(_FUNCTIONS)
             raise ModelError(f"{self.operator.where}: fused_activation_function={name} must be {known}")
-        functions: dict[str, Any] = {"activations": ["Sigmoid", _FUNCTIONS[name], _FUNCTIONS[name]]}
-        if name == "NONE":
-            functions |= {"activation_alpha": [1.0, 1.0], "activation_beta": [0.0, 0.0]}
-        return functions
+        return _FUNCTIONS[name]
 
     # Weights
 
-    def arrays(self) -> dict[str, Floats]:
-        """W, R, B and, if given, P and the projection, in ONNX' order and shapes."""
+    def layer(self, backward: bool) -> Lstm:
+        """The layer."""
         units, where = self.units, self.operator.where
-        w, r, b = (
-            self._gates(_W, "input_to_{}_weights"),
-            self._gates(_R, "recurrent_to_{}_weights"),
-            self._bias(),
-        )
+        w, r = self._gates(_W, "input_to_{}_weights"), self._gates(_R, "recurrent_to_{}_weights")
         columns = [part.shape for part in (w[1], r[1])]
         for name, parts, shape in zip(("input", "recurrent"), (w, r), columns, strict=True):
             for gate, part in zip(_GATES, parts, strict=True):
                 expect_shape(part, (units, shape[-1]), f"{where}: {name}_to_{gate}_weights")
-        arrays = {
-            "W": _stacked(w),
-            "R": _stacked(r),
-            "B": np.concatenate([_stacked(b), np.zeros((1, 4 * units))], 1),
-        }
-        if self.has(_P + 1):
-            arrays["P"] = self._peephole()
-        if self.has(_PROJECTION):
-            arrays["projection"] = self.constant(_PROJECTION, "projection_weights")[None]
-        return arrays
+        function, clip = self.function(), float(self.operator.option("CellClip"))
+        return Lstm(
+            name=self.operator.name,
+            w_ih=np.concatenate(w),
+            w_hh=np.concatenate(r),
+            bias=np.concatenate(self._bias()),
+            reverse=backward,
+            candidate=function,
+            output_activation=function,
+            coupled=self.coupled,
+            cell_clip=clip or None,
+            peephole=self._peephole() if self.has(_P + 1) else None,
+            projection=self.constant(_PROJECTION, "projection_weights") if self.has(_PROJECTION) else None,
+        )
 
     def _gates(self, first: int, what: str) -> list[Floats]:
         """A matrix for each gate."""
@@ -196,10 +185,4 @@ class _Lstm:
         parts = [self._gate(_P, at, f"cell_to_{name}_weights") for at, name in enumerate(names)]
         for name, part in zip(names, parts, strict=True):
             expect_shape(part, (self.units,), f"{self.operator.where}: cell_to_{name}_weights")
-        i, f, o = parts
-        return np.concatenate([i, o, f])[None]
-
-
-def _stacked(parts: list[Floats]) -> Floats:
-    """The gates' parts one below the other, with an axis of directions in front."""
-    return np.concatenate([parts[at] for at in _ONNX_ORDER])[None]
+        return np.concatenate(parts)

@@ -1,4 +1,4 @@
-"""Reads TFLite files: their graph as one of ONNX, with weights dequantised.
+"""Reads TFLite files: their graph is translated into the one that is read, with weights dequantised.
 
 Tensors keep their names. ``lstm_0`` is a recurrent layer that the file's operator 0 is, ``dense_3`` a fully
 connected one.
@@ -11,17 +11,15 @@ from typing import Final
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import listed
-from rtlstm.gen.frontends.onnx.model import read_onnx_model
 from rtlstm.gen.frontends.onnx.quantised import Rounding, input_text, results_text
+from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.tflite.file import TfliteFile, TfliteOperator, load_tflite
 from rtlstm.gen.frontends.tflite.lstm import LSTM, lstm_state, write_lstm
 from rtlstm.gen.frontends.tflite.operators import OPERATORS, STEPWISE, write_slice
-from rtlstm.gen.frontends.tflite.writer import DOMAIN, OnnxWriter
+from rtlstm.gen.frontends.tflite.writer import GraphWriter
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Network
-
-__all__ = ["read_tflite"]
 
 _REVERSE: Final = "REVERSE_V2"
 _SLICE: Final = "STRIDED_SLICE"
@@ -36,14 +34,14 @@ def read_tflite(path: Path, options: ReadOptions, report: ReportBuilder) -> Netw
     ModelError
         If it is damaged, or has an operator on the way that is not supported; the message has its name.
     ToolError
-        If the packages tflite or onnx are not installed.
+        If the package tflite is not installed.
     """
     report.format = "tflite"
     file = load_tflite(path)
     _check_loops(file)
-    translator = _Translator(file, OnnxWriter(file, report))
+    translator = _Translator(file, GraphWriter(file, report))
     translator.write()
-    network = read_onnx_model(translator.writer.model(), options, report)
+    network = read(translator.writer.graph([LSTM, _SLICE, _REVERSE, *OPERATORS]), options, report)
     translator.note(report)
     return network
 
@@ -64,7 +62,7 @@ class _Translator:
     """Writes the operators in their order."""
 
     file: TfliteFile
-    writer: OnnxWriter
+    writer: GraphWriter
     backward: dict[int, int] = field(default_factory=dict)
     """The axis of steps of tensors that the file has backwards; their nodes give them in the steps' order."""
 
@@ -129,7 +127,7 @@ class _Translator:
             if index >= 0 and not file.is_constant(index)
         ]
         outputs = [self.writer.tensor(index) for index in operator.outputs]
-        self.writer.node(operator.kind, sources, outputs, operator.name, domain=DOMAIN)
+        self.writer.node(operator, operator.kind, sources, outputs)
 
     # Notes
 

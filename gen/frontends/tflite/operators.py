@@ -1,4 +1,4 @@
-"""TFLite's operators as nodes of ONNX."""
+"""TFLite's operators as nodes of the graph."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -6,21 +6,20 @@ from typing import Any, Final
 import numpy as np
 
 from rtlstm.gen.frontends.tflite.file import TfliteOperator
-from rtlstm.gen.frontends.tflite.writer import OnnxWriter
+from rtlstm.gen.frontends.tflite.writer import GraphWriter
+from rtlstm.spec.activations.functions import ActivationFunction, FunctionName
 from rtlstm.spec.errors import ModelError
-
-__all__ = ["OPERATORS", "STEPWISE", "write_slice"]
 
 _LAST: Final = 2**31 - 1
 
 
-def _same(writer: OnnxWriter, operator: TfliteOperator) -> None:
+def _same(writer: GraphWriter, operator: TfliteOperator) -> None:
     """What rounds, or changes the type: a DequantizeLinear of constants is one, too."""
     source = writer.operand(operator.input(0), operator.where)
-    writer.node("Identity", [source], [writer.tensor(operator.outputs[0])], operator.name)
+    writer.node(operator, "identity", [source], [writer.tensor(operator.outputs[0])])
 
 
-def _cast(writer: OnnxWriter, operator: TfliteOperator) -> None:
+def _cast(writer: GraphWriter, operator: TfliteOperator) -> None:
     """A change of type that keeps values: integers of floats would leave out their fractions."""
     tensors = writer.file.tensors
     source, given = (tensors[index].kind for index in (operator.input(0), operator.outputs[0]))
@@ -29,7 +28,7 @@ def _cast(writer: OnnxWriter, operator: TfliteOperator) -> None:
     _same(writer, operator)
 
 
-def _dense(writer: OnnxWriter, operator: TfliteOperator) -> None:
+def _dense(writer: GraphWriter, operator: TfliteOperator) -> None:
     if operator.option("WeightsFormat"):
         raise ModelError(f"{operator.where}: weights_format must be DEFAULT; convert the model again")
     source, given = operator.input(0), writer.activated(operator)
@@ -43,74 +42,70 @@ def _dense(writer: OnnxWriter, operator: TfliteOperator) -> None:
     if not operator.option("KeepNumDims") and len(writer.file.tensors[source].shape) != 2:
         rows = writer.fresh(f"{operator.name}/rows")
         shape = writer.integers([-1, weight.shape[1]])
-        writer.node("Reshape", [read, shape], [rows], f"{operator.name}/rows")
+        writer.node(operator, "reshape", [read, shape], [rows], "rows")
         read = rows
-    product = given if bias < 0 else writer.fresh(f"{operator.name}/product")
-    matrix = writer.constant(f"{operator.name}/weights", weight.T)
-    writer.node("MatMul", [read, matrix], [product], operator.name)
+    inputs = [read, writer.constant(f"{operator.name}/weights", weight)]
     if bias >= 0:
-        addend = writer.constant(f"{operator.name}/addend", writer.weights(bias, f"{operator.where}: bias"))
-        writer.node("Add", [product, addend], [given], f"{operator.name}/bias")
+        inputs.append(
+            writer.constant(f"{operator.name}/bias", writer.weights(bias, f"{operator.where}: bias"))
+        )
+    writer.node(operator, "linear", inputs, [given])
     writer.activate(operator, given)
 
 
-def _binary(kind: str) -> Callable[[OnnxWriter, TfliteOperator], None]:
-    def write(writer: OnnxWriter, operator: TfliteOperator) -> None:
+def _binary(kind: str) -> Callable[[GraphWriter, TfliteOperator], None]:
+    def write(writer: GraphWriter, operator: TfliteOperator) -> None:
         sources = [writer.operand(operator.input(at), operator.where) for at in range(2)]
         given = writer.activated(operator)
-        writer.node(kind, sources, [given], operator.name)
+        writer.node(operator, kind, sources, [given])
         writer.activate(operator, given)
 
     return write
 
 
-def _join(writer: OnnxWriter, operator: TfliteOperator) -> None:
+def _join(writer: GraphWriter, operator: TfliteOperator) -> None:
     sources = [writer.operand(index, operator.where) for index in operator.inputs]
     given = writer.activated(operator)
-    writer.node("Concat", sources, [given], operator.name, axis=int(operator.option("Axis")))
+    writer.node(operator, "concat", sources, [given], axis=int(operator.option("Axis")))
     writer.activate(operator, given)
 
 
-def _function(kind: str) -> Callable[[OnnxWriter, TfliteOperator], None]:
-    def write(writer: OnnxWriter, operator: TfliteOperator) -> None:
+def _simple(kind: str, **attributes: Any) -> Callable[[GraphWriter, TfliteOperator], None]:
+    """An operator of one input; ``attributes`` say more about it."""
+
+    def write(writer: GraphWriter, operator: TfliteOperator) -> None:
         source, given = writer.tensor(operator.input(0)), writer.tensor(operator.outputs[0])
-        writer.node(kind, [source], [given], operator.name)
+        writer.node(operator, kind, [source], [given], **attributes)
 
     return write
 
 
-def _limited(low: float, high: float) -> Callable[[OnnxWriter, TfliteOperator], None]:
-    def write(writer: OnnxWriter, operator: TfliteOperator) -> None:
-        source, given = writer.tensor(operator.input(0)), writer.tensor(operator.outputs[0])
-        writer.clip(source, given, operator.name, low, high)
-
-    return write
+def _function(name: FunctionName) -> Callable[[GraphWriter, TfliteOperator], None]:
+    return _simple("activation", function=ActivationFunction.of(name))
 
 
-def _leaky(writer: OnnxWriter, operator: TfliteOperator) -> None:
-    source, given = writer.tensor(operator.input(0)), writer.tensor(operator.outputs[0])
-    writer.node("LeakyRelu", [source], [given], operator.name, alpha=float(operator.option("Alpha")))
+def _leaky(writer: GraphWriter, operator: TfliteOperator) -> None:
+    slope = float(operator.option("Alpha"))
+    _simple("activation", function=lambda: ActivationFunction.of("leaky_relu", slope))(writer, operator)
 
 
-def _softmax(writer: OnnxWriter, operator: TfliteOperator) -> None:
+def _softmax(writer: GraphWriter, operator: TfliteOperator) -> None:
     source, given = writer.tensor(operator.input(0)), writer.tensor(operator.outputs[0])
     beta = float(operator.option("Beta"))
     if beta != 1.0:
         scaled = writer.fresh(f"{operator.name}/scaled")
-        writer.node(
-            "Mul", [source, writer.constant("beta", np.float64(beta))], [scaled], f"{operator.name}/beta"
-        )
+        writer.node(operator, "mul", [source, writer.constant("beta", np.float64(beta))], [scaled], "beta")
         source = scaled
-    writer.node("Softmax", [source], [given], operator.name, axis=-1)
+    writer.node(operator, "softmax", [source], [given], axis=-1)
 
 
-def _argmax(writer: OnnxWriter, operator: TfliteOperator) -> None:
+def _argmax(writer: GraphWriter, operator: TfliteOperator) -> None:
     (axis,) = writer.file.integers(operator.input(1), f"{operator.where}: axis")
     source, given = writer.tensor(operator.input(0)), writer.tensor(operator.outputs[0])
-    writer.node("ArgMax", [source], [given], operator.name, axis=axis, keepdims=0)
+    writer.node(operator, "argmax", [source], [given], axis=axis)
 
 
-def _reshape(writer: OnnxWriter, operator: TfliteOperator) -> None:
+def _reshape(writer: GraphWriter, operator: TfliteOperator) -> None:
     """To a constant shape, or to that of its output, whose one unknown size then follows."""
     file, given = writer.file, operator.outputs[0]
     index = operator.input(1)
@@ -124,29 +119,29 @@ def _reshape(writer: OnnxWriter, operator: TfliteOperator) -> None:
             "model with a fixed number of sequences, or of steps"
         )
     names = [writer.tensor(operator.input(0)), writer.integers(shape)]
-    writer.node("Reshape", names, [writer.tensor(given)], operator.name)
+    writer.node(operator, "reshape", names, [writer.tensor(given)])
 
 
-def _transpose(writer: OnnxWriter, operator: TfliteOperator) -> None:
+def _transpose(writer: GraphWriter, operator: TfliteOperator) -> None:
     order = writer.file.integers(operator.input(1), f"{operator.where}: perm")
     source, given = writer.tensor(operator.input(0)), writer.tensor(operator.outputs[0])
-    writer.node("Transpose", [source], [given], operator.name, perm=order)
+    writer.node(operator, "transpose", [source], [given], perm=order)
 
 
-def _squeeze(writer: OnnxWriter, operator: TfliteOperator) -> None:
+def _squeeze(writer: GraphWriter, operator: TfliteOperator) -> None:
     count = int(operator.option("SqueezeDimsLength"))
     axes = [int(operator.option("SqueezeDims", at)) for at in range(min(count, 64))]
     names = [writer.tensor(operator.input(0)), *([writer.integers(axes)] if axes else [])]
-    writer.node("Squeeze", names, [writer.tensor(operator.outputs[0])], operator.name)
+    writer.node(operator, "squeeze", names, [writer.tensor(operator.outputs[0])])
 
 
-def _unsqueeze(writer: OnnxWriter, operator: TfliteOperator) -> None:
+def _unsqueeze(writer: GraphWriter, operator: TfliteOperator) -> None:
     axes = writer.file.integers(operator.input(1), f"{operator.where}: axis")
     names = [writer.tensor(operator.input(0)), writer.integers(axes)]
-    writer.node("Unsqueeze", names, [writer.tensor(operator.outputs[0])], operator.name)
+    writer.node(operator, "unsqueeze", names, [writer.tensor(operator.outputs[0])])
 
 
-def write_slice(writer: OnnxWriter, operator: TfliteOperator, *, backward: bool) -> None:
+def write_slice(writer: GraphWriter, operator: TfliteOperator, *, backward: bool) -> None:
     """A strided slice: a Slice of ranges, and a Gather of each single element.
 
     ``backward`` says that the file has the steps from their end, the nodes in their own order.
@@ -159,12 +154,12 @@ def write_slice(writer: OnnxWriter, operator: TfliteOperator, *, backward: bool)
     chain: list[tuple[str, list[str], dict[str, Any]]] = []
     if ranges:
         axes, starts, ends, strides = (writer.integers(each) for each in zip(*ranges, strict=True))
-        chain.append(("Slice", [starts, ends, axes, strides], {}))
+        chain.append(("slice", [starts, ends, axes, strides], {}))
     for axis, index in reversed(single):
         chain.append(
-            ("Gather", [writer.constant("index", np.int64(0 if backward else index))], {"axis": axis})
+            ("gather", [writer.constant("index", np.int64(0 if backward else index))], {"axis": axis})
         )
-    chain = chain or [("Identity", [], {})]
+    chain = chain or [("identity", [], {})]
     source, names = (
         writer.tensor(operator.input(0)),
         [writer.fresh(f"{operator.name}/part") for _ in chain[1:]],
@@ -172,12 +167,12 @@ def write_slice(writer: OnnxWriter, operator: TfliteOperator, *, backward: bool)
     for (kind, constants, attributes), given in zip(
         chain, [*names, writer.tensor(operator.outputs[0])], strict=True
     ):
-        writer.node(kind, [source, *constants], [given], operator.name, **attributes)
+        writer.node(operator, kind, [source, *constants], [given], **attributes)
         source = given
 
 
 def _parts(
-    writer: OnnxWriter, operator: TfliteOperator
+    writer: GraphWriter, operator: TfliteOperator
 ) -> tuple[list[tuple[int, int, int, int]], list[tuple[int, int]]]:
     """Axis, start, end and stride of each range that is not whole; axis and index of each single element."""
     file, where = writer.file, operator.where
@@ -204,30 +199,30 @@ def _parts(
     return ranges, single
 
 
-OPERATORS: Final[dict[str, Callable[[OnnxWriter, TfliteOperator], None]]] = {
-    "ADD": _binary("Add"),
+OPERATORS: Final[dict[str, Callable[[GraphWriter, TfliteOperator], None]]] = {
+    "ADD": _binary("add"),
     "ARG_MAX": _argmax,
     "CAST": _cast,
     "CONCATENATION": _join,
     "DEQUANTIZE": _same,
-    "DIV": _binary("Div"),
-    "ELU": _function("Elu"),
+    "DIV": _binary("div"),
+    "ELU": _function("elu"),
     "EXPAND_DIMS": _unsqueeze,
     "FULLY_CONNECTED": _dense,
     "LEAKY_RELU": _leaky,
-    "LOGISTIC": _function("Sigmoid"),
-    "LOG_SOFTMAX": _function("LogSoftmax"),
-    "MUL": _binary("Mul"),
-    "NEG": _function("Neg"),
+    "LOGISTIC": _function("sigmoid"),
+    "LOG_SOFTMAX": _simple("log_softmax", axis=-1),
+    "MUL": _binary("mul"),
+    "NEG": _simple("neg"),
     "QUANTIZE": _same,
-    "RELU": _function("Relu"),
-    "RELU6": _limited(0.0, 6.0),
-    "RELU_N1_TO_1": _limited(-1.0, 1.0),
+    "RELU": _function("relu"),
+    "RELU6": _simple("clip", min=0.0, max=6.0),
+    "RELU_N1_TO_1": _simple("clip", min=-1.0, max=1.0),
     "RESHAPE": _reshape,
     "SOFTMAX": _softmax,
     "SQUEEZE": _squeeze,
-    "SUB": _binary("Sub"),
-    "TANH": _function("Tanh"),
+    "SUB": _binary("sub"),
+    "TANH": _function("tanh"),
     "TRANSPOSE": _transpose,
 }
 """The operators, each with the function that writes it."""

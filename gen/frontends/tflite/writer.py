@@ -1,4 +1,4 @@
-"""Writes ONNX nodes for the operators of a TFLite file."""
+"""Builds the graph of a TFLite file, node by node."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -6,35 +6,28 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.gen.frontends.arrays import import_extra
+from rtlstm.gen.frontends.graph import Graph, Node, Stored, Words
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.tflite.file import TfliteFile, TfliteOperator
+from rtlstm.spec.activations.functions import ActivationFunction, FunctionName
 from rtlstm.spec.errors import ModelError
-
-__all__ = ["DOMAIN", "OPSET", "OnnxWriter"]
 
 Floats = NDArray[np.float64]
 
-DOMAIN: Final = "tflite"
-"""The domain of operators that become no operator of ONNX."""
-OPSET: Final = 17
 _ACTIVATIONS: Final = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
 _LIMITS: Final = {"RELU_N1_TO_1": (-1.0, 1.0), "RELU6": (0.0, 6.0)}
-_OPERATORS: Final = {"RELU": "Relu", "TANH": "Tanh"}
+_FUNCTIONS: Final[dict[str, FunctionName]] = {"RELU": "relu", "TANH": "tanh"}
 
 
-class OnnxWriter:
+class GraphWriter:
     """The nodes and constants so far; tensors keep their names, if these are unique."""
 
     def __init__(self, file: TfliteFile, report: ReportBuilder) -> None:
-        onnx = import_extra("onnx", "tflite")
-        self._helper, self._float = onnx.helper, onnx.TensorProto.FLOAT
-        self._from_array = onnx.numpy_helper.from_array
         self.file, self.report = file, report
         self._names: dict[int, str] = {}
         self._taken: set[str] = set()
-        self._nodes: list[Any] = []
-        self._constants: list[Any] = []
+        self._nodes: list[Node] = []
+        self._constants = Stored()
         for index, tensor in enumerate(file.tensors):
             self._names[index] = self.fresh(tensor.name)
 
@@ -60,9 +53,7 @@ class OnnxWriter:
 
     def constant(self, name: str, values: ArrayLike) -> str:
         """Add a constant and return its name."""
-        name = self.fresh(name)
-        self._constants.append(self._from_array(np.asarray(values), name))
-        return name
+        return self._constants.add(self.fresh(name), np.asarray(values))
 
     def integers(self, values: Sequence[int]) -> str:
         """Add whole numbers, as shapes and axes are, and return their name."""
@@ -103,16 +94,27 @@ class OnnxWriter:
 
     def node(
         self,
+        operator: TfliteOperator,
         kind: str,
         inputs: Sequence[str],
         outputs: Sequence[str],
-        name: str,
-        domain: str = "",
+        part: str = "",
         **attributes: Any,
     ) -> None:
-        """Add a node."""
-        made = self._helper.make_node(kind, inputs, outputs, name=name, domain=domain, **attributes)
-        self._nodes.append(made)
+        """Add a node of an operator; ``part`` names one of several, which reports leave out."""
+        label = f"{operator.name}/{part}" if part else operator.name
+        self._nodes.append(
+            Node(
+                kind,
+                tuple(inputs),
+                tuple(outputs),
+                label,
+                operator.kind,
+                attributes,
+                " operator",
+                hidden=bool(part),
+            )
+        )
 
     def activation(self, operator: TfliteOperator) -> str:
         """The name of an operator's fused activation function."""
@@ -129,26 +131,21 @@ class OnnxWriter:
 
     def activate(self, operator: TfliteOperator, source: str) -> None:
         """Add an operator's fused activation function behind ``source``."""
-        kind, given, name = (
-            self.activation(operator),
-            self.tensor(operator.outputs[0]),
-            f"{operator.name}/activation",
-        )
+        kind, given = self.activation(operator), self.tensor(operator.outputs[0])
         if source == given:
             return
         if kind in _LIMITS:
-            self.clip(source, given, name, *_LIMITS[kind])
-        elif kind in _OPERATORS:
-            self.node(_OPERATORS[kind], [source], [given], name)
+            low, high = _LIMITS[kind]
+            self.node(operator, "clip", [source], [given], "activation", min=low, max=high)
+        elif kind in _FUNCTIONS:
+            function = ActivationFunction.of(_FUNCTIONS[kind])
+            self.node(operator, "activation", [source], [given], "activation", function=function)
         else:
-            self.node(kind, [source], [given], name, domain=DOMAIN)
+            why = f"{operator.where}: fused_activation_function={kind} is not supported"
+            self.node(operator, "refused", [source], [given], "activation", why=why)
 
-    def clip(self, source: str, given: str, name: str, low: float, high: float) -> None:
-        """Add a Clip."""
-        self.node("Clip", [source, self.constant("low", low), self.constant("high", high)], [given], name)
-
-    def model(self) -> Any:
-        """The ONNX model.
+    def graph(self, supported: Sequence[str]) -> Graph:
+        """The whole graph; ``supported`` are the operators that are read.
 
         Raises
         ------
@@ -156,28 +153,27 @@ class OnnxWriter:
             If nodes do not stand in their order, or two give one tensor.
         """
         file = self.file
-        known = {self.tensor(index) for index in file.inputs} | {each.name for each in self._constants} | {""}
+        known = {self.tensor(index) for index in file.inputs} | {""}
         for node in self._nodes:
-            lost, twice = set(node.input) - known, known.intersection(filter(None, node.output))
+            lost = {name for name in node.inputs if name not in known and name not in self._constants}
+            twice = known.intersection(filter(None, node.outputs))
             if lost or twice:
                 what = "read a tensor that is there" if lost else "give a new tensor"
                 names = ", ".join(sorted(map(repr, lost or twice)))
-                raise ModelError(f"{node.name!r} must {what}, not {names}; convert the model again")
-            known |= set(node.output)
-        info = {index: self._info(index) for index in range(len(file.tensors)) if self.tensor(index) in known}
-        graph = self._helper.make_graph(
+                raise ModelError(f"{node.label!r} must {what}, not {names}; convert the model again")
+            known |= set(node.outputs)
+        shapes = {self.tensor(index): tuple(each.shape) for index, each in enumerate(file.tensors)}
+        return Graph(
             self._nodes,
-            "model",
-            [info[index] for index in file.inputs],
-            [self._info(index) for index in file.outputs],
+            [self.tensor(index) for index in file.inputs],
+            [self.tensor(index) for index in file.outputs],
             self._constants,
-            value_info=[each for index, each in info.items() if index not in (*file.inputs, *file.outputs)],
+            words=Words(
+                "a recurrent operator",
+                "a tensor or an operator",
+                ", ".join(sorted(supported)),
+                "a UNIDIRECTIONAL_SEQUENCE_LSTM, or a FULLY_CONNECTED on the way to its output",
+            ),
+            dimensions=lambda name: tuple("" if size < 0 else size for size in shapes.get(name, ())),
+            integer_rows=self.report.integer_rows,
         )
-        opsets = [
-            self._helper.make_opsetid(domain, version) for domain, version in (("", OPSET), (DOMAIN, 1))
-        ]
-        return self._helper.make_model(graph, opset_imports=opsets)
-
-    def _info(self, index: int) -> Any:
-        shape = [None if size < 0 else size for size in self.file.tensors[index].shape]
-        return self._helper.make_tensor_value_info(self.tensor(index), self._float, shape)

@@ -192,15 +192,15 @@ REFUSED = {
     r"output_gate_bias must have shape \(4,\), not \(5,\)": lambda p: one(p, sized("b_output", 5)),
     r"weights must have 2 axes": lambda p: one(p, sized("r_cell", 4)),
     r"one scale and zero point, or \(4, 3\) of them": lambda p: one(p, scaled),
-    r"GELU node 'gelu_1', which reads 'y', is not supported.*end at `output='y'`": after("GELU"),
+    r"GELU operator 'gelu_1', which reads 'y', is not supported.*end at `output='y'`": after("GELU"),
     r"REVERSE_V2 operator 'reverse_v2_1' must reverse one axis": after("REVERSE_V2", k=np.array([0, 1])),
     r"must have a begin, an end and a stride": after(
         "STRIDED_SLICE", more=["k", "k"], k=np.zeros(4, np.int32)
     ),
-    r"ArgMax node 'arg_max_1' works along axis 1, but": after("ARG_MAX", k=np.array(1, np.int32)),
+    r"ARG_MAX operator 'arg_max_1' works along axis 1, but": after("ARG_MAX", k=np.array(1, np.int32)),
     r"weights_format must be DEFAULT": after("FULLY_CONNECTED", "FullyConnectedOptions", WeightsFormat=1),
     r"weights must have 2 axes, not 1": after("FULLY_CONNECTED", k=np.ones(4, np.float32)),
-    r"SIGN_BIT node 'add_1/activation'": after(
+    r"fused_activation_function=SIGN_BIT is not supported": after(
         "ADD", "AddOptions", k=np.ones(4, np.float32), FusedActivationFunction=5
     ),
     r"CAST operator 'cast_1' makes INT32 of FLOAT32": lambda p: cast(p),
