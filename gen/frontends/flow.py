@@ -456,9 +456,10 @@ def _align(flows: Sequence[Flow], where: str) -> list[Flow]:
     """Return functions of the same values, with a skip from the same layer if any of them has one."""
     base = max(flows, key=lambda flow: (len(flow.layers), _reads_final_states(flow)))
     found = [flow._over(base, where) for flow in flows]
+    kinds = dict.fromkeys((flow.skip.source, flow.skip.relu) for flow in found if flow.skip is not None)
+    for kind in [*kinds][:-1]:
+        found = _gathered(found, kind, where)
     skips = [flow.skip for flow in found if flow.skip is not None]
-    if len({(skip.source, skip.relu) for skip in skips}) > 1:
-        raise ModelError(f"{where} needs results of more than two layers at once; a dense layer can read two")
     if not skips:
         return found
     width = skips[0].matrix.shape[1]
@@ -468,6 +469,39 @@ def _align(flows: Sequence[Flow], where: str) -> list[Flow]:
         else replace(flow, skip=replace(skips[0], matrix=np.zeros((flow._features(where), width))))
         for flow in found
     ]
+
+
+def _gathered(flows: Sequence[Flow], kind: tuple[int, bool], where: str) -> list[Flow]:
+    """Return the same functions without the skips of one kind: a dense layer puts what these read beside.
+
+    A dense layer can read two layers' results, so results of three need one more layer, of four two.
+    """
+    base, (source, relu) = flows[0], kind
+    width = base.width or 0
+    mine = [flow.skip is not None and (flow.skip.source, flow.skip.relu) == kind for flow in flows]
+    rows = [flow.skip.matrix for flow, its in zip(flows, mine, strict=True) if its and flow.skip is not None]
+    count = sum(map(len, rows))
+    check_size((width + count, max(width, rows[0].shape[1])), f"{where}: results side by side")
+    layer = Dense(
+        name=base._unique("gathered"),
+        weight=np.eye(width + count, width),
+        bias=np.zeros(width + count),
+        input_relu=base.relu,
+        skip=np.concatenate([np.zeros((width, rows[0].shape[1])), *rows]),
+        skips=len(base.layers) + 1 - source,
+        skip_relu=relu,
+    )
+    behind, first, found = base._with_layer(layer), width, []
+    for flow, its in zip(flows, mine, strict=True):
+        matrix, bias = flow._full(where)
+        wide = np.zeros((len(matrix), width + count))
+        wide[:, :width] = matrix
+        if its:
+            wide[:, first : first + len(matrix)] = np.eye(len(matrix))
+            first += len(matrix)
+        skip = None if its else flow.skip
+        found.append(replace(behind, matrix=wide, bias=bias, dense=flow.dense, skip=skip))
+    return found
 
 
 def _reads_final_states(flow: Flow) -> bool:
