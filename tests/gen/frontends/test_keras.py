@@ -461,6 +461,9 @@ BRANCHES = {
     "add_twice": lambda x: (lambda r: L.Dense(3)(L.Add()([r, L.GRU(INPUTS, **ALL)(r)])))(
         L.Add()([x, L.LSTM(INPUTS, **ALL)(x)])
     ),
+    "results_of_three": lambda x: (
+        lambda t: (lambda v: L.Dense(2)(L.GRU(6, **ALL)(L.Concatenate()([t, v, x]))))(L.GRU(5, **ALL)(t))
+    )(L.Dense(4, activation="tanh")(x)),
     "add_and_concatenate": lambda x: (lambda r: L.Dense(3)(L.Concatenate()([r, L.GRU(5, **ALL)(r)])))(
         L.Add()([x, L.LSTM(INPUTS, **ALL)(x)])
     ),
