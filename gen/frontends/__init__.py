@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from rtlstm.gen.frontends.child import FOREIGN, read_in_child
-from rtlstm.gen.frontends.detect import detect
-from rtlstm.gen.frontends.plugins import FRONT_ENDS, FrontEnd, find_front_end, read_offered
+from rtlstm.gen.frontends.plugins import FRONT_ENDS, FrontEnd, detect, find_front_end, read_offered
 from rtlstm.gen.frontends.reading import (
     Embedding,
     ModelReport,
@@ -178,7 +177,7 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
         return read_exported(source if _is_live(source) else Path(source), options, report)
     path = Path(source)
     if kind == "onnx":
-        from rtlstm.gen.frontends.onnx.model import read_onnx
+        from rtlstm.gen.frontends.onnx.translate import read_onnx
 
         return read_onnx(path, options, report)
     if kind == "nam":

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from rtlstm.gen.frontends.regroup import SINGLE, merge, regroup
-from rtlstm.gen.frontends.sizes import Size
+from rtlstm.gen.frontends.sizes import SINGLE, Size, merge, regroup
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["Axes"]

@@ -2,7 +2,7 @@
 
 On a damaged file, such a library may crash, loop, or use up the memory. The child writes only its answer,
 which is a network without objects of the library. On Linux it has no network, writes no file and starts no
-process (:mod:`rtlstm.gen.frontends.isolation`). While it loads Keras files and TorchScript, it cannot open
+process (:mod:`rtlstm.gen.frontends.limits`). While it loads Keras files and TorchScript, it cannot open
 other files. State dicts are loaded without that limit, but with torch's ``weights_only``.
 """
 
@@ -21,9 +21,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import import_extra, listed
-from rtlstm.gen.frontends.detect import FileKind
-from rtlstm.gen.frontends.isolation import isolate
-from rtlstm.gen.frontends.limits import ENVIRONMENT, MEMORY, SECONDS, keep_limits
+from rtlstm.gen.frontends.limits import ENVIRONMENT, MEMORY, SECONDS, isolate, keep_limits
+from rtlstm.gen.frontends.plugins import FileKind
 from rtlstm.gen.frontends.reading import Embedding, InitialState, ModelReport, ReadOptions, ReportBuilder
 from rtlstm.spec import errors
 from rtlstm.spec.activations.functions import ACTIVATIONS, FunctionDefinition

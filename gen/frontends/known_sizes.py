@@ -6,8 +6,7 @@ from typing import Any
 
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.graph import Graph, Node
-from rtlstm.gen.frontends.regroup import axis_sizes
-from rtlstm.gen.frontends.sizes import Size, product
+from rtlstm.gen.frontends.sizes import Size, axis_sizes, product
 
 _PASS = ("cast", "identity", "reshape", "squeeze", "unsqueeze")
 _MAX_RANK = 64

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rtlstm.gen.frontends.frames import join_frames
+from rtlstm.gen.frontends.layers import join_frames
 from rtlstm.gen.frontends.sizes import Size
 from rtlstm.gen.frontends.step import Step, Value
 from rtlstm.spec.errors import ModelError

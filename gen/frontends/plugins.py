@@ -4,14 +4,113 @@ import reprlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
+from rtlstm.spec.archives import DAMAGE, open_archive
 from rtlstm.spec.errors import ConfigurationError, ModelError, RtlstmError
+from rtlstm.spec.files import open_file
 from rtlstm.spec.network import Network
 from rtlstm.spec.plugins import Registry
 
-__all__ = ["FRONT_ENDS", "FrontEnd", "blamed", "find_front_end", "read_offered"]
+FileKind = Literal["onnx", "keras", "safetensors", "torch", "torchscript", "exported", "nam", "tflite"]
+
+_OTHER_SUFFIXES = (".safetensors", ".pt", ".pth", ".v", ".bin", ".tflite")
+# Field 1 of an ONNX ModelProto, ir_version, 3 (2017) or later.
+_ONNX_START = tuple(bytes((0x08, version)) for version in range(3, 32))
+_SUPPORTED = (
+    "give an ONNX, Keras, safetensors, TFLite, TorchScript, .pt2 or .nam file, or a PyTorch state dict"
+)
+
+
+def detect(path: Path) -> FileKind:
+    """Return the kind of a model file.
+
+    Raises
+    ------
+    ModelError
+        If there is no such file, it is not a regular file, or of a kind that is not supported.
+    """
+    try:
+        if path.is_dir():
+            raise ModelError(f"a model must be a file, but this is a directory; {_SUPPORTED}")
+        if not path.exists():
+            raise ModelError(f"there is no such file; {_SUPPORTED}")
+        with open_file(path) as file:
+            return _detect(file, path)
+    except OSError as error:
+        raise ModelError(f"cannot be read: {error.strerror or error}") from None
+
+
+def _detect(file: BufferedReader, path: Path) -> FileKind:
+    """The kind by the content, then by the name.
+
+    What begins with a size comes first: the size may have any bytes, also another kind's first ones. It
+    then is too large for the file in files of all other kinds.
+    """
+    size, head = path.stat().st_size, file.read(4096)
+    if not head:
+        raise ModelError(f"the file is empty; {_SUPPORTED}")
+    if _is_safetensors(head, size):
+        return "safetensors"
+    if _is_tflite(file, head, size):
+        return "tflite"
+    if head.startswith(b"PK\x03\x04"):
+        return _detect_zip(path)
+    if head.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
+        return "torch"
+    if head.startswith(b"\x89HDF\r\n\x1a\n"):
+        return "keras"
+    if path.suffix == ".nam":
+        return "nam"
+    if head.lstrip()[:1] in (b"{", b"[", b"<") or path.suffix in (".py", ".txt", ".json", ".md"):
+        raise ModelError(f"the file is text, not a model; {_SUPPORTED}")
+    if head.startswith(b"\x93NUMPY") or path.suffix in (".npy", ".npz"):
+        raise ModelError(f"the file holds arrays of NumPy's, not a model; {_SUPPORTED}")
+    if path.suffix in _OTHER_SUFFIXES and not head.startswith(_ONNX_START):
+        raise ModelError(
+            f"the file's name says {path.suffix}, but it is no such model, or is damaged; {_SUPPORTED}"
+        )
+    return "onnx"
+
+
+def _is_safetensors(head: bytes, size: int) -> bool:
+    """Whether the size of a header comes first, which the file has, and then JSON's first letter."""
+    length = int.from_bytes(head[:8], "little")
+    return head[8:9] == b"{" and 2 <= length <= size - 8
+
+
+def _is_tflite(file: BufferedReader, head: bytes, size: int) -> bool:
+    """Whether the mark follows the place of a table that the file has: an ONNX file may have that mark."""
+    root = int.from_bytes(head[:4], "little")
+    if head[4:8] != b"TFL3" or not 8 <= root <= size - 4:
+        return False
+    file.seek(root)
+    fields = root - int.from_bytes(file.read(4), "little", signed=True)
+    file.seek(max(0, fields))
+    return 8 <= fields <= size - 4 and int.from_bytes(file.read(2), "little") in range(4, 256, 2)
+
+
+def _detect_zip(path: Path) -> FileKind:
+    try:
+        with open_archive(path) as archive:
+            names = archive.namelist()
+    except (*DAMAGE, OSError) as error:
+        raise ModelError(f"the file is a damaged archive ({error}); save the model again") from None
+    if "model.weights.h5" in names:
+        return "keras"
+    if any(name.endswith(("/archive_format", "serialized_exported_program.json")) for name in names):
+        return "exported"
+    lower = [name.lower() for name in names]  # This is how PyTorch recognises them.
+    if any(name.endswith("/constants.pkl") or "/code/" in name for name in lower):
+        return "torchscript"
+    if any(name.endswith("data.pkl") for name in lower):
+        return "torch"
+    if names and all(name.endswith(".npy") for name in names):
+        raise ModelError(f"the file holds arrays of NumPy's, not a model; {_SUPPORTED}")
+    raise ModelError(f"the archive holds no model; {_SUPPORTED}")
 
 
 @dataclass(frozen=True, kw_only=True)

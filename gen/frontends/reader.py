@@ -17,13 +17,26 @@ from rtlstm.gen.frontends.cells import join_cells
 from rtlstm.gen.frontends.classes import host_classes
 from rtlstm.gen.frontends.describe import one_input
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.frames import begins_with_frames, check_frames, may_be_between
 from rtlstm.gen.frontends.graph import Graph, Node, WeightsError
 from rtlstm.gen.frontends.known_sizes import KnownSizes
-from rtlstm.gen.frontends.layers import LAYERS, WEIGHTED, embed
+from rtlstm.gen.frontends.layers import (
+    LAYERS,
+    WEIGHTED,
+    begins_with_frames,
+    check_frames,
+    embed,
+    may_be_between,
+)
 from rtlstm.gen.frontends.moves import MOVES, take_states
-from rtlstm.gen.frontends.orders import input_order, note_input_order, note_output_orders
-from rtlstm.gen.frontends.outputs import alike, is_state, join_outputs, note_steps
+from rtlstm.gen.frontends.outputs import (
+    alike,
+    input_order,
+    is_state,
+    join_outputs,
+    note_input_order,
+    note_output_orders,
+    note_steps,
+)
 from rtlstm.gen.frontends.plugins import blamed
 from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.recurrent import Applied, apply_recurrent

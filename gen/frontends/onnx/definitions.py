@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from rtlstm.gen.frontends.arrays import first_line, import_extra
-from rtlstm.gen.frontends.onnx.local_functions import subgraphs
-from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
+from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, subgraphs
 
 __all__ = ["find_undefined"]
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.arrays import first_line, import_extra, listed
 from rtlstm.gen.frontends.integer_weights import IntegerRows
-from rtlstm.gen.frontends.onnx.constants import Constants
-from rtlstm.gen.frontends.onnx.local_functions import inline_functions, subgraphs
+from rtlstm.gen.frontends.onnx.constants import Constants, inline_functions, subgraphs
 from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
 

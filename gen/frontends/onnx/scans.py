@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import import_extra, to_float64
-from rtlstm.gen.frontends.cells import join_cells
+from rtlstm.gen.frontends.cells import Linear, Linears, join_cells
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
-from rtlstm.gen.frontends.linear import Linear, Linears
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.cells.description import CellBuilder, Term

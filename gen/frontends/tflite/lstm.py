@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends.arrays import expect_shape
 from rtlstm.gen.frontends.graph import Recurrent
 from rtlstm.gen.frontends.tflite.file import TfliteFile, TfliteOperator
-from rtlstm.gen.frontends.tflite.writer import GraphWriter
+from rtlstm.gen.frontends.tflite.operators import GraphWriter
 from rtlstm.spec.activations.functions import IDENTITY, RELU, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Lstm

@@ -16,8 +16,7 @@ from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.tflite.file import TfliteFile, TfliteOperator, load_tflite
 from rtlstm.gen.frontends.tflite.lstm import LSTM, lstm_state, write_lstm
-from rtlstm.gen.frontends.tflite.operators import OPERATORS, STEPWISE, write_slice
-from rtlstm.gen.frontends.tflite.writer import GraphWriter
+from rtlstm.gen.frontends.tflite.operators import OPERATORS, STEPWISE, GraphWriter, write_slice
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Network
 

@@ -13,7 +13,7 @@ from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.classes import host_classes
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.limits import keeps_files_shut, no_files
-from rtlstm.gen.frontends.orders import input_order, note_input_order
+from rtlstm.gen.frontends.outputs import input_order, note_input_order
 from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.tensor_files import quantised_refusal
 from rtlstm.gen.frontends.torch.archive import checked_archive

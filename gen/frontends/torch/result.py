@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.orders import note_output_orders
-from rtlstm.gen.frontends.outputs import alike, is_state, join_outputs, note_steps
+from rtlstm.gen.frontends.outputs import alike, is_state, join_outputs, note_output_orders, note_steps
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.torch.values import Data
 from rtlstm.spec.errors import ModelError

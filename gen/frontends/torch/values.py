@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.regroup import axis_sizes
-from rtlstm.gen.frontends.sizes import Size
+from rtlstm.gen.frontends.sizes import Size, axis_sizes
 from rtlstm.spec.errors import ModelError
 
 __all__ = [

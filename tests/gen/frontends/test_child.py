@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.keras_files import CELL, CONFIG, save
 
-from rtlstm.gen.frontends import ReadOptions, child, inspect_model, isolation, limits, read_model
+from rtlstm.gen.frontends import ReadOptions, child, inspect_model, limits, read_model
 from rtlstm.spec.activations.functions import ACTIVATIONS, FunctionDefinition
 from rtlstm.spec.errors import ModelError, ToolError
 
@@ -212,7 +212,7 @@ def test_isolated_process_reaches_nothing(tmp_path):
         "import ctypes, os, sys, threading, importlib",
         f"sys.path[:] = {sys.path!r}",
         "import socket, subprocess, numpy",
-        "from rtlstm.gen.frontends.isolation import _MACHINES, isolate",
+        "from rtlstm.gen.frontends.limits import _MACHINES, isolate",
         "libc, machine = ctypes.CDLL(None, use_errno=True), _MACHINES[os.uname().machine]",
         "tkill = 200 if machine[1] == 317 else 130",
         "tgkill, prlimit = machine[3]",
@@ -279,7 +279,7 @@ def test_numbers_of_system_calls_are_those_of_the_kernels_headers(machine):
         pytest.skip(f"this system has no {header}")
     text = re.sub(r"\b__NR3264_", "__NR_", header.read_text())
     numbers = {name: int(number) for name, number in re.findall(r"#define __NR_(\w+)\s+(\d+)$", text, re.M)}
-    _, seccomp, clone, alone, refused = isolation._MACHINES[machine]
+    _, seccomp, clone, alone, refused = limits._MACHINES[machine]
     assert (seccomp, clone) == (numbers["seccomp"], numbers["clone"])
     assert alone == (numbers["tgkill"], numbers["prlimit64"])
     there = OLD_CALLS & numbers.keys()

@@ -14,7 +14,7 @@ from support import keras_files, nam_files, tflite_files
 from support.onnx_files import node, save
 
 from rtlstm.gen.frontends import read_model
-from rtlstm.gen.frontends.detect import detect
+from rtlstm.gen.frontends.plugins import detect
 from rtlstm.spec.errors import ModelError
 
 DRAWS = 12

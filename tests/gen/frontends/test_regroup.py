@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from rtlstm.gen.frontends.axes import Axes
-from rtlstm.gen.frontends.regroup import regroup
-from rtlstm.gen.frontends.sizes import Size, groups, product
+from rtlstm.gen.frontends.sizes import Size, groups, product, regroup
 
 FIXED = ("D", "1")
 
