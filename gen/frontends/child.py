@@ -35,7 +35,7 @@ __all__ = ["FOREIGN", "load", "main", "read_foreign", "read_in_child"]
 
 _FRONTENDS = "rtlstm.gen.frontends"
 FOREIGN: dict[FileKind, tuple[str, str, tuple[str, ...]]] = {
-    "keras": (f"{_FRONTENDS}.keras.model", "read_keras", ("h5py",)),
+    "keras": (f"{_FRONTENDS}.keras.translate", "read_keras", ("h5py",)),
     "torch": (f"{_FRONTENDS}.tensors", "read_state_dict", ("torch",)),
     "torchscript": (f"{_FRONTENDS}.torch.module", "read_script", ("torch", "torch.fx")),
 }
