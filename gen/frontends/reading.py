@@ -38,15 +38,13 @@ _MODEL = "Model"
 class ReadOptions(Record):
     """Which part of a model to take.
 
-    ``lstm`` names the LSTM to begin with: a node (ONNX), a module (PyTorch) or the prefix of its
-    tensors (state dicts; several prefixes joined by commas are stacked layers). ``begin`` names a tensor
-    (ONNX, TFLite) in front of it to begin at. ``output`` names
-    the tensor (ONNX), the node or module (PyTorch) or the layer (Keras; ``LAYER:linear`` is a dense or
-    convolutional layer's result before its activation) at which to end. ``dense`` lists the dense
-    layers of a state dict in order, each ``NAME``, ``NAME:ACTIVATION`` or
-    ``relu:NAME:ACTIVATION`` (ReLU on what the layer reads); an empty list, or ``none`` alone,
-    takes none. ``branches``
-    chooses among the branches of an ONNX model's If nodes, each ``NODE:then`` or ``NODE:else``.
+    Names are those that ``rtlstm inspect`` shows: of nodes, modules, layers or operators, or of the tensors
+    that they give. ``lstm`` is the recurrent layer to begin with (of files of tensors the prefix of its names;
+    several prefixes joined by commas are stacked layers), ``begin`` a tensor in front of it to begin at, and
+    ``output`` where to end; Keras' ``LAYER:linear`` is a layer's result before its activation. ``dense``
+    lists the dense layers of a file of tensors in order, each ``NAME``, ``NAME:ACTIVATION`` or
+    ``relu:NAME:ACTIVATION`` (ReLU on what the layer reads); an empty list, or ``none`` alone, takes none.
+    ``branches`` chooses among the branches of an ONNX model's If nodes, each ``NODE:then`` or ``NODE:else``.
     """
 
     lstm: Annotated[

@@ -220,7 +220,8 @@ def test_dynamic_quantize_lstm(path, per_column, direction):
     close(ours, run_float(read_model(twin).network, x).y)
     (expected,) = onnxruntime.InferenceSession(str(path)).run(None, {"x": x})
     expected = expected.transpose(0, 2, 1, 3).reshape(ours.shape)
-    assert np.abs(ours - expected).max() < 0.05  # onnxruntime rounds x and h to 8 bits, too
+    # onnxruntime rounds x and h to 8 bits, too, and on some processors its sums of two products saturate.
+    assert np.abs(ours - expected).mean() < 0.02
     assert any("quantised once already" in note for note in result.report.notes)
     assert inspect_model(path).nodes[0].kind == "DynamicQuantizeLSTM"
 
