@@ -39,7 +39,7 @@ class ReadOptions(Record):
     """Which part of a model to take.
 
     Names are those that ``rtlstm inspect`` shows: of nodes, modules, layers or operators, or of the tensors
-    that they give. ``lstm`` is the recurrent layer to begin with (of files of tensors the prefix of its names;
+    they give. ``lstm`` is the recurrent layer to begin with (of files of tensors, the prefix of its names;
     several prefixes joined by commas are stacked layers), ``begin`` a tensor in front of it to begin at, and
     ``output`` where to end; Keras' ``LAYER:linear`` is a layer's result before its activation. ``dense``
     lists the dense layers of a file of tensors in order, each ``NAME``, ``NAME:ACTIVATION`` or

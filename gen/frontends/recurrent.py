@@ -97,17 +97,17 @@ def _results(
     """Every step's output, the final h and the final c."""
     node, where, last = step.node, step.where, layers[-1]
     attributes = node.attributes
-    kept: dict[str, Any] = {name: getattr(value.axes, name) for name in ("shown", "single")}
     both = isinstance(last, Bidirectional)
-    apart = 2 if both and last.merge == "concat" else 1
+    apart = 2 if isinstance(last, Bidirectional) and last.merge == "concat" else 1
     reverse = (
         not both and bool(getattr(last, "reverse", False)) and not getattr(last, "reversed_output", False)
     )
 
-    def axes(wanted: Sequence[str], tag: str, **steps: bool) -> Axes:
+    def axes(wanted: Sequence[str], tag: str) -> Axes:
         split = "D" in wanted
         tags = tuple(tag if one == "D" else one for one in wanted)
-        return Axes(tags, (flow.outputs or 0) // (apart if split else 1), **kept, **steps)
+        features = (flow.outputs or 0) // (apart if split else 1)
+        return Axes(tags, features, shown=value.axes.shown, single=value.axes.single)
 
     y_axes = ("T", "N", "F") if value.packed else attributes["y_axes"]
     y = replace(
@@ -115,11 +115,13 @@ def _results(
     )
     one_step = "T" not in attributes["axes"]
     tag = ("S" if both else "L") if len(layers) > 1 else "B" if both else "D"
-    ends = {} if one_step else {"last_step": not reverse, "first_step": reverse}
+    final = axes(attributes["h_axes"], tag)
+    if not one_step:
+        final = replace(final, last_step=not reverse, first_step=reverse)
     state = node.outputs[1] if len(node.outputs) > 1 else ""
     hidden = Value(
         flow.final_states(),
-        axes(attributes["h_axes"], tag, **ends),
+        final,
         state="" if one_step or attributes.get("h_is_output") else f"{where}: the final state h ({state!r})",
     )
     memory = node.outputs[2] if len(node.outputs) > 2 else ""

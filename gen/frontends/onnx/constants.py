@@ -125,7 +125,7 @@ class Constants:
             if all(map(self.__contains__, filter(None, node.input))) and not _is_variable(node):
                 self._nodes.update(dict.fromkeys(filter(None, node.output), node))
 
-    def __contains__(self, tensor: str) -> bool:
+    def __contains__(self, tensor: object) -> bool:
         return tensor in self._initializers or tensor in self._nodes
 
     def get(self, tensor: str) -> Any | None:
