@@ -282,8 +282,8 @@ def test_a_device_holds_them_or_refuses_the_network(name: str, tmp_path: Path) -
         with pytest.raises(
             ConfigurationError,
             match=rf"h of layer '{name}5' must be within \+-0.992188, the range that the device has for it, "
-            "but sequences begin with 3; generate the device with calibration_state that reaches as far, or "
-            "a build of its own",
+            "but sequences begin with 3; generate the device with `calibration_state` that reaches as far, "
+            "or a build of its own",
         ):
             generate_for(
                 other, tmp_path / "no", tmp_path / "narrow", **given | {"calibration_state": None} | more
@@ -317,7 +317,7 @@ def test_the_driver_names_the_option_that_helps(name: str, tmp_path: Path) -> No
         plain.run(x, state=state)
     assert str(caught[0].message).endswith(
         "values of h_0 were outside +-0.999969 and were saturated; generate with calibration data that begin "
-        "with such states (calibration_state)"
+        "with such states (`calibration_state`)"
     )
     helped = compile(network, calibration=x, calibration_state=state, folder=tmp_path / "helped", **sizes)
     # Warnings are errors.

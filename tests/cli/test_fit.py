@@ -448,7 +448,7 @@ def test_no_offer_beyond_what_was_routed():
     full = estimate(Manifest.create("full", quantised.shapes, before, quantised.numerics), chosen)
     assert full.cells < chosen.device.luts and full.chain_share > 90 and not full.fits
     with pytest.raises(
-        ConfigurationError, match=r"tiles for carry chains .*insist=True does it all the same"
+        ConfigurationError, match=r"tiles for carry chains .*insist=True` does it all the same"
     ):
         check_estimate("full", full, chosen.device)
     check_estimate("full", full, chosen.device, insist=True)

@@ -116,4 +116,4 @@ def test_other_buses_are_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(manifest.to_json())
     program = f"from rtlstm.litex import RtlstmCore; RtlstmCore(None, {str(tmp_path)!r})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert "needs a build with bus='wishbone' or bus='axilite', but the bus of vad is axi" in done.stderr
+    assert "needs a build with `bus='wishbone'` or `bus='axilite'`, but the bus of vad is axi" in done.stderr

@@ -138,7 +138,7 @@ def test_streams_run_out_and_come_back(small):
     accelerator = small.open()
     streams = [accelerator.stream() for _ in range(3)]
     assert [stream.number for stream in streams] == [0, 1, 2]
-    with pytest.raises(DeviceError, match=r"no stream is free, but all 3.* streams=4"):
+    with pytest.raises(DeviceError, match=r"no stream is free, but all 3.* `streams=4`"):
         accelerator.stream()
     streams[1].steps(small.inputs(3))
     streams[1].close()

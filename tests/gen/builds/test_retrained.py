@@ -299,7 +299,7 @@ def test_headroom_that_is_said_is_there(bits: int):
 def test_headroom_that_is_lacking_is_said(scale: float):
     """Follow what the refusal says: with so many bits more, the weights fit."""
     larger = other_weights(network(), scale)
-    with pytest.raises(ConfigurationError, match="larger headroom_bits") as refused:
+    with pytest.raises(ConfigurationError, match="larger `headroom_bits`") as refused:
         taken(larger, device_of(0))
     lacking = re.search(r"needs? (\d+) bits? more headroom", str(refused.value))
     assert lacking is not None
