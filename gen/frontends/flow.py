@@ -163,9 +163,12 @@ class Flow:
             skip = replace(skip, matrix=skip.matrix + theirs.skip.matrix)
         return replace(mine, matrix=a + c, bias=b + d, dense=mine.dense or theirs.dense, skip=skip)
 
-    def join(self, others: Sequence["Flow"], where: str) -> "Flow":
-        """Append the features of other functions of the same values, or of an earlier layer's."""
-        parts = _align([self, *others], where)
+    def join(self, others: Sequence["Flow"], where: str, *, gather: bool = True) -> "Flow":
+        """Append the features of other functions of the same values, or of earlier layers'.
+
+        Without ``gather`` no layer is added: they may be of one earlier layer alone.
+        """
+        parts = _align([self, *others], where, gather=gather)
         full = [part._full(where) for part in parts]
         names = [part.dense for part in parts if part.dense]
         skips = [part.skip.matrix for part in parts if part.skip is not None]
@@ -452,11 +455,13 @@ class Flow:
         return unique
 
 
-def _align(flows: Sequence[Flow], where: str) -> list[Flow]:
+def _align(flows: Sequence[Flow], where: str, *, gather: bool = True) -> list[Flow]:
     """Return functions of the same values, with a skip from the same layer if any of them has one."""
     base = max(flows, key=lambda flow: (len(flow.layers), _reads_final_states(flow)))
     found = [flow._over(base, where) for flow in flows]
     kinds = dict.fromkeys((flow.skip.source, flow.skip.relu) for flow in found if flow.skip is not None)
+    if len(kinds) > 1 and not gather:
+        raise ModelError(f"{where} needs results of more than two layers at once")
     for kind in [*kinds][:-1]:
         found = _gathered(found, kind, where)
     skips = [flow.skip for flow in found if flow.skip is not None]

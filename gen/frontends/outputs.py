@@ -150,7 +150,7 @@ def join_outputs(
 
 def _join(whole: Flow, flow: Flow, where: str) -> Flow:
     try:
-        return whole.join([flow], where)
+        return whole.join([flow], where, gather=False)
     except ModelError:
         first, second = whole.settled(where), flow.settled(where)
         moved = _behind(flow, first)
@@ -158,7 +158,7 @@ def _join(whole: Flow, flow: Flow, where: str) -> Flow:
             return first.join([moved], where)
         moved = _behind(whole, second)
         if moved is None:
-            raise
+            return whole.join([flow], where)
     joined = second.join([moved], where)
     count, total = flow.outputs or 0, joined.outputs or 0
     return joined.pick([*range(count, total), *range(count)], where)
