@@ -201,14 +201,7 @@ def _describe_build(manifest: "Manifest") -> dict[str, Any]:
 
 def _capacities(manifest: "Manifest") -> dict[str, dict[str, int]]:
     """What a loadable core holds and its network takes; nothing of a fixed one."""
-    capacity = manifest.parameters.capacity
-    if capacity is None:
-        return {}
-    takes = manifest.needs.model_dump()
-    return {
-        name.replace("_", "-"): {"holds": getattr(capacity, name), "takes": taken}
-        for name, taken in takes.items()
-    }
+    return {name: {"holds": holds, "takes": takes} for name, (holds, takes) in manifest.capacities.items()}
 
 
 def _nodes(found: Found) -> list[Found]:

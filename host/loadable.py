@@ -1,10 +1,15 @@
 """Checks whether a build can be loaded into a device that was made from another build."""
 
-from rtlstm.spec.errors import ConfigurationError
+from collections.abc import Callable
+
+from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.step import compile_program
+from rtlstm.spec.registers import Register, field
 
-__all__ = ["check_loadable"]
+__all__ = ["check_loadable", "check_program"]
+
+_STOPPED = field(Register.STATUS, "STOPPED")
 
 
 def check_loadable(manifest: Manifest, device: Manifest) -> None:
@@ -33,6 +38,21 @@ def check_loadable(manifest: Manifest, device: Manifest) -> None:
         f"with other {_differences(manifest, device)}; generate it with "
         "`device` and the device's folder"
     )
+
+
+def check_program(device: Manifest, status: Callable[[], int]) -> None:
+    """Check that a device has a program; ``status`` reads STATUS.
+
+    Raises
+    ------
+    DeviceError
+        If it has none.
+    """
+    if device.parameters.capacity is not None and _STOPPED.of(status()):
+        raise DeviceError(
+            "the device must have a program, but a loadable device loses it at a reset; load its weights "
+            "again, which loads the program, too"
+        )
 
 
 def _differences(manifest: Manifest, device: Manifest) -> str:

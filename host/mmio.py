@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.host.loadable import check_program
 from rtlstm.host.steps import Steps
 from rtlstm.host.transport import Transport, register_words
 from rtlstm.spec.buses import registers_of
@@ -30,7 +31,6 @@ __all__ = ["MappedRegisters", "MmioTransport", "RegisterFile", "check_fifos", "o
 _BYTES = 128
 """Size of the map: registers 0 to 31."""
 
-_STOPPED = field(Register.STATUS, "STOPPED")
 _MAJOR = field(Register.VERSION, "MAJOR")
 _RESET = field(Register.CONTROL, "RESET")
 _SUPPRESS, _STREAM = field(Register.X_STREAM, "SUPPRESS"), field(Register.X_STREAM, "STREAM")
@@ -174,12 +174,7 @@ class MmioTransport(Transport):
             takes no step, which is an error as well, until weights and program are loaded again.
         """
         registers = self._open()
-        loadable = self.manifest.parameters.capacity is not None
-        if loadable and _STOPPED.of(registers.read(Register.STATUS)):
-            raise DeviceError(
-                "the device must have a program, but a loadable device loses it at a reset; load its weights "
-                "again, which loads the program, too"
-            )
+        check_program(self.manifest, lambda: registers.read(Register.STATUS))
         try:
             y = self._exchange(registers, steps.streams, steps.x, ~steps.suppress)
             errors = (registers.read(Register.LINK_ERRORS) - self._errors) & 0xFFFFFFFF

@@ -190,6 +190,7 @@ class GoldenDevice(Transport):
             Register.STREAM: self._stream,
             Register.SELECT: self._window.select,
             Register.ROW: self._window.row,
+            Register.SHAPE: self.manifest.shape,
         }
         return (fixed | self.manifest.constants | self._counters).get(register, 0)
 

@@ -24,7 +24,6 @@ from rtlstm.spec.parameters import (
     WeightMemory,
     ceil_log2,
 )
-from rtlstm.spec.program.fields import drain_widths, issue_widths
 from rtlstm.spec.registers import Region
 
 __all__ = [
@@ -306,15 +305,8 @@ def _drain_memories(manifest: Manifest) -> Iterator[MemorySpec]:
 
 def _program_memories(manifest: Manifest) -> Iterator[MemorySpec]:
     """Yield the two parts of a loadable program."""
-    parameters = manifest.parameters
-    if parameters.capacity is not None:
-        rows = manifest.capacity.operations
-        issued, drained = (
-            issue_widths(parameters, manifest.timing),
-            drain_widths(parameters, manifest.numerics.unit),
-        )
-        yield _clocked("program, issued", sum(issued.values()), rows, 1)
-        yield _clocked("program, drained", sum(drained.values()), rows, 1)
+    for name, widths in manifest.program_memories.items():
+        yield _clocked(name, sum(widths.values()), manifest.capacity.operations, 1)
 
 
 def _output_queue(manifest: Manifest) -> MemorySpec:

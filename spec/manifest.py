@@ -252,16 +252,21 @@ class Manifest(Record):
     @property
     def constants(self) -> dict[Register, int]:
         """Registers with constant values."""
-        program, parameters = self.program, self.parameters
-        return {
+        words = {
             Register.ID: IDENTITY,
             Register.BUILD: self.build_number,
             Register.VERSION: MAP_VERSION[0] << 16 | MAP_VERSION[1],
-            Register.SHAPE: (program.outputs & 0xFFFF) << 16 | program.inputs & 0xFFFF,
             Register.CAPACITY: self.numerics.output_bits << 24
             | self.numerics.data_bits << 16
-            | parameters.streams,
+            | self.parameters.streams,
         }
+        # That of a loadable program is 0 until a network is loaded, and then tells of that one.
+        return words if self.parameters.capacity else words | {Register.SHAPE: self.shape}
+
+    @property
+    def shape(self) -> int:
+        """What SHAPE reads while the build's own network is in the device."""
+        return (self.program.outputs & 0xFFFF) << 16 | self.program.inputs & 0xFFFF
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -315,22 +320,44 @@ class Manifest(Record):
         return known & {layer.activation for layer in self.layers if not layer.four_rows}
 
     @property
-    def operation_fields(self) -> list[tuple[list[int], int]]:
-        """Values and width of each field of the operations in the program memory, from the low bits up."""
-        unit = self.numerics.unit
-        issued, drained = issue_fields(self.program), drain_fields(self.program, self.layers, unit)
-        drain = drain_widths(self.parameters, unit)
-        return [
-            (fields[name], width)
-            for fields, widths in ((issued, issue_widths(self.parameters, self.timing)), (drained, drain))
-            for name, width in widths.items()
-        ]
+    def program_memories(self) -> dict[str, dict[str, int]]:
+        """Widths of the fields in each memory of a loadable program, from the low bits up, by name."""
+        if self.parameters.capacity is None:
+            return {}
+        return {
+            "program, issued": issue_widths(self.parameters, self.timing),
+            "program, drained": drain_widths(self.parameters, self.numerics.unit),
+        }
 
     @property
-    def step_fields(self) -> list[tuple[int, int]]:
-        """Value and width of each field of the program memory's last row, from the low bits up."""
-        fields = step_fields(self.program, self.parameters)
-        return [(fields[name], width) for name, width in step_widths(self.parameters).items()]
+    def program_rows(self) -> dict[Region, list[list[tuple[int, int]]]]:
+        """Value and width of the fields, from the low bits up, in each row of the region of the program.
+
+        An operation in each row, zeros behind them, and in the last row the fields of a step.
+        """
+        if self.parameters.capacity is None:
+            return {}
+        issued = issue_fields(self.program)
+        drained = drain_fields(self.program, self.layers, self.numerics.unit)
+        columns = [
+            (fields[name], width)
+            for fields, widths in zip((issued, drained), self.program_memories.values(), strict=True)
+            for name, width in widths.items()
+        ]
+        rows = [[(values[op], width) for values, width in columns] for op in range(len(self.program.ops))]
+        unused: list[list[tuple[int, int]]] = [[]] * (self.capacity.operations - len(rows))
+        step, widths = step_fields(self.program, self.parameters), step_widths(self.parameters)
+        return {Region.PROGRAM: [*rows, *unused, [(step[name], width) for name, width in widths.items()]]}
+
+    @property
+    def capacities(self) -> dict[str, tuple[int, int]]:
+        """What a loadable device holds and this network takes of each capacity, by name; else nothing."""
+        if self.parameters.capacity is None:
+            return {}
+        return {
+            name.replace("_", "-"): (getattr(self.capacity, name), taken)
+            for name, taken in self.needs.model_dump().items()
+        }
 
     @property
     def regions(self) -> dict[Region, RegionLayout]:
@@ -368,12 +395,9 @@ class Manifest(Record):
             rows = max(table.rows for table in tables)
             width = max(table.word_bits for table in tables)
             sizes[region] = (len(tables), rows, rows, width)
-        if parameters.capacity is not None:
-            rows = capacity.operations + 1
-            width = max(
-                sum(width for _, width in fields) for fields in (self.operation_fields, self.step_fields)
-            )
-            sizes[Region.PROGRAM] = (1, rows, rows, width)
+        for region, words in self.program_rows.items():
+            width = max(sum(width for _, width in fields) for fields in words)
+            sizes[region] = (1, len(words), len(words), width)
         return {
             region: RegionLayout(region=region, banks=banks, rows=rows, image_rows=image_rows, width=width)
             for region, (banks, rows, image_rows, width) in sizes.items()

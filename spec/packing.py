@@ -60,21 +60,17 @@ def pack_tables(numerics: Numerics) -> dict[Region, WordArray]:
 
 def _program(manifest: Manifest) -> dict[Region, WordArray]:
     """Return the program memory: an operation in each row, and in the last one the fields of a step."""
-    capacity = manifest.parameters.capacity
-    if capacity is None:
-        return {}
-    layout = manifest.regions[Region.PROGRAM]
-    bits = np.zeros((layout.rows, layout.width), dtype=np.uint8)
-    low = 0
-    for values, width in manifest.operation_fields:
-        assert 0 <= min(values) <= max(values) < 1 << width, "the program memory has room for any program"
-        bits[: len(values), low : low + width] = to_bits(np.asarray(values, dtype=np.int64), width)
-        low += width
-    low = 0
-    for value, width in manifest.step_fields:
-        bits[-1, low : low + width] = to_bits(np.asarray(value, dtype=np.int64), width)
-        low += width
-    return {Region.PROGRAM: to_words(bits)[np.newaxis]}
+    regions: dict[Region, WordArray] = {}
+    for region, rows in manifest.program_rows.items():
+        bits = np.zeros((len(rows), manifest.regions[region].width), dtype=np.uint8)
+        for row, fields in enumerate(rows):
+            low = 0
+            for value, width in fields:
+                assert 0 <= value < 1 << width, "the program memory has room for any program"
+                bits[row, low : low + width] = to_bits(np.asarray(value, dtype=np.int64), width)
+                low += width
+        regions[region] = to_words(bits)[np.newaxis]
+    return regions
 
 
 def _stack(banks: list[WordArray]) -> WordArray:

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from rtlstm.spec.buses import NO_BUS, BusName
 from rtlstm.spec.capacity import Capacity
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import DEFAULT_PIPELINE, FAMILIES, GENERIC, FamilyName, Pipeline
 from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record
@@ -231,6 +232,30 @@ class Parameters(CoreOptions):
     def most_drain_cycles(self) -> int:
         """Cycles in which a group of any operation drains at most."""
         return self.drain_beats(self.lanes) * self.words_per_beat
+
+    @property
+    def program_memory(self) -> Capacity:
+        """What the memories of a loadable program hold; nobody asks for those of a fixed one."""
+        assert self.capacity is not None, "only a loadable program is in a memory"
+        return self.capacity
+
+    @property
+    def program_kind(self) -> Literal["", "loadable "]:
+        """Word for a text about the program, with a blank behind it."""
+        return "" if self.capacity is None else "loadable "
+
+    @property
+    def capacity_options(self) -> tuple[str, ...]:
+        """The options of ``rtlstm generate`` that say what a loadable program's memories hold."""
+        if self.capacity is None:
+            return ()
+        sizes = self.capacity.model_dump().items()
+        return ("--loadable", *(f"--capacity {name.replace('_', '-')}={value}" for name, value in sizes))
+
+    def require_fixed_program(self, why: str) -> None:
+        """Refuse a loadable program, with a ConfigurationError that says why."""
+        if self.capacity is not None:
+            raise ConfigurationError(why)
 
     # Stages count cycles from the issue cycle, in which the address registers hold a word's
     # address, to the cycle in which the named register holds that word's result. Blocks work one

@@ -8,6 +8,7 @@ from rtlstm.fpga.request import HardwareRequest
 from rtlstm.gen.builds.compiled import check_alone, check_hardware, compile
 from rtlstm.gen.builds.fit_advice import refuse_fit_anyway
 from rtlstm.gen.builds.folder import check_target
+from rtlstm.gen.builds.loadable import refuse_capacities
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
@@ -82,11 +83,11 @@ def _check(
 ) -> None:
     """Refuse what does not go together; ``options`` are those of ``given`` that are not about data."""
     existing = built["device"] is not None
-    if built["capacities"] is not None:
-        raise ConfigurationError(
-            "a network is trained for hardware of its own or for an existing device: leave out "
-            "`capacities`, or `finetune`"
-        )
+    refuse_capacities(
+        built["capacities"],
+        "a network is trained for hardware of its own or for an existing device: leave out "
+        "`capacities`, or `finetune`",
+    )
     if existing:
         check_alone(options, fit=built["fit"], name=built["name"])
     if request.prune and existing:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rtlstm.gen.builds.loadable import formats_note
 from rtlstm.gen.quantise.accuracy import Accuracy
 from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
 from rtlstm.gen.quantise.cell_range import search_sample, states_leave
@@ -119,10 +120,9 @@ def _limit(form: Format) -> str:
 def _loaded(manifest: Manifest) -> str:
     """Say what the hardware that a build is loaded into decides."""
     numerics = manifest.numerics
-    exception = "" if manifest.parameters.capacity is None else ", but for the input's range"
     return (
-        f"formats are those of the hardware it is loaded into{exception}: cell states saturate at "
-        f"{_limit(numerics.cell)}, pre-activations at {_limit(numerics.preactivation)}, outputs at "
+        f"formats are those of the hardware it is loaded into{formats_note(manifest)}: cell states saturate "
+        f"at {_limit(numerics.cell)}, pre-activations at {_limit(numerics.preactivation)}, outputs at "
         f"{_limit(manifest.layers[-1].output)}"
     )
 

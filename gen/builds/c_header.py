@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
+from rtlstm.gen.builds.loadable import shape_note
 from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.host.state import StateLayout
@@ -12,8 +13,6 @@ from rtlstm.spec.output_parts import part_slices
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, REGISTERS, Command, Interrupt, Region
 
 __all__ = ["c_header"]
-
-_LOADABLE = "; INPUTS, OUTPUTS and the fractions are of its own network: SHAPE tells which is loaded"
 
 
 def c_header(manifest: Manifest, initial_state: InitialState | None = None) -> str:
@@ -37,7 +36,7 @@ def c_header(manifest: Manifest, initial_state: InitialState | None = None) -> s
             ]
         ),
         "",
-        "/* The build's shape" + (_LOADABLE if manifest.parameters.capacity else "") + ". */",
+        "/* The build's shape" + shape_note(manifest) + ". */",
         *_defines(_shape(manifest)),
         "",
         *_input_shifts(manifest),

@@ -17,9 +17,10 @@ from rtlstm.gen.builds.fit_advice import FitAdvice, find_fit_advice, refuse_fit_
 from rtlstm.gen.builds.folder import check_target, new_folder, write_files
 from rtlstm.gen.builds.former import FormerResult, ReplacedWarning, former_results
 from rtlstm.gen.builds.loadable import (
+    capacity_hardware,
     device_hardware,
     device_settings,
-    headroom,
+    refuse_capacities,
     with_capacity,
 )
 from rtlstm.gen.builds.names import check_build_name, derive_build_name, explain_build_name
@@ -39,7 +40,6 @@ from rtlstm.gen.quantise.quantiser import (
     quantise_with,
 )
 from rtlstm.gen.quantise.ranges import Calibrated
-from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.gen.quantise.trained import TrainedNetwork
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.loadable import check_loadable
@@ -51,7 +51,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import find_kept, pack
 from rtlstm.spec.padding import Pad
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.kept import refuse_loadable
+from rtlstm.spec.program.kept import no_loadable_program
 from rtlstm.spec.progress import Progress
 
 __all__ = ["ReplacedWarning", "default_name", "generate_build", "generate_for"]
@@ -149,16 +149,18 @@ def generate_build(
         raise ConfigurationError(
             "parameters, fit and array all choose the hardware's sizes; give one of them"
         )
-    if capacities is not None and settings.headroom_bits:
-        raise ConfigurationError(
+    if settings.headroom_bits:
+        refuse_capacities(
+            capacities,
             "`headroom_bits` is for fixed programs: the headroom of a loadable device is a "
-            f"capacity, give `capacities={{'headroom': {settings.headroom_bits}}}`"
+            f"capacity, give `capacities={{'headroom': {settings.headroom_bits}}}`",
         )
     _check_skipping(array, fit, capacities)
-    if trained is not None and capacities is not None:
-        raise ConfigurationError(
+    if trained is not None:
+        refuse_capacities(
+            capacities,
             "a trained network is built with hardware of its own, because its formats are part of what was "
-            "trained: leave out `capacities`"
+            "trained: leave out `capacities`",
         )
     known = False if source is None else source.batch_first  # A network alone has steps first.
     data = Calibration.given(
@@ -169,7 +171,7 @@ def generate_build(
     begin = _stages(progress)
     with new_folder(target) as work:
         begin(0)
-        hardware = None if capacities is None else TargetHardware(headroom=headroom(capacities))
+        hardware = capacity_hardware(capacities)
         request = None
         if trained:
             quantised = trained.quantised()
@@ -198,8 +200,7 @@ def generate_build(
                 advised = (f"{refused}; {advice.taken}",)
         if parameters is None:
             parameters = choose_array(quantised, array or ArrayRequest(tables=settings.tables))
-        if capacities is not None:
-            parameters = with_capacity(chosen, quantised, parameters, capacities)
+        parameters = with_capacity(chosen, quantised, parameters, capacities)
         manifest = Manifest.create(chosen, quantised.shapes, parameters, quantised.numerics, quantised.passes)
         notes = (*advised, *(() if trained is None else (_TRAINED,)))
         if name is None and (renamed := explain_build_name(_model_name(network, source))) is not None:
@@ -250,8 +251,8 @@ def _check_skipping(
             "`fit` does not count on skipped words when it chooses an array: leave it out and "
             "state `lanes` and `macs`, or leave out `skip_zeros`"
         )
-    if array is not None and array.skip_zeros and capacities is not None:
-        refuse_loadable()
+    if array is not None and array.skip_zeros:
+        refuse_capacities(capacities, no_loadable_program())
 
 
 def _skip_zeros(quantised: QuantizedNetwork, manifest: Manifest) -> tuple[Manifest, tuple[str, ...]]:
@@ -273,10 +274,10 @@ def _skip_zeros(quantised: QuantizedNetwork, manifest: Manifest) -> tuple[Manife
 
 def _check_fit(capacities: Mapping[str, int] | None, changes_trained: bool) -> None:
     """Refuse to choose an array, or formats, where that is not supported."""
-    if capacities is not None:
-        raise ConfigurationError(
-            "`fit` does not choose arrays for loadable cores yet: state `lanes` and `macs`"
-        )
+    refuse_capacities(
+        capacities,
+        "`fit` does not choose arrays for loadable cores yet: state `lanes` and `macs`",
+    )
     if changes_trained:
         refuse_fit_anyway()
 

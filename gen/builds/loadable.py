@@ -11,31 +11,44 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
 
 __all__ = [
+    "capacity_hardware",
     "device_hardware",
     "device_settings",
-    "headroom",
+    "formats_note",
+    "refuse_capacities",
+    "shape_note",
     "with_capacity",
 ]
 
 
-def headroom(chosen: Mapping[str, int]) -> int:
-    """Return the headroom chosen, or the usual one."""
+def refuse_capacities(capacities: Mapping[str, int] | None, why: str) -> None:
+    """Refuse capacities, if any are given, with a ConfigurationError that says why."""
+    if capacities is not None:
+        raise ConfigurationError(why)
+
+
+def capacity_hardware(capacities: Mapping[str, int] | None) -> TargetHardware | None:
+    """Return what a network for a core with these capacities is quantised for; None without any."""
+    if capacities is None:
+        return None
     default: int = Capacity.model_fields["headroom"].default
-    return chosen.get("headroom", default)
+    return TargetHardware(headroom=capacities.get("headroom", default))
 
 
 def with_capacity(
-    name: str, network: QuantizedNetwork, parameters: Parameters, chosen: Mapping[str, int]
+    name: str, network: QuantizedNetwork, parameters: Parameters, capacities: Mapping[str, int] | None
 ) -> Parameters:
-    """Return parameters of a loadable core that holds ``network`` and has the capacities ``chosen``.
+    """Return parameters of a loadable core that holds ``network`` and has these capacities, if any are given.
 
     Raises
     ------
     ConfigurationError
         If a capacity is out of range or too small, or no loadable core can hold such a network.
     """
+    if capacities is None:
+        return parameters
     fixed = Manifest.create(name, network.shapes, parameters, network.numerics, network.passes)
-    return parameters.replace(capacity=fixed.program.needs.capacity(**chosen))
+    return parameters.replace(capacity=fixed.program.needs.capacity(**capacities))
 
 
 def device_settings(device: Manifest, input_range: float | None) -> QuantizationSettings:
@@ -71,3 +84,15 @@ def device_hardware(device: Manifest) -> TargetHardware:
     """Return what a network for this device is quantised for."""
     fixed = device.parameters.capacity is None
     return TargetHardware(device=device.numerics, layers=device.layers if fixed else ())
+
+
+def formats_note(device: Manifest) -> str:
+    """Return which formats of a network may be others than those of the device that it is loaded into."""
+    return "" if device.parameters.capacity is None else ", but for the input's range"
+
+
+def shape_note(manifest: Manifest) -> str:
+    """Return what the constants of a build's C header say of the network that is loaded."""
+    if manifest.parameters.capacity is None:
+        return ""
+    return "; INPUTS, OUTPUTS and the fractions are of its own network: SHAPE tells which is loaded"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rtlstm.gen.ip.interfaces import ipxact_interfaces, qsys_interfaces
 from rtlstm.gen.ip.paths import IpPaths
-from rtlstm.gen.ip.ports import core_ports
+from rtlstm.gen.ip.ports import core_ports, read_ports
 from rtlstm.gen.ip.registers import is_mapped, register_entries
 from rtlstm.gen.ip.vectors import Vectors
 from rtlstm.hdl.buses.request_port import NUMBER_BITS
@@ -26,6 +26,8 @@ DEFAULT_MHZ: Final = 100.0
 """Clock of the constraints if no device was named."""
 _TEST_STEPS: Final = 4
 """Steps of each sequence of the cocotb test."""
+_TOLD: Final = ("shape", "stopped")
+"""Ports at which some cores tell of the network that is loaded."""
 
 
 def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: float | None) -> dict[str, str]:
@@ -63,7 +65,7 @@ def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: floa
             device=manifest.device_hash[:8],
             steps=len(vectors.offered),
             ports=PortSpec.from_manifest(manifest),
-            loadable=manifest.parameters.capacity is not None,
+            told=[port.name for port in read_ports(verilog, manifest.name) if port.name in _TOLD],
             registers={register.name: int(register) for register in Register},
             identity=IDENTITY,
         ),
@@ -123,9 +125,8 @@ def _file_sets(paths: IpPaths, mapped: bool) -> dict[str, dict[str, str]]:
 
 def _kind(manifest: Manifest) -> str:
     """What the core is, in a few words."""
-    loadable = "loadable " if manifest.parameters.capacity else ""
     recurrent = "recurrent " if any(layer.recurrent for layer in manifest.layers) else ""
-    return f"A {loadable}{recurrent}network core"
+    return f"A {manifest.parameters.program_kind}{recurrent}network core"
 
 
 def _plain(version: str) -> str:

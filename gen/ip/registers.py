@@ -81,12 +81,9 @@ def is_mapped(manifest: Manifest) -> bool:
 
 def register_entries(manifest: Manifest) -> tuple[RegisterEntry, ...]:
     """Return the registers that a build answers, in the order of their addresses."""
-    constants = dict(manifest.constants)
-    if manifest.parameters.capacity is not None:
-        # It reads 0 until a network is loaded, and then tells of that one.
-        del constants[Register.SHAPE]
     return tuple(
-        _entry(register, REGISTERS[register], constants) for register in registers_of(manifest.parameters.bus)
+        _entry(register, REGISTERS[register], manifest.constants)
+        for register in registers_of(manifest.parameters.bus)
     )
 
 

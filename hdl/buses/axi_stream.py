@@ -7,7 +7,8 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.core.layouts import input_beats, output_beats
-from rtlstm.hdl.core.step_values import StepPart, count_values, shape_port
+from rtlstm.hdl.core.program_store import program_store
+from rtlstm.hdl.core.step_values import SHAPE_PORT, StepPart, count_values
 from rtlstm.spec.inventory import wrapper_memories
 from rtlstm.spec.manifest import Manifest
 
@@ -48,7 +49,7 @@ class InputStream(StepPart):
         With the last beat of a step that will have an output: whether its packet was malformed. Without
         ``frame_ready`` no transfer is accepted.
     shape : In(32)
-        Only for a loadable core: values of a step, as in its SHAPE register.
+        Values of a step, as in the SHAPE register.
     """
 
     tdata: Signal
@@ -67,8 +68,8 @@ class InputStream(StepPart):
         self._manifest = manifest
         beat, streams = manifest.parameters.beat_in, manifest.parameters.stream_bits
         super().__init__(
-            shape_port(manifest)
-            | {
+            {
+                **SHAPE_PORT,
                 "tdata": In(beat * padded_bits(manifest.numerics.data_bits)),
                 "tid": In(streams),
                 "tuser": In(1),
@@ -87,7 +88,8 @@ class InputStream(StepPart):
         m = Module()
         manifest = self._manifest
         x, mode, moved = self.x.payload, Signal(Mode), self.x.valid & self.x.ready
-        step = count_values(m, manifest, self, "inputs", moved, manifest.parameters.beat_in)
+        program, beat = program_store(manifest), manifest.parameters.beat_in
+        step = count_values(m, program, self, "inputs", moved, beat)
         first, last = step.first, step.last
         stream, suppress, changed = Signal.like(self.tid), Signal(), Signal()
         streams = manifest.parameters.streams

@@ -7,7 +7,8 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.buses.request_port import FifoPort, PortRequests
 from rtlstm.hdl.core.layouts import input_beats, output_beats
-from rtlstm.hdl.core.step_values import StepPart, count_values, shape_port
+from rtlstm.hdl.core.program_store import program_store
+from rtlstm.hdl.core.step_values import SHAPE_PORT, StepPart, count_values
 from rtlstm.spec.inventory import WAITING_STEPS, MemorySpec, wrapper_memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
@@ -34,17 +35,17 @@ class InputFifo(StepPart):
     x : Out(input_beats)
         To the core.
     shape : In(32)
-        Only for a loadable core: values of a step, as in its SHAPE register.
+        Values of a step, as in the SHAPE register.
     """
 
     port: FifoPort
     x: Stream
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
+        self._manifest, self._program = manifest, program_store(manifest)
         super().__init__(
-            shape_port(manifest)
-            | {
+            {
+                **SHAPE_PORT,
                 "port": In(PortRequests()),
                 "x": Out(input_beats(manifest)),
             }
@@ -62,7 +63,7 @@ class InputFifo(StepPart):
         room = Signal(range(WAITING_STEPS + 1), init=WAITING_STEPS)
         stream, suppress = Signal.like(x.stream), Signal()
         slot, accepted = Signal(range(beat)), Signal()
-        step = count_values(m, self._manifest, self, "inputs", accepted)
+        step = count_values(m, self._program, self, "inputs", accepted)
         first, last = step.first, step.last
         named, suppressed = Signal.like(stream, name="step_stream"), Signal(name="step_quiet")
         mine, wants_stream = port.number == Register.X_DATA, port.number == Register.X_STREAM
@@ -122,10 +123,10 @@ class OutputFifo(StepPart):
     done: Signal
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
+        self._manifest, self._program = manifest, program_store(manifest)
         super().__init__(
-            shape_port(manifest)
-            | {
+            {
+                **SHAPE_PORT,
                 "port": In(PortRequests()),
                 "y": In(output_beats(manifest)),
                 "done": Out(1),
@@ -138,13 +139,12 @@ class OutputFifo(StepPart):
         y = self.y.payload
         memory = wrapper_memories(self._manifest)["output FIFO"]
         m.submodules.queue = queue = _queue(memory, len(Cat(y.data, y.stream)))
-        # In a loadable core's smallest network, a step is one beat.
-        most_steps = queue.depth if self._manifest.parameters.capacity else WAITING_STEPS
+        most_steps = queue.depth // self._program.least_beats
         # A beat appears at the queue's output one or two cycles after it came, and so does the count of
         # steps.
         arrived, ready = Signal(2), Signal(range(most_steps + 2))
         slot, taken, mine = Signal(range(beat)), Signal(), port.number == Register.Y_DATA
-        last = count_values(m, self._manifest, self, "outputs", taken).last
+        last = count_values(m, self._program, self, "outputs", taken).last
         refused = mine & (ready == 0)
         ends = taken & (last | (slot == beat - 1))
         data, stream = Signal.like(y.data), Signal.like(y.stream)

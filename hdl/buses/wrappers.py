@@ -2,18 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pkgutil import resolve_name
 from typing import Any, ClassVar
 
-from amaranth.hdl import (
-    ClockSignal,
-    Const,
-    DomainRenamer,
-    Module,
-    ResetSignal,
-    Signal,
-    Value,
-)
+from amaranth.hdl import ClockSignal, DomainRenamer, Module, ResetSignal, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
@@ -23,7 +16,8 @@ from rtlstm.hdl.buses.fifos import InputFifo, OutputFifo
 from rtlstm.hdl.buses.request_port import BusSlave
 from rtlstm.hdl.component import Component, Domain, connect_some
 from rtlstm.hdl.core.core import core_instance
-from rtlstm.hdl.core.step_values import StepPart, shape_port
+from rtlstm.hdl.core.program_store import program_store
+from rtlstm.hdl.core.step_values import StepPart
 from rtlstm.spec.buses import BUSES, NO_BUS
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
@@ -55,7 +49,7 @@ class Wrapper(Component):
     Packages of the core tell of these; other ports are wires to them."""
 
     def __init__(self, manifest: Manifest, ports: Mapping[str, wiring.Member]) -> None:
-        self._manifest = manifest
+        self._manifest, self._program = manifest, program_store(manifest)
         super().__init__({**ports, "irq": Out(1)})
 
     def _begin(self, m: Module) -> None:
@@ -72,13 +66,11 @@ class Wrapper(Component):
         wiring.connect(m, self._control.core, core.bus)
         # A loadable core drops parts of steps when it is stopped, so the counters of steps are reset, too.
         m.domains.steps = steps = Domain(local=True)
-        self._switching = self._is_switching(m)
+        self._switching = self._program.event(partial(self._is_switching, m))
         m.d.comb += [steps.clk.eq(ClockSignal()), steps.rst.eq(data.rst | self._switching)]
 
     def _is_switching(self, m: Module) -> Value:
         """Whether another network is being loaded, or outputs of the former one still wait in the core."""
-        if self._manifest.parameters.capacity is None:
-            return Const(0)
         stopped, waits = self._core.stopped, Signal(name="outputs_wait")
         with m.If(stopped):
             m.d.data += waits.eq(1)
@@ -93,7 +85,7 @@ class Wrapper(Component):
         m.d.comb += self._control.done.eq(sink.done)
         for part in (source, sink):
             if isinstance(part, StepPart):
-                connect_some(m, self._core, part, shape_port(self._manifest))
+                self._program.connect(m, self._core, part, ("shape",))
 
     def _lead_out(self, m: Module, part: Component, prefix: str, names: Mapping[str, object]) -> None:
         """Connect a part's ports to the wrapper's, which have a prefix."""

@@ -15,7 +15,7 @@ from rtlstm.hdl.core.ends import Ends
 from rtlstm.hdl.core.layouts import DelayLine, beat_layout, input_beats, output_beats, token_layout
 from rtlstm.hdl.core.memory_window import CoreBus, CoreBusPort, MemoryWindow
 from rtlstm.hdl.core.preactivation import Preactivation
-from rtlstm.hdl.core.program_memory import StepFields
+from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.core.result_words import ResultWords
 from rtlstm.hdl.core.units import make_unit
 from rtlstm.hdl.core.vector_memory import VectorMemory
@@ -48,7 +48,7 @@ def core_ports(manifest: Manifest) -> dict[str, wiring.Member]:
         "x": In(input_beats(manifest)),
         "y": Out(output_beats(manifest)),
         "bus": In(CoreBus()),
-        **({"shape": Out(32), "stopped": Out(1)} if manifest.parameters.capacity else {}),
+        **program_store(manifest).told,
     }
 
 
@@ -98,7 +98,7 @@ class Core(CorePorts):
     """Only in a loadable core."""
 
     def __init__(self, manifest: Manifest, ends: Ends) -> None:
-        self._manifest = manifest
+        self._manifest, self._program = manifest, program_store(manifest)
         self._ends = ends
         self._sequencer, self._input, self._output = ends.sequencer, ends.source, ends.sink
         super().__init__(core_ports(manifest))
@@ -122,8 +122,6 @@ class Core(CorePorts):
         m.submodules.window = self._window = MemoryWindow(
             manifest, self._weight_reader.cycles + 2 * self._read_registers
         )
-        self._loadable = manifest.parameters.capacity is not None
-
         self._opened = Signal()
         distance = manifest.parameters.pipeline.window
         self._access = self._registered(m, self._window, "window_stage") if distance > 1 else self._window
@@ -140,7 +138,7 @@ class Core(CorePorts):
         self._drain_array(m)
         self._ports(m)
         self._control(m)
-        self._memory_window(m, self._load_program(m) if self._loadable else None)
+        self._memory_window(m, self._load_program(m))
         return m
 
     def _registered(self, m: Module, source: MemoryWindow | _Access, name: str) -> _Access:
@@ -261,33 +259,31 @@ class Core(CorePorts):
 
         Returns the row of the program at which the window looks.
         """
-        m.submodules.step_fields = loaded = StepFields(self._manifest)
-        capacity, window, array_access = self._manifest.capacity, self._window, self._array_access
-        sequencer, drain = self._sequencer, self._drain
+        program, window, array_access = self._program, self._window, self._array_access
+        sequencer, drain, operations = self._sequencer, self._drain, self._manifest.capacity.operations
         # Each part's row comes from as far as what is written there.
         for part, access, low in (
             (sequencer, self._access, 0),
             (drain, array_access, len(sequencer.program_data)),
         ):
-            operation = access.row < capacity.operations
-            m.d.comb += [
-                part.program_write.eq(access.write[Region.PROGRAM] & operation),
-                part.program_data.eq(access.write_data[low:]),
-            ]
+            writes = access.write[Region.PROGRAM] & (access.row < operations)
+            data = access.write_data[low:]
+            program.drive(m, [part.program_write.eq(writes), part.program_data.eq(data)])
+        loaded = program.load(
+            m,
+            touched=window.touches,
+            write=array_access.write[Region.PROGRAM],
+            row=array_access.row,
+            data=array_access.write_data,
+        )
         self._ends.connect_program(m, loaded)
-        m.d.comb += [
-            loaded.touched.eq(window.touches),
-            loaded.write.eq(array_access.write[Region.PROGRAM]),
-            loaded.row.eq(array_access.row),
-            loaded.data.eq(array_access.write_data),
-            sequencer.program_window.eq(self._opened & (window.region == Region.PROGRAM)),
-            self.shape.eq(Cat(loaded.fields.inputs, loaded.fields.outputs)),
-            window.shape.eq(self.shape),
-            self.stopped.eq(loaded.stopped),
-            window.stopped.eq(loaded.stopped),
+        looks = self._opened & (window.region == Region.PROGRAM)
+        told = [
+            getattr(part, name).eq(getattr(loaded, name)) for part in (self, window) for name in program.told
         ]
+        program.drive(m, [sequencer.program_window.eq(looks), *told])
         words = Cat(sequencer.program_word, drain.program_word)
-        return Mux(array_access.row < capacity.operations, words, loaded.fields)
+        return Mux(array_access.row < operations, words, loaded.fields)
 
     def _control(self, m: Module) -> None:
         """Wire sequencer, ports, window and counters."""
@@ -329,8 +325,8 @@ class Core(CorePorts):
             window.since.eq(since),
         ]
 
-    def _memory_window(self, m: Module, program_entry: Value | None) -> None:
-        """Connect the window to every memory; ``program_entry`` is that of the program, if it has one."""
+    def _memory_window(self, m: Module, program_entry: Value) -> None:
+        """Connect the window to every memory; ``program_entry`` is that of the program."""
         window, access, drain = self._window, self._array_access, self._drain
         opened = self._opened
         distance = self._manifest.parameters.pipeline.window
@@ -382,14 +378,16 @@ class Core(CorePorts):
             Region.WEIGHTS: reader.weights,
             **{region: any_of(found) for region, found in words.items()},
             Region.VECTORS: self._vector_memory.entry,
+            Region.PROGRAM: program_entry,
         }
-        if program_entry is not None:
-            entries[Region.PROGRAM] = program_entry
-        for region in self._manifest.regions:
+        regions = self._manifest.regions
+        for region in regions:
             if region not in entries:
                 entries[region] = getattr(tables, region.name.lower())
         words_read: list[Value] = []
         for region, entry in entries.items():
+            if region not in regions:
+                continue
             selected = Signal(reset_less=True, name=f"reads_{region.name.lower()}")
             m.d.sync += selected.eq(window.region == int(region))
             words_read.append(Mux(selected, delay(m, entry, self._read_registers), 0))

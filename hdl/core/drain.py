@@ -29,11 +29,10 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import DelayLine, beat_layout, row_bits, token_layout
-from rtlstm.hdl.core.program_memory import ProgramPart, field_lookup, field_memory, program_ports
+from rtlstm.hdl.core.program_store import ProgramPart, program_ports, program_store
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, lookup
-from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.program.fields import BEAT_FLAGS, drain_fields, drain_widths
+from rtlstm.spec.program.fields import BEAT_FLAGS
 from rtlstm.spec.registers import Region
 
 __all__ = ["Drain"]
@@ -70,7 +69,7 @@ class Drain(ProgramPart):
     window, window_row, window_block : In
         While the memory window is open, the row that all read ports look at, and what ``blocks`` is.
     program_write, program_data, program_word
-        Only with a loadable program: see :func:`rtlstm.hdl.core.program_memory.program_ports`.
+        See :func:`rtlstm.hdl.core.program_store.program_ports`.
     """
 
     token: Struct
@@ -84,19 +83,15 @@ class Drain(ProgramPart):
     result_last: Signal
     result_word: Signal
     window: Signal
-    window_row: Signal
     window_block: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self._parameters = manifest.parameters
-        unit = manifest.numerics.unit
-        self._shared = (*BEAT_FLAGS, *unit.beat_fields)
-        self._widths: dict[str, int] = {}
-        if manifest.parameters.capacity is not None:
-            self._widths = drain_widths(manifest.parameters, unit)
+        self._program = program_store(manifest)
+        self._shared = (*BEAT_FLAGS, *manifest.numerics.unit.beat_fields)
         super().__init__(
-            (program_ports(self._widths) if self._widths else {})
+            program_ports(self._program.drained)
             | {
                 "token": In(token_layout(manifest)),
                 "blocks": Out(self._parameters.blocks),
@@ -117,7 +112,7 @@ class Drain(ProgramPart):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         tokens = DelayLine(m, token_layout(self._manifest), self.token, "token", 2)
-        self._of_op = self._fields(m, tokens)
+        self._of_op = self._program.read_drained(m, self, self.window, tokens.at(0).op)
         # Of the word at the line's end: it ends a group; that is its operation's first.
         ends, opens = Signal(), Signal()
         ending = tokens.at(1).valid & tokens.at(1).last
@@ -274,24 +269,6 @@ class Drain(ProgramPart):
         with m.Elif(left != 0):
             m.d.sync += left.eq(left - 1)
         return follows
-
-    def _fields(self, m: Module, tokens: DelayLine) -> dict[str, Value]:
-        """What belongs to a token's operation, one cycle after the token."""
-        if not self._widths:
-            manifest = self._manifest
-            fields = drain_fields(manifest.program, manifest.layers, manifest.numerics.unit)
-            found = field_lookup(m, tokens.at(0).op, fields, "op")
-            return {name: delay(m, value, 1) for name, value in found.items()}
-        row = Mux(self.window, self.window_row, tokens.at(0).op)
-        spec = memories(self._manifest)["program, drained"]
-        loaded, write = field_memory(m, spec, row, self._widths, "program")
-        m.d.comb += [
-            write.addr.eq(self.window_row),
-            write.data.eq(self.program_data),
-            write.en.eq(self.program_write),
-            self.program_word.eq(Cat(loaded.values())),
-        ]
-        return loaded
 
     def _bases(self, m: Module, tokens: DelayLine) -> list[Value]:
         """Find an operation's first rows: its own, then the stream's offset, two cycles after the token."""

@@ -13,7 +13,7 @@ from amaranth.lib import stream
 from rtlstm.hdl.component import Struct
 from rtlstm.hdl.core.memory_window import MemoryWindow
 from rtlstm.hdl.core.ports import InputBuffer, OutputQueue
-from rtlstm.hdl.core.program_memory import StepFields
+from rtlstm.hdl.core.program_store import Loaded, program_store
 from rtlstm.hdl.core.sequencer.sequencer import Sequencer
 from rtlstm.hdl.core.sequencer.step_sequencer import StepSequencer
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
@@ -78,8 +78,8 @@ class Ends(ABC):
         """Wire sequencer, source and sink."""
 
     @abstractmethod
-    def connect_program(self, m: Module, loaded: StepFields) -> None:
-        """Give all of them what is loaded of a step, in a loadable core."""
+    def connect_program(self, m: Module, loaded: Loaded) -> None:
+        """Give all of them what is loaded of a step."""
 
     @property
     @abstractmethod
@@ -91,7 +91,7 @@ class StepEnds(Ends):
     """Those of a core that takes steps: an input buffer and an output queue."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
+        self._manifest, self._program = manifest, program_store(manifest)
         self.sequencer = self._sequencer = StepSequencer(manifest)
         self.source = self._buffer = InputBuffer(manifest)
         self.sink = self._queue = OutputQueue(manifest)
@@ -111,10 +111,9 @@ class StepEnds(Ends):
         # Outputs come in the order of the inputs whose output is wanted.
         number = Signal.like(source.coming_number, name="output_number")
         m.d.sync += number.eq(number + self._queue.pushed_last)
-        if self._manifest.parameters.capacity is not None:
-            # What was not read of the input is forgotten.
-            with m.If(self._sequencer.stopped):
-                m.d.sync += number.eq(source.coming_number)
+        # What was not read of the input is forgotten.
+        stopped, forgets = self._sequencer.stopped, [number.eq(source.coming_number)]
+        self._program.when(m, stopped, forgets)
         read, write = storage(m, memories(self._manifest)["input times"], "begun")
         # As late as the input is stored: it is read much later.
         later = self._manifest.parameters.pipeline.accept
@@ -137,13 +136,16 @@ class StepEnds(Ends):
             self._queue.emits.eq(sequencer.emits),
         ]
 
-    def connect_program(self, m: Module, loaded: StepFields) -> None:
+    def connect_program(self, m: Module, loaded: Loaded) -> None:
         sequencer, buffer, queue = self._sequencer, self._buffer, self._queue
-        m.d.comb += [
-            *(part.step.eq(loaded.fields) for part in (sequencer, buffer, queue)),
-            *(part.stopped.eq(loaded.stopped) for part in (sequencer, buffer)),
-            queue.releases.eq(sequencer.releases),
-        ]
+        self._program.drive(
+            m,
+            [
+                *(part.step.eq(loaded.fields) for part in (sequencer, buffer, queue)),
+                *(part.stopped.eq(loaded.stopped) for part in (sequencer, buffer)),
+                queue.releases.eq(sequencer.releases),
+            ],
+        )
 
     @property
     def waiting(self) -> Value:

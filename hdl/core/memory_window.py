@@ -7,6 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Interface, connect_some
+from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.core.register_bank import ADDRESS_BITS, RegisterBank
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
@@ -113,8 +114,8 @@ class MemoryWindow(Component):
         A word is being stored: until the second cycle after it, ``weights_written`` may follow.
     touches : Out(1)
         A word of the program memory is being written.
-    shape : In(32)
-        Only with a loadable program: what SHAPE reads.
+    shape : In(32), stopped : In(1)
+        What SHAPE and STATUS tell of the program.
     """
 
     bus: CoreBusPort
@@ -144,13 +145,14 @@ class MemoryWindow(Component):
     stopped: Signal
 
     def __init__(self, manifest: Manifest, read_back: int) -> None:
-        self._manifest = manifest
+        self._manifest, self._program = manifest, program_store(manifest)
         self._read_back = read_back
         self._width = 32 * max(layout.words for layout in manifest.regions.values())
-        self._loadable = manifest.parameters.capacity is not None
         super().__init__(
-            ({"touches": Out(1), "shape": In(32), "stopped": In(1)} if self._loadable else {})
-            | {
+            {
+                "touches": Out(1),
+                "shape": In(32),
+                "stopped": In(1),
                 "bus": In(CoreBus()),
                 "busy": In(1),
                 "granted": In(1),
@@ -217,8 +219,7 @@ class MemoryWindow(Component):
     def _connect_registers(self, m: Module, registers: RegisterBank, request: _Request) -> None:
         told = ("busy", "flags", "step_done", "saturated", "since", "now", "stream", "region")
         connect_some(m, wiring.flipped(self), registers, told)
-        if self._loadable:
-            connect_some(m, wiring.flipped(self), registers, ("stopped", "shape"))
+        self._program.connect(m, wiring.flipped(self), registers, ("stopped", "shape"))
         m.d.comb += [
             self.row.eq(registers.row),
             self.bank.eq(registers.bank),
@@ -303,9 +304,9 @@ class MemoryWindow(Component):
             self.active.eq(waits | (request.asked & request.to_window)),
             self.opens.eq(waits | (request.asked & request.to_data)),
         ]
-        if self._loadable:
-            program = registers.region == Region.PROGRAM
-            m.d.comb += self.touches.eq(accepted & request.write & request.to_data & program)
+        program = registers.region == Region.PROGRAM
+        touches = accepted & request.write & request.to_data & program
+        self._program.drive(m, [self.touches.eq(touches)])
 
     def _answer(self, m: Module, reads: Value, value: Value, gives: Value, word: Value) -> None:
         """Answer with a register's value, two cycles after its request, or with a row's word."""

@@ -7,11 +7,10 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits
-from rtlstm.hdl.core.program_memory import step_layout, step_values
+from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.spec.inventory import TIMED_STEPS, memories
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.program.fields import step_fields
 
 __all__ = ["InputBuffer", "OutputQueue"]
 
@@ -44,8 +43,7 @@ class InputBuffer(Component):
     taken : In(1)
         It has been read.
     step : In, stopped : In(1)
-        Only with a loadable program: what was loaded of a step. While stopped, nothing is accepted and what
-        was is forgotten.
+        What is loaded of a step. While stopped, nothing is accepted and what was is forgotten.
     """
 
     x: Stream
@@ -69,12 +67,13 @@ class InputBuffer(Component):
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        self._loadable = manifest.parameters.capacity is not None
+        self._program = program_store(manifest)
         data = manifest.numerics.data_bits
         streams = manifest.parameters.stream_bits
         super().__init__(
-            ({"step": In(step_layout(manifest)), "stopped": In(1)} if self._loadable else {})
-            | {
+            {
+                "step": In(self._program.step_layout),
+                "stopped": In(1),
                 "x": In(input_beats(manifest)),
                 "row": In(row_bits(2 * manifest.program.input_words)),
                 "word": Out(manifest.parameters.macs * data),
@@ -97,9 +96,9 @@ class InputBuffer(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         words = self._manifest.program.input_words
-        step = step_values(self._manifest, self.step if self._loadable else None)
         beat, macs = self._manifest.parameters.beat_in, self._manifest.parameters.macs
-        after = step["beats_after"]
+        step = self._program.fields_of(self.step)
+        after = step.beats_after
         accept = self._manifest.parameters.pipeline.accept
         width = self._manifest.numerics.data_bits * beat
         read, write = storage(m, memories(self._manifest)["input buffer"], "memory")
@@ -110,15 +109,14 @@ class InputBuffer(Component):
         suppress = Array(Signal(name=f"suppress{i}", reset_less=True) for i in (0, 1))
         bank_in, bank_out = Signal(name="bank_in"), Signal(name="bank_out")
         # How many beats follow the next, whether that is an input's last, whether there is room for it;
-        # whether no half is full: then there is room for one more than this. A loadable core sets the first
-        # two while it is stopped: its hardware is the same for every network.
-        begins = step_fields(self._manifest.program, self._manifest.parameters)["beats_after"]
-        left = Signal(len(after), init=0 if self._loadable else begins)
-        last_beat = Signal(init=1 if self._loadable else begins == 0)
+        # whether no half is full: then there is room for one more than this.
+        begins = self._program.at_reset["beats_after"]
+        left = Signal(len(after), init=begins)
+        last_beat = Signal(init=begins == 0)
         ready, empty = Signal(init=1, name="ready"), Signal(init=1, name="empty")
         row, slot = Signal(range(words), name="row_in"), Signal(range(macs // beat), name="slot")
         # In reset nothing is offered room; what the registers do then does not matter.
-        open_ = ready & ~self.stopped if self._loadable else ready
+        open_ = self._program.unless(self.stopped, ready)
         x, accepted = self.x.payload, self.x.valid & open_
         same_bank = Signal(init=1)
         for_next = accepted & same_bank
@@ -135,7 +133,7 @@ class InputBuffer(Component):
         # Where a word is not read in the next cycle, it is written from registers: the port is far.
         word = Cat(Mux(slot == i, data, 0) for i in range(macs // beat))
         enable = Cat(accepted & ((slot == 0) | (slot == i)) for i in range(macs // beat))
-        keep = Cat((~last_beat | bit).replicate(width // beat) for bit in step["last_beat"])
+        keep = Cat((~last_beat | bit).replicate(width // beat) for bit in step.last_beat)
         m.d.comb += [
             self.x.ready.eq(~ResetSignal() & open_),
             data.eq(x.data & keep),
@@ -152,7 +150,7 @@ class InputBuffer(Component):
             self.fills.eq(news & last_beat),
             self.stream.eq(Mux(news, x.stream, streams[bank_out])),
             # Not before it is needed: an operation of several words outlasts the cycle in which it comes.
-            self.suppress.eq(Mux(news & step["one_word"], x.suppress, suppress[bank_out])),
+            self.suppress.eq(Mux(news & step.one_word, x.suppress, suppress[bank_out])),
             self.halves_full.eq(full),
             self.halves_streams.eq(Cat(*streams)),
             self.bank.eq(bank_out),
@@ -178,14 +176,16 @@ class InputBuffer(Component):
                     slot.eq(0),
                     row.eq(0),
                 ]
-        if self._loadable:
-            with m.If(self.stopped):
-                m.d.sync += [
-                    *(register.eq(0) for register in (full, bank_in, bank_out, slot, row)),
-                    *(register.eq(1) for register in (same_bank, ready, empty)),
-                    left.eq(after),
-                    last_beat.eq(after == 0),
-                ]
+        self._program.when(
+            m,
+            self.stopped,
+            [
+                *(register.eq(0) for register in (full, bank_in, bank_out, slot, row)),
+                *(register.eq(1) for register in (same_bank, ready, empty)),
+                left.eq(after),
+                last_beat.eq(after == 0),
+            ],
+        )
         return m
 
 
@@ -205,12 +205,12 @@ class OutputQueue(Component):
     emits : In(1), room : Out(1)
         Reserve a step's beats; whether there is room for them.
     releases : In(1)
-        Only with a loadable program: a step's beats that were reserved will not come. Nothing is reserved in
+        A step's beats that were reserved will not come: another program is loaded. Nothing is reserved in
         this cycle, nor was in the one before.
     pushed_last : Out(1)
         A step's last beat enters the queue.
     step : In
-        Only with a loadable program: what was loaded of a step.
+        What is loaded of a step.
     """
 
     result: Struct
@@ -225,10 +225,11 @@ class OutputQueue(Component):
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self._memory = memories(manifest)["output queue"]
-        self._loadable = manifest.parameters.capacity is not None
+        self._program = program_store(manifest)
         super().__init__(
-            ({"step": In(step_layout(manifest)), "releases": In(1)} if self._loadable else {})
-            | {
+            {
+                "step": In(self._program.step_layout),
+                "releases": In(1),
                 "result": In(result_layout(manifest)),
                 "values": In(manifest.parameters.gate_units * manifest.numerics.output_bits),
                 "y": Out(output_beats(manifest)),
@@ -242,8 +243,7 @@ class OutputQueue(Component):
         m = Module()
         units = self._manifest.parameters.gate_units
         width, beat = len(self.values), self._manifest.parameters.beat_out // units
-        beats = step_values(self._manifest, self.step if self._loadable else None)["beats_out"]
-        depth = self._memory.depth
+        beats, depth = self._program.fields_of(self.step).beats_out, self._memory.depth
         m.submodules.queue = queue = fifo.SyncFIFO(width=self._memory.width, depth=depth)
         slot, packed = Signal(range(beat)), Signal(len(self.y.payload.data))
         full = Signal(len(packed))
@@ -267,9 +267,7 @@ class OutputQueue(Component):
         credits = Signal(range(depth + 1), init=depth)
         # What is reserved or taken in a cycle is counted in the next; so is what is left of it.
         reserved, taken, room = Signal(), Signal(), Signal(init=1)
-        used = Mux(reserved, beats, 0)
-        if self._loadable:
-            used = Mux(self.releases, -beats, used)
+        used = self._program.choose(self.releases, -beats, Mux(reserved, beats, 0))
         for_one = credits >= Mux(reserved, beats << 1, beats)
         for_two = ~reserved & (credits >= beats << 1)
         m.d.sync += [

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import REGISTERS, Field, Register
@@ -43,8 +44,7 @@ class RegisterBank(Component):
     selects : Out(1)
         SELECT or ROW is being written.
     busy, flags, stopped, shape : In
-        What is told, as it is in the cycle before that of the address's register; the latter two only in a
-        loadable core.
+        What is told, as it is in the cycle before that of the address's register.
     step_done, saturated, since, now
         What the counters count, as those of :class:`rtlstm.hdl.core.memory_window.MemoryWindow`.
     """
@@ -69,8 +69,7 @@ class RegisterBank(Component):
     now: Signal
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
-        self._loadable = manifest.parameters.capacity is not None
+        self._manifest, self._program = manifest, program_store(manifest)
         layouts = manifest.regions.values()
         # Where the fields that a host writes are kept.
         self._kept: dict[Register, dict[str, str]] = {
@@ -79,8 +78,9 @@ class RegisterBank(Component):
             Register.ROW: {"": "row"},
         }
         super().__init__(
-            ({"shape": In(32), "stopped": In(1)} if self._loadable else {})
-            | {
+            {
+                "shape": In(32),
+                "stopped": In(1),
                 "address": In(ADDRESS_BITS),
                 "write": In(1),
                 "data": In(32),
@@ -142,7 +142,7 @@ class RegisterBank(Component):
         told: dict[Register, dict[str, ValueLike]] = {
             Register.STATUS: {
                 "BUSY": delay(m, self.busy, 1),
-                "STOPPED": self.stopped if self._loadable else Const(0),
+                "STOPPED": self._program.tells(self, "stopped"),
             },
             Register.FLAGS: {name.name: flags[name.low] for name in REGISTERS[Register.FLAGS].fields},
         }
@@ -150,7 +150,7 @@ class RegisterBank(Component):
 
     def _constants(self) -> dict[Register, dict[str, ValueLike]]:
         words = {register: {"": Const(word, 32)} for register, word in self._manifest.constants.items()}
-        return words | ({Register.SHAPE: {"": self.shape}} if self._loadable else {})
+        return words | {Register.SHAPE: {"": self._program.tells(self, "shape")}}
 
     def _counters(self, m: Module) -> dict[Register, dict[str, ValueLike]]:
         steps, latency, saturations = Signal(32), Signal(32), Signal(32)

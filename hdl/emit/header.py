@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import declared_options
@@ -85,7 +84,7 @@ def build_options(manifest: Manifest) -> list[str]:
         "cell-range": _range(numerics.cell),
     }
     words = [word for name, value in options.items() for word in _words(name, value)]
-    return words + list(_capacities(parameters.capacity))
+    return [*words, *parameters.capacity_options]
 
 
 def _core_options(parameters: Parameters) -> dict[str, object]:
@@ -105,14 +104,6 @@ def _words(name: str, value: object) -> Iterator[str]:
         yield from filter(None, (on if value else off,))
     elif value is not None:
         yield f"--{name} {value}"
-
-
-def _capacities(capacity: Capacity | None) -> Iterator[str]:
-    if capacity is None:
-        return
-    yield "--loadable"
-    for name, value in capacity.model_dump().items():
-        yield f"--capacity {name.replace('_', '-')}={value}"
 
 
 def verilog_header(manifest: Manifest, what: str, modules: Mapping[str, Sequence[PortLine]]) -> str:

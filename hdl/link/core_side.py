@@ -3,7 +3,7 @@
 from amaranth.lib import wiring
 
 from rtlstm.hdl.core.core import core_ports
-from rtlstm.hdl.core.step_values import shape_port
+from rtlstm.hdl.core.program_store import program_store
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["core_names", "core_side"]
@@ -11,7 +11,7 @@ __all__ = ["core_names", "core_side"]
 
 def core_names(manifest: Manifest) -> tuple[str, ...]:
     """Return the names of a build's core's ports that the link is wired to."""
-    return ("x", "y", "bus", *shape_port(manifest))
+    return ("x", "y", "bus", *(name for name in program_store(manifest).told if name == "shape"))
 
 
 def core_side(manifest: Manifest) -> dict[str, wiring.Member]:

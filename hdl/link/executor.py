@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Struct, connect_some
+from rtlstm.hdl.component import Struct
 from rtlstm.hdl.core.core import CorePorts
-from rtlstm.hdl.core.step_values import shape_port
+from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.link.core_side import core_side
 from rtlstm.hdl.link.request_queue import REQUEST
 from rtlstm.hdl.link.steps import StepFeeder, StepReader
@@ -100,12 +100,12 @@ class Executor(CorePorts):
     def _ports(self, m: Module) -> None:
         feeder, reader = self._feeder, self._reader
         with_output = feeder.given & feeder.with_output
-        outside, shape = wiring.flipped(self), tuple(shape_port(self._manifest))
+        program, outside = program_store(self._manifest), wiring.flipped(self)
         wiring.connect(m, feeder.x, wiring.flipped(self.x))
         m.d.comb += feeder.i.payload.eq(self.i.payload)
         wiring.connect(m, wiring.flipped(self.y), reader.y)
-        connect_some(m, outside, feeder, shape)
-        connect_some(m, outside, reader, shape)
+        program.connect(m, outside, feeder, ("shape",))
+        program.connect(m, outside, reader, ("shape",))
         m.d.sync += [
             self.steps.eq(self.steps + feeder.given),
             self._owed.eq(self._owed + with_output - reader.done),

@@ -5,7 +5,8 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.core.layouts import input_beats, output_beats
-from rtlstm.hdl.core.step_values import StepPart, after_first, count_values, shape_port
+from rtlstm.hdl.core.program_store import program_store
+from rtlstm.hdl.core.step_values import SHAPE_PORT, StepPart, count_values
 from rtlstm.spec.link import STREAM_MASK, SUPPRESS, value_bytes
 from rtlstm.spec.manifest import Manifest
 
@@ -30,7 +31,7 @@ class StepFeeder(StepPart):
     x : Out(input_beats)
         To the core.
     shape : In(32)
-        Only for a loadable core: values of a step, as in its SHAPE register.
+        Values of a step, as in the SHAPE register.
     """
 
     i: stream.Interface
@@ -43,10 +44,10 @@ class StepFeeder(StepPart):
     x: stream.Interface
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
+        self._manifest, self._program = manifest, program_store(manifest)
         super().__init__(
-            shape_port(manifest)
-            | {
+            {
+                **SHAPE_PORT,
                 "i": In(stream.Signature(8)),
                 "cut": In(1),
                 "between": Out(1),
@@ -61,7 +62,7 @@ class StepFeeder(StepPart):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         inputs, beat = self._manifest.capacity.inputs, self._manifest.parameters.beat_in
-        begins = after_first(self._manifest, self, "inputs")
+        begins = self._program.after_first(self.shape, "inputs")
         bits, streams = self._manifest.numerics.data_bits, self._manifest.parameters.streams
         size = value_bytes(bits)
         word = Signal(16, reset_less=True)
@@ -159,10 +160,10 @@ class StepReader(StepPart):
     y: stream.Interface
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
+        self._manifest, self._program = manifest, program_store(manifest)
         super().__init__(
-            shape_port(manifest)
-            | {
+            {
+                **SHAPE_PORT,
                 "o": Out(stream.Signature(8)),
                 "done": Out(1),
                 "y": In(output_beats(manifest)),
@@ -176,7 +177,7 @@ class StepReader(StepPart):
         byte, slot = Signal(range(size)), Signal(range(beat))
         value = Signal(signed(8 * size))
         taken, last_byte = Signal(), Signal()
-        last = count_values(m, self._manifest, self, "outputs", last_byte).last
+        last = count_values(m, self._program, self, "outputs", last_byte).last
         m.d.comb += [
             value.eq(self.y.payload.data.word_select(slot, bits).as_signed()),
             self.o.payload.eq(value.word_select(byte, 8)),

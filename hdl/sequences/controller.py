@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits
 from rtlstm.hdl.core.ports import OutputQueue
+from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, lookup, storage
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
@@ -49,6 +50,8 @@ class SequenceMemory(Component):
         The port.
     pushed_last : Out(1), since : Out(32), now : In(32)
         A step's last beat leaves; the cycle of the last input beat; the cycle counter.
+    step : In
+        What is loaded of a step.
     """
 
     x: Stream
@@ -68,10 +71,11 @@ class SequenceMemory(Component):
     pushed_last: Signal
     since: Signal
     now: Signal
+    step: Struct
 
     def __init__(self, manifest: Manifest) -> None:
         assert manifest.sequence is not None
-        self._manifest = manifest
+        self._manifest, self._program = manifest, program_store(manifest)
         self._plan = manifest.sequence
         self._specs = memories(manifest)
         parameters, data = manifest.parameters, manifest.numerics.data_bits
@@ -95,6 +99,7 @@ class SequenceMemory(Component):
                 "pushed_last": Out(1),
                 "since": Out(32),
                 "now": In(32),
+                "step": In(self._program.step_layout),
             }
         )
 
@@ -313,6 +318,7 @@ class SequenceMemory(Component):
             queue.result.stream.eq(self._given_stream(m, active)),
             self.pushed_last.eq(queue.pushed_last),
         ]
+        self._program.drive(m, [queue.step.eq(self.step)])
         wiring.connect(m, queue.y, wiring.flipped(self.y))
 
     def _given_stream(self, m: Module, active: Value) -> Signal:

@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.core.sequencer.current_stream import CurrentStream
-from rtlstm.hdl.core.sequencer.signatures import OpFields
 from rtlstm.hdl.core.sequencer.steps import Steps
 from rtlstm.hdl.primitives.pipeline import lookup
 from rtlstm.spec.manifest import Manifest
@@ -50,7 +50,7 @@ class PartSteps(PartPorts, Steps):
         self._plan = manifest.sequence
         super().__init__(
             manifest,
-            OpFields(manifest, _fields(manifest)),
+            program_store(manifest).issued(_fields(manifest)),
             {
                 "step_part": In(row_bits(len(self._plan.parts))),
                 "step_base": In(row_bits(self._plan.rows)),

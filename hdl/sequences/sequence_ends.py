@@ -5,7 +5,7 @@ from amaranth.hdl import Module, Value
 from rtlstm.hdl.core.core import Core
 from rtlstm.hdl.core.ends import Ends, StepEnds
 from rtlstm.hdl.core.memory_window import MemoryWindow
-from rtlstm.hdl.core.program_memory import StepFields
+from rtlstm.hdl.core.program_store import Loaded, program_store
 from rtlstm.hdl.sequences.controller import SequenceMemory
 from rtlstm.hdl.sequences.part_sequencer import PartSequencer
 from rtlstm.spec.manifest import Manifest
@@ -25,6 +25,7 @@ class SequenceEnds(Ends):
     """
 
     def __init__(self, manifest: Manifest) -> None:
+        self._program = program_store(manifest)
         self.sequencer = self._sequencer = PartSequencer(manifest)
         self.source = self.sink = self._memory = SequenceMemory(manifest)
 
@@ -56,8 +57,9 @@ class SequenceEnds(Ends):
             memory.now.eq(window.now),
         ]
 
-    def connect_program(self, m: Module, loaded: StepFields) -> None:
-        raise AssertionError("a core of whole sequences has a fixed program")
+    def connect_program(self, m: Module, loaded: Loaded) -> None:
+        statements = [part.step.eq(loaded.fields) for part in (self._sequencer, self._memory)]
+        self._program.drive(m, [*statements, self._sequencer.stopped.eq(loaded.stopped)])
 
     @property
     def waiting(self) -> Value:

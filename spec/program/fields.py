@@ -6,7 +6,6 @@ memory: one operation per row, and the fields of the step in the last row.
 
 from collections.abc import Mapping, Sequence
 
-from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.cells.unit import Unit, UnitTiming
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
@@ -89,7 +88,7 @@ def kept_words(program: Program) -> list[tuple[int, bool]]:
 
 def issue_widths(parameters: Parameters, timing: UnitTiming) -> dict[str, int]:
     """Bits of these fields in the program memory, for any program of a core with that unit."""
-    capacity = _capacity(parameters)
+    capacity = parameters.program_memory
     columns = max(parameters.words(capacity.inputs), capacity.vector_words)
     drain_cycles = parameters.most_drain_cycles
     most = {
@@ -157,7 +156,7 @@ def drain_fields(program: Program, layers: Sequence[LayerShape], unit: Unit) -> 
 
 def drain_widths(parameters: Parameters, unit: Unit) -> dict[str, int]:
     """Bits of these fields in the program memory."""
-    capacity = _capacity(parameters)
+    capacity = parameters.program_memory
     drain_beats = parameters.drain_beats(parameters.lanes) - 1
     partials = capacity.bias_rows + capacity.partial_rows - 1
     most = {
@@ -197,7 +196,7 @@ def step_fields(program: Program, parameters: Parameters) -> dict[str, int]:
 
 def step_widths(parameters: Parameters) -> dict[str, int]:
     """Bits of these fields in the program memory."""
-    capacity = _capacity(parameters)
+    capacity = parameters.program_memory
     most = {
         "body": capacity.operations - 1,
         "prefetch": capacity.operations - 1,
@@ -210,12 +209,6 @@ def step_widths(parameters: Parameters) -> dict[str, int]:
         "beats_out": -(-capacity.outputs // parameters.beat_out),
     }
     return _bits(most)
-
-
-def _capacity(parameters: Parameters) -> Capacity:
-    capacity = parameters.capacity
-    assert capacity is not None, "only a loadable program is in a memory"
-    return capacity
 
 
 def _bits(most: Mapping[str, int]) -> dict[str, int]:

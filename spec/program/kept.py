@@ -8,11 +8,11 @@ program, and fixed in its hardware.
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Final, NoReturn
+from typing import Final
 
 from rtlstm.spec.errors import ConfigurationError
 
-__all__ = ["NOTHING_SKIPPED", "Groups", "Kept", "check_groups", "keep", "refuse_loadable"]
+__all__ = ["NOTHING_SKIPPED", "Groups", "Kept", "check_groups", "keep", "no_loadable_program"]
 
 Groups = tuple[tuple[int, ...], ...]
 """Indices of the kept words of each group, in order."""
@@ -58,9 +58,9 @@ def check_groups(groups: Groups, layer: str, count: int, columns: int) -> None:
         )
 
 
-def refuse_loadable() -> NoReturn:
-    """Refuse to skip words of a loadable program, with a ConfigurationError."""
-    raise ConfigurationError(
+def no_loadable_program() -> str:
+    """Return why a loadable program cannot skip words."""
+    return (
         "a loadable program cannot skip words: its device takes other networks, whose zeros are elsewhere; "
         "leave out `skip_zeros` or `capacities`"
     )

@@ -93,11 +93,10 @@ def compile_sequences(
             f"bus must be none for a network with a reverse direction, not {parameters.bus}: "
             "the wrappers take steps one by one; connect the core's streams yourself"
         )
-    if parameters.capacity is not None:
-        raise ConfigurationError(
-            "a loadable core takes steps one by one, but this network has a reverse direction; "
-            "generate a separate build for it, without `capacities` and `device`"
-        )
+    parameters.require_fixed_program(
+        "a loadable core takes steps one by one, but this network has a reverse direction; "
+        "generate a separate build for it, without `capacities` and `device`"
+    )
     longest = longest_sequence(parameters.max_steps)
     check_gate_units(parameters.gate_units, parameters.macs)
     merger = _Merger(shapes, passes, parameters, timing, kept)

@@ -14,7 +14,7 @@ from rtlstm.spec.capacity import Needs
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.kept import NOTHING_SKIPPED, Groups, Kept, check_groups, refuse_loadable
+from rtlstm.spec.program.kept import NOTHING_SKIPPED, Groups, Kept, check_groups, no_loadable_program
 from rtlstm.spec.record import Record
 
 __all__ = [
@@ -322,8 +322,8 @@ def compile_program(
     ConfigurationError
         If it does not fit the parameters' capacities, or they do not fit ``kept``.
     """
-    if kept and parameters.capacity is not None:
-        refuse_loadable()
+    if kept:
+        parameters.require_fixed_program(no_loadable_program())
     prefetches = shapes[0].recurrent and shapes[0].feedback == 0
     layout = _Layout(shapes, parameters, timing, prefetches, kept)
     body = sum(layer.recurrent for layer in shapes)

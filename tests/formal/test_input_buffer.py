@@ -11,19 +11,19 @@ from amaranth.hdl import (
     Assert,
     Assume,
     Cat,
-    Const,
     Cover,
     Elaboratable,
     Module,
     Mux,
     ResetSignal,
     Signal,
+    Value,
 )
 from support.formal import Inside, before, cases, free_inputs, implies, prove, reach, refute, with_bug
 from support.formal_shapes import fixed_manifest, loadable_manifest
 
 from rtlstm.hdl.core.ports import InputBuffer
-from rtlstm.hdl.core.program_memory import step_values
+from rtlstm.hdl.core.program_store import program_store
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
@@ -59,20 +59,20 @@ class Harness(Elaboratable):
         reads, writes = Signal(), Signal()
 
         # The sequencer and the program.
-        stopped = buffer.stopped if parameters.capacity else Const(0)
-        step = step_values(manifest, buffer.step if parameters.capacity else None)
+        program = program_store(manifest)
+        stopped, step = program.event(lambda: buffer.stopped), program.fields_of(buffer.step)
         beats = Signal(range(words * slots + 1))
         m.d.comb += [
-            beats.eq(step["beats_after"] + 1),
+            beats.eq(step.beats_after + 1),
             Assume(implies(taken, (waiting != 0) & ~stopped & running)),
         ]
         if parameters.capacity:
-            fresh, fields = Signal(init=1), Cat(step.values())
+            fresh, fields = Signal(init=1), Value.cast(step)
             m.d.sync += fresh.eq(0)
             m.d.comb += [
                 Assume(implies(fresh | (fields != before(m, fields)), stopped)),
-                Assume((step["beats_after"] < words * slots) & step["last_beat"][0]),
-                Assume(implies(step["one_word"], beats <= slots)),
+                Assume((step.beats_after < words * slots) & step.last_beat[0]),
+                Assume(implies(step.one_word, beats <= slots)),
             ]
 
         # The source.
@@ -116,7 +116,7 @@ class Harness(Elaboratable):
                 Assert(implies(buffer.full | (arrived != 0), buffer.stream == next_stream)),
                 Assert(implies(buffer.full, buffer.suppress == next_suppress)),
                 Assert(implies(news, buffer.stream == x.stream)),
-                Assert(implies(news & step["one_word"], buffer.suppress == x.suppress)),
+                Assert(implies(news & step.one_word, buffer.suppress == x.suppress)),
                 Assert(buffer.filled == completes),
             ]
         # Of both halves, and what the registers behind it hold:
@@ -143,7 +143,7 @@ class Harness(Elaboratable):
         # must have this ``value``. Where no beat comes for it, the word's first one clears it.
         half, word, part = AnyConst(1), AnyConst(range(words)), AnyConst(range(slots))
         value, has_value = Signal(len(x.data)), Signal()
-        counts = Cat(bit.replicate(manifest.numerics.data_bits) for bit in step["last_beat"])
+        counts = Cat(bit.replicate(manifest.numerics.data_bits) for bit in step.last_beat)
         mine = accepted & (writes == half)
         m.d.comb += [Assume(word < words), Assume(part < slots)]
         with m.If(mine & (buffer.words == word) & (slot == part)):

@@ -160,7 +160,7 @@ class Harness(Elaboratable):
             Assume(implies(sequencer.program_window, sequencer.window)),
         ]
         # What :func:`test_programs` shows of all programs.
-        begins = before(m, inside["_table.row"] == sequencer.step.body)
+        begins = before(m, inside["_read.row"] == sequencer.step.body)
         m.d.comb += [
             Assume(implies(begins & ~stopped, next_op.waits_for_input)),
             Assume(implies(next_op.waits_for_input, next_op.from_input)),

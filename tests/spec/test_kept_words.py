@@ -13,7 +13,7 @@ from support.pruned_builds import everything, prune, skipping, with_kept
 from support.small_builds import NARROW
 
 from rtlstm.gen.quantise.quantiser import quantise
-from rtlstm.hdl.core.sequencer.signatures import OpFields
+from rtlstm.hdl.core.program_store import program_store
 from rtlstm.spec.errors import BuildError, ConfigurationError, ImageError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedNetwork
@@ -103,7 +103,7 @@ def test_kept_words_are_all_that_count() -> None:
 def test_builds_that_skip_nothing_are_what_they_were() -> None:
     _, plain, found = pruned()
     assert all(op.kept is None for op in plain.program.ops)
-    fields, more = OpFields(plain), OpFields(found)
+    fields, more = program_store(plain).issued(), program_store(found).issued()
     assert not fields.skip and more.skip
     added = {"first_word", "second_word", "second_ends", "third_row"}
     assert more.widths.keys() - fields.widths.keys() == added

@@ -80,10 +80,9 @@ module {{ name }}_tb;
         .bus_valid(bus_valid),
         .bus_ready(bus_ready),
         .bus_read_data(bus_read_data),
-{% if loadable %}
-        .shape(),
-        .stopped(),
-{% endif %}
+{% for name in told %}
+        .{{ name }}(),
+{% endfor %}
         .bus_read_valid(bus_read_valid)
     );
 

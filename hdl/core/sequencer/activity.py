@@ -4,7 +4,8 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.core.sequencer.signatures import Fetched, FetchedPort, OpFields, Walk, WalkPort
+from rtlstm.hdl.core.program_store import OpFields, program_store
+from rtlstm.hdl.core.sequencer.signatures import Fetched, FetchedPort, Walk, WalkPort
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["Activity"]
@@ -29,16 +30,9 @@ class Activity(Component):
     idle: Signal
 
     def __init__(self, manifest: Manifest, fields: OpFields) -> None:
-        ops, parameters = manifest.program.ops, manifest.parameters
-        if parameters.capacity is None:
-            results = max(op.results for op in ops)
-            drain_cycles = max(op.drain_cycles for op in ops)
-        else:
-            # Of any operation that the core may be given.
-            results = parameters.preactivation + manifest.timing.slowest
-            drain_cycles = parameters.most_drain_cycles
-        # A word's last result can be read ``results`` + ``drain_cycles`` cycles after it; two are spare.
-        self._depth = results + drain_cycles + 2
+        program = program_store(manifest)
+        # A word's last result can be read so many cycles after it; two are spare.
+        self._depth = program.latest_results + program.most_drain_cycles + 2
         super().__init__(
             {
                 "fetched": In(Fetched(manifest, fields)),

@@ -5,11 +5,11 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.core.array import any_of
+from rtlstm.hdl.core.program_store import OpFields
 from rtlstm.hdl.core.sequencer.signatures import (
     READY,
     Fetched,
     FetchedPort,
-    OpFields,
     Walk,
     WalkPort,
 )

@@ -3,31 +3,13 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Struct
 from rtlstm.hdl.core.array import any_of
-from rtlstm.hdl.core.program_memory import (
-    ProgramPart,
-    field_lookup,
-    field_memory,
-    program_ports,
-    step_layout,
-    step_values,
-)
-from rtlstm.hdl.core.sequencer.signatures import (
-    ADMITTING,
-    AFTER,
-    Fetched,
-    FetchedPort,
-    OpFields,
-    Walk,
-    WalkPort,
-)
-from rtlstm.hdl.primitives.pipeline import lookup
-from rtlstm.spec.inventory import memories
+from rtlstm.hdl.core.program_store import NextOp, OpFields, ProgramPart, program_ports, program_store
+from rtlstm.hdl.core.sequencer.signatures import AFTER, Fetched, FetchedPort, Walk, WalkPort
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["Fetch"]
@@ -36,13 +18,12 @@ __all__ = ["Fetch"]
 class Fetch(ProgramPart):
     """Loads the next operation when one ends, at a redirect, and after the window.
 
-    The fields of the next operation are always there: a fixed program's are looked up, a loadable one's are
-    read from its memory, whose address is decided a cycle before.
+    The fields of the next operation are always there: its number is decided a cycle before.
 
     =======  ==============================================================================
     cycle    at a redirect
     =======  ==============================================================================
-    k        ``redirect``: the memory is given ``target``.
+    k        ``redirect``: the program store is given ``target``.
     k + 1    ``next_op`` is that operation; ``loading``, and with it ``load``.
     k + 2    ``op`` is that operation.
     =======  ==============================================================================
@@ -60,7 +41,7 @@ class Fetch(ProgramPart):
     fetched : Out
         The operation that is loaded, and the next one.
     step : In, stopped : In(1), program_window : In(1), program_write, program_data, program_word
-        Only with a loadable program; see :class:`rtlstm.hdl.core.sequencer.sequencer.Sequencer`.
+        See :class:`rtlstm.hdl.core.sequencer.sequencer.Sequencer`.
     """
 
     walk: WalkPort
@@ -69,25 +50,22 @@ class Fetch(ProgramPart):
     redirect: Signal
     target: Signal
     window: Signal
-    window_row: Signal
     fetched: FetchedPort
     step: Struct
     stopped: Signal
     program_window: Signal
 
     def __init__(self, manifest: Manifest, fields: OpFields) -> None:
-        self._manifest = manifest
+        self._program = program_store(manifest)
         self._op_fields = fields
-        self._loadable = manifest.parameters.capacity is not None
         fetched = Fetched(manifest, fields)
         index = fetched.members["index"].shape
-        loaded: dict[str, wiring.Member] = {}
-        if self._loadable:
-            loaded = {"step": In(step_layout(manifest)), "stopped": In(1), "program_window": In(1)}
-            loaded |= program_ports(fields.widths)
         super().__init__(
-            loaded
-            | {
+            {
+                "step": In(self._program.step_layout),
+                "stopped": In(1),
+                "program_window": In(1),
+                **program_ports(fields),
                 "walk": In(Walk(manifest, fields)),
                 "after_op": In(AFTER),
                 "after_next": In(AFTER),
@@ -103,14 +81,15 @@ class Fetch(ProgramPart):
         m = Module()
         fetched = self.fetched
         upcoming = Signal.like(fetched.index)
-        next_index = Signal.like(fetched.index, init=0 if self._loadable else self._manifest.program.body)
+        next_index = Signal.like(fetched.index, init=self._program.first_op)
         loading = Signal(init=1)
-        table = self._table(m, next_index, upcoming)
+        next_op = NextOp(next_index, upcoming, self._upcoming)
+        table = self._program.read_issued(m, self, self._op_fields, self.program_window, next_op)
         m.d.comb += [
             upcoming.eq(self._upcoming(Value.cast)),
             fetched.load.eq(self.walk.ends | (loading & ~fetched.halted)),
             fetched.loading.eq(loading),
-            fetched.halted.eq(self._halted(m)),
+            fetched.halted.eq(self._program.event(partial(self._halted, m))),
         ]
         m.d.sync += next_index.eq(upcoming)
         with m.If(fetched.load):
@@ -125,54 +104,26 @@ class Fetch(ProgramPart):
 
         That an operation ends, and its step, is known last, so ``of`` stands in front of all choices.
         """
-        step = step_values(self._manifest, self.step if self._loadable else None)
-        body = step["body"]
+
+        step = self._program.fields_of(self.step)
 
         def after(chosen: Value, op: Struct, comes: Struct) -> Value:
-            first = Mux(comes.prefetches, of(step["prefetch"]), of(Const(0)))
+            first = Mux(comes.prefetches, of(step.prefetch), of(Const(0)))
             return Mux(comes.ends_step, Mux(chosen, first, 0), Mux(chosen, of(op.follows), 0))
 
         fetched, begins = self.fetched, self.window | self.fetched.halted
         goes_on = ~begins & ~self.redirect
         return any_of(
             [
-                Mux(begins, of(body), 0),
+                Mux(begins, of(step.body), 0),
                 Mux(~begins & self.redirect, of(self.target), 0),
                 after(goes_on & fetched.load, fetched.next_op, self.after_next),
                 after(goes_on & ~fetched.load, fetched.op, self.after_op),
             ]
         )
 
-    def _table(self, m: Module, next_index: Signal, upcoming: Signal) -> Mapping[str, Value]:
-        """Return the fields of operation ``next_index``, which was ``upcoming`` a cycle ago."""
-        if not self._loadable:
-            return self._fixed_table(m, next_index)
-        row = Mux(self.program_window, self.window_row, upcoming)
-        spec = memories(self._manifest)["program, issued"]
-        table, write = field_memory(m, spec, row, self._op_fields.widths, "program")
-        m.d.comb += [
-            write.addr.eq(self.window_row),
-            write.data.eq(self.program_data),
-            write.en.eq(self.program_write),
-            self.program_word.eq(Cat(table.values())),
-        ]
-        return table
-
-    def _fixed_table(self, m: Module, next_index: Signal) -> Mapping[str, Value]:
-        """Return the fields of operation ``next_index``; from registers where admission waits for them."""
-        fields, body = self._op_fields, self._manifest.program.body
-        others = {name: values for name, values in fields.values.items() if name not in ADMITTING}
-        table = field_lookup(m, next_index, others, "next")
-        for name in sorted(fields.values.keys() - others.keys()):
-            values = fields.values[name]
-            table[name] = Signal(fields.widths[name], init=values[body], name=f"next_{name}_now")
-            m.d.sync += table[name].eq(self._upcoming(partial(_look_up, m, values, name)))
-        return table
-
     def _halted(self, m: Module) -> Value:
         """Whether there is no program, or its memory shows another row."""
-        if not self._loadable:
-            return Const(0, 1)
         looked = Signal()
         m.d.sync += looked.eq(self.program_window)
         return self.stopped | looked
@@ -185,10 +136,3 @@ class Fetch(ProgramPart):
             m.d.comb += self.fetched.op[name].eq(kept)
             with m.If(self.fetched.load):
                 m.d.sync += kept.eq(table[name])
-
-
-def _look_up(m: Module, values: list[int], name: str, index: Value) -> Value:
-    """Look up a field of an operation whose number may have fewer bits than the largest number."""
-    number = Signal(range(max(2, len(values))), name=f"{name}_number")
-    m.d.comb += number.eq(index)
-    return lookup(m, number, values, name)

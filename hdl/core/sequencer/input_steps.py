@@ -5,10 +5,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from rtlstm.hdl.component import connect_some
-from rtlstm.hdl.core.program_memory import step_values
+from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.core.sequencer.compare import exceeds
 from rtlstm.hdl.core.sequencer.current_stream import CurrentStream
-from rtlstm.hdl.core.sequencer.signatures import OpFields
 from rtlstm.hdl.core.sequencer.steps import Steps
 from rtlstm.hdl.core.sequencer.stream_flags import StreamFlags
 from rtlstm.spec.manifest import Manifest
@@ -53,11 +52,11 @@ class InputSteps(InputPorts, Steps):
     """
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
+        self._manifest, self._program = manifest, program_store(manifest)
         streams = manifest.parameters.stream_bits
         super().__init__(
             manifest,
-            OpFields(manifest),
+            self._program.issued(),
             {
                 "input_full": In(1),
                 "input_coming": In(1),
@@ -85,11 +84,6 @@ class InputSteps(InputPorts, Steps):
         self._await_input(m, ~flags.input_invalid)
         return m
 
-    def _step_values(self) -> dict[str, Value]:
-        """A step's fields: constants, or what was loaded."""
-        loadable = self._manifest.parameters.capacity is not None
-        return step_values(self._manifest, self.step if loadable else None)
-
     def _listens(self) -> Value:
         """Whether an operation waits for a step's input."""
         waits: Value = self.walk.first_group & self.fetched.op.waits_for_input & ~self.fetched.loading
@@ -115,7 +109,7 @@ class InputSteps(InputPorts, Steps):
         self, m: Module, current: CurrentStream, flags: StreamFlags, op_ends_step: Value
     ) -> None:
         """Follow the input's stream, and tell the streams' flags what happens."""
-        op, walk, step = self.fetched.op, self.walk, self._step_values()
+        op, walk = self.fetched.op, self.walk
         connect_some(
             m,
             wiring.flipped(self),
@@ -126,7 +120,7 @@ class InputSteps(InputPorts, Steps):
             current.listens.eq(self._listens() | (self.fetched.load & self.fetched.next_op.waits_for_input)),
             current.input_stream.eq(self.input_stream),
             self.stream.eq(current.stream),
-            flags.prepares.eq(step["body"] != 0),
+            flags.prepares.eq(self._program.fields_of(self.step).body != 0),
             flags.stream.eq(current.stream),
             flags.input_stream.eq(self.input_stream),
             flags.prepared.eq(walk.ends & op.prepares),
@@ -152,14 +146,14 @@ class InputSteps(InputPorts, Steps):
 
     def _succeed(self, m: Module, op_ends_step: Value, next_ends_step: Value) -> None:
         """Say what comes after a step's last operation: the next step's first."""
-        op, next_op, step = self.fetched.op, self.fetched.next_op, self._step_values()
+        op, next_op = self.fetched.op, self.fetched.next_op
 
         def prefetches(reads: Value) -> Value:
             # While an operation reads the input, or one is loaded that does, the next step's is the other.
             bank = self.input_bank ^ reads
             same = self._same(self.halves_streams.word_select(bank, len(self.stream)))
             there = self.halves_full.bit_select(bank, 1) & same & ~self.window_wanted
-            return there & step["prefetches"]
+            return Value.cast(there & self._program.fields_of(self.step).prefetches)
 
         m.d.comb += [
             self.after_op.ends_step.eq(op_ends_step),

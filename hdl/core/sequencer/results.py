@@ -4,16 +4,9 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Struct
+from rtlstm.hdl.core.program_store import OpFields, program_store
 from rtlstm.hdl.core.sequencer.compare import exceeds
-from rtlstm.hdl.core.sequencer.signatures import (
-    READY,
-    Fetched,
-    FetchedPort,
-    OpFields,
-    Walk,
-    WalkPort,
-    most_words,
-)
+from rtlstm.hdl.core.sequencer.signatures import READY, Fetched, FetchedPort, Walk, WalkPort
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["Results"]
@@ -40,7 +33,7 @@ class Results(Component):
     results_ready: Struct
 
     def __init__(self, manifest: Manifest, fields: OpFields) -> None:
-        self._most_words = most_words(manifest, fields)
+        self._most_words = program_store(manifest).most_words
         self._skip = fields.skip
         super().__init__(
             {

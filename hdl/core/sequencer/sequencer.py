@@ -20,11 +20,11 @@ next one and is loaded; in k + 2 its first word may be issued.
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Member, Out
+from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Struct, connect_some
 from rtlstm.hdl.core.layouts import row_bits, token_layout
-from rtlstm.hdl.core.program_memory import ProgramPart, program_ports, step_layout
+from rtlstm.hdl.core.program_store import ProgramPart, program_ports, program_store
 from rtlstm.hdl.core.sequencer.activity import Activity
 from rtlstm.hdl.core.sequencer.admission import Admission
 from rtlstm.hdl.core.sequencer.fetch import Fetch
@@ -86,11 +86,11 @@ class Sequencer(ProgramPart):
         State of ``command_stream``: it is zero; its partial sums are invalid; the first layer's h is in the
         second half of its ping-pong buffer.
     step : In, stopped : In(1), program_window : In(1), program_write, program_data, program_word
-        Only with a loadable program: what was loaded of a step; no operation is to be loaded; the window
-        looks at the program; and the ports of :func:`rtlstm.hdl.core.program_memory.program_ports`.
+        What is loaded of a step; no operation is to be loaded; the window looks at the program; and the ports
+        of :func:`rtlstm.hdl.core.program_store.program_ports`.
     releases : Out(1)
-        Only with a loadable program: the room for the output that the last ``emits`` reserved is free again,
-        since the operation that began will not end.
+        The room for the output that the last ``emits`` reserved is free again, since the operation that began
+        will not end: another program is loaded.
     """
 
     step: Struct
@@ -120,14 +120,16 @@ class Sequencer(ProgramPart):
     flags: Signal
 
     def __init__(self, manifest: Manifest, steps: Steps) -> None:
-        self._manifest = manifest
+        self._manifest, self._program = manifest, program_store(manifest)
         self._steps = steps
-        loaded: dict[str, Member] = {}
-        if manifest.parameters.capacity is not None:
-            loaded = {"step": In(step_layout(manifest)), "stopped": In(1), "program_window": In(1)}
-            loaded |= program_ports(steps.fields.widths) | {"releases": Out(1)}
         super().__init__(
-            loaded
+            {
+                "step": In(self._program.step_layout),
+                "stopped": In(1),
+                "program_window": In(1),
+                **program_ports(steps.fields),
+                "releases": Out(1),
+            }
             | steps.outside
             | {
                 "token": Out(token_layout(manifest)),
@@ -182,10 +184,9 @@ class Sequencer(ProgramPart):
         connect_some(m, outside, results, ("result_last", "result_word"))
         connect_some(m, outside, admission, ("room", "emits"))
         connect_some(m, outside, activity, ("idle",))
-        if manifest.parameters.capacity is not None:
-            connect_some(m, outside, fetch, _OF_PROGRAM)
-            connect_some(m, outside, steps, ("step",))
-            connect_some(m, outside, admission, ("releases",))
+        self._program.connect(m, outside, fetch, _OF_PROGRAM)
+        self._program.connect(m, outside, steps, ("step",))
+        self._program.connect(m, outside, admission, ("releases",))
         self._describe_word(m, fetch.fetched, walker.walk)
         return m
 

@@ -1,7 +1,5 @@
 """What the sequencer's parts tell each other."""
 
-from collections.abc import Mapping
-
 from amaranth.hdl import Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.data import StructLayout
@@ -9,19 +7,16 @@ from amaranth.lib.wiring import Out
 
 from rtlstm.hdl.component import Interface, Struct
 from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.core.program_store import OpFields, program_store
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.program.fields import issue_fields, issue_widths
 
 __all__ = [
-    "ADMITTING",
     "AFTER",
     "READY",
     "Fetched",
     "FetchedPort",
-    "OpFields",
     "Walk",
     "WalkPort",
-    "most_words",
     "vector_bits",
 ]
 
@@ -32,57 +27,6 @@ READY = StructLayout({"loaded": 1, "goes_on": 1, "waits": 1})
 AFTER = StructLayout({"ends_step": 1, "prefetches": 1})
 """What comes after an operation: it ends its step; the next step, if it does, begins with the prefetch."""
 
-_READ_TO_LOAD = (
-    "groups",
-    "weights",
-    "source",
-    "source_copied",
-    "first_word",
-    "second_word",
-    "second_ends",
-    "third_row",
-)
-"""Fields that set up a walk, and that nobody asks for after that."""
-
-ADMITTING = ("emit", "single", "first_word", "waits_for_input", "waits_for_results", "newer_results")
-"""Fields of the next operation on which it depends whether its first word is issued."""
-
-
-class OpFields:
-    """The fields of an operation that the sequencer reads.
-
-    Parameters
-    ----------
-    manifest
-        The build.
-    more : optional
-        Fields, by name, beside those of every program or instead of them.
-    """
-
-    def __init__(self, manifest: Manifest, more: Mapping[str, list[int]] | None = None) -> None:
-        self.values: dict[str, list[int]] = {}
-        """Their values in every operation; none, if the program is loadable."""
-        if manifest.parameters.capacity is not None:
-            self.widths = issue_widths(manifest.parameters, manifest.timing)
-        else:
-            self.values = issue_fields(manifest.program) | dict(more or {})
-            self.widths = {name: max(1, *values).bit_length() for name, values in self.values.items()}
-
-    @property
-    def skip(self) -> bool:
-        """Whether row groups skip words."""
-        return "first_word" in self.widths
-
-    @property
-    def of_next(self) -> StructLayout:
-        """All of them, of the operation that is loaded next."""
-        return StructLayout(self.widths)
-
-    @property
-    def of_op(self) -> StructLayout:
-        """Those that are kept of the operation that is loaded."""
-        return StructLayout({name: self.widths[name] for name in self.widths if name not in _READ_TO_LOAD})
-
 
 def vector_bits(manifest: Manifest) -> int:
     """Width of the address of a word that the array multiplies, in the vector memory or the input's."""
@@ -90,13 +34,6 @@ def vector_bits(manifest: Manifest) -> int:
     words = manifest.parameters.streams * program.vector_context
     inputs = 2 * program.input_words if manifest.sequence is None else manifest.sequence.rows
     return row_bits(max(words, inputs))
-
-
-def most_words(manifest: Manifest, fields: OpFields) -> int:
-    """Return the most words that a vector can have."""
-    if manifest.parameters.capacity is not None:
-        return 1 << fields.widths["columns"]
-    return max(op.columns for op in manifest.program.ops)
 
 
 class FetchedPort(Interface):
@@ -199,7 +136,7 @@ class Walk(wiring.Signature):
     """
 
     def __init__(self, manifest: Manifest, fields: OpFields) -> None:
-        most, self.skips = most_words(manifest, fields), fields.skip
+        most, self.skips = program_store(manifest).most_words, fields.skip
         """Whether groups skip words."""
         flags = (
             "issued",

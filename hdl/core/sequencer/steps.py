@@ -5,13 +5,12 @@ from amaranth.lib.wiring import In, Member, Out
 
 from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.core.layouts import row_bits
-from rtlstm.hdl.core.program_memory import step_layout
+from rtlstm.hdl.core.program_store import OpFields, program_store
 from rtlstm.hdl.core.sequencer.signatures import (
     AFTER,
     READY,
     Fetched,
     FetchedPort,
-    OpFields,
     Walk,
     WalkPort,
     vector_bits,
@@ -62,7 +61,7 @@ class Steps(Component):
     flags : Out(3)
         State of ``command_stream``.
     step : In
-        Only with a loadable program: what was loaded of a step.
+        What is loaded of a step.
     """
 
     fetched: FetchedPort
@@ -91,9 +90,8 @@ class Steps(Component):
         self.fields = fields
         self.outside = outside
         index, streams = row_bits(manifest.capacity.operations), manifest.parameters.stream_bits
-        loaded = {} if manifest.parameters.capacity is None else {"step": In(step_layout(manifest))}
         super().__init__(
-            loaded
+            {"step": In(program_store(manifest).step_layout)}
             | outside
             | {
                 "fetched": In(Fetched(manifest, fields)),

@@ -5,10 +5,10 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.core.program_store import OpFields
 from rtlstm.hdl.core.sequencer.signatures import (
     Fetched,
     FetchedPort,
-    OpFields,
     Walk,
     WalkPort,
     vector_bits,

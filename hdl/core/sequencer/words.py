@@ -5,7 +5,8 @@ from typing import Protocol
 
 from amaranth.hdl import Module, Mux, Signal, Value
 
-from rtlstm.hdl.core.sequencer.signatures import FetchedPort, OpFields, WalkPort
+from rtlstm.hdl.core.program_store import OpFields
+from rtlstm.hdl.core.sequencer.signatures import FetchedPort, WalkPort
 from rtlstm.hdl.primitives.pipeline import lookup
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.fields import kept_words

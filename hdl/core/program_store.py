@@ -1,0 +1,462 @@
+"""The program store: constants of the hardware, or memories that the host loads.
+
+A fixed program is a loadable one whose memory is a constant. The core's parts have the same ports with both,
+ask their store for what they need, and do not ask which of the two it is.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
+from amaranth.lib import wiring
+from amaranth.lib.data import StructLayout, View
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.component import AnyInterface, Component, Struct, connect_some
+from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.primitives.pipeline import delay, lookup, storage
+from rtlstm.spec.inventory import memories
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.program.fields import (
+    drain_fields,
+    drain_widths,
+    issue_fields,
+    issue_widths,
+    step_fields,
+    step_widths,
+)
+
+__all__ = [
+    "Loaded",
+    "NextOp",
+    "OpFields",
+    "PortSide",
+    "ProgramPart",
+    "ProgramStore",
+    "program_ports",
+    "program_store",
+]
+
+_ADMITTING = ("emit", "single", "first_word", "waits_for_input", "waits_for_results", "newer_results")
+"""Fields of the next operation on which it depends whether its first word is issued."""
+_READ_TO_LOAD = (
+    "groups",
+    "weights",
+    "source",
+    "source_copied",
+    "first_word",
+    "second_word",
+    "second_ends",
+    "third_row",
+)
+"""Fields that set up a walk, and that nobody asks for after that."""
+
+PortSide = Literal["inputs", "outputs"]
+"""Values into a step, or out of it."""
+
+
+@dataclass(frozen=True)
+class OpFields:
+    """Fields of an operation that a part reads."""
+
+    widths: Mapping[str, int]
+    values: Mapping[str, list[int]] = field(default_factory=dict)
+    """Their values in every operation, if these are constants."""
+
+    @property
+    def skip(self) -> bool:
+        """Whether row groups skip words."""
+        return "first_word" in self.widths
+
+    @property
+    def of_next(self) -> StructLayout:
+        """All of them, of the operation that is loaded next."""
+        return StructLayout(self.widths)
+
+    @property
+    def of_op(self) -> StructLayout:
+        """Those that are kept of the operation that is loaded."""
+        return StructLayout({name: self.widths[name] for name in self.widths if name not in _READ_TO_LOAD})
+
+
+def program_ports(fields: OpFields) -> dict[str, wiring.Member]:
+    """Ports of a part that reads these fields.
+
+    ``program_write`` stores ``program_data`` in the row that the window is at; ``program_word`` is the word
+    of that row, while the window looks at the program.
+    """
+    width = sum(fields.widths.values())
+    return {"program_write": In(1), "program_data": In(width), "program_word": Out(width)}
+
+
+class ProgramPart(Component):
+    """A component with the members of :func:`program_ports`, and more."""
+
+    program_write: Signal
+    program_data: Signal
+    program_word: Signal
+    window_row: Signal
+
+
+@dataclass(frozen=True)
+class NextOp:
+    """The operation that the sequencer loads next."""
+
+    number: Signal
+    upcoming: Signal
+    """The number in the next cycle."""
+    of_upcoming: Callable[[Callable[[Value], Value]], Value]
+    """A function of that; it is applied in front of the choices that are made last."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What is known of a step of the program that is loaded."""
+
+    fields: Struct
+    stopped: Value
+    """There is no whole program: no operation is to be loaded, no input taken."""
+
+    @property
+    def shape(self) -> Value:
+        """Inputs and outputs of a step, 16 bits each, as SHAPE reads."""
+        return Cat(self.fields.inputs, self.fields.outputs)
+
+
+class ProgramStore(ABC):
+    """Where the program of a core is. What only loading brings makes no logic where nothing is loaded."""
+
+    step_layout: StructLayout
+    """The fields of a step."""
+    at_reset: Mapping[str, int]
+    """What the fields of a step are while nothing was loaded."""
+    least_beats: int
+    """Output beats that any step has."""
+    first_op: int
+    """Number of the operation that is the next one after a reset."""
+    most_words: int
+    """The most words that a vector can have."""
+    latest_results: int
+    """Cycles after which an operation's last results are there at the latest, from its last word."""
+    most_drain_cycles: int
+    """Cycles in which a group of an operation drains at most."""
+    drained: OpFields
+    """The fields that the drain reads."""
+    told: Mapping[str, wiring.Member]
+    """Ports at which a core tells of what is loaded."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+
+    @abstractmethod
+    def issued(self, more: Mapping[str, list[int]] | None = None) -> OpFields:
+        """Return the fields that the sequencer reads: those of every program, and ``more`` or instead."""
+
+    @abstractmethod
+    def read_issued(
+        self, m: Module, part: ProgramPart, fields: OpFields, looked: Value, next_op: NextOp
+    ) -> Mapping[str, Value]:
+        """Return the fields of the next operation; ``looked`` is 1 while the window looks at the program."""
+
+    @abstractmethod
+    def read_drained(self, m: Module, part: ProgramPart, looked: Value, op: Value) -> Mapping[str, Value]:
+        """Return the fields that the drain reads of the operation that ``op`` was a cycle ago."""
+
+    @abstractmethod
+    def load(self, m: Module, *, touched: Value, write: Value, row: Value, data: Value) -> Loaded:
+        """Return what is known of a step; see :class:`_StepFields`."""
+
+    @abstractmethod
+    def tells(self, core: Any, what: Literal["shape", "stopped"]) -> Value:
+        """Return what a core tells at its port ``what`` of those in ``told``."""
+
+    @abstractmethod
+    def after_first(self, shape: Value, side: PortSide) -> ValueLike:
+        """How many values of a step follow its first one."""
+
+    @abstractmethod
+    def counter(self, side: PortSide, name: str) -> Signal:
+        """Make a counter of a step's values; it begins with those after the first, if they are known."""
+
+    @abstractmethod
+    def fields_of(self, step: Struct) -> Struct:
+        """Return the fields of a step that are loaded; ``step`` is the port that has them."""
+
+    @abstractmethod
+    def drive(self, m: Module, statements: Sequence[Any]) -> None:
+        """Drive ports that only loading needs."""
+
+    @abstractmethod
+    def connect(self, m: Module, one: AnyInterface, other: AnyInterface, names: Iterable[str]) -> None:
+        """Connect such ports, as :func:`rtlstm.hdl.component.connect_some` does."""
+
+    @abstractmethod
+    def event(self, make: Callable[[], Value]) -> Value:
+        """Return an event that only loading brings, of which ``make`` makes the logic."""
+
+    @abstractmethod
+    def when(self, m: Module, event: Value, statements: Sequence[Any], *, otherwise: bool = False) -> None:
+        """Do this at such an event; with ``otherwise``, if the conditions before are false."""
+
+    @abstractmethod
+    def unless(self, event: Value, value: Value) -> Value:
+        """Return a bit, and 0 at such an event."""
+
+    @abstractmethod
+    def choose(self, event: Value, first: Value, other: Value) -> Value:
+        """Return ``first`` at such an event, else ``other``."""
+
+    def most(self, side: PortSide) -> int:
+        """Return the most values that a step can have."""
+        capacity = self._manifest.capacity
+        return capacity.inputs if side == "inputs" else capacity.outputs
+
+
+class _ConstantProgram(ProgramStore):
+    """The program is a constant of the build: fields are looked up, and no event of loading ever comes."""
+
+    told: Mapping[str, wiring.Member] = {}
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest)
+        program, ops = manifest.program, manifest.program.ops
+        self.at_reset = step_fields(program, manifest.parameters)
+        self.least_beats = self.at_reset["beats_out"]
+        wide = {"last_beat": manifest.parameters.beat_in, "inputs": 16, "outputs": 16}
+        self.step_layout = StructLayout(
+            {name: wide.get(name, len(Const(value))) for name, value in self.at_reset.items()}
+        )
+        values = Cat(Const(self.at_reset[name], each.width) for name, each in self.step_layout)
+        self._loaded = Loaded(View(self.step_layout, values), Const(0, 1))
+        self.first_op = program.body
+        self.most_words = max(op.columns for op in ops)
+        self.latest_results = max(op.results for op in ops)
+        self.most_drain_cycles = max(op.drain_cycles for op in ops)
+        self.drained = _constants(drain_fields(program, manifest.layers, manifest.numerics.unit))
+
+    def issued(self, more: Mapping[str, list[int]] | None = None) -> OpFields:
+        return _constants(issue_fields(self._manifest.program) | dict(more or {}))
+
+    def read_issued(
+        self, m: Module, part: ProgramPart, fields: OpFields, looked: Value, next_op: NextOp
+    ) -> Mapping[str, Value]:
+        # From registers where admission waits for them.
+        others = {name: values for name, values in fields.values.items() if name not in _ADMITTING}
+        table = _look_up(m, next_op.number, others, "next")
+        for name in sorted(fields.values.keys() - others.keys()):
+            values = fields.values[name]
+            table[name] = Signal(fields.widths[name], init=values[self.first_op], name=f"next_{name}_now")
+            m.d.sync += table[name].eq(next_op.of_upcoming(partial(_look_up_one, m, values, name)))
+        return table
+
+    def read_drained(self, m: Module, part: ProgramPart, looked: Value, op: Value) -> Mapping[str, Value]:
+        found = _look_up(m, op, self.drained.values, "op")
+        return {name: delay(m, value, 1) for name, value in found.items()}
+
+    def load(self, m: Module, *, touched: Value, write: Value, row: Value, data: Value) -> Loaded:
+        return self._loaded
+
+    def tells(self, core: Any, what: Literal["shape", "stopped"]) -> Value:
+        return self._loaded.shape if what == "shape" else self._loaded.stopped
+
+    def after_first(self, shape: Value, side: PortSide) -> ValueLike:
+        return self.most(side) - 1
+
+    def counter(self, side: PortSide, name: str) -> Signal:
+        return Signal(range(self.most(side)), init=self.most(side) - 1, name=name)
+
+    def fields_of(self, step: Struct) -> Struct:
+        return self._loaded.fields
+
+    def drive(self, m: Module, statements: Sequence[Any]) -> None:
+        pass
+
+    def connect(self, m: Module, one: AnyInterface, other: AnyInterface, names: Iterable[str]) -> None:
+        pass
+
+    def event(self, make: Callable[[], Value]) -> Value:
+        return Const(0, 1)
+
+    def when(self, m: Module, event: Value, statements: Sequence[Any], *, otherwise: bool = False) -> None:
+        pass
+
+    def unless(self, event: Value, value: Value) -> Value:
+        return value
+
+    def choose(self, event: Value, first: Value, other: Value) -> Value:
+        return other
+
+
+class _WritableProgram(ProgramStore):
+    """The program is in memories that the host writes through the window."""
+
+    told: Mapping[str, wiring.Member] = {"shape": Out(32), "stopped": Out(1)}
+    first_op = 0
+    least_beats = 1
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest)
+        parameters = manifest.parameters
+        self.step_layout = StructLayout(step_widths(parameters))
+        self.at_reset = dict.fromkeys(self.step_layout.members, 0)
+        self.latest_results = parameters.preactivation + manifest.timing.slowest
+        self.most_drain_cycles = parameters.most_drain_cycles
+        self.most_words = 1 << self.issued().widths["columns"]
+        self.drained = OpFields(drain_widths(parameters, manifest.numerics.unit))
+
+    def issued(self, more: Mapping[str, list[int]] | None = None) -> OpFields:
+        return OpFields(issue_widths(self._manifest.parameters, self._manifest.timing))
+
+    def read_issued(
+        self, m: Module, part: ProgramPart, fields: OpFields, looked: Value, next_op: NextOp
+    ) -> Mapping[str, Value]:
+        return self._read(m, part, "program, issued", fields, looked, next_op.upcoming)
+
+    def read_drained(self, m: Module, part: ProgramPart, looked: Value, op: Value) -> Mapping[str, Value]:
+        return self._read(m, part, "program, drained", self.drained, looked, op)
+
+    def _read(
+        self, m: Module, part: ProgramPart, memory: str, fields: OpFields, looked: Value, op: Value
+    ) -> Mapping[str, Value]:
+        """Add a memory; return the fields of the operation that ``op`` was a cycle ago."""
+        read, write = storage(m, memories(self._manifest)[memory], "program")
+        row = Mux(looked, part.window_row, op)
+        m.d.comb += read.addr.eq(row)
+        found: dict[str, Value] = {}
+        low = 0
+        for name, width in fields.widths.items():
+            found[name] = Signal(width, name=f"program_{name}")
+            m.d.comb += found[name].eq(read.data[low : low + width])
+            low += width
+        m.d.comb += [
+            write.addr.eq(part.window_row),
+            write.data.eq(part.program_data),
+            write.en.eq(part.program_write),
+            part.program_word.eq(Cat(found.values())),
+        ]
+        return found
+
+    def load(self, m: Module, *, touched: Value, write: Value, row: Value, data: Value) -> Loaded:
+        m.submodules.step_fields = kept = _StepFields(self.step_layout, self._manifest.capacity.operations)
+        m.d.comb += [
+            kept.touched.eq(touched),
+            kept.write.eq(write),
+            kept.row.eq(row),
+            kept.data.eq(data),
+        ]
+        return Loaded(kept.fields, kept.stopped)
+
+    def tells(self, core: Any, what: Literal["shape", "stopped"]) -> Value:
+        port: Signal = getattr(core, what)
+        return port
+
+    def after_first(self, shape: Value, side: PortSide) -> ValueLike:
+        # Of 16 bits, as SHAPE has: 0 stands for 65,536 values.
+        values = shape[:16] if side == "inputs" else shape[16:]
+        return (values - 1)[:16]
+
+    def counter(self, side: PortSide, name: str) -> Signal:
+        return Signal(range(self.most(side)), reset_less=True, name=name)
+
+    def fields_of(self, step: Struct) -> Struct:
+        return step
+
+    def drive(self, m: Module, statements: Sequence[Any]) -> None:
+        m.d.comb += statements
+
+    def connect(self, m: Module, one: AnyInterface, other: AnyInterface, names: Iterable[str]) -> None:
+        connect_some(m, one, other, names)
+
+    def event(self, make: Callable[[], Value]) -> Value:
+        return make()
+
+    def when(self, m: Module, event: Value, statements: Sequence[Any], *, otherwise: bool = False) -> None:
+        with m.Elif(event) if otherwise else m.If(event):
+            m.d.sync += statements
+
+    def unless(self, event: Value, value: Value) -> Value:
+        return value & ~event
+
+    def choose(self, event: Value, first: Value, other: Value) -> Value:
+        return Mux(event, first, other)
+
+
+def program_store(manifest: Manifest) -> ProgramStore:
+    """Return the store of a build's program."""
+    return (_ConstantProgram if manifest.parameters.capacity is None else _WritableProgram)(manifest)
+
+
+def _constants(values: Mapping[str, list[int]]) -> OpFields:
+    """Return constant fields, as wide as they need to be."""
+    return OpFields({name: max(1, *each).bit_length() for name, each in values.items()}, values)
+
+
+def _look_up(m: Module, index: Value, fields: Mapping[str, list[int]], name: str) -> dict[str, Value]:
+    """Return the fields of operation ``index``, without delay."""
+    return {each: lookup(m, index, values, f"{name}_{each}") for each, values in fields.items()}
+
+
+def _look_up_one(m: Module, values: list[int], name: str, index: Value) -> Value:
+    """Look up a field of an operation whose number may have fewer bits than the largest number."""
+    number = Signal(range(max(2, len(values))), name=f"{name}_number")
+    m.d.comb += number.eq(index)
+    return lookup(m, number, values, name)
+
+
+class _StepFields(Component):
+    """Keeps a loaded program's fields of a step, and stops the core while there is no whole program.
+
+    The core is stopped by reset, and as soon as any word of the program is written; it goes on when the
+    program's last row, these fields, has been. Nothing before that row is looked at: rows, weights and tables
+    may come in any order.
+
+    Members
+    -------
+    touched : In(1)
+        A word of the program is being written; the core is idle.
+    write : In(1), row, data : In
+        Store a row of the program.
+    fields : Out
+        The last row.
+    stopped : Out(1)
+        No operation is to be loaded, no input taken.
+    """
+
+    touched: Signal
+    write: Signal
+    row: Signal
+    data: Signal
+    fields: Struct
+    stopped: Signal
+
+    def __init__(self, layout: StructLayout, last_row: int) -> None:
+        self._last = last_row
+        super().__init__(
+            {
+                "touched": In(1),
+                "write": In(1),
+                "row": In(row_bits(last_row + 1)),
+                "data": In(layout.size),
+                "fields": Out(layout),
+                "stopped": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        stored = self.write & (self.row == self._last)
+        kept = Signal(self.data.shape())
+        stopped, complete = Signal(init=1), Signal()
+        m.d.comb += [Value.cast(self.fields).eq(kept), self.stopped.eq(stopped)]
+        # What depends on the fields has seen them when the core goes on.
+        m.d.sync += complete.eq(stored & ~self.touched)
+        with m.If(stored):
+            m.d.sync += kept.eq(self.data)
+        with m.If(self.touched):
+            m.d.sync += stopped.eq(1)
+        with m.Elif(complete):
+            m.d.sync += stopped.eq(0)
+        return m
