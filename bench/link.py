@@ -15,9 +15,9 @@ from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host import Accelerator, pack
 from rtlstm.host.link.byte_ports import BytePort
+from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.framing import Frame
 from rtlstm.host.link.link_transport import LinkTransport
-from rtlstm.host.link.timeouts import LinkTimeouts
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DEVICE_LIMITS, DeviceEngine
 from rtlstm.sim.link_port import SimulatedPort

@@ -20,8 +20,8 @@ from rtlstm.bench.link import BAUD, STREAMS, LinkSetup
 from rtlstm.boards.catalogue import find_board
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.host.link.byte_ports import BytePort
+from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
-from rtlstm.host.link.timeouts import LinkTimeouts
 from rtlstm.sim.board_port import BoardPort
 from rtlstm.sim.faults import FaultyPort
 from rtlstm.sim.golden import Golden

@@ -16,8 +16,8 @@ from xml.etree import ElementTree
 
 from rtlstm.boards.vivado import Template
 from rtlstm.boards.zynq import ZYNQ_7000, ZYNQ_ULTRASCALE, FabricClock, Processor
-from rtlstm.host.closing import Closing
 from rtlstm.host.mmio import RegisterFile
+from rtlstm.host.transport import Closing
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.files import write_file
 from rtlstm.spec.overlay import CORE_CELL, CORE_MODULE, CORE_TYPE

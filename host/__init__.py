@@ -1,10 +1,8 @@
 """The driver of rtlstm's cores. It needs numpy and pydantic, and the packages of the chosen backend."""
 
 from rtlstm.host.accelerator import Accelerator
-from rtlstm.host.asynchronous import AsyncAccelerator, AsyncStream
-from rtlstm.host.classify import argmax, softmax
-from rtlstm.host.raw_values import CodesWarning, SaturationWarning
-from rtlstm.host.shared import SharedAccelerator, SharedStream
+from rtlstm.host.raw_values import CodesWarning, SaturationWarning, argmax, softmax
+from rtlstm.host.shared import AsyncAccelerator, AsyncStream, SharedAccelerator, SharedStream
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Transport, backend_names, open_transport
 from rtlstm.spec.errors import (

@@ -2,8 +2,9 @@
 
 import gc
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, get_args
 from weakref import WeakValueDictionary
@@ -11,11 +12,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.host.closing import Closing
 from rtlstm.host.device import Device
-from rtlstm.host.initial_state import load_initial_state
 from rtlstm.host.loadable import check_loadable
-from rtlstm.host.notebook import html_table
 from rtlstm.host.raw_values import (
     CodesWarning,
     SaturationWarning,
@@ -26,9 +24,10 @@ from rtlstm.host.raw_values import (
     warn_saturated,
 )
 from rtlstm.host.state import LayerArrays, State, StateLayout
+from rtlstm.host.state_files import load_initial_state
 from rtlstm.host.steps import as_codes, check_values
 from rtlstm.host.stream import Stream
-from rtlstm.host.transport import Factory, Transport, open_transport
+from rtlstm.host.transport import Closing, Factory, Transport, open_transport
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.files import as_path
@@ -44,7 +43,7 @@ from rtlstm.spec.padding import Pad, is_front, padded_behind, padded_in_front, v
 from rtlstm.spec.progress import Progress, shown
 from rtlstm.spec.registers import Register
 
-__all__ = ["Accelerator", "Outputs"]
+__all__ = ["Accelerator", "Outputs", "html_table"]
 
 Outputs = Literal["all", "last", "none"]
 """Which steps' outputs a run computes."""
@@ -708,3 +707,12 @@ class Accelerator(Closing):
     def close(self) -> None:
         """Release the device; further use raises DeviceError. Harmless if closed already."""
         self.device.close()
+
+
+def html_table(caption: str, facts: Mapping[str, str]) -> str:
+    """Return names and values as a table in HTML."""
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{escape(name)}</th><td>{escape(value)}</td></tr>"
+        for name, value in facts.items()
+    )
+    return f"<table><caption>{escape(caption)}</caption>{rows}</table>"

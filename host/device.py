@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.host.owner import guarded
 from rtlstm.host.state import LayerArrays, StateLayout
-from rtlstm.host.transport import Transport
+from rtlstm.host.transport import Transport, guarded
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage

@@ -1,9 +1,10 @@
-"""Many streams at once: one accelerator for all threads of a program.
+"""Many streams at once: one accelerator for all threads of a program, or all tasks of an event loop.
 
 One thread communicates with the device. It sends all waiting steps together. While the device computes them,
 it sends the steps requested since, so that the connection is not idle until a caller has its answer.
 """
 
+import asyncio
 import queue
 import threading
 from collections import deque
@@ -17,18 +18,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.accelerator import Accelerator
-from rtlstm.host.closing import Closing
-from rtlstm.host.owner import Owner
 from rtlstm.host.raw_values import as_numbers, to_caller
 from rtlstm.host.state import State
 from rtlstm.host.steps import as_codes, check_values
 from rtlstm.host.stream import Stream
+from rtlstm.host.transport import Closing, Owner
 from rtlstm.spec.errors import DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.progress import Progress
 
-__all__ = ["SharedAccelerator", "SharedStream"]
+__all__ = ["AsyncAccelerator", "AsyncStream", "SharedAccelerator", "SharedStream"]
 
 Result = TypeVar("Result")
 
@@ -267,3 +267,84 @@ class SharedStream(Closing):
         """Free the stream. Further calls do nothing."""
         if not self._shared._closed:
             self.call(Stream.close).result()
+
+
+class AsyncAccelerator:
+    """An accelerator for the tasks of an event loop. An asynchronous context manager.
+
+    Parameters
+    ----------
+    accelerator
+        As for :class:`SharedAccelerator`.
+    """
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._shared = SharedAccelerator(accelerator)
+
+    @classmethod
+    async def open(
+        cls,
+        folder: str | Path,
+        backend: str = "golden",
+        verify: bool = True,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Open a build folder; see :meth:`Accelerator.open`. ``progress`` is called in another thread."""
+        return cls(await asyncio.to_thread(Accelerator.open, folder, backend, verify, progress))
+
+    async def call(self, function: Callable[[Accelerator], Result]) -> Result:
+        """Call ``function(accelerator)`` after all steps requested so far."""
+        return await asyncio.wrap_future(self._shared.call(function))
+
+    async def stream(self) -> "AsyncStream":
+        """Reserve a stream with zero state. Raises the errors of :meth:`Accelerator.stream`."""
+        stream = await self.call(lambda accelerator: accelerator.stream())
+        return AsyncStream(SharedStream(self._shared, stream))
+
+    async def close(self) -> None:
+        """Finish all requested steps and release the device. Further calls do nothing."""
+        await asyncio.to_thread(self._shared.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class AsyncStream:
+    """A sequence in progress, as :class:`Stream`. An asynchronous context manager."""
+
+    def __init__(self, shared: SharedStream) -> None:
+        self._shared = shared
+
+    async def step(self, x: ArrayLike) -> NDArray[Any]:
+        """Compute one step: ``(inputs,)`` to ``(outputs,)``."""
+        y: NDArray[Any] = (await self.steps(as_numbers("x", x)[np.newaxis]))[0]
+        return y
+
+    async def steps(self, x: ArrayLike) -> NDArray[Any]:
+        """Compute ``T`` steps: ``(T, inputs)`` to ``(T, outputs)``."""
+        return self._shared.present(x, await asyncio.wrap_future(self._shared.submit(x)))
+
+    async def state(self) -> State:
+        """``(h, c)`` as floats; see :attr:`Stream.state`."""
+        return await asyncio.wrap_future(self._shared.call(lambda stream: stream.state))
+
+    async def set_state(self, value: Any) -> None:
+        """Set ``(h, c)``; see :attr:`Stream.state`."""
+        await asyncio.wrap_future(self._shared.call(lambda stream: setattr(stream, "state", value)))
+
+    async def reset(self) -> None:
+        """Set the state to zero."""
+        await asyncio.wrap_future(self._shared.call(Stream.reset))
+
+    async def close(self) -> None:
+        """Release the stream. Further calls do nothing."""
+        await asyncio.to_thread(self._shared.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

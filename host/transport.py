@@ -1,17 +1,18 @@
 """The interface between the driver and its backends: golden model, simulators, boards."""
 
-from abc import abstractmethod
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
+from threading import RLock
 from types import FunctionType, MethodType
-from typing import Any, ClassVar, Final, Self, TypeAlias
+from typing import Any, ClassVar, Final, NoReturn, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rtlstm.host.closing import Closing
-from rtlstm.host.owner import GUARDED, Owner, guarded
 from rtlstm.host.raw_values import as_array
 from rtlstm.host.steps import Steps
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
@@ -23,10 +24,14 @@ from rtlstm.spec.registers import Register
 
 __all__ = [
     "BACKENDS",
+    "GUARDED",
+    "Closing",
     "Factory",
+    "Owner",
     "Progress",
     "Transport",
     "backend_names",
+    "guarded",
     "open_transport",
     "register_words",
 ]
@@ -44,6 +49,82 @@ _LINKS = {
     "mmio": "rtlstm.host.mmio:open_mmio",
     "pynq": "rtlstm.host.pynq:open_pynq",
 }
+
+
+class Closing(ABC):
+    """A context manager that closes itself when its block ends, also by an exception.
+
+    It holds a device or a port, so it can be neither copied nor pickled: both raise DeviceError.
+    """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release all resources. Further calls do nothing."""
+
+    def __enter__(self) -> Self:
+        """Return this object."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise DeviceError(
+            f"{type(self).__name__} objects cannot be copied, pickled or sent to another process, because "
+            "each holds a device that is there once; open the build again where it is needed"
+        )
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+GUARDED: Final = ("write", "read", "run_steps", "begin_steps", "adopt", "close")
+"""What a backend's class implements, and the owner guards."""
+
+
+class Owner:
+    """A context manager around each use. It never waits: what would have to wait is an error.
+
+    Parameters
+    ----------
+    what
+        What is owned, for messages.
+    """
+
+    def __init__(self, what: str = "the device") -> None:
+        self._what, self._process, self._lock = what, os.getpid(), RLock()
+
+    def check_process(self) -> None:
+        """Raise DeviceError in any process but that in which the object was opened."""
+        here = os.getpid()
+        if here != self._process:
+            raise DeviceError(
+                f"{self._what} was opened in process {self._process} and must be used there, not in process "
+                f"{here}, where a fork has made a copy of it; open it again in this process"
+            )
+
+    def __enter__(self) -> None:
+        self.check_process()
+        if not self._lock.acquire(blocking=False):
+            raise DeviceError(
+                f"{self._what} must be used by one thread at a time, but another one is using it; open it as "
+                "a SharedAccelerator, which any number of threads may use"
+            )
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def guarded(method: Method) -> Method:
+    """Return a method that its object's ``owner`` guards."""
+
+    @wraps(method)
+    def guard(self: Any, *args: Any, **options: Any) -> Any:
+        with self.owner:
+            return method(self, *args, **options)
+
+    return guard  # type: ignore[return-value]
+
 
 Factory: TypeAlias = Callable[[Path, Manifest, str, Progress | None], "Transport"]
 """Makes a backend's transport."""

@@ -6,8 +6,7 @@ from typing import cast
 
 import numpy as np
 
-from rtlstm.host.link.framing import Deframer, Frame
-from rtlstm.host.link.steps import decode_values, encode_values
+from rtlstm.host.link.framing import Deframer, Frame, decode_values, encode_values
 from rtlstm.host.transport import Transport
 from rtlstm.spec.errors import RtlstmError
 from rtlstm.spec.link import (

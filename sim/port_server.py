@@ -9,9 +9,8 @@ import time
 import tty
 from pathlib import Path
 
-from rtlstm.host.closing import Closing
 from rtlstm.host.link.byte_ports import BytePort, PortBroken
-from rtlstm.host.owner import Owner
+from rtlstm.host.transport import Closing, Owner
 from rtlstm.spec.errors import ConfigurationError
 
 __all__ = ["PortServer"]

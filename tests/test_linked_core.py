@@ -10,8 +10,8 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import linked_core_to_verilog
 from rtlstm.host.device import Device
 from rtlstm.host.link.byte_ports import BytePort
+from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
-from rtlstm.host.link.timeouts import LinkTimeouts
 from rtlstm.sim.faults import FaultyPort
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError

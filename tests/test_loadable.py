@@ -15,8 +15,8 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
+from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
-from rtlstm.host.link.timeouts import LinkTimeouts
 from rtlstm.sim.backends import IcarusDevice
 from rtlstm.spec.capacity import Needs
 from rtlstm.spec.errors import DeviceError

@@ -36,8 +36,7 @@ from rtlstm.gen.frontends.reading import Embedding, look_up
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.gen.quantise.trained import TrainedModel, TrainedNetwork
 from rtlstm.host import Accelerator
-from rtlstm.host.accelerator import Outputs
-from rtlstm.host.notebook import html_table
+from rtlstm.host.accelerator import Outputs, html_table
 from rtlstm.host.raw_values import as_array
 from rtlstm.host.state import State
 from rtlstm.spec.capacity import Capacity

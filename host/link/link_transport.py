@@ -7,10 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from rtlstm.host.link.byte_ports import BytePort, PortBroken, SerialPort, TcpPort
-from rtlstm.host.link.engine import LinkEngine, LinkStatistics
-from rtlstm.host.link.send_window import Request
-from rtlstm.host.link.steps import StepCodec
-from rtlstm.host.link.timeouts import LinkTimeouts
+from rtlstm.host.link.engine import LinkEngine, LinkStatistics, LinkTimeouts
+from rtlstm.host.link.framing import Request, StepCodec
 from rtlstm.host.steps import Steps
 from rtlstm.host.transport import Transport, register_words
 from rtlstm.spec.errors import ConfigurationError, DeviceError

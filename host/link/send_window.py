@@ -2,37 +2,12 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from rtlstm.host.link.framing import Frame
+from rtlstm.host.link.framing import Frame, Request
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.link import HEADER, SEQUENCE, FrameType, Limits
+from rtlstm.spec.link import SEQUENCE, Limits
 
-__all__ = ["Request", "SendWindow"]
-
-
-@dataclass(eq=False, slots=True)
-class Request:
-    """A numbered request, and later its response."""
-
-    type: FrameType
-    payload: bytes
-    answer_bytes: int = 0
-    """Bytes that the payload of its response will have."""
-    response: Frame | None = None
-    sent_at: float = 0.0
-    """When it was sent for the first time."""
-    sendings: int = 0
-
-    @property
-    def body_bytes(self) -> int:
-        """Bytes that it needs in the device's memory for requests."""
-        return HEADER.size + len(self.payload)
-
-    @property
-    def response_bytes(self) -> int:
-        """Bytes that it needs in the device's memory for responses; at least those of an ERROR."""
-        return HEADER.size + max(1, self.answer_bytes)
+__all__ = ["SendWindow"]
 
 
 class SendWindow:

@@ -15,8 +15,8 @@ from support.served_board import commands, finish, running, said, served, start
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.host import Accelerator
 from rtlstm.host.link.byte_ports import BytePort
+from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
-from rtlstm.host.link.timeouts import LinkTimeouts
 from rtlstm.host.transport import open_transport
 from rtlstm.sim.board_port import BoardPort
 from rtlstm.sim.faults import FaultyPort

@@ -10,8 +10,8 @@ import pytest
 
 from rtlstm.host import Accelerator, open_transport, pack
 from rtlstm.host.link.byte_ports import SerialPort, TcpPort
+from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
-from rtlstm.host.link.timeouts import LinkTimeouts
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DeviceEngine
 from rtlstm.sim.link_port import SimulatedPort

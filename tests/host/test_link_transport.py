@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support.link_bench import LinkBench, least_limits, separate_runs
 
 from rtlstm.host import Accelerator, Transport, pack
+from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
-from rtlstm.host.link.timeouts import LinkTimeouts
 from rtlstm.sim.faults import Fault
 from rtlstm.sim.link_port import SimulatedPort
 from rtlstm.spec.errors import ConfigurationError, DeviceError, ImageError, InputError

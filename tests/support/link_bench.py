@@ -8,8 +8,8 @@ import numpy as np
 
 from rtlstm.host import Accelerator, pack
 from rtlstm.host.link.byte_ports import BytePort
+from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
-from rtlstm.host.link.timeouts import LinkTimeouts
 from rtlstm.sim.faults import Fault, FaultyPort
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DEVICE_LIMITS, DeviceEngine

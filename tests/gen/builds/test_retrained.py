@@ -19,8 +19,8 @@ from rtlstm.gen.builds.loadable import device_hardware, device_settings
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.host import Accelerator
+from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
-from rtlstm.host.link.timeouts import LinkTimeouts
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError, ImageError
 from rtlstm.spec.image import WeightImage

@@ -25,8 +25,8 @@ from support.small_builds import NARROW, TINY, network, tensors
 from rtlstm.cli.data import load_array, load_state
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.frontends import limits, read_model
-from rtlstm.host.snapshot import load_snapshot, save_snapshot
 from rtlstm.host.state import StateLayout
+from rtlstm.host.state_files import load_snapshot, save_snapshot
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.manifest import Manifest
 

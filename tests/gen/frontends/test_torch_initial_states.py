@@ -21,8 +21,8 @@ from rtlstm.gen.builds.compiled import Build, compile
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.host.accelerator import Accelerator
-from rtlstm.host.initial_state import load_initial_state
 from rtlstm.host.state import StateLayout
+from rtlstm.host.state_files import load_initial_state
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import BuildError, ModelError
 from rtlstm.spec.manifest import C_HEADER, Manifest
