@@ -1,4 +1,4 @@
-"""Makes a bitstream of a build: a board's top level, synthesised, placed, routed and packed."""
+"""Makes a bitstream of a build, a board's top level, synthesised, placed, routed and packed; and loads it."""
 
 import hashlib
 import shutil
@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rtlstm.boards.board import Board, UartTiming
-from rtlstm.boards.constraints import constraints
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.fpga.fill import check_chains
 from rtlstm.fpga.place_route import Routed, place_and_route
 from rtlstm.fpga.resources import check_fit, percent
 from rtlstm.fpga.synthesis import NETLIST, Top, synthesise
 from rtlstm.fpga.tools import Tool, find_yosys
+from rtlstm.spec.errors import ToolError
 from rtlstm.spec.files import copy_file, write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.progress import Progress
@@ -20,7 +20,7 @@ from rtlstm.spec.record import Record
 from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import run_tool
 
-__all__ = ["BITSTREAM_RECORD", "Bitstream", "Use", "file_hash", "make_bitstream"]
+__all__ = ["BITSTREAM_RECORD", "Bitstream", "Use", "constraints", "file_hash", "load_board", "make_bitstream"]
 
 BITSTREAM_RECORD = "bitstream.json"
 """The record of a bitstream, stored beside it."""
@@ -165,3 +165,34 @@ def _pack(tool: Tool, arguments: Sequence[str], routed: Path, target: Path) -> N
         (work / routed.name).unlink()
 
     copy_file(cached("bitstream", key, build) / target.name, target)
+
+
+def constraints(board: Board) -> str:
+    """Return the text of a board's constraint file: sites, buffers, and the clock pin's frequency."""
+    tools = board.family.need_place_route()
+    lines = [line for pin in board.pins() for line in tools.pin_lines(pin)]
+    return "\n".join([*lines, *tools.clock_lines(board.clock.port, board.clock_hz)]) + "\n"
+
+
+def load_board(board: Board, bitstream: Path, flash: bool = False) -> None:
+    """Configure a board that is plugged in.
+
+    Parameters
+    ----------
+    flash
+        Write the flash memory, so that the bitstream stays when the power goes.
+
+    Raises
+    ------
+    ToolError
+        If openFPGALoader is missing or fails; it fails without a board.
+    """
+    loader = shutil.which("openFPGALoader")
+    if loader is None:
+        raise ToolError(
+            "configuring a board needs openFPGALoader on the path; install it (Debian, Ubuntu: apt install "
+            "openfpgaloader; macOS: brew install openfpgaloader), or load the file with another tool: "
+            f"{bitstream}"
+        )
+    options = [*board.loader, *(["--write-flash"] if flash else [])]
+    run_tool([loader, *options, bitstream], f"configuring {board.name}")

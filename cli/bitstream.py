@@ -139,7 +139,7 @@ def program(
 ) -> None:
     """Configure a board with its bitstream, with openFPGALoader."""
     with Console(as_json, debug) as console:
-        from rtlstm.boards.loader import load_board
+        from rtlstm.boards.bitstream import load_board
         from rtlstm.gen.builds.on_board import load_bitstream
         from rtlstm.spec.errors import BuildError
 

@@ -67,7 +67,7 @@ def zoo(
     """
     with Console(as_json, debug) as console:
         from rtlstm.spec.errors import ConfigurationError
-        from rtlstm.zoo.catalogue import ENTRIES, find_entry
+        from rtlstm.zoo.check import ENTRIES, find_entry
 
         if every and model is not None:
             raise ConfigurationError(f"--all takes all models: leave out {model}, or --all")
@@ -99,8 +99,7 @@ def _check(
     console: Console, folders: Mapping[str, Path], history: Path | None, **asked: Any
 ) -> "list[ZooResult]":
     """Build, verify and measure models in their folders, and write down what was found."""
-    from rtlstm.zoo.catalogue import ENTRIES
-    from rtlstm.zoo.check import check_model
+    from rtlstm.zoo.check import ENTRIES, check_model
     from rtlstm.zoo.history import read_history, record
 
     if history is not None:

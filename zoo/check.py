@@ -1,5 +1,6 @@
-"""Builds a published model, verifies it and measures what its users judge it by."""
+"""Finds a published model by name, builds it, verifies it and measures what its users judge it by."""
 
+import difflib
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -14,11 +15,15 @@ from rtlstm.gen.builds.compare import Comparison
 from rtlstm.gen.builds.compiled import Build, compile
 from rtlstm.sim.reference import run_float
 from rtlstm.sim.simulator_names import Simulator
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 from rtlstm.zoo.entry import Entry, Floats, Subject
+from rtlstm.zoo.gait import GAIT
+from rtlstm.zoo.silero import SILERO
+from rtlstm.zoo.taggers import SEGMENTER, UZMORPH
 
-__all__ = ["ZooResult", "check_model"]
+__all__ = ["ENTRIES", "ZooResult", "check_model", "find_entry"]
 
 
 class ZooResult(Record):
@@ -152,3 +157,21 @@ def _valid(errors: Floats, subject: Subject) -> Floats:
     if subject.lengths is None:
         return errors.reshape(-1, errors.shape[-1])
     return errors[np.arange(len(errors))[:, None] < subject.lengths]
+
+
+ENTRIES: dict[str, Entry] = {entry.name: entry for entry in (SILERO, GAIT, UZMORPH, SEGMENTER)}
+
+
+def find_entry(name: str) -> Entry:
+    """Return a model by its name.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is none of this name.
+    """
+    if name in ENTRIES:
+        return ENTRIES[name]
+    similar = difflib.get_close_matches(name, ENTRIES, n=1)
+    hint = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(ENTRIES)}"
+    raise ConfigurationError(f"the zoo has no model {name!r}; {hint}")

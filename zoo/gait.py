@@ -14,8 +14,7 @@ from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.spec.progress import Progress
-from rtlstm.zoo.entry import Entry, Floats, Metric, Subject
-from rtlstm.zoo.fetch import Package, fetch
+from rtlstm.zoo.entry import Entry, Floats, Metric, Package, Subject, fetch
 
 __all__ = ["GAIT", "SETTLING", "TYPICAL", "differences", "load_gait", "phase", "read_gait"]
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from rtlstm.fpga.resources import count_text
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.files import write_file
-from rtlstm.zoo.catalogue import ENTRIES
-from rtlstm.zoo.check import ZooResult
+from rtlstm.zoo.check import ENTRIES, ZooResult
 
 __all__ = ["COLUMNS", "read_history", "record", "table", "with_table"]
 

@@ -17,8 +17,7 @@ from rtlstm.gen.frontends import read_model
 from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.progress import Progress
-from rtlstm.zoo.entry import Entry, Floats, Metric, Subject
-from rtlstm.zoo.fetch import Package, fetch
+from rtlstm.zoo.entry import Entry, Floats, Metric, Package, Subject, fetch
 
 __all__ = [
     "CHUNK",

@@ -18,8 +18,7 @@ from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.gen.frontends.reading import Embedding
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.progress import Progress
-from rtlstm.zoo.entry import Entry, Floats, Integers, Metric, Subject
-from rtlstm.zoo.fetch import Package, fetch
+from rtlstm.zoo.entry import Entry, Floats, Integers, Metric, Package, Subject, fetch
 
 __all__ = ["SEGMENTER", "TAGGERS", "UZMORPH", "Tagger", "best_path", "load_segmenter", "load_uzmorph"]
 

@@ -23,7 +23,7 @@ from rtlstm.gen.frontends import read_model
 from rtlstm.gen.frontends.reading import Embedding
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.network import Network
-from rtlstm.zoo.fetch import Package, fetch
+from rtlstm.zoo.entry import Package, fetch
 from rtlstm.zoo.taggers import Tagger, load_segmenter, load_uzmorph
 
 __all__ = [

@@ -27,10 +27,8 @@ from rtlstm.gen.builds.names import check_build_name, derive_build_name, explain
 from rtlstm.gen.builds.report import BuildReport, create_report, find_fit
 from rtlstm.gen.builds.report_html import render_report
 from rtlstm.gen.frontends.reading import InitialState, ModelReport
-from rtlstm.gen.ip.files import ip_files
+from rtlstm.gen.ip.files import Vectors, bill_of_materials, ip_files
 from rtlstm.gen.ip.paths import IpPaths
-from rtlstm.gen.ip.sbom import bill_of_materials
-from rtlstm.gen.ip.vectors import Vectors
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.format_request import FormatRequest, as_numbers
 from rtlstm.gen.quantise.quantiser import (

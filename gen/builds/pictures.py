@@ -10,14 +10,18 @@ from rtlstm.fpga.resources import count_text
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.gen.frontends.reading import ReadResult
-from rtlstm.gen.pictures.cycles import draw_cycles
-from rtlstm.gen.pictures.histograms import draw_histogram
+from rtlstm.gen.pictures.charts import (
+    DeviceUse,
+    draw_cycles,
+    draw_histogram,
+    draw_path,
+    draw_trace,
+    draw_use,
+    measured_uses,
+)
 from rtlstm.gen.pictures.network import describe_blocks, draw_network
 from rtlstm.gen.pictures.picture import Picture, can_draw, escape_controls
-from rtlstm.gen.pictures.resources import DeviceUse, draw_use, measured_uses
-from rtlstm.gen.pictures.slowest_path import draw_path
 from rtlstm.gen.pictures.timeline import activities, draw_activity
-from rtlstm.gen.pictures.traces import draw_trace
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.output_parts import part_slices
 

@@ -18,8 +18,8 @@ from rtlstm.gen.builds.headroom import Headroom, measure_headroom
 from rtlstm.gen.builds.weight_changes import WeightChange, change_notes, measure_changes
 from rtlstm.gen.frontends.classes import host_classes
 from rtlstm.gen.frontends.reading import InitialState, ModelReport, NodeReport
+from rtlstm.gen.pictures.charts import DeviceUse, expected_use
 from rtlstm.gen.pictures.network import Block, describe_blocks
-from rtlstm.gen.pictures.resources import DeviceUse, expected_use
 from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.format_request import FormatRequest

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rtlstm.gen.builds.pictures import Pictures, templates
 from rtlstm.gen.builds.report import BuildReport
-from rtlstm.gen.pictures.errors import draw_error_parts, draw_error_steps, rounded_parts
+from rtlstm.gen.pictures.charts import draw_error_parts, draw_error_steps, rounded_parts
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
 

@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 from amaranth.build import Clock, Pins, Resource, Subsignal
 
+from rtlstm.boards.bitstream import constraints
 from rtlstm.boards.board import Board, find_uart_timing
 from rtlstm.boards.catalogue import BOARDS, describe, find_any_board, find_board, find_target, usable_boards
-from rtlstm.boards.constraints import constraints
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BAUD_RATES
 from rtlstm.spec.plugins import PluginWarning

@@ -19,7 +19,7 @@ import rtlstm.bench.estimates as estimates
 import rtlstm.bench.link as link
 import rtlstm.bench.soak as soaks
 import rtlstm.bench.stac as stac
-import rtlstm.boards.loader as loader
+import rtlstm.boards.bitstream as loader
 import rtlstm.gen.builds.compare as compare
 import rtlstm.gen.builds.implement as implement
 import rtlstm.gen.builds.on_board as on_board

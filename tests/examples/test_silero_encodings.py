@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rtlstm.gen.frontends import ReadOptions, read_model
-from rtlstm.zoo.fetch import Package, fetch
+from rtlstm.zoo.entry import Package, fetch
 from rtlstm.zoo.silero import MODEL
 
 FIRST = "If_0_then_branch__Inline_0__"

@@ -13,8 +13,8 @@ from support.paths import ROOT
 from support.random_builds import make_case
 
 import rtlstm
+from rtlstm.boards.bitstream import constraints
 from rtlstm.boards.board import Board, find_uart_timing
-from rtlstm.boards.constraints import constraints
 from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.estimate import estimate
 from rtlstm.fpga.families.base import Pin, fpga_family

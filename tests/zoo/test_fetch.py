@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rtlstm.spec.errors import InputError, ToolError
-from rtlstm.zoo.fetch import Package, fetch
+from rtlstm.zoo.entry import Package, fetch
 
 NAME = "it/data/it.bin"
 

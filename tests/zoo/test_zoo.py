@@ -15,9 +15,8 @@ from support.small_builds import INPUTS, OUTPUTS, network, rand, tensors
 
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.sim.reference import run_float
-from rtlstm.zoo import catalogue
-from rtlstm.zoo.entry import Entry, Metric, Subject
-from rtlstm.zoo.fetch import Package, fetch
+from rtlstm.zoo import check
+from rtlstm.zoo.entry import Entry, Metric, Package, Subject, fetch
 from rtlstm.zoo.history import COLUMNS, read_history, table, with_table
 
 pytestmark = pytest.mark.rtl
@@ -58,7 +57,7 @@ def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Entry:
         "tiny", "nothing", package, "MIT", "LSTM 3 -> 4, dense 2", metric, load, stretch=20,
         device="lfe5u-25f", options={"lanes": 4, "macs": 1},
     )  # fmt: skip
-    monkeypatch.setattr(catalogue, "ENTRIES", {"tiny": made})
+    monkeypatch.setattr(check, "ENTRIES", {"tiny": made})
     return made
 
 
@@ -83,7 +82,7 @@ def test_from_a_wheel_to_figures_and_a_history(cli, entry: Entry, tmp_path: Path
 
     # The wheel is not needed again; a metric that is too bad is told, and fails.
     (tmp_path / "tinymodel-1.0-py3-none-any.whl").unlink()
-    catalogue.ENTRIES["tiny"] = replace(entry, metric=Metric("signs", margin=-1.0))
+    check.ENTRIES["tiny"] = replace(entry, metric=Metric("signs", margin=-1.0))
     again = cli("zoo", "tiny", "-o", out / "tiny", "--history", history, *SMALL)
     assert again.code == 1
     assert "FAILED: the metric is worse than in float" in again.out
@@ -120,7 +119,7 @@ def test_offline_is_one_sentence(cli, entry: Entry, tmp_path: Path) -> None:
 
 def test_the_page_has_the_table_of_the_history() -> None:
     rows = read_history(HISTORY)
-    assert {row["model"] for row in rows} == set(catalogue.ENTRIES)
+    assert {row["model"] for row in rows} == set(check.ENTRIES)
     page = PAGE.read_text()
     assert with_table(page, rows) == page, "python -m rtlstm.zoo.history docs/zoo-history.csv docs/zoo.md"
 
@@ -131,7 +130,7 @@ def test_the_table_has_halves_of_multipliers() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", catalogue.ENTRIES)
+@pytest.mark.parametrize("name", check.ENTRIES)
 def test_published_model(cli, tmp_path: Path, name: str) -> None:
     """Each has the figures of the history, but for the last digits of errors."""
     (result,) = cli("zoo", name, "-o", tmp_path / "build", "--json").json["results"]

@@ -15,8 +15,7 @@ from rtlstm.gen.accuracy.records import ErrorReport, LayerErrors, PartErrors, Sa
 from rtlstm.gen.builds.assumptions import _offset_inputs
 from rtlstm.gen.builds.report import BuildReport, create_report, table_error
 from rtlstm.gen.builds.report_html import render_report
-from rtlstm.gen.pictures.cycles import draw_cycles
-from rtlstm.gen.pictures.errors import draw_error_parts, draw_error_steps, rounded_parts
+from rtlstm.gen.pictures.charts import draw_cycles, draw_error_parts, draw_error_steps, rounded_parts
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden

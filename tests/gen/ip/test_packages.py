@@ -23,10 +23,8 @@ from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.builds.accuracy import measure_build
 from rtlstm.gen.builds.generate import generate_build, generate_for
-from rtlstm.gen.ip.files import ip_files
+from rtlstm.gen.ip.files import Vectors, ip_files, register_entries
 from rtlstm.gen.ip.ports import read_ports
-from rtlstm.gen.ip.registers import register_entries
-from rtlstm.gen.ip.vectors import Vectors
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses.wrappers import wrapper_name
 from rtlstm.hdl.emit.header import SPDX

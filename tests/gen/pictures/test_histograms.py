@@ -6,7 +6,7 @@ from support.cell_networks import CELL_NETWORKS
 from support.pictures import bars, check_texts, rules
 from support.small_builds import network
 
-from rtlstm.gen.pictures.histograms import draw_histogram
+from rtlstm.gen.pictures.charts import draw_histogram
 from rtlstm.gen.quantise.accuracy import measure_accuracy
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.histograms import Histogram, count_histograms

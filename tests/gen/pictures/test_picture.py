@@ -14,15 +14,19 @@ from rtlstm.fpga.worst_path import Hop
 from rtlstm.gen.accuracy.records import ErrorReport, LayerErrors, PartErrors
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.builds.report_html import render_report
-from rtlstm.gen.pictures.cycles import draw_cycles
-from rtlstm.gen.pictures.errors import draw_error_parts, draw_error_steps
-from rtlstm.gen.pictures.histograms import draw_histogram
+from rtlstm.gen.pictures.charts import (
+    DeviceUse,
+    draw_cycles,
+    draw_error_parts,
+    draw_error_steps,
+    draw_histogram,
+    draw_path,
+    draw_trace,
+    draw_use,
+)
 from rtlstm.gen.pictures.network import describe_blocks, draw_network
 from rtlstm.gen.pictures.picture import Picture, whole_numbers
-from rtlstm.gen.pictures.resources import DeviceUse, draw_use
-from rtlstm.gen.pictures.slowest_path import draw_path
 from rtlstm.gen.pictures.timeline import Activity, Row, draw_activity
-from rtlstm.gen.pictures.traces import draw_trace
 from rtlstm.gen.quantise.histograms import Histogram
 from rtlstm.gen.quantise.traces import Trace
 from rtlstm.spec.network import Dense, Network

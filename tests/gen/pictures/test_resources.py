@@ -8,7 +8,7 @@ from support.pictures import bars, check_texts
 from support.small_builds import NARROW, network
 
 from rtlstm.fpga.estimate import Estimate, estimate_devices
-from rtlstm.gen.pictures.resources import draw_use, expected_use, measured_uses
+from rtlstm.gen.pictures.charts import draw_use, expected_use, measured_uses
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters

@@ -7,7 +7,7 @@ from support.implementations import PATH
 from support.pictures import bars, check_texts, texts
 
 from rtlstm.fpga.worst_path import Hop
-from rtlstm.gen.pictures.slowest_path import draw_path
+from rtlstm.gen.pictures.charts import draw_path
 
 pytestmark = pytest.mark.usefixtures("drawn")
 

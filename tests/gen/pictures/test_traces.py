@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.pictures import check_texts, lines, shapes, texts
 
-from rtlstm.gen.pictures.traces import draw_trace
+from rtlstm.gen.pictures.charts import draw_trace
 from rtlstm.gen.quantise.traces import Trace, find_traces
 
 pytestmark = pytest.mark.usefixtures("drawn")
