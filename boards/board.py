@@ -9,8 +9,7 @@ from pydantic import Field, model_validator
 
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.families.base import FpgaFamily, Pin, fpga_family
-from rtlstm.fpga.families.device import Chosen
-from rtlstm.fpga.pll import Pll, PllSearch, megahertz
+from rtlstm.fpga.families.device import Chosen, Pll, PllSearch, megahertz
 from rtlstm.hdl.link.uart import SMALLEST_DIVISOR
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BAUD_RATES

@@ -18,8 +18,8 @@ from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
 
 from rtlstm.boards.board import Board, UartTiming
 from rtlstm.fpga.families.base import Pin
+from rtlstm.fpga.families.device import Pll, megahertz
 from rtlstm.fpga.netlist.harness import CORE, Port, read_ports
-from rtlstm.fpga.pll import Pll, megahertz
 from rtlstm.hdl.component import Domain
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.hdl.emit.verilog import convert, primitives

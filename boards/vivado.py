@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from rtlstm.boards.zynq import FabricClock, ZynqBoard
-from rtlstm.fpga.pll import megahertz
+from rtlstm.fpga.families.device import megahertz
 from rtlstm.hdl.buses.wrappers import wrapper_name
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.spec.files import write_file

@@ -6,8 +6,7 @@ No open flow makes their bitstreams: :mod:`rtlstm.boards.vivado` writes what Viv
 from fractions import Fraction
 
 from rtlstm.fpga.devices import find_device
-from rtlstm.fpga.families.device import FpgaDevice
-from rtlstm.fpga.pll import megahertz
+from rtlstm.fpga.families.device import FpgaDevice, megahertz
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 

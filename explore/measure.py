@@ -11,8 +11,7 @@ import numpy as np
 from rtlstm.explore.metrics import Evaluation, Metric
 from rtlstm.explore.records import Errors, Numbers, Outcome, Point, Refusal
 from rtlstm.explore.space import Choice
-from rtlstm.fpga.energy import step_energy_nj
-from rtlstm.fpga.estimate import Estimate, demands
+from rtlstm.fpga.estimate import Estimate, demands, step_energy_nj
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.fit import NothingFitsError, fit_device
 from rtlstm.gen.frontends.reading import InitialState

@@ -2,23 +2,22 @@
 
 Each size is a number of bits, computed from the manifest's widths. The factors are in
 :mod:`rtlstm.fpga.estimate`.
+
+Multipliers made of LUTs are built by ``hdl/primitives/rows.v`` from rows and trees of adders. The functions
+here follow the modules there, ``x`` the wider factor and ``y`` the narrower one.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from rtlstm.fpga.families.estimates import Estimates
-from rtlstm.fpga.gate_sizes import gate_sizes
-from rtlstm.fpga.logic_multipliers import (
-    multiplier_luts,
-    multiplier_registers,
-    multiplier_tiles,
-)
 from rtlstm.fpga.netlist.chains import chain_tiles
 from rtlstm.spec import inventory
 from rtlstm.spec.activations.interpolated import ActivationTable
+from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.inventory import MultiplierSpec
 from rtlstm.spec.manifest import Manifest
@@ -26,7 +25,16 @@ from rtlstm.spec.memory_words import to_bits
 from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.registers import Region
 
-__all__ = ["chain_parts", "ff_parts", "lut_parts"]
+__all__ = [
+    "GateSizes",
+    "chain_parts",
+    "ff_parts",
+    "gate_sizes",
+    "lut_parts",
+    "multiplier_luts",
+    "multiplier_registers",
+    "multiplier_tiles",
+]
 
 _TABLE_PART = 32
 """Rows of a constant table that a few LUTs hold."""
@@ -55,6 +63,171 @@ def _adder_luts(terms: int, bits: int, family: Estimates) -> int:
 def _accumulated(parameters: Parameters) -> int:
     """Return the terms of a lane's accumulator: its total, and what the tree leaves."""
     return 1 + (len(parameters.adders[-1]) if parameters.adders else parameters.macs)
+
+
+_CARRIES = {"add": 1, "subtract": 1, "narrow": 3, "clamp": 3, "table": 1, "pieces": 4}
+"""Number of adders and comparisons, of the result's width, of each kind of node."""
+
+
+@dataclass(frozen=True)
+class GateSizes:
+    """Numbers of bits, computed from the formats."""
+
+    carries: int
+    """Bits of all sums, roundings and comparisons."""
+    chains: tuple[int, ...]
+    """Width of each carry chain."""
+    registers: int
+    """Bits of pipeline registers."""
+
+
+def gate_sizes(manifest: Manifest) -> GateSizes:
+    """Return the sizes of one of a core's gate units."""
+    if isinstance(manifest.numerics.unit, FusedUnit):
+        return _fused(manifest)
+    cells = manifest.numerics.cells
+    nodes = [node for cell in cells for node in cell.nodes]
+    return GateSizes(
+        carries=sum(_CARRIES.get(node.kind, 0) * node.format.bits for node in nodes),
+        chains=tuple(node.format.bits for node in nodes if node.kind in _CARRIES and node.kind != "table"),
+        registers=sum(_cell_registers(cell, manifest.parameters) for cell in cells),
+    )
+
+
+def _fused(manifest: Manifest) -> GateSizes:
+    numerics = manifest.numerics
+    fraction = numerics.cell_sum_fraction
+    product = numerics.cell.bits + numerics.gate.bits - numerics.gate.fraction - numerics.cell.fraction
+    # f c + i g before rounding.
+    total = max(product + fraction, fraction + 2)
+    # Odd codes take no adder, and dense results have one of their own.
+    hidden = numerics.result_bits if numerics.hidden_rounding == "half_up" or manifest.has_single_rows else 0
+    return GateSizes(
+        # The sum, its rounding and the rounding of h. The argument of tanh takes no adder.
+        carries=2 * total + numerics.cell.bits + hidden,
+        chains=(total,) * 2,
+        registers=(numerics.gate.bits + numerics.cell.bits) * (manifest.parameters.activation + 1),
+    )
+
+
+def _cell_registers(cell: CellGraph, parameters: Parameters) -> int:
+    """Return the bits of a cell's registers: a node has them for each stage, and until the last use."""
+    count, stages = 0, cell.stages(parameters)
+    begins = [
+        max((stages[arg] for arg in node.args), default=stages[position])
+        for position, node in enumerate(cell.nodes)
+    ]
+    for position, node in enumerate(cell.nodes):
+        used = [begins[user] for user, other in enumerate(cell.nodes) if position in other.args]
+        waits = max(0, max(used, default=0) - stages[position])
+        count += node.format.bits * (stages[position] - begins[position] + waits)
+    return count
+
+
+def _tree_depth(y: int, part: int) -> int:
+    """Return how many levels of adders, up to 2, an ``rtlstm_tree`` of parts of ``part`` bits has."""
+    return 2 if y > 2 * part else 1 if y > part else 0
+
+
+def _part(y: int, stages: int) -> int:
+    """Return the most bits of ``y`` in a part of a tree."""
+    return 3 if stages - 1 > _tree_depth(y, 3) else 2
+
+
+def _split(y: int, part: int) -> tuple[int, int]:
+    """Return the bits of ``y`` in the two halves of an ``rtlstm_tree``, the lower first."""
+    low = part * (4 if y > 4 * part else 2 if y > 2 * part else 1)
+    return low, y - low
+
+
+def _sum_luts(bits: int, family: Estimates) -> int:
+    """Return the LUTs of one ``rtlstm_sum``."""
+    return 2 * (bits // 2 + 1) if family.pair_adders else bits
+
+
+def _row_luts(x: int, y: int, family: Estimates) -> int:
+    """Return the LUTs of ``rtlstm_rows``. A partial product may take a LUT in addition to the adder's."""
+    products = 1 if family.adders_multiply else x * y
+    return (y - 1) * _sum_luts(x + 1, family) + products
+
+
+def _tree_luts(x: int, y: int, part: int, top: bool, family: Estimates) -> int:
+    """Return the LUTs of ``rtlstm_tree``."""
+    if y == 1:
+        return x
+    if y <= part:
+        return _row_luts(x, y, family)
+    low, high = _split(y, part)
+    bits = x + high
+    luts = _tree_luts(x, low, part, False, family)
+    if high == 1 and top:
+        return luts + _sum_luts(bits, family) + (0 if family.adders_multiply else x)
+    luts += _tree_luts(x, high, part, top, family)
+    return luts + (_sum_luts(bits, family) if bits % 2 else _sum_luts(bits - 1, family) + 1)
+
+
+def multiplier_luts(a: int, b: int, stages: int, family: Estimates) -> int:
+    """Return the LUTs of one multiplier of factors of these bits."""
+    x, y = max(a, b), min(a, b)
+    if stages == 1 and not family.fast_multipliers:
+        return _row_luts(x, y, family)
+    return _tree_luts(x, y, _part(y, stages), True, family)
+
+
+def _product_registers(x: int, y: int, part: int, registers: int, top: bool = True) -> tuple[int, int]:
+    """Return the bits in the registers of ``rtlstm_tree``: its own, and those that only delay ``x``."""
+    if y <= part:
+        return registers * (x + y), 0
+    low, high = _split(y, part)
+    inner = 1 if registers == 2 and y <= 2 * part else registers
+    exclusive, delayed = _product_registers(x, low, part, inner, False)
+    if high == 1 and top:
+        exclusive, delayed = exclusive + inner, delayed + inner * x
+    else:
+        upper, more = _product_registers(x, high, part, inner, top)
+        exclusive, delayed = exclusive + upper, delayed + more
+    return exclusive + (registers - inner) * (x + y), delayed
+
+
+def multiplier_registers(a: int, b: int, stages: int) -> tuple[int, int]:
+    """Return the bits in the registers of one multiplier: its own, and those that only delay ``b``."""
+    x, y = max(a, b), min(a, b)
+    part = _part(y, stages)
+    inside = min(stages - 1, _tree_depth(y, part))
+    exclusive, delayed = _product_registers(x, y, part, inside)
+    waits = stages - 1 - inside
+    if b < a:
+        # The delayed factor is a.
+        exclusive, delayed = exclusive + delayed, 0
+    return exclusive + waits * a + a + b, delayed + waits * b
+
+
+def _sum_tiles(bits: int) -> int:
+    """Return the tiles of the carry chain of one ``rtlstm_sum`` on ECP5."""
+    return chain_tiles(bits // 2 + 1)
+
+
+def _row_tiles(x: int, y: int) -> int:
+    """Return the tiles of the chains of ``rtlstm_rows``."""
+    return (y - 1) * _sum_tiles(x + 1)
+
+
+def _tree_tiles(x: int, y: int, part: int, top: bool = True) -> int:
+    """Return the tiles of the chains of ``rtlstm_tree``."""
+    if y <= part:
+        return _row_tiles(x, y)
+    low, high = _split(y, part)
+    bits = x + high
+    tiles = _tree_tiles(x, low, part, False)
+    if high == 1 and top:
+        return tiles + _sum_tiles(bits)
+    return tiles + _tree_tiles(x, high, part, top) + _sum_tiles(bits if bits % 2 else bits - 1)
+
+
+def multiplier_tiles(a: int, b: int, stages: int) -> int:
+    """Return the tiles of the chains of one multiplier on ECP5."""
+    x, y = max(a, b), min(a, b)
+    return _tree_tiles(x, y, _part(y, stages))
 
 
 def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -> dict[str, float]:

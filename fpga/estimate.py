@@ -1,20 +1,20 @@
-"""Estimates a core's utilisation and Fmax on a device, before synthesis.
+"""Estimates a core's utilisation, Fmax and energy on a device, before synthesis.
 
-Multipliers and block RAM are exact (:mod:`rtlstm.fpga.blocks`). LUTs, flip-flops and carry chains are
+Multipliers and block RAM are exact. LUTs, flip-flops and carry chains are
 sums of the sizes of a core's parts (:mod:`rtlstm.fpga.core_parts`), each multiplied by a factor. Fmax is that
 of the family's pipeline at a speed grade on a die, less a loss on a full device. The factors are measured,
-and belong to the family. :mod:`rtlstm.fpga.top_sizes` has what a board's top adds, :mod:`rtlstm.fpga.fill`
-how full a device may be.
+and belong to the family. :mod:`rtlstm.fpga.fill` says how full a device may be.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from rtlstm.fpga.blocks import count_blocks
 from rtlstm.fpga.core_parts import chain_parts, ff_parts, lut_parts
 from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.families.base import fpga_family
-from rtlstm.fpga.families.device import Chosen, FpgaDevice
+from rtlstm.fpga.families.device import Chosen, FpgaDevice, PowerFigures
+from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.fill import fill_limits
 from rtlstm.fpga.resources import (
     BLOCK_RAMS,
@@ -28,20 +28,32 @@ from rtlstm.fpga.resources import (
     whole,
     without_blocks,
 )
-from rtlstm.fpga.top_sizes import top_sizes
+from rtlstm.spec import inventory
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.inventory import constant_tables
+from rtlstm.spec.inventory import (
+    MultiplierSpec,
+    constant_tables,
+    lane_kinds,
+    link_limits,
+    link_memories,
+    multipliers,
+)
 from rtlstm.spec.manifest import Manifest
 
 __all__ = [
     "MARGIN",
+    "Blocks",
     "Demand",
     "Estimate",
     "board_clock",
     "check_estimate",
+    "count_blocks",
+    "cycle_charge",
     "demands",
     "estimate",
     "estimate_devices",
+    "step_energy_nj",
+    "top_sizes",
 ]
 
 MARGIN = 0.15
@@ -93,6 +105,60 @@ def board_clock(usual_mhz: float, fmax_mhz: float) -> float:
     The top has the estimated Fmax of the core alone, so a quarter of that is kept as a margin.
     """
     return min(usual_mhz, float(int(_BOARD_SHARE * fmax_mhz)))
+
+
+def top_sizes(manifest: Manifest, family: Estimates) -> Resources:
+    """Estimate what a board's top takes in addition to the core: serial link, PLL, reset and LEDs.
+
+    Block RAMs are exact, because the link's memories are known. LUTs and flip-flops depend little on the
+    network: they are those of synthesised tops, plus some for each bit of the core's data ports.
+
+    Raises
+    ------
+    ConfigurationError
+        If a step is too large for the link, or the build takes whole sequences.
+    """
+    parameters, numerics = manifest.parameters, manifest.numerics
+    x_bits, y_bits = parameters.beat_in * numerics.data_bits, parameters.beat_out * numerics.output_bits
+    memories = link_memories(link_limits(manifest)).values()
+    luts, per_bit = family.top_luts
+    ffs, per_input_bit = family.top_ffs
+    return Resources(
+        luts=round(luts + per_bit * (x_bits + y_bits)),
+        ffs=round(ffs + per_input_bit * x_bits),
+        multipliers=0,
+        block_rams=sum(family.map_memory(memory).block_rams for memory in memories),
+        large_rams=0,
+    )
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Exact counts of hard blocks."""
+
+    multipliers: float
+    """A half of a block counts as such."""
+    block_rams: int
+    large_rams: int
+    wrapper_block_rams: int = 0
+    """Block RAMs of the bus wrapper, in addition to those of the core."""
+
+
+def count_blocks(manifest: Manifest, family: Estimates, multipliers: bool = True) -> Blocks:
+    """Count the hard blocks of a core for a family; ``multipliers`` says whether it uses DSP blocks."""
+    hard = sum(
+        some.sets * family.hard_blocks(some.a_bits, some.b_bits, some.each) / (1 + some.shared)
+        for some in inventory.multipliers(manifest).values()
+        if family.is_hard(some, multipliers)
+    )
+    memories = inventory.memories(manifest).values()
+    wrapped = inventory.wrapper_memories(manifest).values()
+    return Blocks(
+        multipliers=hard,
+        block_rams=sum(map(family.block_rams, memories)),
+        large_rams=sum(memory.count * family.map_memory(memory).large_rams for memory in memories),
+        wrapper_block_rams=sum(family.map_memory(memory).block_rams for memory in wrapped),
+    )
 
 
 def estimate(
@@ -274,3 +340,71 @@ def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool 
             f"it takes {', '.join(full)}; {fit_advice(device, found.board, cores=found.cores)}; "
             "`insist=True` does it all the same"
         )
+
+
+def step_energy_nj(manifest: Manifest, found: Estimate, chosen: Chosen, clock_mhz: float) -> float | None:
+    """Estimate the energy of a step, one after another without a pause; None without published figures.
+
+    Four terms: what a device draws at rest, what a running clock adds, what each logic cell adds to that, and
+    the multiplications, which are counted exactly. Nothing of it was measured on a core of rtlstm, and reads
+    of memories are left out, of which nothing is published: it ranks builds on one device, and says little of
+    others. ``docs/explore.md`` names the source and the limits.
+
+    Parameters
+    ----------
+    found
+        The estimate of the core on the device.
+    clock_mhz
+        The clock that it runs at.
+    """
+    figures = chosen.device.power
+    if figures is None:
+        return None
+    cycles = manifest.cycles.step_interval_cycles
+    blocks, bit_products = _multiplications(manifest)
+    charge = cycles * (figures.static_ua / clock_mhz + cycle_charge(figures, found.cells))
+    charge += cycle_charge(figures, 0, blocks, bit_products) - cycle_charge(figures, 0)
+    # Charges are in pC, since uA / MHz is pC.
+    return float(f"{charge * figures.volts / 1000:.4g}")
+
+
+def cycle_charge(figures: PowerFigures, cells: int, blocks: float = 0.0, bit_products: float = 0.0) -> float:
+    """Return the charge in pC that a cycle takes, beside what a device draws at rest.
+
+    Parameters
+    ----------
+    cells
+        Logic cells of the design.
+    blocks
+        Multiplier blocks that work in the cycle.
+    bit_products
+        Bits times bits of the multiplications made of LUTs in the cycle.
+    """
+    return (
+        figures.clock_ua_mhz
+        + figures.cell_ua_mhz * cells
+        + figures.block_ua_mhz * blocks
+        + figures.bit_product_ua_mhz * bit_products
+    )
+
+
+def _multiplications(manifest: Manifest) -> tuple[float, float]:
+    """Return how often a step has a multiplier block work, and its bit products in LUTs.
+
+    The lanes' multipliers work once for each word of weights, those of the gate units once for each result.
+    """
+    parameters = manifest.parameters
+    family = fpga_family(parameters.family).need_estimates()
+    lanes = {spec.name for kind in lane_kinds(manifest) for spec in (kind.hard, kind.soft)}
+    results = sum(shape.outputs for shape in manifest.layers) / parameters.gate_units
+
+    def times(spec: MultiplierSpec) -> float:
+        return manifest.program.weight_rows if spec.name in lanes else results
+
+    blocks = bit_products = 0.0
+    for spec in multipliers(manifest).values():
+        if family.is_hard(spec, multipliers=True):
+            blocks += times(spec) * family.hard_blocks(spec.a_bits, spec.b_bits, spec.count)
+        else:
+            bit_products += times(spec) * spec.count * spec.a_bits * spec.b_bits
+    return blocks, bit_products

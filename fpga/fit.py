@@ -13,11 +13,11 @@ from typing import Any
 
 from pydantic import field_validator
 
+from rtlstm.fpga.core_parts import multiplier_luts
 from rtlstm.fpga.estimate import Demand, Estimate, demands, estimate
 from rtlstm.fpga.families.base import estimated_names, fpga_family
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.fill import fill_limits
-from rtlstm.fpga.logic_multipliers import multiplier_luts
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.fpga.resources import BLOCK_RAMS, large_name
 from rtlstm.spec.errors import ConfigurationError

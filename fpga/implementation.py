@@ -5,10 +5,9 @@ from typing import Any, Self
 
 from rtlstm.fpga.estimate import Estimate
 from rtlstm.fpga.families.device import Chosen, device_label
-from rtlstm.fpga.path_families import PathFamily
 from rtlstm.fpga.place_route import Routed, seed_name
 from rtlstm.fpga.resources import Counts, percent, resource_uses
-from rtlstm.fpga.worst_path import WorstPath
+from rtlstm.fpga.worst_path import PathFamily, WorstPath
 from rtlstm.spec.program.schedule import Cycles
 from rtlstm.spec.record import Record
 

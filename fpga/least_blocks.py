@@ -2,12 +2,12 @@
 
 Yosys uses DSP blocks for all multipliers of portable Verilog, also for those that ask for LUTs, and for more
 than the device has. It uses block RAM for every memory that would fill one. For families with estimates,
-:mod:`rtlstm.fpga.blocks` has exact counts.
+:mod:`rtlstm.fpga.estimate` has exact counts.
 """
 
 from math import ceil
 
-from rtlstm.fpga.blocks import Blocks
+from rtlstm.fpga.estimate import Blocks
 from rtlstm.fpga.families.base import FpgaFamily, fpga_family
 from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.fpga.resources import BLOCK_RAMS, design_name, fit_advice, large_name, without_blocks

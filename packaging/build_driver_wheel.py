@@ -25,7 +25,6 @@ PARTS = (
     "fpga/__init__.py",
     "fpga/py.typed",
     "fpga/families",
-    "fpga/pll.py",
     "fpga/tools.py",
     "hdl/__init__.py",
 )

@@ -11,9 +11,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from rtlstm.fpga.families.device import Chosen, FpgaDevice
+from rtlstm.fpga.families.device import Chosen, FpgaDevice, PllSearch
 from rtlstm.fpga.families.estimates import Estimates
-from rtlstm.fpga.pll import PllSearch
 from rtlstm.fpga.tools import Tool, find_tool
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES, Family

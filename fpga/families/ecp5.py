@@ -17,7 +17,7 @@ from rtlstm.fpga.families.base import (
     Yosys,
     largest_blocks,
 )
-from rtlstm.fpga.families.device import Chosen, FpgaDevice
+from rtlstm.fpga.families.device import MEGA, Chosen, Dividers, FpgaDevice, Pll, PllSearch
 from rtlstm.fpga.families.estimates import (
     LATTICE_BLOCK,
     LATTICE_LUTRAM,
@@ -27,7 +27,6 @@ from rtlstm.fpga.families.estimates import (
     RoutedDesign,
     cheapest_memory,
 )
-from rtlstm.fpga.pll import MEGA, Dividers, Pll, PllSearch
 from rtlstm.fpga.tools import Tool, find_tool
 from rtlstm.spec.family import DEFAULT_PIPELINE, NetlistScript, OpenSynthesis, Pipeline
 from rtlstm.spec.inventory import MemorySpec
@@ -502,17 +501,15 @@ class Ecp5(FpgaFamily):
 
     def netlist_rules(self, device: FpgaDevice) -> str:
         """Say what :meth:`finish_netlist` does."""
-        from rtlstm.fpga.netlist.carries import CUT
         from rtlstm.fpga.netlist.floorplan import PLAN
-        from rtlstm.fpga.netlist.replicate import REPLICATED
+        from rtlstm.fpga.netlist.rewrites import CUT, REPLICATED
 
         return f"{CUT}; {REPLICATED}; {device.name}: {PLAN}"
 
     def finish_netlist(self, netlist: dict[str, Any], device: FpgaDevice) -> None:
         """Disconnect unused carries, copy registers for the lanes, and place the hard blocks."""
-        from rtlstm.fpga.netlist.carries import cut_carries
         from rtlstm.fpga.netlist.floorplan import floorplan
-        from rtlstm.fpga.netlist.replicate import replicate
+        from rtlstm.fpga.netlist.rewrites import cut_carries, replicate
 
         cut_carries(netlist)
         replicate(netlist)

@@ -15,7 +15,7 @@ from rtlstm.fpga.families.base import (
     Yosys,
     largest_blocks,
 )
-from rtlstm.fpga.families.device import Chosen, FpgaDevice, Pins
+from rtlstm.fpga.families.device import MEGA, Chosen, Dividers, FpgaDevice, Pins, Pll, PllSearch, megahertz
 from rtlstm.fpga.families.estimates import (
     LATTICE_BLOCK,
     ClockModel,
@@ -25,7 +25,6 @@ from rtlstm.fpga.families.estimates import (
     RoutedDesign,
     cheapest_memory,
 )
-from rtlstm.fpga.pll import MEGA, Dividers, Pll, PllSearch, megahertz
 from rtlstm.fpga.tools import Tool
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.inventory import MemorySpec

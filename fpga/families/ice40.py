@@ -15,7 +15,16 @@ from rtlstm.fpga.families.base import (
     Yosys,
     largest_blocks,
 )
-from rtlstm.fpga.families.device import Chosen, FpgaDevice, Memory, PowerFigures
+from rtlstm.fpga.families.device import (
+    MEGA,
+    Chosen,
+    Dividers,
+    FpgaDevice,
+    Memory,
+    Pll,
+    PllSearch,
+    PowerFigures,
+)
 from rtlstm.fpga.families.estimates import (
     ClockModel,
     Estimates,
@@ -24,7 +33,6 @@ from rtlstm.fpga.families.estimates import (
     RoutedDesign,
     cheapest_memory,
 )
-from rtlstm.fpga.pll import MEGA, Dividers, Pll, PllSearch
 from rtlstm.fpga.tools import Tool, find_tool
 from rtlstm.spec.family import NetlistScript, OpenSynthesis, Pipeline
 from rtlstm.spec.inventory import MemorySpec

@@ -13,7 +13,6 @@ OTHER_PROGRAMS = {
     "boards/bitstream.py": "ecppack's",
     "boards/catalogue.py": "openFPGALoader's",
     "fpga/place_route.py": "nextpnr's",
-    "fpga/rip_up.py": "nextpnr's",
     "gen/builds/former.py": "a whole command that was run",
     "gen/builds/report_html.py": "whole commands in the page, to be typed",
     "rtlstm/pytest_plugin.py": "pytest's",

@@ -4,8 +4,7 @@ import pytest
 from support.small_builds import network
 
 from rtlstm.fpga.devices import find_device
-from rtlstm.fpga.energy import cycle_charge, step_energy_nj
-from rtlstm.fpga.estimate import estimate
+from rtlstm.fpga.estimate import cycle_charge, estimate, step_energy_nj
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters

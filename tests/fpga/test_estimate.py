@@ -12,13 +12,17 @@ from support.estimate_checks import check_synthesis
 from support.quick import quick
 
 from rtlstm.bench.estimates import CASES, measure_case
-from rtlstm.fpga.blocks import count_blocks
-from rtlstm.fpga.core_parts import ff_parts, lut_parts
+from rtlstm.fpga.core_parts import (
+    ff_parts,
+    lut_parts,
+    multiplier_luts,
+    multiplier_registers,
+    multiplier_tiles,
+)
 from rtlstm.fpga.devices import devices, find_device
-from rtlstm.fpga.estimate import check_estimate, demands, estimate, estimate_devices
+from rtlstm.fpga.estimate import check_estimate, count_blocks, demands, estimate, estimate_devices
 from rtlstm.fpga.families.base import estimated_families, fpga_family
 from rtlstm.fpga.families.estimates import RoutedDesign
-from rtlstm.fpga.logic_multipliers import multiplier_luts, multiplier_registers, multiplier_tiles
 from rtlstm.fpga.netlist.chains import count_chains
 from rtlstm.fpga.resources import count_cells
 from rtlstm.fpga.synthesis import NETLIST

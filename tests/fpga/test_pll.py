@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rtlstm.fpga.families.base import fpga_family
-from rtlstm.fpga.pll import Pll, megahertz
+from rtlstm.fpga.families.device import Pll, megahertz
 from rtlstm.spec.errors import ConfigurationError
 
 M = 1_000_000

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rtlstm.fpga.rip_up import route_with_rip_up
+from rtlstm.fpga.place_route import route_with_rip_up
 from rtlstm.fpga.tools import TimeLimitError
 from rtlstm.spec.errors import ToolError
 

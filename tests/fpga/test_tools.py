@@ -12,15 +12,12 @@ import pytest
 from rtlstm.fpga import tools as fpga_tools
 from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.families.base import fpga_family
-from rtlstm.fpga.netlist.carries import cut_carries
-from rtlstm.fpga.netlist.replicate import replicate
-from rtlstm.fpga.path_families import path_families
+from rtlstm.fpga.netlist.rewrites import cut_carries, replicate
 from rtlstm.fpga.place_route import nextpnr_options, overfull, read_report
 from rtlstm.fpga.resources import check_fit, count_cells, resource_uses
-from rtlstm.fpga.stored_run import read_json, run_stored
-from rtlstm.fpga.synthesis import read_script, script
+from rtlstm.fpga.synthesis import read_json, read_script, run_stored, script
 from rtlstm.fpga.tools import TimeLimitError, Tool, find_tool, find_yosys, run_logged
-from rtlstm.fpga.worst_path import WorstPath, signal_name
+from rtlstm.fpga.worst_path import WorstPath, path_families, signal_name
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.tools.cache import CACHE_VARIABLE
 

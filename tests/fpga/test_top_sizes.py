@@ -9,12 +9,12 @@ import pytest
 from rtlstm.boards.board import find_uart_timing
 from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.top import TOP, board_verilog
+from rtlstm.fpga.estimate import top_sizes
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.netlist.chains import count_chains
 from rtlstm.fpga.netlist.harness import Port, read_ports
 from rtlstm.fpga.synthesis import NETLIST, Top, synthesise
 from rtlstm.fpga.tools import find_yosys
-from rtlstm.fpga.top_sizes import top_sizes
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.spec.errors import ConfigurationError

@@ -12,7 +12,7 @@ from rtlstm.fpga.families.base import (
     Yosys,
     largest_blocks,
 )
-from rtlstm.fpga.families.device import FpgaDevice
+from rtlstm.fpga.families.device import MEGA, Dividers, FpgaDevice, Pll, PllSearch
 from rtlstm.fpga.families.estimates import (
     ClockModel,
     Estimates,
@@ -22,7 +22,6 @@ from rtlstm.fpga.families.estimates import (
     cheapest_memory,
 )
 from rtlstm.fpga.families.ice40 import ICE40
-from rtlstm.fpga.pll import MEGA, Dividers, Pll, PllSearch
 from rtlstm.fpga.tools import find_tool
 from rtlstm.spec.family import NetlistScript, Pipeline
 from rtlstm.spec.inventory import MemorySpec

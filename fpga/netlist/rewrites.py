@@ -1,14 +1,61 @@
-"""Copies registers that several lanes or units read, one for each of them.
-
-Synthesis merges equal registers. So the lanes of a block, and neighbouring units, share registers of which
-the Verilog has copies, and the placer can put such a register beside only one of them.
-"""
+"""Changes of an ECP5 netlist before place and route: unused ends of carry chains, copies of registers."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["REPLICATED", "replicate"]
+__all__ = ["CUT", "REPLICATED", "cut_carries", "replicate"]
+
+CUT = "unread carry outputs, and carry inputs that have no effect"
+"""What is disconnected, as a text for the hash of a synthesis."""
+
+
+def cut_carries(netlist: dict[str, Any]) -> tuple[int, int]:
+    """Disconnect unused ends in a netlist in Yosys's JSON; return the numbers of inputs and outputs.
+
+    nextpnr adds a cell in front of every chain whose first carry input is connected, even to a constant, and
+    one behind every chain whose last carry output is connected, even to an unused net: four LUTs per chain.
+    Yosys always connects both.
+
+    An output is disconnected if nothing reads it. An input is disconnected if the LUT of its half of the cell
+    is all zeros, so that the next carry comes from the LUT's own inputs, and nothing reads the half's sum.
+    The chains of ``rtlstm_sum`` begin like this, and so does nextpnr's own cell in front of a chain.
+    """
+    inputs = outputs = 0
+    for module in netlist["modules"].values():
+        cells = module.get("cells", {})
+        uses = _uses(module)
+        for cell in cells.values():
+            if cell["type"] != "CCU2C":
+                continue
+            pins = cell["connections"]
+            if all(uses[bit] == 1 for bit in pins.get("COUT", ["x"])):
+                pins["COUT"] = ["x"]
+                outputs += 1
+            unread = all(uses[bit] == 1 for bit in pins.get("S0", []))
+            if pins["CIN"] in (["0"], ["1"]) and unread and _zero(cell):
+                pins["CIN"] = ["x"]
+                inputs += 1
+    return inputs, outputs
+
+
+def _uses(module: dict[str, Any]) -> Counter[Any]:
+    """Count the pins and ports that each net is connected to."""
+    uses: Counter[Any] = Counter()
+    for cell in module.get("cells", {}).values():
+        for bits in cell["connections"].values():
+            uses.update(bits)
+    for port in module.get("ports", {}).values():
+        uses.update(port["bits"])
+    return uses
+
+
+def _zero(cell: dict[str, Any]) -> bool:
+    """Whether the LUT of the first half gives 0, with C and D high."""
+    pins = cell["connections"]
+    return pins["C0"] == ["1"] and pins["D0"] == ["1"] and int(cell["parameters"]["INIT0"], 2) >> 12 == 0
+
 
 REPLICATED = "registers read by the logic of several lanes or units"
 """What is copied, as a text for the hash of a synthesis."""
@@ -27,6 +74,9 @@ CellPin = tuple[dict[str, Any], str, int]
 
 def replicate(netlist: dict[str, Any]) -> int:
     """Give each lane and unit its own copies in a netlist in Yosys's JSON; return the number of copies.
+
+    Synthesis merges equal registers. So the lanes of a block, and neighbouring units, share registers of
+    which the Verilog has copies, and the placer can put such a register beside only one of them.
 
     The first lane, the first unit and all other logic keep the original register.
     """
