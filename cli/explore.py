@@ -78,8 +78,7 @@ def explore(
     What was found is kept: the same command goes on where an earlier one ended.
     """
     with Console(as_json, debug) as console:
-        from rtlstm.explore.limits import figures, parse_limit
-        from rtlstm.explore.metrics import find_metric
+        from rtlstm.explore.metrics import figures, find_metric, parse_limit
         from rtlstm.explore.search import Plan
         from rtlstm.explore.search import explore as search
         from rtlstm.explore.study import import_optuna

@@ -1,28 +1,37 @@
-"""The first stage: what a choice gives, without Verilog: exact errors and cycles, and estimates of the rest.
+"""The two stages of a search. Each function is the work of one item for :mod:`rtlstm.tools.work`.
 
-Errors depend on the numbers alone, so they are measured once for all devices and arrays. Both functions are
-the work of one item for :mod:`rtlstm.tools.work`.
+The first has no Verilog: it gives exact errors and cycles, and estimates of the rest. Errors depend on the
+numbers alone, so they are measured once for all devices and arrays. In the second, a point is generated,
+simulated and, if wanted, placed and routed.
 """
 
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from rtlstm.explore.metrics import Evaluation, Metric
-from rtlstm.explore.records import Errors, Numbers, Outcome, Point, Refusal
+from rtlstm.explore.records import Errors, Numbers, Outcome, Point, Proof, Refusal
 from rtlstm.explore.space import Choice
 from rtlstm.fpga.estimate import Estimate, demands, step_energy_nj
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.fit import NothingFitsError, fit_device
+from rtlstm.gen.builds.command_options import ImplementOptions, SimulateOptions
+from rtlstm.gen.builds.compare import compare_build
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.builds.implement import implement
 from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import choose_formats, quantise_with
 from rtlstm.sim.golden import Golden
+from rtlstm.sim.simulator_names import Simulator
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
+from rtlstm.spec.record import Record
 
-__all__ = ["Context", "few_digits", "measure_numbers", "measure_point"]
+__all__ = ["Context", "Proving", "few_digits", "measure_numbers", "measure_point", "prove_point"]
 
 
 @dataclass(frozen=True)
@@ -126,3 +135,58 @@ def _share(found: Estimate, choice: Choice) -> float:
 def few_digits(value: float) -> float:
     """Round a measured value: float sums differ in their last digits from machine to machine."""
     return float(f"{value:.5g}")
+
+
+class Proving(Record):
+    """A point, and how it is proven."""
+
+    point: Point
+    simulator: Simulator
+    route: bool
+    seeds: int
+
+
+def prove_point(context: Context, work: Proving) -> Proof:
+    """Build a point in a folder that goes, and compare it with what was predicted."""
+    point, data = work.point, context.calibration
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text) / "build"
+        manifest = generate_build(
+            context.network,
+            folder,
+            name=context.name,
+            settings=point.choice.settings,
+            fit=point.choice.request,
+            calibration=None if data is None else data.x,
+            calibration_lengths=None if data is None else data.lengths,
+            calibration_state=None if data is None or data.state is None else tuple(map(tuple, data.state)),
+            initial_state=context.initial_state,
+        )
+        found, _ = compare_build(folder, SimulateOptions(simulator=work.simulator, verify=False))
+        cycles = manifest.cycles.step_latency_cycles
+        proof = Proof(
+            words=found.output_words + found.state_words,
+            words_different=found.output_different + found.state_different,
+            cycles_different=found.cycles_different,
+            step_latency_cycles=cycles,
+            passed=found.passed and cycles == point.step_latency_cycles,
+        )
+        return _routed(folder, proof, work) if work.route and proof.passed else proof
+
+
+def _routed(folder: Path, proof: Proof, work: Proving) -> Proof:
+    """Place and route on this worker alone; others have other points. Of a board, its device is meant."""
+    chosen = work.point.choice.request.chosen
+    asked = ImplementOptions(device=chosen.label, package=chosen.package or None, seeds=work.seeds, jobs=1)
+    try:
+        found = implement(folder, asked)
+    except ConfigurationError as refused:
+        # The estimate was too small: after synthesis it does not fit.
+        return proof.replace(refusal=str(refused))
+    return proof.replace(
+        fmax_mhz=found.fmax_median_mhz,
+        step_latency_us=found.step_latency_us,
+        luts=found.core.luts,
+        multipliers=found.core.multipliers,
+        block_rams=found.core.block_rams,
+    )

@@ -15,11 +15,8 @@ from numpy.typing import ArrayLike
 from pydantic import BaseModel
 
 from rtlstm.boards.catalogue import find_target
-from rtlstm.explore.front import pareto_front, rank
-from rtlstm.explore.limits import Limit, ruled_out
-from rtlstm.explore.measure import Context, few_digits, measure_numbers, measure_point
-from rtlstm.explore.metrics import Evaluation, Metric
-from rtlstm.explore.prove import Proving, prove_point
+from rtlstm.explore.measure import Context, Proving, few_digits, measure_numbers, measure_point, prove_point
+from rtlstm.explore.metrics import Evaluation, Limit, Metric, pareto_front, rank, ruled_out
 from rtlstm.explore.records import Exploration, Numbers, Outcome, Point, Refusal
 from rtlstm.explore.request import SearchOptions
 from rtlstm.explore.space import Choice, Space

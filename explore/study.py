@@ -16,9 +16,7 @@ from typing import Any, Self
 import numpy as np
 from pydantic import TypeAdapter
 
-from rtlstm.explore.front import unbeaten
-from rtlstm.explore.limits import Limit
-from rtlstm.explore.metrics import Metric
+from rtlstm.explore.metrics import Limit, Metric, unbeaten
 from rtlstm.explore.records import Numbers, Outcome, Point, Proof
 from rtlstm.explore.space import Choice, Space
 from rtlstm.spec.errors import BuildError, ToolError

@@ -8,9 +8,16 @@ from support.cell_networks import CELL_NETWORKS
 from support.explored import point
 from support.small_builds import network
 
-from rtlstm.explore.front import costs, pareto_front, rank
-from rtlstm.explore.limits import figures, parse_limit, ruled_out
-from rtlstm.explore.metrics import Metric, find_metric
+from rtlstm.explore.metrics import (
+    Metric,
+    costs,
+    figures,
+    find_metric,
+    pareto_front,
+    parse_limit,
+    rank,
+    ruled_out,
+)
 from rtlstm.explore.search import find_shapes
 from rtlstm.explore.space import Space, find_devices, parse_numbers
 from rtlstm.gen.quantise.quantiser import quantise

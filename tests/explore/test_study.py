@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from support.explored import point
 
-from rtlstm.explore.limits import Limit, figures, parse_limit
-from rtlstm.explore.metrics import find_metric
+from rtlstm.explore.metrics import Limit, figures, find_metric, parse_limit
 from rtlstm.explore.space import Choice, Space
 from rtlstm.explore.study import GENERATION, JOURNAL, Study
 from rtlstm.spec.errors import BuildError
