@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from rtlstm.cli.console import Console
-from rtlstm.cli.declared import takes_options
+from rtlstm.cli.data import load_array, load_lengths
 from rtlstm.cli.options import (
     BatchFirstOption,
     BuildArgument,
@@ -15,9 +15,14 @@ from rtlstm.cli.options import (
     JsonOption,
     LengthsOption,
     PadOption,
+    takes_options,
 )
 from rtlstm.cli.results import Field, Found, Table, Text
 from rtlstm.gen.frontends.reading import ReadOptions
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.files import check_writable
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.options import option_text
 
 __all__ = ["accuracy"]
 
@@ -67,12 +72,7 @@ def accuracy(
 ) -> None:
     """Measure a build's errors against float: per layer and step, what causes them, and what would help."""
     with Console(as_json, debug) as console:
-        from rtlstm.cli.data import load_array, load_lengths
         from rtlstm.gen.builds.accuracy import measure_build
-        from rtlstm.spec.errors import ConfigurationError
-        from rtlstm.spec.files import check_writable
-        from rtlstm.spec.manifest import Manifest
-        from rtlstm.spec.options import option_text
 
         manifest = Manifest.load(folder)
         if page is not None:

@@ -1,5 +1,6 @@
-"""``rtlstm bitstream`` and ``rtlstm program``: a build on a real board."""
+"""``rtlstm bitstream``, ``program`` and ``board``: a build on a real board, or on a simulated one."""
 
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,21 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rtlstm.cli.console import Console
-from rtlstm.cli.declared import takes_options
-from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption
+from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, takes_options
 from rtlstm.cli.results import Field, Found, Table, Text
 from rtlstm.cli.wording import next_command
 from rtlstm.gen.builds.command_options import BitstreamOptions, BoardOptions
+from rtlstm.sim.board_port import BoardPort
+from rtlstm.spec.errors import BuildError, ConfigurationError
 
 if TYPE_CHECKING:
     from rtlstm.boards.bitstream import Bitstream, Use
     from rtlstm.boards.zynq import ZynqBoard
     from rtlstm.gen.builds.on_board import OnBoard
+    from rtlstm.host.link.byte_ports import BytePort
 
-__all__ = ["bitstream", "note_bus", "program", "target_fields"]
+__all__ = ["bitstream", "board", "program"]
 
 _SHOWN = 8
 """Resources in the table, those most used."""
+_LINGER = 0.5
+"""Seconds after the last byte in which the board runs as fast as it can."""
+_PAUSE = 0.002
+"""Longest pause with faults on the port, in the board's seconds: a simulator takes half a minute for one."""
 
 
 @takes_options(BoardOptions, BitstreamOptions)
@@ -47,8 +54,8 @@ def bitstream(
             _write_for_vivado(console, folder, target, asked.clock_mhz)
             return
         build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud)
-        console.show(_TARGET, target=target_fields(build))
-        note_bus(console, build)
+        console.show(_TARGET, target=_target_fields(build))
+        _note_bus(console, build)
         if other := build.fitted_to:
             console.note(
                 f"sizes were chosen for {other}: 'rtlstm generate' with --fit {build.board.name} chooses "
@@ -87,14 +94,14 @@ def _write_for_vivado(console: Console, folder: Path, board: "ZynqBoard", clock:
     console.note("no bitstream yet: no open tool makes one for this device; Vivado does, and checks timing")
 
 
-def note_bus(console: Console, build: "OnBoard") -> None:
+def _note_bus(console: Console, build: "OnBoard") -> None:
     """Say that a build's wrapper is not on the board."""
     bus = build.manifest.parameters.bus
     if bus != "none":
         console.note(f"the serial port is wired to the core itself: the build's {bus} wrapper is left out")
 
 
-def target_fields(build: "OnBoard") -> dict[str, Any]:
+def _target_fields(build: "OnBoard") -> dict[str, Any]:
     """Return the JSON object of a build on a board: device, clock and serial port."""
     return {
         "board": build.board.name,
@@ -141,7 +148,6 @@ def program(
     with Console(as_json, debug) as console:
         from rtlstm.boards.bitstream import load_board
         from rtlstm.gen.builds.on_board import load_bitstream
-        from rtlstm.spec.errors import BuildError
 
         found, target, file = load_bitstream(folder, board)
         if not found.met:
@@ -215,3 +221,83 @@ _FOR_VIVADO = (
 )
 
 _PROGRAMMED = (Text("{title} holds {file}"),)
+
+
+@takes_options(BoardOptions)
+def board(
+    folder: BuildArgument,
+    options: Mapping[str, Any],
+    tcp: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, metavar="PORT", help="TCP port of this machine to listen at; 0, any."),
+    ] = None,
+    pty: Annotated[
+        bool, typer.Option("--pty/--no-pty", help="Offer a pseudo-terminal, as a serial port.")
+    ] = True,
+    faults: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of frames on the line with a fault.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the faults, and of what is in memories at first.")] = 1,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Run a board's top level in simulation and offer its serial port, until Ctrl-C.
+
+    The same Verilog as in the bitstream, with its PLL and pins modelled: programs talk to it as to the board.
+    """
+    with Console(as_json, debug) as console:
+        from rtlstm.gen.builds.on_board import OnBoard
+        from rtlstm.sim.port_server import PortServer
+
+        if tcp is None and not pty:
+            raise ConfigurationError(
+                "a board needs a line to its user: leave out --no-pty, or give --tcp PORT"
+            )
+        asked = BoardOptions(**options)
+        build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud)
+        _note_bus(console, build)
+        if why := build.find_misfit(insist=True):
+            console.note(f"only a simulation: {why}")
+        with console.progress() as progress:
+            native = build.simulate(seed, progress)
+        port: BytePort = BoardPort(native)
+        if faults:
+            from rtlstm.sim.faults import FaultyPort
+
+            port = FaultyPort(port, faults, seed, longest=_PAUSE)
+        with PortServer(port, terminal=pty, tcp=tcp, linger=_LINGER) as server:
+
+            def stopped(*_: Any) -> None:
+                server.stop()
+
+            before = {kind: signal.signal(kind, stopped) for kind in (signal.SIGINT, signal.SIGTERM)}
+            console.show(
+                _SERVED,
+                board=build.board.name,
+                target=_target_fields(build),
+                terminal=server.path and str(server.path),
+                tcp=server.port,
+            )
+            try:
+                server.wait()
+            finally:
+                for kind, handler in before.items():
+                    signal.signal(kind, handler)
+            console.show(cycles=native.cycle)
+
+
+def _if_there(name: str, text: str) -> Text:
+    """A line about a field that may be null."""
+
+    def reading(found: Found) -> str | None:
+        return None if found[name] is None else text.format_map(found)
+
+    return Text(reading)
+
+
+_SERVED = (
+    Text("{target[title]}, simulated: {target[clock_mhz]:g} MHz, {target[baud]:,} baud"),
+    _if_there("terminal", "serial port: serial:{terminal}"),
+    _if_there("tcp", "TCP: tcp:localhost:{tcp}"),
+    Text("Ctrl-C ends it."),
+)

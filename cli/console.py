@@ -17,9 +17,9 @@ from typing import Any, Self, TextIO, cast
 
 import typer
 
-from rtlstm.cli.ending import Ended
 from rtlstm.cli.results import Result, View
 from rtlstm.cli.terminal import (
+    Ended,
     ForgivingStream,
     OutputError,
     ReaderGoneError,
@@ -28,6 +28,7 @@ from rtlstm.cli.terminal import (
     write_output,
 )
 from rtlstm.cli.wording import worded
+from rtlstm.spec.errors import DeviceError, RtlstmError
 from rtlstm.spec.progress import Progress, is_silent
 
 __all__ = [
@@ -227,8 +228,6 @@ def _phase_lines() -> Iterator[Progress]:
 
 def explain(error: BaseException) -> tuple[int, str]:
     """Return the exit code and the sentence for an error."""
-    from rtlstm.spec.errors import DeviceError, RtlstmError
-
     if isinstance(error, DeviceError):
         return FAILED, str(error)
     if isinstance(error, RtlstmError):

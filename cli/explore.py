@@ -1,16 +1,16 @@
 """``rtlstm explore``: the best builds of a model, over bits, devices and arrays."""
 
 import json
-from collections.abc import Mapping
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rtlstm.cli.console import Console
-from rtlstm.cli.declared import takes_options
-from rtlstm.cli.explore_input import Given
-from rtlstm.cli.explore_views import COMMAND, FRONT, find_build, front_fields
+from rtlstm.cli.data import load_array, load_arrays, load_lengths
 from rtlstm.cli.options import (
     CALIBRATE,
     CalibrationBatchFirstOption,
@@ -20,14 +20,38 @@ from rtlstm.cli.options import (
     JsonOption,
     SchedulerOption,
     WorkersOption,
+    takes_options,
 )
+from rtlstm.cli.results import Field, Found, Table, Text
+from rtlstm.cli.wording import as_typed
+from rtlstm.explore.page import render_page
 from rtlstm.explore.request import SearchOptions, SpaceOptions
+from rtlstm.gen.frontends import read_model
 from rtlstm.gen.frontends.reading import ReadOptions
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.files import write_file
+from rtlstm.spec.layout import sequences_first
 from rtlstm.spec.options import option_values
+from rtlstm.spec.padding import Pad, is_front
+from rtlstm.tools.work import open_workers
 
-__all__ = ["explore"]
+if TYPE_CHECKING:
+    from rtlstm.explore.measure import Context
+    from rtlstm.explore.metrics import Metric
+    from rtlstm.explore.records import Exploration, Point
+    from rtlstm.explore.space import Space
+
+__all__ = ["Given", "explore"]
 
 _NUMBERS, _WORK = "Numbers", "How it is worked out"
+_ROWS = 16
+"""Points that the table shows, shared among the devices."""
+_LEGEND = (
+    "bits: of weights, data, gates and c; full: the share of the fuller of logic and memory, of what --fit "
+    "may use"
+)
+_HINT = "The same command with --show N prints the command that builds N; explore.json has all of them."
 
 
 @takes_options(ReadOptions, SpaceOptions, SearchOptions)
@@ -82,7 +106,6 @@ def explore(
         from rtlstm.explore.search import Plan
         from rtlstm.explore.search import explore as search
         from rtlstm.explore.study import import_optuna
-        from rtlstm.tools.work import open_workers
 
         import_optuna()
         asked = SearchOptions(**option_values(SearchOptions, options))
@@ -103,7 +126,7 @@ def explore(
             except KeyboardInterrupt:
                 console.note(f"what was tried is kept in {study}: the same command goes on from there")
                 raise
-        fields = front_fields(found, study, measure, given.command)
+        fields = _front_fields(found, study, measure, given.command)
         if found.front:
             following = fields["front"][0]["command"]
             # An earlier front with other limits stays.
@@ -114,9 +137,9 @@ def explore(
             point.proof is None or point.proof.passed for point in found.front
         )
         if found.front and asked.show is not None:
-            console.show(COMMAND, **find_build(fields["front"], asked.show))
+            console.show(_COMMAND, **_find_build(fields["front"], asked.show))
             return
-        console.show(FRONT, **fields)
+        console.show(_FRONT, **fields)
         if found.front:
             console.next = following
         elif found.tried == found.too_large + found.impossible:
@@ -125,13 +148,239 @@ def explore(
                 console.note(f"{count:,} choice{'s' * (count != 1)} cannot be built: {why}")
 
 
+class Given:
+    """Model and data: read, and as they are typed."""
+
+    def __init__(
+        self,
+        model: Path,
+        calibration: Path,
+        lengths: str | None,
+        batch_first: bool | None,
+        pad: Pad,
+        options: Mapping[str, Any],
+    ) -> None:
+        self._model, self._name = model, ""
+        self._calibration, self._lengths = calibration, lengths
+        self._batch_first, self._pad, self._options = batch_first, pad, options
+        self.notes: tuple[str, ...] = ()
+        """What the reader of the model says; known after :meth:`read`."""
+
+    def read(self, metric: "Metric", evaluation: Path | None, asked: SpaceOptions) -> "tuple[Space, Context]":
+        """Read the files; return what is searched, and what all choices have in common."""
+        from rtlstm.explore.search import check_boards, find_shapes, make_context
+        from rtlstm.explore.space import Space, parse_roundings
+        from rtlstm.gen.builds.generate import default_name
+
+        x, labels = load_array(self._calibration, "the calibration data"), None
+        valid = load_lengths(self._lengths)
+        read = read_model(self._model, ReadOptions(**self._options))
+        self.notes = tuple(read.report.notes)
+        known = read.report.batch_first
+        first = sequences_first("the calibration data", x, self._batch_first, known, valid)
+        roundings = parse_roundings(asked.hidden_rounding)
+        space = Space.asked(find_shapes(read.network, roundings, asked.max_steps), asked)
+        check_boards(read.network, space)
+        self._name = default_name(read.network, read.report)
+        state = read.calibration_state(x, first)
+        data = Calibration.of(read.network, x, valid, state, first, self._pad_of(valid))
+        padded = valid is not None
+        if evaluation is not None:
+            arrays = load_arrays(evaluation, "the evaluation data")
+            x = load_array(evaluation, "the evaluation data")
+            labels, valid = arrays.get("y"), arrays.get("lengths")
+            padded |= valid is not None
+            first = sequences_first("the evaluation data", x, self._batch_first, known, valid)
+        is_front(self._pad, padded or None)
+        context = make_context(self._name, read, metric, data, x, labels, valid, first, self._pad_of(valid))
+        return space, context
+
+    def _pad_of(self, lengths: Any) -> Pad:
+        """Where the padding of data stands: without lengths nowhere."""
+        return "back" if lengths is None else self._pad
+
+    def command(self, number: int, choice: Mapping[str, Any]) -> str:
+        """Return the command that builds a choice."""
+        given = {
+            **choice,
+            "calibration": str(self._calibration),
+            "calibration_lengths": self._lengths,
+            "batch_first": self._batch_first,
+            "pad": None if self._lengths is None or self._pad == "back" else self._pad,
+            **self._options,
+        }
+        words = [str(self._model), "-o", f"build/{self._name}_{number}"]
+        typed = " ".join(as_typed(key, value) for key, value in given.items() if value is not None)
+        return f"rtlstm generate {' '.join(map(shlex.quote, words))} {typed}"
+
+
 def _write_files(
     folder: Path, name: str, metric: str, fields: Mapping[str, Any], told: Mapping[str, Any]
 ) -> None:
-    from rtlstm.explore.page import render_page
-    from rtlstm.spec.files import write_file
-
     front = fields["front"]
     title = f"{name}: {len(front)} builds that no other on their device beats"
     write_file(folder / "explore.html", render_page(title, front, metric, fields))
     write_file(folder / "explore.json", json.dumps({**fields, **told}, indent=1) + "\n")
+
+
+def _front_fields(
+    found: "Exploration",
+    folder: Path,
+    metric: "Metric",
+    command: Callable[[int, Mapping[str, Any]], str],
+) -> dict[str, Any]:
+    """The JSON object: what was found, each point with its number and its command."""
+    front = [
+        _point(number, point, metric, command(number, point.choice.options))
+        for number, point in enumerate(found.front, 1)
+    ]
+    return found.model_dump(mode="json") | {
+        "folder": str(folder),
+        "page": str(folder / "explore.html") if front else None,
+        "points_per_hour": found.points_per_hour and round(found.points_per_hour),
+        "front": front,
+    }
+
+
+def _find_build(front: Sequence[Found], number: int) -> Found:
+    """Return the point of a number; the JSON object of ``--show``.
+
+    Raises
+    ------
+    ConfigurationError
+        If the front has none.
+    """
+    if number > len(front):
+        raise ConfigurationError(f"`show` must be the number of a build, 1 to {len(front)}, not {number}")
+    return front[number - 1]
+
+
+def _point(number: int, point: "Point", metric: "Metric", command: str) -> dict[str, Any]:
+    """A point as the table and the page show it."""
+    fields: dict[str, Any] = point.model_dump(mode="json")
+    choice, proof = fields["choice"], fields["proof"]
+    numbers = "/".join(str(choice[f"{kind}_bits"]) for kind in ("weight", "data", "gate", "cell"))
+    return fields | {
+        "number": number,
+        "device": choice["device"],
+        "numbers": f"{numbers} {choice['tables']}" + (" odd" if choice["hidden_rounding"] == "odd" else ""),
+        "array": f"{fields['lanes']} x {fields['macs']}",
+        "cycles": fields["step_latency_cycles"],
+        "measure": metric.of(point.errors),
+        # Not twice, if it is the metric.
+        "error": None if metric.name == "error" else point.errors.rms,
+        "command": command,
+        "proof": _proof_text(proof),
+        "proven": proof,
+    }
+
+
+def _proof_text(proof: Mapping[str, Any] | None) -> str:
+    if proof is None:
+        return ""
+    if not proof["passed"]:
+        return "DIFFERS"
+    if proof["fmax_mhz"] is None:
+        return "simulated, does not fit" if proof["refusal"] else "simulated"
+    return f"{proof['step_latency_us']:.4g} us routed"
+
+
+def _summary(found: Found) -> str:
+    """Say how many choices were tried, and what became of them."""
+    parts = f"{found['too_large']} do not fit their device"
+    if found["impossible"]:
+        parts += f", the bits of {found['impossible']} cannot be built"
+    rate = found["points_per_hour"]
+    speed = f" {found['new']} were new; that is {rate:,} an hour with {found['workers']}." if rate else ""
+    within = f" {found['within']} meet the limits." if found["limits"] else ""
+    return f"{found['tried']:,} of {found['size']:,} choices tried: {parts}.{within}{speed}"
+
+
+def _rows(found: Found) -> list[Found]:
+    """The points to show: the best of each device in turn."""
+    front, counts = found["front"], Counter[str]()
+    turns = []
+    for point in front:
+        counts[point["device"]] += 1
+        turns.append((counts[point["device"]], point["number"]))
+    chosen = {number for _, number in sorted(turns)[: max(_ROWS, len(counts))]}
+    return [point for point in front if point["number"] in chosen]
+
+
+def _title(found: Found) -> str:
+    front, rows = found["front"], _rows(found)
+    some = f"{len(rows)} of {len(front)} builds" if len(rows) < len(front) else f"All {len(front)} builds"
+    if len(front) == 1:
+        some = "The build"
+    return f"{some} that no other on their device beats, by {found['goal']} (estimated before synthesis)"
+
+
+def _metric(found: Found) -> str | None:
+    """Say what the metric is, and how good the front's best build is."""
+    front, in_float = found["front"], found["float_metric"]
+    if not front:
+        return None
+    best = (max if found["larger_is_better"] else min)(front, key=lambda point: point["measure"])
+    floats = "" if in_float is None else f"; the float network has {in_float:.3g}"
+    text = f"metric: {found['metric']}, {found['metric_meaning']}{floats}"
+    if best["measure"] != front[0]["measure"]:
+        text += f"; the best is {best['measure']:.3g}, of build {best['number']}"
+        if not found["limits"]:
+            sign = ">" if found["larger_is_better"] else "<"
+            text += f"; --limit 'metric{sign}=NUMBER' leaves out what is worse"
+    return text
+
+
+def _without_build(found: Found) -> str | None:
+    """Name the devices that have no build, or none within the limits, if others have one."""
+    if found["tried"] == found["too_large"] + found["impossible"]:
+        return None
+    lines = [
+        f"none of the choices tried for {device} is a build; at best: {why}"
+        for device, why in found["without_build"].items()
+    ]
+    lines += [
+        f"{device} is left out by {' and by '.join(why)}" for device, why in found["beyond_limits"].items()
+    ]
+    return "\n".join(lines) or None
+
+
+def _energy(point: Found) -> str | None:
+    return None if point["energy_nj"] is None else f"{point['energy_nj']:.4g}"
+
+
+def _error(point: Found) -> str | None:
+    return None if point["error"] is None else f"{point['error']:.3g}"
+
+
+_COMMAND = (Text("{command}"),)
+
+_FRONT = (
+    Table(
+        _title,
+        _rows,
+        (
+            Field("#", "{number}", right=True),
+            Field("device", "{device}"),
+            Field("bits", "{numbers}"),
+            Field("array", "{array}", right=True),
+            Field("cycles", "{cycles:,}", right=True),
+            Field("us", "{latency_us:.4g}", right=True),
+            Field("LUTs", "{luts:,}", right=True),
+            Field("mult.", "{multipliers}", right=True),
+            Field("RAMs", "{block_rams}", right=True),
+            Field("full", "{share:g} %", right=True),
+            Field("nJ", _energy, right=True),
+            Field("error", _error, right=True),
+            Field("metric", "{measure:.4g}", right=True),
+            Field("proof", "{proof}"),
+        ),
+    ),
+    Text(lambda found: _LEGEND if found["front"] else None),
+    Text(_metric),
+    Text(_summary),
+    Text(_without_build),
+    Text(lambda found: "\n".join(f"no build meets {text}" for text in found["ruled_out"]) or None),
+    Text(lambda found: _HINT if len(found["front"]) > 1 else None),
+    Text(lambda found: found["page"] and f"written: {found['page']}"),
+)

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
 from rtlstm.cli.console import Console
-from rtlstm.cli.declared import takes_options
+from rtlstm.cli.data import load_array, load_lengths, load_state
 from rtlstm.cli.options import (
     CALIBRATE,
     CalibrationBatchFirstOption,
@@ -16,12 +16,18 @@ from rtlstm.cli.options import (
     CalibrationPadOption,
     DebugOption,
     JsonOption,
+    takes_options,
 )
 from rtlstm.cli.results import Field, Found, Table, Text, Values
 from rtlstm.cli.wording import chosen_for, next_command
+from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.request import HardwareRequest
+from rtlstm.fpga.resources import count_text
+from rtlstm.gen.builds.headroom import Headroom
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.spec.capacity import CAPACITIES
+from rtlstm.spec.errors import ConfigurationError
 
 __all__ = ["generate"]
 
@@ -131,7 +137,6 @@ def generate(
 ) -> None:
     """Turn a model into a build: Verilog, manifest, weights and report."""
     with Console(as_json, debug) as console:
-        from rtlstm.cli.data import load_array, load_lengths, load_state
         from rtlstm.gen.builds.compiled import compile
         from rtlstm.gen.builds.former import former_results
 
@@ -157,11 +162,17 @@ def generate(
             asked = {key: value for key, value in asked.items() if value is not None}
             if finetune is None:
                 if asked:
-                    _refuse_alone()
+                    raise ConfigurationError(
+                        "--finetune-updates and --finetune-prune say how --finetune trains: give it data, or "
+                        "leave them out"
+                    )
                 compile(model, progress=progress, **built, **given)
             else:
                 if calibration is not None:
-                    _refuse_both()
+                    raise ConfigurationError(
+                        "--finetune's data calibrate the formats, too: leave out --calibrate, or give all of "
+                        "the data to --finetune"
+                    )
                 from rtlstm.train.build import finetune_build
                 from rtlstm.train.finetune import FinetuneRequest
 
@@ -190,9 +201,6 @@ def generate(
 
 def _capacities(loadable: bool, given: Sequence[str]) -> dict[str, int] | None:
     """Read ``NAME=NUMBER``, each name at most once; None if the program is fixed."""
-    from rtlstm.spec.capacity import CAPACITIES
-    from rtlstm.spec.errors import ConfigurationError
-
     if given and not loadable:
         raise ConfigurationError("--capacity is for loadable devices: give --loadable, too")
     chosen: dict[str, int] = {}
@@ -206,23 +214,6 @@ def _capacities(loadable: bool, given: Sequence[str]) -> dict[str, int] | None:
             )
         chosen[field] = int(number)
     return chosen if loadable else None
-
-
-def _refuse_alone() -> NoReturn:
-    from rtlstm.spec.errors import ConfigurationError
-
-    raise ConfigurationError(
-        "--finetune-updates and --finetune-prune say how --finetune trains: give it data, or leave them out"
-    )
-
-
-def _refuse_both() -> NoReturn:
-    from rtlstm.spec.errors import ConfigurationError
-
-    raise ConfigurationError(
-        "--finetune's data calibrate the formats, too: leave out --calibrate, or give all of the data to "
-        "--finetune"
-    )
 
 
 def _finetuned(found: Found) -> list[Found]:
@@ -280,8 +271,6 @@ def _array(report: Found) -> str:
 
 
 def _headroom(report: Found) -> str:
-    from rtlstm.gen.builds.headroom import Headroom
-
     return Headroom(**report["headroom"]).text
 
 
@@ -303,9 +292,6 @@ def _device(estimate: Found) -> str:
 
 def _of(estimate: Found, name: str) -> str:
     """How much is taken of how much a device has."""
-    from rtlstm.fpga.devices import find_device
-    from rtlstm.fpga.resources import count_text
-
     return f"{count_text(estimate[name])} of {getattr(find_device(estimate['device']).device, name):,}"
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rtlstm.cli.console import Console
-from rtlstm.cli.declared import takes_options
-from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption
+from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, takes_options
 from rtlstm.cli.results import Field, Found, Table, Text
 from rtlstm.cli.wording import next_command
 from rtlstm.gen.builds.command_options import ImplementOptions
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.family import GENERIC
 
 if TYPE_CHECKING:
     from rtlstm.fpga.implementation import Implementation, ResourceUse
@@ -29,7 +30,6 @@ def implement(
     with Console(as_json, debug) as console:
         from rtlstm.fpga.devices import find_device
         from rtlstm.gen.builds.implement import implement as run
-        from rtlstm.spec.family import GENERIC
         from rtlstm.spec.manifest import Manifest
 
         asked = ImplementOptions(**options)
@@ -59,7 +59,6 @@ def _board(folder: Path, device: str) -> str | None:
     """A board with this device that the build fits together with its link, if there is one."""
     from rtlstm.boards.catalogue import usable_boards
     from rtlstm.gen.builds.on_board import OnBoard
-    from rtlstm.spec.errors import ConfigurationError
 
     for board in usable_boards():
         # Some builds cannot be behind a serial link.

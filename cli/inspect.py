@@ -2,16 +2,27 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import pydantic
 import typer
 
 from rtlstm.cli.console import Console
-from rtlstm.cli.declared import takes_options
-from rtlstm.cli.options import DebugOption, JsonOption
+from rtlstm.cli.options import DebugOption, JsonOption, takes_options
 from rtlstm.cli.results import Field, Found, Table, Text
 from rtlstm.cli.wording import as_typed, chosen_for, next_command
+from rtlstm.gen.builds.headroom import Headroom, measure_headroom
+from rtlstm.gen.frontends import ReadResult, try_model
+from rtlstm.gen.frontends.describe import layer_options
 from rtlstm.gen.frontends.reading import ReadOptions
+from rtlstm.spec.build_files import read_listed
+from rtlstm.spec.errors import BuildError, ConfigurationError, ImageError, InputError, ModelError
+from rtlstm.spec.files import check_writable, write_file
+from rtlstm.spec.image import WeightImage
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.packing import check_image
+from rtlstm.spec.program.step import Op
+from rtlstm.spec.record import Record
 
 if TYPE_CHECKING:
     from rtlstm.fpga.implementation import Implementation, ResourceUse
@@ -19,7 +30,7 @@ if TYPE_CHECKING:
     from rtlstm.gen.builds.report import BuildReport
     from rtlstm.spec.manifest import Manifest
 
-__all__ = ["inspect"]
+__all__ = ["OpWords", "describe_program", "inspect", "program_notes"]
 
 
 @takes_options(ReadOptions)
@@ -38,8 +49,6 @@ def inspect(
 ) -> None:
     """Show a model's layers and what is supported, or a build's formats, program and cycles."""
     with Console(as_json, debug) as console:
-        from rtlstm.spec.errors import ConfigurationError
-
         if page is not None:
             _check_page(page)
         if path.is_dir():
@@ -52,10 +61,6 @@ def inspect(
 
 
 def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Path | None) -> None:
-    from rtlstm.gen.frontends import ReadResult, try_model
-    from rtlstm.gen.frontends.describe import layer_options
-    from rtlstm.spec.errors import ModelError
-
     found = try_model(path, options)
     report = found.report if isinstance(found, ReadResult) else found
     console.show(_NODES, model=report.model_dump(mode="json"), supported=not report.refusal)
@@ -88,8 +93,6 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Pat
 
 def _check_page(page: Path) -> None:
     from rtlstm.gen.builds.pictures import check_drawing
-    from rtlstm.spec.errors import InputError
-    from rtlstm.spec.files import check_writable
 
     check_drawing()
     check_writable(page)
@@ -98,20 +101,11 @@ def _check_page(page: Path) -> None:
 
 
 def _write_page(console: Console, page: Path, pictures: "Pictures", title: str) -> None:
-    from rtlstm.spec.files import write_file
-
     write_file(page, pictures.page(title))
     console.show(_PAGE, page=str(page))
 
 
 def _inspect_build(console: Console, folder: Path, page: Path | None) -> None:
-    from rtlstm.gen.builds.headroom import measure_headroom
-    from rtlstm.spec.build_files import read_listed
-    from rtlstm.spec.errors import BuildError, ImageError
-    from rtlstm.spec.image import WeightImage
-    from rtlstm.spec.manifest import Manifest
-    from rtlstm.spec.packing import check_image
-
     manifest = Manifest.load(folder)
     image_path = folder / "weights.bin"
     headroom, damage = None, None
@@ -151,7 +145,6 @@ def _inspect_build(console: Console, folder: Path, page: Path | None) -> None:
 def _report(console: Console, folder: Path, manifest: "Manifest") -> "BuildReport | None":
     """The report of this build; None, with a note, if it cannot be read or is of another build."""
     from rtlstm.gen.builds.report import BuildReport
-    from rtlstm.spec.errors import BuildError
 
     try:
         report = BuildReport.load(folder)
@@ -168,7 +161,6 @@ def _report(console: Console, folder: Path, manifest: "Manifest") -> "BuildRepor
 
 def _describe_build(manifest: "Manifest") -> dict[str, Any]:
     """The JSON object of what a manifest says."""
-    from rtlstm.gen.builds.program_words import describe_program, program_notes
     from rtlstm.gen.builds.report import (
         format_reports,
         layer_reports,
@@ -273,8 +265,6 @@ def _in_unit(name: str, unit: str) -> "Callable[[Implementation], str | None]":
 
 
 def _headroom(found: Found) -> str:
-    from rtlstm.gen.builds.headroom import Headroom
-
     return f"headroom for a retrained model: {Headroom(**found['headroom']).text}"
 
 
@@ -449,3 +439,85 @@ _CONTENT = (
     Text(_headroom),
 )
 """What is shown of a build whose files are as they were generated."""
+
+
+When = Literal["before the input", "with the input", "next input is there", "every step"]
+
+
+class OpWords(Record):
+    """What one operation is, in words."""
+
+    when: When
+    """``next input is there`` stands for what is done instead if a step ends with its stream's next input."""
+    layer: str
+    """Its number, from 1, and its name."""
+    multiplies: str
+    """The vector that the layer's weights are multiplied by."""
+    then: str
+    """What becomes of the sums."""
+    cycles: Annotated[int, pydantic.Field(ge=1)]
+    """Cycles of the array: row groups x words, less the words that are skipped."""
+    waits: bool
+    """Its words wait until the results that they read have been written."""
+
+
+def describe_program(manifest: Manifest) -> tuple[OpWords, ...]:
+    """Describe every operation of a build's program, in their order."""
+    return tuple(
+        OpWords(
+            when=_when(manifest, index),
+            layer=f"{op.layer + 1} {manifest.layers[op.layer].name}",
+            multiplies=_vector(manifest, op),
+            then=_then(manifest, op),
+            cycles=op.words,
+            waits=op.waits_for_results,
+        )
+        for index, op in enumerate(manifest.program.ops)
+    )
+
+
+def program_notes(manifest: Manifest) -> tuple[str, ...]:
+    """Say what the words mean: sizes of the array, and which operations take the place of which."""
+    parameters, program = manifest.parameters, manifest.program
+    notes = [
+        f"cycles: groups of {parameters.lanes} rows x words of {parameters.macs} columns, a word a cycle; "
+        "what waits, begins when the results that it reads have been written"
+    ]
+    if program.kept:
+        notes[0] += "; words that are zero in a whole group are skipped"
+    if program.prefetch is not None:
+        last = len(program.ops) - 1
+        notes.append(
+            f"a step that ends when its stream's next input is there goes on with "
+            f"{program.prefetch} to {last}, which take the place of 0 to {program.body}"
+        )
+    return tuple(notes)
+
+
+def _when(manifest: Manifest, index: int) -> When:
+    program = manifest.program
+    if manifest.sequence is not None:
+        return "every step"
+    if index < program.body:
+        return "before the input"
+    return "with the input" if program.prefetch is None or index < program.prefetch else "next input is there"
+
+
+def _vector(manifest: Manifest, op: Op) -> str:
+    if op.kind == "recurrent":
+        return "own h"
+    read = op.layer + 1 - manifest.layers[op.layer].before
+    given = "the input" if manifest.sequence is None else "its pass's input"
+    text = given if op.from_input else f"results of layer {read}"
+    return f"ReLU of {text}" if op.relu else text
+
+
+def _then(manifest: Manifest, op: Op) -> str:
+    added = "adds the kept sums" if op.adds_partials else "adds biases"
+    if op.writes_partials:
+        return f"{added}, keeps the sums"
+    layer = manifest.layers[op.layer]
+    gives = "outputs" if layer.dense else "new h and c" if layer.kind == "lstm" else "new h"
+    # In whole sequences, results leave the array for the sequence memory.
+    leaves = "sent" if manifest.sequence is None else "stored"
+    return f"{added}: {gives}, {leaves}" if op.emit else f"{added}: {gives}"

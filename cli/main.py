@@ -11,12 +11,12 @@ from typer.core import TyperCommand, TyperGroup
 
 from rtlstm.cli.commands import COMMANDS, HelpPage, find_command
 from rtlstm.cli.console import FAILED, WRONG_INPUT, explain, print_error
-from rtlstm.cli.ending import ends_cleanly
 from rtlstm.cli.results import Result
 from rtlstm.cli.terminal import (
     OutputError,
     ReaderGoneError,
     abandon_output,
+    ends_cleanly,
     prepare_streams,
     write_error,
     write_output,

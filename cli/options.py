@@ -1,10 +1,16 @@
-"""Options that several commands take."""
+"""Options that several commands take, and those that records declare whose fields they set."""
 
+import inspect
+import types
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from pydantic import BaseModel
 
+from rtlstm.spec.options import DeclaredOption, declared_options
 from rtlstm.spec.padding import Pad
 
 __all__ = [
@@ -20,6 +26,7 @@ __all__ = [
     "PadOption",
     "SchedulerOption",
     "WorkersOption",
+    "takes_options",
 ]
 
 _NUMBERS, _WORK = "Numbers", "How it is worked out"
@@ -105,3 +112,75 @@ SchedulerOption = Annotated[
         rich_help_panel=_WORK,
     ),
 ]
+
+
+_PLAIN = (bool, int, float, str, Path)
+"""Types that the command line reads by itself."""
+
+
+def takes_options(*records: type[BaseModel]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that records declare, in the place of its parameter ``options``.
+
+    The command gets a mapping with those that were typed; records know the others' defaults, and check.
+    """
+    declared = {each.name: each for each in declared_options(*records)}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(context: typer.Context, **given: Any) -> None:
+            values = {name: given.pop(name) for name in declared}
+            typed = {name: _plain(value) for name, value in values.items() if _is_typed(context, name)}
+            command(**given, options=typed)
+
+        parameters = _parameters(command, declared)
+        # Read by typer.
+        vars(run)["__signature__"] = inspect.Signature(parameters)
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        return run
+
+    return decorate
+
+
+def _parameters(command: Callable[..., None], declared: dict[str, DeclaredOption]) -> list[inspect.Parameter]:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    found = [inspect.Parameter("context", kind, annotation=typer.Context)]
+    for each in inspect.signature(command, eval_str=True).parameters.values():
+        if each.name == "options":
+            found += [_parameter(option) for option in declared.values()]
+        else:
+            found.append(each.replace(kind=kind))
+    return found
+
+
+def _parameter(declared: DeclaredOption) -> inspect.Parameter:
+    option = declared.option
+    names = [declared.flag] if option.flag else []
+    told = typer.Option(
+        *names, help=option.help, rich_help_panel=option.group or None, metavar=option.metavar or None
+    )
+    default = declared.default if declared.default != () else None
+    kind = _typed(declared)
+    if default is None and not declared.required:
+        kind = kind | None
+    return inspect.Parameter(
+        declared.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if declared.required else default,
+        annotation=Annotated[kind, told],
+    )
+
+
+def _typed(declared: DeclaredOption) -> Any:
+    """What the command line reads: records make other types of it."""
+    if get_origin(declared.type) is tuple:
+        return types.GenericAlias(list, get_args(declared.type)[:1])
+    return declared.type if declared.type in _PLAIN or get_origin(declared.type) is Literal else str
+
+
+def _is_typed(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

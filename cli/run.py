@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rtlstm.cli.console import Console
+from rtlstm.cli.data import (
+    check_results,
+    load_array,
+    load_lengths,
+    load_state,
+    save_array,
+    save_state,
+)
 from rtlstm.cli.options import (
     BatchFirstOption,
     BuildArgument,
@@ -16,6 +24,7 @@ from rtlstm.cli.options import (
     PadOption,
 )
 from rtlstm.cli.results import Field, Found, Text, Values, named_parts, part_ends
+from rtlstm.spec.layout import sequences_first
 
 if TYPE_CHECKING:
     from rtlstm.spec.manifest import Manifest
@@ -50,16 +59,7 @@ def run(
 ) -> None:
     """Run sequences on a device, or on a simulated one."""
     with Console(as_json, debug) as console:
-        from rtlstm.cli.data import (
-            check_results,
-            load_array,
-            load_lengths,
-            load_state,
-            save_array,
-            save_state,
-        )
         from rtlstm.host import Accelerator
-        from rtlstm.spec.layout import sequences_first
 
         check_results(output, state_output)
         x = load_array(input_file, "the input")

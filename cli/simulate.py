@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rtlstm.cli.console import Console
-from rtlstm.cli.declared import takes_options
+from rtlstm.cli.data import check_results, load_array, load_lengths, save_array
 from rtlstm.cli.options import (
     BatchFirstOption,
     BuildArgument,
@@ -15,10 +15,13 @@ from rtlstm.cli.options import (
     JsonOption,
     LengthsOption,
     PadOption,
+    takes_options,
 )
 from rtlstm.cli.results import Field, Text, Values, named_parts, part_ends
 from rtlstm.cli.wording import next_command
 from rtlstm.gen.builds.command_options import SimulateOptions
+from rtlstm.gen.ip.paths import IpPaths
+from rtlstm.spec.errors import BuildError, ConfigurationError
 
 if TYPE_CHECKING:
     from rtlstm.spec.manifest import Manifest
@@ -56,7 +59,6 @@ def simulate(
 ) -> None:
     """Run a build's RTL in a simulator and compare every word and cycle with what they must be."""
     with Console(as_json, debug) as console:
-        from rtlstm.cli.data import check_results, load_array, load_lengths, save_array
         from rtlstm.gen.builds.compare import compare_build
         from rtlstm.spec.manifest import Manifest
 
@@ -95,9 +97,7 @@ def _run_cocotb(
     """Run the build's cocotb test and show what became of it."""
     from tempfile import TemporaryDirectory
 
-    from rtlstm.gen.ip.paths import IpPaths
     from rtlstm.sim.cocotb_run import build_design, run_tests
-    from rtlstm.spec.errors import BuildError, ConfigurationError
 
     plain = SimulateOptions(simulator=asked.simulator, seed=asked.seed)
     given = [name for name, value in others.items() if value not in (None, False)]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rtlstm.cli.console import Console
-from rtlstm.cli.declared import takes_options
-from rtlstm.cli.options import DebugOption, JsonOption
+from rtlstm.cli.options import DebugOption, JsonOption, takes_options
 from rtlstm.cli.results import Field, Found, Table, Text, Values
 from rtlstm.cli.wording import next_command
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.spec.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rtlstm.zoo.check import ZooResult
@@ -66,7 +66,6 @@ def zoo(
     margin.
     """
     with Console(as_json, debug) as console:
-        from rtlstm.spec.errors import ConfigurationError
         from rtlstm.zoo.check import ENTRIES, find_entry
 
         if every and model is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rtlstm.cli.ending import Ended, ends_cleanly
+from rtlstm.cli.terminal import Ended, ends_cleanly
 from rtlstm.gen.builds import folder as folder_module
 from rtlstm.gen.builds.folder import new_folder, write_files
 
@@ -125,7 +125,7 @@ def test_signals_that_are_ignored_stay_so(monkeypatch):
 
 FINALISER = """
 import os, time
-from rtlstm.cli.ending import Ended, ends_cleanly
+from rtlstm.cli.terminal import Ended, ends_cleanly
 
 class Slow:
     def __del__(self):
@@ -205,7 +205,9 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["rtlstm.spec.errors", "typer", "rtlstm.cli.ending", "importlib.metadata"])
+@pytest.mark.parametrize(
+    "module", ["rtlstm.spec.errors", "typer", "rtlstm.cli.terminal", "importlib.metadata"]
+)
 def test_ctrl_c_while_the_command_line_is_imported(module: str):
     code = IMPORTED.format(module=module)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

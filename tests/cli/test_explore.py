@@ -19,7 +19,7 @@ from support.nam_files import content, save
 from support.small_builds import INPUTS, tensors
 
 from rtlstm.boards.catalogue import find_board
-from rtlstm.cli.explore_input import Given
+from rtlstm.cli.explore import Given
 from rtlstm.explore.metrics import find_metric
 from rtlstm.explore.request import SpaceOptions
 from rtlstm.explore.search import Plan

@@ -11,7 +11,7 @@ from pydantic import Field
 from support.paths import DOCS
 
 from rtlstm.cli.commands import find_command
-from rtlstm.cli.declared import takes_options
+from rtlstm.cli.options import takes_options
 from rtlstm.cli.options_page import options_page
 from rtlstm.cli.wording import worded
 from rtlstm.gen.builds.command_options import BitstreamOptions, ImplementOptions, SimulateOptions

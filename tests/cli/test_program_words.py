@@ -2,7 +2,7 @@
 
 from support.small_builds import rand
 
-from rtlstm.gen.builds.program_words import describe_program, program_notes
+from rtlstm.cli.inspect import describe_program, program_notes
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Layer, Lstm, Network
