@@ -76,7 +76,7 @@ def bitstream(
 
 def _write_for_vivado(console: Console, folder: Path, board: "ZynqBoard", clock: float | None) -> None:
     """Write a Zynq board's folder and say what to do with it."""
-    from rtlstm.gen.builds.on_zynq import OnZynq
+    from rtlstm.gen.builds.on_board import OnZynq
 
     build = OnZynq.create(folder, board, clock)
     console.show(

@@ -23,7 +23,7 @@ from rtlstm.cli.wording import chosen_for, next_command
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.fpga.resources import count_text
-from rtlstm.gen.builds.headroom import Headroom
+from rtlstm.gen.builds.advice import Headroom
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.capacity import CAPACITIES
@@ -138,7 +138,7 @@ def generate(
     """Turn a model into a build: Verilog, manifest, weights and report."""
     with Console(as_json, debug) as console:
         from rtlstm.gen.builds.compiled import compile
-        from rtlstm.gen.builds.former import former_results
+        from rtlstm.gen.builds.folder import former_results
 
         former = former_results(folder)
         given: dict[str, Any] = {

@@ -11,7 +11,7 @@ from rtlstm.cli.console import Console
 from rtlstm.cli.options import DebugOption, JsonOption, takes_options
 from rtlstm.cli.results import Field, Found, Table, Text
 from rtlstm.cli.wording import as_typed, chosen_for, next_command
-from rtlstm.gen.builds.headroom import Headroom, measure_headroom
+from rtlstm.gen.builds.advice import Headroom, measure_headroom
 from rtlstm.gen.frontends import ReadResult, try_model
 from rtlstm.gen.frontends.describe import layer_options
 from rtlstm.gen.frontends.reading import ReadOptions
@@ -26,8 +26,8 @@ from rtlstm.spec.record import Record
 
 if TYPE_CHECKING:
     from rtlstm.fpga.implementation import Implementation, ResourceUse
-    from rtlstm.gen.builds.pictures import Pictures
     from rtlstm.gen.builds.report import BuildReport
+    from rtlstm.gen.builds.report_html import Pictures
     from rtlstm.spec.manifest import Manifest
 
 __all__ = ["OpWords", "describe_program", "inspect", "program_notes"]
@@ -79,7 +79,7 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Pat
     ]
     console.show(_NETWORK, layers=layers)
     if page is not None:
-        from rtlstm.gen.builds.pictures import Pictures
+        from rtlstm.gen.builds.report_html import Pictures
 
         _write_page(console, page, Pictures.of_model(found), report.name or path.stem)
     for text in (*report.notes, *([report.layout] if report.layout else [])):
@@ -92,7 +92,7 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Pat
 
 
 def _check_page(page: Path) -> None:
-    from rtlstm.gen.builds.pictures import check_drawing
+    from rtlstm.gen.builds.report_html import check_drawing
 
     check_drawing()
     check_writable(page)
@@ -136,8 +136,8 @@ def _inspect_build(console: Console, folder: Path, page: Path | None) -> None:
         raise damage
     console.show(_CONTENT)
     if page is not None:
-        from rtlstm.gen.builds.pictures import Pictures
         from rtlstm.gen.builds.report import BuildReport
+        from rtlstm.gen.builds.report_html import Pictures
 
         _write_page(console, page, Pictures.of_build(BuildReport.load(folder), manifest), manifest.name)
 

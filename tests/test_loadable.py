@@ -10,7 +10,7 @@ from support.loadable_builds import NARROW, Build, build_for, check, make_device
 from support.random_builds import random_network, random_parameters
 
 from rtlstm.bench.shapes import SHAPES
-from rtlstm.gen.builds.loadable import with_capacity
+from rtlstm.gen.builds.hardware import with_capacity
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.verilog import core_to_verilog

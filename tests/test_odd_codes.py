@@ -12,7 +12,7 @@ from support.small_builds import tensors
 from rtlstm.gen.accuracy.measure import measure_errors
 from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.compare import compare
-from rtlstm.gen.builds.generate import generate_build, generate_for
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.format_request import FormatRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise
@@ -106,7 +106,7 @@ def test_a_device_keeps_its_rounding(tmp_path: Path) -> None:
     parameters = Parameters(lanes=8, macs=2)
     options = {"settings": ODD, "parameters": parameters, "name": "device"}
     generate_build(TWO, tmp_path / "device", capacities={"outputs": 8}, **options)
-    made = generate_for(Network(layers=TWO.layers[:1]), tmp_path / "other", tmp_path / "device")
+    made = generate_build(Network(layers=TWO.layers[:1]), tmp_path / "other", device=tmp_path / "device")
     assert made.numerics.hidden_rounding == "odd"
     found, _ = compare(tmp_path / "other", inputs(6, 3), simulator="icarus", verify=False)
     assert found.passed, found.first_difference
@@ -114,7 +114,7 @@ def test_a_device_keeps_its_rounding(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigurationError, match="the kinds of cells and functions that the device was built"
     ):
-        generate_for(Network(layers=(gru,)), tmp_path / "gru", tmp_path / "device")
+        generate_build(Network(layers=(gru,)), tmp_path / "gru", device=tmp_path / "device")
 
 
 GRU = {"w_ih": (12, 3), "w_hh": (12, 4), "bias_ih": (12,), "bias_hh": (12,)}

@@ -8,7 +8,7 @@ from support.second_model import SecondModel
 from support.small_builds import NARROW, TINY, network
 
 from rtlstm.gen.builds.compare import compare
-from rtlstm.gen.builds.generate import generate_build, generate_for
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
@@ -118,7 +118,7 @@ def test_loadable_device_gives_h_in_wider_words(tmp_path):
         "capacities": {"outputs": 4},
     }
     generate_build(NETWORKS["scores"], tmp_path / "device", name="tiny", **options)
-    made = generate_for(Network(layers=(LSTM,)), tmp_path / "h", tmp_path / "device")
+    made = generate_build(Network(layers=(LSTM,)), tmp_path / "h", device=tmp_path / "device")
     assert (made.layers[-1].output.bits, made.numerics.output_bits) == (8, 12)
     with Accelerator.open(tmp_path / "device", "icarus", verify=False) as accelerator:
         accelerator.load(tmp_path / "h", verify=False)
@@ -172,7 +172,7 @@ def test_dense_weights_have_bits_of_their_own(tmp_path, bits, dense_bits):
     assert result.passed, result.first_difference
     # A retrained model for this device keeps both.
     retrained = source.replace(layers=(*source.layers[:2], source.layers[2].replace(bias=np.zeros(2))))
-    made = generate_for(retrained, tmp_path / "retrained", tmp_path / "b")
+    made = generate_build(retrained, tmp_path / "retrained", device=tmp_path / "b")
     assert made.build_hash == Manifest.load(tmp_path / "b").build_hash
 
 

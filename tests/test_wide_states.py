@@ -18,7 +18,7 @@ from rtlstm.gen.accuracy.measure import measure_errors
 from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.compiled import compile
-from rtlstm.gen.builds.generate import generate_build, generate_for
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.format_request import FormatRequest, as_numbers
@@ -273,7 +273,7 @@ def test_a_device_holds_them_or_refuses_the_network(name: str, tmp_path: Path) -
     given: dict[str, Any] = {"calibration": inputs(other)}
     for state in (far, near):
         given["calibration_state"] = tiled(begin(other, 3.0 if state is far else 0.5))
-        made = generate_for(other, tmp_path / "on_wide", tmp_path / "wide", **given)
+        made = generate_build(other, tmp_path / "on_wide", device=tmp_path / "wide", **given)
         assert made.numerics.hidden_whole_bits == 2 and made.layers[0].output.fraction == 5
         texts = [(tmp_path / folder / made.rtl).read_text() for folder in ("on_wide", "wide")]
         assert texts[0] == texts[1]
@@ -285,13 +285,18 @@ def test_a_device_holds_them_or_refuses_the_network(name: str, tmp_path: Path) -
             "but sequences begin with 3; generate the device with `calibration_state` that reaches as far, "
             "or a build of its own",
         ):
-            generate_for(
-                other, tmp_path / "no", tmp_path / "narrow", **given | {"calibration_state": None} | more
+            generate_build(
+                other,
+                tmp_path / "no",
+                device=tmp_path / "narrow",
+                **given | {"calibration_state": None} | more,
             )
     generate_build(network, tmp_path / "fixed", **sizes, calibration_state=far)
-    assert generate_for(network, tmp_path / "again", tmp_path / "fixed").layers[0].output.fraction == 5
+    assert (
+        generate_build(network, tmp_path / "again", device=tmp_path / "fixed").layers[0].output.fraction == 5
+    )
     with pytest.raises(ConfigurationError, match=r"must be within \+-3.96875, .* begin with 5;"):
-        generate_for(network, tmp_path / "no", tmp_path / "fixed", initial_state=begin(network, 5.0))
+        generate_build(network, tmp_path / "no", device=tmp_path / "fixed", initial_state=begin(network, 5.0))
 
 
 @pytest.mark.rtl
@@ -302,7 +307,7 @@ def test_another_network_on_a_wide_device(name: str, tmp_path: Path) -> None:
     far = {"calibration_state": tiled(begin(network, 3.0))}
     generate_build(network, tmp_path / "device", capacities={"vector_words": 16}, **made, **far)
     state = begin(other, 2.5)
-    generate_for(other, tmp_path / "other", tmp_path / "device", initial_state=state)
+    generate_build(other, tmp_path / "other", device=tmp_path / "device", initial_state=state)
     found, _ = compare(tmp_path / "other", inputs(other)[:4], simulator="icarus", verify=False)
     assert found.passed, found.first_difference
 

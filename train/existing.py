@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rtlstm.gen.builds.loadable import device_hardware
+from rtlstm.gen.builds.hardware import device_hardware
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import map_words

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch.nn.utils import rnn
 
-from rtlstm.gen.builds.default_array import ArrayRequest
+from rtlstm.gen.builds.hardware import ArrayRequest
 from rtlstm.gen.frontends.reading import InitialState, ModelReport
 from rtlstm.gen.quantise.calibration import Calibration, check_lengths
 from rtlstm.gen.quantise.directions import unfold

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from rtlstm.gen.builds.compiled import Build, check_alone, device_folder
-from rtlstm.gen.builds.loadable import device_settings
+from rtlstm.gen.builds.hardware import device_settings
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.arrays import first_line
 from rtlstm.gen.frontends.reading import Embedding

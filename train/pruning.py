@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.builds.default_array import ArrayRequest, choose_array
+from rtlstm.gen.builds.hardware import ArrayRequest, choose_array
 from rtlstm.gen.builds.report import CycleReport, cycle_report
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest

@@ -28,8 +28,8 @@ from stages import Stages
 
 from rtlstm.fpga.estimate import estimate_devices
 from rtlstm.gen.builds.compare import Comparison, compare
-from rtlstm.gen.builds.default_array import ArrayRequest
 from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.builds.hardware import ArrayRequest
 from rtlstm.gen.frontends import ReadOptions, ReadResult, read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import SaturationWarning

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from rtlstm.gen.builds.loadable import shape_note
+from rtlstm.gen.builds.hardware import shape_note
 from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.host.state import StateLayout

@@ -23,14 +23,13 @@ from rtlstm.gen.accuracy.records import ErrorReport
 from rtlstm.gen.builds.accuracy import measure_build
 from rtlstm.gen.builds.command_options import BitstreamOptions, ImplementOptions, SimulateOptions
 from rtlstm.gen.builds.compare import Comparison, compare_build
-from rtlstm.gen.builds.default_array import ArrayRequest
 from rtlstm.gen.builds.folder import check_target
-from rtlstm.gen.builds.generate import default_name, generate_build, generate_for
+from rtlstm.gen.builds.generate import BuildRequest, default_name, generate
+from rtlstm.gen.builds.hardware import ArrayRequest
 from rtlstm.gen.builds.implement import implement
-from rtlstm.gen.builds.on_board import OnBoard
-from rtlstm.gen.builds.on_zynq import OnZynq
-from rtlstm.gen.builds.pictures import Pictures
+from rtlstm.gen.builds.on_board import OnBoard, OnZynq
 from rtlstm.gen.builds.report import BuildReport
+from rtlstm.gen.builds.report_html import Pictures
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.reading import Embedding, look_up
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
@@ -424,27 +423,24 @@ def compile(
     if folder is None:
         folder = Path("build") / (default_name(network, source) if name is None else name)
     target = as_path("the build folder", folder)
-    common: dict[str, Any] = {
-        "calibration": calibration,
-        "calibration_lengths": calibration_lengths,
-        "calibration_state": calibration_state,
-        "batch_first": batch_first,
-        "pad": pad,
-        "initial_state": begin,
-        "source": source,
-    }
-    with _ALONE, shown(progress) as common["progress"]:
-        if given_device is not None:
-            there = device_folder(given_device)
-            generate_for(network, target, there, input_range=settings.input_range, trained=trained, **common)
-        elif trained is not None:
-            generate_build(
-                network, target, name=name, capacities=capacities, trained=trained, **hardware, **common
-            )
-        else:
-            generate_build(
-                network, target, name=name, settings=settings, capacities=capacities, **hardware, **common
-            )
+    request = BuildRequest(
+        network=network,
+        name=name,
+        settings=settings,
+        capacities=capacities,
+        device=None if given_device is None else device_folder(given_device),
+        calibration=calibration,
+        calibration_lengths=calibration_lengths,
+        calibration_state=calibration_state,
+        batch_first=batch_first,
+        pad=pad,
+        initial_state=begin,
+        source=source,
+        trained=trained,
+        **hardware,
+    )
+    with _ALONE, shown(progress) as seen:
+        generate(request, target, seen)
     build = Build(target)
     build.embeddings = embeddings
     report = build.report()

@@ -1,18 +1,25 @@
-"""Writes a build folder completely or not at all."""
+"""Writes a build folder completely or not at all, and tells which results of a former build that removes."""
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rtlstm.boards.bitstream import BITSTREAM_RECORD
+from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
+from rtlstm.fpga.implementation import Implementation
+from rtlstm.gen.builds.command_options import DEFAULT_SEEDS
+from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.spec.errors import BuildError
 from rtlstm.spec.files import read_file
 from rtlstm.spec.manifest import C_HEADER, INITIAL_STATE
+from rtlstm.spec.record import Record
 
-__all__ = ["check_target", "new_folder", "write_files"]
+__all__ = ["FormerResult", "ReplacedWarning", "check_target", "former_results", "new_folder", "write_files"]
 
 _OURS = {
     "manifest.json",
@@ -133,3 +140,58 @@ def _swap(work: Path, target: Path) -> None:
         # The new build is complete, so remains of the old one are not needed.
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
+
+
+class ReplacedWarning(UserWarning):
+    """A build was replaced, and results of the former build were removed."""
+
+
+class FormerResult(Record):
+    """A result of ``rtlstm implement`` or ``rtlstm bitstream``."""
+
+    path: str
+    """Path in the build folder."""
+    command: str
+    """The command that makes it again; unchanged results of synthesis and routing come from the cache."""
+
+    @property
+    def text(self) -> str:
+        """A sentence for messages."""
+        return f"{self.path} belonged to the former build and is removed; make it again with '{self.command}'"
+
+
+def former_results(folder: Path) -> tuple[FormerResult, ...]:
+    """Return the results of commands after ``generate`` in a build folder; none if it is not a build."""
+    folder = Path(folder)
+    try:
+        implementations = BuildReport.load(folder).implementations
+    except BuildError:
+        implementations = ()
+    by_folder = {each.folder: each for each in implementations}
+    found = [
+        FormerResult(path=f"impl/{path.name}", command=_implement(folder, by_folder.get(path.name)))
+        for path in sorted(folder.glob("impl/*"))
+    ]
+    for path in sorted(folder.glob("boards/*")):
+        if any((path / name).exists() for name in (BITSTREAM_RECORD, VIVADO_RECORD)):
+            command = shlex.join(["rtlstm", "bitstream", str(folder), "--board", path.name])
+            found.append(FormerResult(path=f"boards/{path.name}", command=command))
+    return tuple(found)
+
+
+def _implement(folder: Path, made: Implementation | None) -> str:
+    """The command that made an implementation; DEVICE stands for what is not known."""
+    words = ["rtlstm", "implement", str(folder), "--device"]
+    if made is None:
+        return f"{shlex.join(words)} DEVICE"
+    seeds = len(made.seeds)
+    options = {
+        "--package": made.package,
+        "--speed-grade": made.speed_grade,
+        "--cores": made.cores if made.cores > 1 else None,
+        "--clock": None if made.requested_mhz is None else f"{made.requested_mhz:g}",
+        "--seeds": seeds if seeds != DEFAULT_SEEDS else None,
+    }
+    words += [made.device, *(str(word) for pair in options.items() if pair[1] for word in pair)]
+    words += ["--no-dsp"] * (not made.multiplier_blocks) + ["--try"] * made.insist
+    return shlex.join(words)

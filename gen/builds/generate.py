@@ -1,29 +1,36 @@
 """Generates a complete build folder from a network."""
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from warnings import warn
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from rtlstm.fpga.devices import devices
 from rtlstm.fpga.fit import Fit, FitRequest, NothingFitsError, fit_device
+from rtlstm.gen.builds.advice import find_fit_advice, refuse_fit_anyway
 from rtlstm.gen.builds.c_header import c_header
-from rtlstm.gen.builds.default_array import ArrayRequest, choose_array
-from rtlstm.gen.builds.fit_advice import FitAdvice, find_fit_advice, refuse_fit_anyway
-from rtlstm.gen.builds.folder import check_target, new_folder, write_files
-from rtlstm.gen.builds.former import FormerResult, ReplacedWarning, former_results
-from rtlstm.gen.builds.loadable import (
+from rtlstm.gen.builds.folder import (
+    ReplacedWarning,
+    check_target,
+    former_results,
+    new_folder,
+    write_files,
+)
+from rtlstm.gen.builds.hardware import (
+    ArrayRequest,
     capacity_hardware,
+    choose_array,
     device_hardware,
     device_settings,
     refuse_capacities,
     with_capacity,
 )
-from rtlstm.gen.builds.names import check_build_name, derive_build_name, explain_build_name
 from rtlstm.gen.builds.report import BuildReport, create_report, find_fit
 from rtlstm.gen.builds.report_html import render_report
 from rtlstm.gen.frontends.reading import InitialState, ModelReport
@@ -40,7 +47,7 @@ from rtlstm.gen.quantise.quantiser import (
 from rtlstm.gen.quantise.ranges import Calibrated
 from rtlstm.gen.quantise.trained import TrainedNetwork
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host.loadable import check_loadable
+from rtlstm.host.device import check_loadable
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.manifest import C_HEADER, INITIAL_STATE, Manifest
@@ -52,7 +59,17 @@ from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.kept import no_loadable_program
 from rtlstm.spec.progress import Progress
 
-__all__ = ["ReplacedWarning", "default_name", "generate_build", "generate_for"]
+__all__ = [
+    "KEYWORDS",
+    "BuildRequest",
+    "ReplacedWarning",
+    "check_build_name",
+    "default_name",
+    "derive_build_name",
+    "explain_build_name",
+    "generate",
+    "generate_build",
+]
 
 _TRAINED = (
     "the network was trained in this arithmetic, and its integers are taken as they are: errors are those "
@@ -62,74 +79,157 @@ _IMAGE = "weights.bin"
 _STAGES = ("quantise", "write Verilog", "compare with float", "write files")
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BuildRequest:
+    """What a build is made of.
+
+    Its hardware is its own, or, with ``device``, that of another build: ``name``, ``parameters``, ``fit``,
+    ``array``, ``capacities`` and all of ``settings`` but the input's range are that build's then.
+    """
+
+    network: Network
+    """The network; that of ``trained``, if it is given."""
+    name: str | None = None
+    """Name of the top module; by default from the model file's name, else from the network's."""
+    settings: QuantizationSettings = field(default_factory=QuantizationSettings)
+    parameters: Parameters | None = None
+    """The hardware's sizes."""
+    fit: FitRequest | None = None
+    """A device or board for which the parameters are chosen, instead of ``parameters``."""
+    array: ArrayRequest | None = None
+    """Chosen sizes of the array, instead of ``parameters``; the other sizes are the smallest that are as fast
+    as 4 lanes x 32 (:mod:`rtlstm.gen.builds.hardware`). By default all sizes are chosen so."""
+    capacities: Mapping[str, int] | None = None
+    """The program is loadable, with these of :class:`rtlstm.spec.capacity.Capacity`, and for the others what
+    the network needs, up to the next power of two; None for a fixed program."""
+    device: Path | None = None
+    """Another build, whose device the image can be loaded into. A loadable device takes any network that
+    fits. One with a fixed program takes only other weights of its network, those of a retrained model."""
+    calibration: ArrayLike | None = None
+    """Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``; see
+    :func:`rtlstm.gen.quantise.quantiser.quantise`."""
+    calibration_lengths: ArrayLike | None = None
+    """Valid steps of each of these sequences, ``(N,)``; all if None."""
+    calibration_state: Any = None
+    """Initial state of each sequence, ``(h_0, c_0)`` as for a build's ``run``; zeros if None."""
+    batch_first: bool | None = None
+    """Whether ``calibration`` has the batch first, ``(N, T, inputs)``; by default as the model has it."""
+    pad: Pad = "back"
+    """Where the padding of sequences shorter than T stands in ``calibration``."""
+    initial_state: InitialState | None = None
+    """The state in which the model begins, which the build has as ``state.npz``, in the form that
+    ``rtlstm run --state`` takes for one sequence; None for zeros, without that file."""
+    source: ModelReport | None = None
+    """The front end's report, which the build's report contains."""
+    trained: TrainedNetwork | None = None
+    """The network with integers that are taken as they are, and with its own settings and calibration data.
+    With ``device``, it must have been trained for that."""
+
+    @property
+    def model_batch_first(self) -> bool | None:
+        """Whether the model has the batch first; None if it does not tell. A network alone has not."""
+        return False if self.source is None else self.source.batch_first
+
+    def check(self) -> None:
+        """Refuse choices of hardware that cannot be made together.
+
+        Raises
+        ------
+        ConfigurationError
+            If there are such.
+        """
+        if sum(given is not None for given in (self.parameters, self.fit, self.array)) > 1:
+            raise ConfigurationError(
+                "parameters, fit and array all choose the hardware's sizes; give one of them"
+            )
+        headroom_bits = (self.trained.settings if self.trained else self.settings).headroom_bits
+        if headroom_bits:
+            refuse_capacities(
+                self.capacities,
+                "`headroom_bits` is for fixed programs: the headroom of a loadable device is a "
+                f"capacity, give `capacities={{'headroom': {headroom_bits}}}`",
+            )
+        if self.fit is not None and self.fit.skip_zeros:
+            raise ConfigurationError(
+                "`fit` does not count on skipped words when it chooses an array: leave it out and "
+                "state `lanes` and `macs`, or leave out `skip_zeros`"
+            )
+        if self.array is not None and self.array.skip_zeros:
+            refuse_capacities(self.capacities, no_loadable_program())
+        if self.trained is not None:
+            refuse_capacities(
+                self.capacities,
+                "a trained network is built with hardware of its own, because its formats are part of what "
+                "was trained: leave out `capacities`",
+            )
+        if self.fit is not None:
+            refuse_capacities(
+                self.capacities,
+                "`fit` does not choose arrays for loadable cores yet: state `lanes` and `macs`",
+            )
+        if self.fit is not None and self.fit.fit_anyway and self.trained is not None:
+            refuse_fit_anyway()
+
+    def data(self) -> Calibration | None:
+        """Return the calibration data.
+
+        Raises
+        ------
+        InputError
+            If they do not fit the network.
+        """
+        if self.trained is not None:
+            return self.trained.calibration
+        return Calibration.given(
+            self.network,
+            self.calibration,
+            self.calibration_lengths,
+            self.calibration_state,
+            self.batch_first,
+            self.pad,
+            self.model_batch_first,
+        )
+
+
+@dataclass(frozen=True)
+class _Design:
+    """A network in integers, and the hardware that computes it."""
+
+    settings: QuantizationSettings
+    quantised: QuantizedNetwork
+    manifest: Manifest
+    notes: tuple[str, ...] = ()
+    fit: Fit | None = None
+    format_request: FormatRequest | None = None
+
+
 def generate_build(
-    network: Network,
-    folder: Path,
-    *,
-    name: str | None = None,
-    settings: QuantizationSettings | None = None,
-    parameters: Parameters | None = None,
-    fit: FitRequest | None = None,
-    array: ArrayRequest | None = None,
-    capacities: Mapping[str, int] | None = None,
-    calibration: NDArray[np.generic] | None = None,
-    calibration_lengths: ArrayLike | None = None,
-    calibration_state: Any = None,
-    batch_first: bool | None = None,
-    pad: Pad = "back",
-    initial_state: InitialState | None = None,
-    source: ModelReport | None = None,
-    trained: TrainedNetwork | None = None,
-    progress: Progress | None = None,
+    network: Network, folder: Path, *, progress: Progress | None = None, **chosen: Any
 ) -> Manifest:
+    """Generate a build as :func:`generate` does; ``chosen`` are fields of :class:`BuildRequest`."""
+    return generate(BuildRequest(network=network, **chosen), folder, progress)
+
+
+def generate(request: BuildRequest, folder: Path, progress: Progress | None = None) -> Manifest:
     """Generate a build: manifest, Verilog, weight image and report. Same input, same bytes.
 
     Parameters
     ----------
-    network
-        The network; that of ``trained``, if it is given.
     folder
         New, empty, or a build that is replaced. It appears or changes only when everything is done. Results
         of ``rtlstm implement`` and ``bitstream`` in a former build are removed, each with a
         ``ReplacedWarning``.
-    name
-        Name of the top module; by default from the model file's name, else from the network's.
-    fit
-        A device or board for which the parameters are chosen, instead of ``parameters``.
-    array
-        Chosen sizes of the array, instead of ``parameters``; the other sizes are the smallest that are as
-        fast as 4 lanes x 32 (:mod:`rtlstm.gen.builds.default_array`). By default all sizes are chosen so.
-    capacities
-        The program is loadable, with these of :class:`rtlstm.spec.capacity.Capacity`, and for the others what
-        the network needs, up to the next power of two; None for a fixed program.
-    calibration
-        Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``; see
-        :func:`rtlstm.gen.quantise.quantiser.quantise`.
-    calibration_lengths
-        Valid steps of each of these sequences, ``(N,)``; all if None.
-    calibration_state
-        Initial state of each sequence, ``(h_0, c_0)`` as for a build's ``run``; zeros if None.
-    batch_first
-        Whether ``calibration`` has the batch first, ``(N, T, inputs)``; by default as the model has it.
-    pad
-        Where the padding of sequences shorter than T stands in ``calibration``.
-    initial_state
-        The state in which the model begins, which the build has as ``state.npz``, in the form that
-        ``rtlstm run --state`` takes for one sequence; None for zeros, without that file.
-    source
-        The front end's report, which the build's report contains.
-    trained
-        The network with integers that are taken as they are, and with its own settings: ``settings`` and
-        calibration data are not given then.
     progress
         Called as ``progress(what, done, total)``.
 
     Raises
     ------
     BuildError
-        If ``folder`` holds anything but a build.
+        If ``folder`` holds anything but a build, or the device's folder is no build.
     ConfigurationError
-        If name, formats, parameters or capacities cannot be built, or nothing fits the device.
+        If name, formats, parameters or capacities cannot be built, or nothing fits the device. If an existing
+        device cannot hold the network: the message names the capacity or, for a fixed program, the layer that
+        differs or the sum that does not fit. If it has changed since the network was prepared for it.
     InputError
         If the calibration data do not fit the network.
     ToolError
@@ -141,96 +241,152 @@ def generate_build(
         If neither the model nor ``batch_first`` tells the order of calibration data's three axes.
     """
     target, former = check_target(folder), former_results(folder)
-    chosen = default_name(network, source) if name is None else check_build_name(name)
-    settings = (trained.settings if trained else settings) or QuantizationSettings()
-    if sum(given is not None for given in (parameters, fit, array)) > 1:
-        raise ConfigurationError(
-            "parameters, fit and array all choose the hardware's sizes; give one of them"
-        )
-    if settings.headroom_bits:
-        refuse_capacities(
-            capacities,
-            "`headroom_bits` is for fixed programs: the headroom of a loadable device is a "
-            f"capacity, give `capacities={{'headroom': {settings.headroom_bits}}}`",
-        )
-    _check_skipping(array, fit, capacities)
-    if trained is not None:
-        refuse_capacities(
-            capacities,
-            "a trained network is built with hardware of its own, because its formats are part of what was "
-            "trained: leave out `capacities`",
-        )
-    known = False if source is None else source.batch_first  # A network alone has steps first.
-    data = Calibration.given(
-        network, calibration, calibration_lengths, calibration_state, batch_first, pad, known
-    )
-    data = trained.calibration if trained else data
-
-    begin = _stages(progress)
+    network, source, trained = request.network, request.source, request.trained
+    device = None if request.device is None else _Device.load(request.device, target)
+    if device is None:
+        name = default_name(network, source) if request.name is None else check_build_name(request.name)
+        request.check()
+    data = request.data()
+    stage = _stages(progress)
     with new_folder(target) as work:
-        begin(0)
-        hardware = capacity_hardware(capacities)
-        request = None
-        if trained:
-            quantised = trained.quantised()
+        stage(0)
+        if device is None:
+            design = _new_design(request, name, data, progress)
         else:
-            choices = choose_formats(network, settings, data, hardware, initial_state=initial_state)
-            quantised = quantise_with(network, settings, choices, hardware)
-            request = FormatRequest(
-                settings=settings,
-                calibrated=None if data is None else Calibrated.of(data, choices.ranges),
-                initial_state=None if data is not None else as_numbers(initial_state),
-                headroom=None if hardware is None else hardware.headroom,
-            )
-        fitted: Fit | None = None
-        advised: tuple[str, ...] = ()
-        if fit is not None:
-            _check_fit(capacities, fit.fit_anyway and trained is not None)
-            try:
-                parameters, fitted = fit_device(
-                    chosen, quantised.shapes, quantised.numerics, fit, quantised.passes
-                )
-            except NothingFitsError as refused:
-                advice = _advise(refused, chosen, network, settings, data, fit, initial_state, progress)
-                settings, quantised = advice.settings, advice.quantised
-                parameters, fitted = advice.parameters, advice.fit
-                request = None if request is None else request.replace(settings=settings)
-                advised = (f"{refused}; {advice.taken}",)
-        if parameters is None:
-            parameters = choose_array(quantised, array or ArrayRequest(tables=settings.tables))
-        parameters = with_capacity(chosen, quantised, parameters, capacities)
-        manifest = Manifest.create(chosen, quantised.shapes, parameters, quantised.numerics, quantised.passes)
-        notes = (*advised, *(() if trained is None else (_TRAINED,)))
-        if name is None and (renamed := explain_build_name(_model_name(network, source))) is not None:
-            notes += (renamed,)
-        notes += _device_notes(manifest.parameters.family, fit)
-        if array is not None and array.skip_zeros:
-            manifest, more = _skip_zeros(quantised, manifest)
-            notes += more
-        manifest = manifest.replace(frames=network.frames, batch_first=known, parts=network.parts)
-        image = pack(quantised, manifest).to_bytes()
-        begin(1)
-        verilog = core_to_verilog(manifest)
-        begin(2)
+            design = _design_for(device, request, data)
+        manifest = design.manifest.replace(
+            frames=network.frames, batch_first=request.model_batch_first, parts=network.parts
+        )
+        if device is not None:
+            check_loadable(manifest, device.manifest)
+        image = pack(design.quantised, manifest).to_bytes()
+        stage(1)
+        verilog = core_to_verilog(manifest) if device is None else device.verilog
+        stage(2)
         report = create_report(
             network,
-            quantised,
+            design.quantised,
             manifest,
-            settings,
+            design.settings,
             data,
             source,
-            fitted,
-            notes=notes,
+            design.fit,
+            loaded=device is not None,
+            notes=(*((_TRAINED,) if trained else ()), *design.notes),
             trained=trained is not None,
-            format_request=request,
-            initial_state=initial_state,
+            format_request=design.format_request,
+            initial_state=request.initial_state,
         )
-        begin(3)
-        clock = _clock_of(report.fit)
-        manifest = _write(work, manifest, quantised, image, verilog, report, initial_state, clock)
-    begin(4)
-    _tell_former(former)
+        stage(3)
+        fit = design.fit if device is None else find_fit(device.folder)
+        mhz = None if fit is None else fit.estimate.fmax_mhz
+        manifest = _write(
+            work, manifest, design.quantised, image, verilog, report, request.initial_state, mhz
+        )
+    stage(4)
+    for result in former:
+        warn(result.text, ReplacedWarning, stacklevel=3)
     return manifest
+
+
+def _new_design(
+    request: BuildRequest, name: str, data: Calibration | None, progress: Progress | None
+) -> _Design:
+    """Quantise a network and choose hardware for it."""
+    network, capacities, trained = request.network, request.capacities, request.trained
+    settings, format_request = request.settings, None
+    if trained is not None:
+        settings, quantised = trained.settings, trained.quantised()
+    else:
+        hardware = capacity_hardware(capacities)
+        choices = choose_formats(network, settings, data, hardware, initial_state=request.initial_state)
+        quantised = quantise_with(network, settings, choices, hardware)
+        format_request = FormatRequest(
+            settings=settings,
+            calibrated=None if data is None else Calibrated.of(data, choices.ranges),
+            initial_state=None if data is not None else as_numbers(request.initial_state),
+            headroom=None if hardware is None else hardware.headroom,
+        )
+    parameters, fit = request.parameters, None
+    notes: tuple[str, ...] = ()
+    if request.fit is not None:
+        try:
+            parameters, fit = fit_device(
+                name, quantised.shapes, quantised.numerics, request.fit, quantised.passes
+            )
+        except NothingFitsError as refused:
+            advice = find_fit_advice(
+                name, network, settings, data, request.fit, progress, request.initial_state
+            )
+            if advice is None or not request.fit.fit_anyway:
+                other = "choose a larger device" if advice is None else advice.text
+                raise NothingFitsError(f"{refused}; {other}") from None
+            settings, quantised = advice.settings, advice.quantised
+            parameters, fit = advice.parameters, advice.fit
+            format_request = format_request and format_request.replace(settings=settings)
+            notes = (f"{refused}; {advice.taken}",)
+    if parameters is None:
+        parameters = choose_array(quantised, request.array or ArrayRequest(tables=settings.tables))
+    parameters = with_capacity(name, quantised, parameters, capacities)
+    manifest = Manifest.create(name, quantised.shapes, parameters, quantised.numerics, quantised.passes)
+    model_name = _model_name(network, request.source)
+    if request.name is None and (renamed := explain_build_name(model_name)) is not None:
+        notes += (renamed,)
+    notes += _device_notes(parameters.family, request.fit)
+    if request.array is not None and request.array.skip_zeros:
+        manifest, more = _skip_zeros(quantised, manifest)
+        notes += more
+    return _Design(settings, quantised, manifest, notes, fit, format_request)
+
+
+@dataclass(frozen=True)
+class _Device:
+    """The build whose hardware the new build has."""
+
+    folder: Path
+    manifest: Manifest
+
+    @classmethod
+    def load(cls, folder: Path, target: Path) -> Self:
+        """Read its manifest; ``target`` is the new build's folder."""
+        manifest = Manifest.load(folder)
+        if target == Path(folder).resolve():
+            raise BuildError(
+                f"the build must not replace the device {folder} that it is for; choose another folder"
+            )
+        return cls(folder, manifest)
+
+    @property
+    def verilog(self) -> str:
+        """Its Verilog."""
+        return read_verilog(self.folder, self.manifest)
+
+
+def _design_for(device: _Device, request: BuildRequest, data: Calibration | None) -> _Design:
+    """Quantise a network for an existing device."""
+    there = device.manifest
+    hardware, trained = device_hardware(there), request.trained
+    if trained is not None and trained.hardware != hardware:
+        raise ConfigurationError(
+            f"the device must be the one that the network was trained for, but {device.folder} has other "
+            "layers or formats now; prepare the network for it again"
+        )
+    if trained is not None:
+        settings, quantised = trained.settings, trained.quantised()
+    else:
+        settings = device_settings(there, request.settings.input_range)
+        quantised = quantise(
+            request.network, settings, data, hardware=hardware, initial_state=request.initial_state
+        )
+    manifest = Manifest.create(
+        there.name,
+        quantised.shapes,
+        there.parameters,
+        quantised.numerics,
+        quantised.passes,
+        there.program.kept,
+    )
+    return _Design(settings, quantised, manifest)
 
 
 def _device_notes(family: str, fit: FitRequest | None) -> tuple[str, ...]:
@@ -238,19 +394,6 @@ def _device_notes(family: str, fit: FitRequest | None) -> tuple[str, ...]:
     every = devices().values() if fit is None else (fit.chosen.device,)
     found = {each.note for each in every if each.family == family}
     return tuple(found) if len(found) == 1 and "" not in found else ()
-
-
-def _check_skipping(
-    array: ArrayRequest | None, fit: FitRequest | None, capacities: Mapping[str, int] | None
-) -> None:
-    """Refuse to skip words where that is not supported."""
-    if fit is not None and fit.skip_zeros:
-        raise ConfigurationError(
-            "`fit` does not count on skipped words when it chooses an array: leave it out and "
-            "state `lanes` and `macs`, or leave out `skip_zeros`"
-        )
-    if array is not None and array.skip_zeros:
-        refuse_capacities(capacities, no_loadable_program())
 
 
 def _skip_zeros(quantised: QuantizedNetwork, manifest: Manifest) -> tuple[Manifest, tuple[str, ...]]:
@@ -270,129 +413,85 @@ def _skip_zeros(quantised: QuantizedNetwork, manifest: Manifest) -> tuple[Manife
     )
 
 
-def _check_fit(capacities: Mapping[str, int] | None, changes_trained: bool) -> None:
-    """Refuse to choose an array, or formats, where that is not supported."""
-    refuse_capacities(
-        capacities,
-        "`fit` does not choose arrays for loadable cores yet: state `lanes` and `macs`",
-    )
-    if changes_trained:
-        refuse_fit_anyway()
+_LONGEST = 64
+
+KEYWORDS = frozenset(
+    """
+    accept_on alias always always_comb always_ff always_latch and assert assign assume automatic
+    before begin bind bins binsof bit break buf bufif0 bufif1 byte case casex casez cell chandle
+    checker class clocking cmos config const constraint context continue cover covergroup coverpoint
+    cross deassign default defparam design disable dist do edge else end endcase endchecker endclass
+    endclocking endconfig endfunction endgenerate endgroup endinterface endmodule endpackage
+    endprimitive endprogram endproperty endsequence endspecify endtable endtask enum event eventually
+    expect export extends extern final first_match for force foreach forever fork forkjoin function
+    generate genvar global highz0 highz1 if iff ifnone ignore_bins illegal_bins implements implies
+    import incdir include initial inout input inside instance int integer interconnect interface
+    intersect join join_any join_none large let liblist library local localparam logic longint
+    macromodule matches medium modport module nand negedge nettype new nexttime nmos nor
+    noshowcancelled not notif0 notif1 null or output package packed parameter pmos posedge primitive
+    priority program property protected pull0 pull1 pulldown pullup pulsestyle_ondetect
+    pulsestyle_onevent pure rand randc randcase randsequence rcmos real realtime ref reg reject_on
+    release repeat restrict return rnmos rpmos rtran rtranif0 rtranif1 s_always s_eventually
+    s_nexttime s_until s_until_with scalared sequence shortint shortreal showcancelled signed small
+    soft solve specify specparam static string strong strong0 strong1 struct super supply0 supply1
+    sync_accept_on sync_reject_on table tagged task this throughout time timeprecision timeunit tran
+    tranif0 tranif1 tri tri0 tri1 triand trior trireg type typedef union unique unique0 unsigned until
+    until_with untyped use uwire var vectored virtual void wait wait_order wand weak weak0 weak1 while
+    wildcard wire with within wor xnor xor
+    """.split()  # noqa: SIM905
+)
+"""Keywords of Verilog and SystemVerilog (tools read the one as the other)."""
+
+_PREFIX = "rtlstm_"
+"""Frames around builds begin with it: harness, board, system; so do primitives before they have an owner."""
 
 
-def _advise(
-    refused: NothingFitsError,
-    name: str,
-    network: Network,
-    settings: QuantizationSettings,
-    data: Calibration | None,
-    request: FitRequest,
-    initial_state: InitialState | None,
-    progress: Progress | None,
-) -> FitAdvice:
-    """Return what to change so that a network fits; raise if there is nothing, or nobody asked for it."""
-    found = find_fit_advice(name, network, settings, data, request, progress, initial_state)
-    if found is None or not request.fit_anyway:
-        advice = "choose a larger device" if found is None else found.text
-        raise NothingFitsError(f"{refused}; {advice}") from None
-    return found
+def _is_reserved(name: str) -> bool:
+    return name.lower() in KEYWORDS or name.lower().startswith(_PREFIX)
 
 
-def generate_for(
-    network: Network,
-    folder: Path,
-    device_folder: Path,
-    *,
-    input_range: float | None = None,
-    calibration: NDArray[np.generic] | None = None,
-    calibration_lengths: ArrayLike | None = None,
-    calibration_state: Any = None,
-    batch_first: bool | None = None,
-    pad: Pad = "back",
-    initial_state: InitialState | None = None,
-    source: ModelReport | None = None,
-    trained: TrainedNetwork | None = None,
-    progress: Progress | None = None,
-) -> Manifest:
-    """Generate a build for an existing device, with its hardware, formats and Verilog.
+def _clean(text: str) -> str:
+    """Leave what a name may hold, and begin it with a letter."""
+    clean = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")[:_LONGEST].rstrip("_")
+    if not clean or not clean[0].isalpha() or clean.lower().startswith(_PREFIX):
+        clean = f"lstm_{clean}"[:_LONGEST].rstrip("_")
+    return clean
 
-    A loadable device takes any network that fits. A device with a fixed program takes only other weights of
-    its network, those of a retrained model: the build has the device's hash, so that its image can be loaded.
 
-    Parameters
-    ----------
-    folder
-        See :func:`generate_build`.
-    device_folder
-        Another build.
-    input_range
-        Largest input; if None, from calibration data, or 8 without them. A fixed device determines it.
-    calibration, calibration_lengths, calibration_state, batch_first, pad
-        See :func:`generate_build`.
-    initial_state, source, trained, progress
-        See :func:`generate_build`. What was trained must have been trained for this device.
+def derive_build_name(text: str) -> str:
+    """Turn a model's file name, or any text, into a build name."""
+    clean = _clean(text)
+    return f"{clean}_core" if _is_reserved(clean) else clean
+
+
+def explain_build_name(text: str) -> str | None:
+    """Say why the name that is derived from a text has an addition; None if it has none."""
+    clean = _clean(text)
+    if not _is_reserved(clean):
+        return None
+    name = derive_build_name(text)
+    return f"the build is named {name}, because {clean!r} is a word that Verilog tools reserve"
+
+
+def check_build_name(name: str) -> str:
+    """Return a name that a user chose, if it can be a Verilog module's.
 
     Raises
     ------
-    BuildError
-        If ``folder`` holds anything but a build, or ``device_folder`` is not a build.
     ConfigurationError
-        If the device cannot hold the network: the message names the capacity or, for a fixed program,
-        the layer that differs or the sum that does not fit. If it has changed since the network was prepared.
-    InputError
-        If the calibration data do not fit the network.
+        If it cannot.
     """
-    target, former = check_target(folder), former_results(folder)
-    device = Manifest.load(device_folder)
-    if target == Path(device_folder).resolve():
-        raise BuildError(
-            f"the build must not replace the device {folder} that it is for; choose another folder"
-        )
-    hardware = device_hardware(device)
-    if trained is not None and trained.hardware != hardware:
+    if not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name) or len(name) > _LONGEST:
         raise ConfigurationError(
-            f"the device must be the one that the network was trained for, but {device_folder} has other "
-            "layers or formats now; prepare the network for it again"
+            f"a build's name must begin with a letter and hold at most {_LONGEST} letters, digits and "
+            f"underscores, not {name!r}; try {derive_build_name(name)!r}"
         )
-    settings = trained.settings if trained else device_settings(device, input_range)
-    known = False if source is None else source.batch_first  # A network alone has steps first.
-    data = Calibration.given(
-        network, calibration, calibration_lengths, calibration_state, batch_first, pad, known
-    )
-    data = trained.calibration if trained else data
-    begin = _stages(progress)
-    with new_folder(target) as work:
-        begin(0)
-        quantised = (
-            trained.quantised()
-            if trained
-            else quantise(network, settings, data, hardware=hardware, initial_state=initial_state)
+    if _is_reserved(name):
+        raise ConfigurationError(
+            f"a build's name must not be a word that Verilog tools reserve, nor begin with {_PREFIX}, as "
+            f"{name!r}; try {derive_build_name(name)!r}"
         )
-        manifest = Manifest.create(
-            device.name,
-            quantised.shapes,
-            device.parameters,
-            quantised.numerics,
-            quantised.passes,
-            device.program.kept,
-        )
-        manifest = manifest.replace(frames=network.frames, batch_first=known, parts=network.parts)
-        check_loadable(manifest, device)
-        image = pack(quantised, manifest).to_bytes()
-        begin(1)
-        verilog = read_verilog(device_folder, device)
-        begin(2)
-        notes: tuple[str, ...] = () if trained is None else (_TRAINED,)
-        report = create_report(
-            network, quantised, manifest, settings, data, source, loaded=True, notes=notes,
-            trained=trained is not None, initial_state=initial_state,
-        )  # fmt: skip
-        begin(3)
-        clock = _clock_of(find_fit(device_folder))
-        manifest = _write(work, manifest, quantised, image, verilog, report, initial_state, clock)
-    begin(4)
-    _tell_former(former)
-    return manifest
+    return name
 
 
 def default_name(network: Network, source: ModelReport | None) -> str:
@@ -402,11 +501,6 @@ def default_name(network: Network, source: ModelReport | None) -> str:
 
 def _model_name(network: Network, source: ModelReport | None) -> str:
     return network.name if source is None else source.source.split(".")[0] or network.name
-
-
-def _tell_former(former: Iterable[FormerResult]) -> None:
-    for result in former:
-        warn(result.text, ReplacedWarning, stacklevel=3)
 
 
 def _stages(progress: Progress | None) -> Callable[[int], None]:
@@ -451,8 +545,3 @@ def _state_file(state: InitialState) -> bytes:
         arrays |= {f"{name}_{index}": part for index, part in enumerate(parts)}
     np.savez(file, allow_pickle=False, **arrays)
     return file.getvalue()
-
-
-def _clock_of(fit: Fit | None) -> float | None:
-    """The clock of the device that a build's sizes were chosen for; None if none was named."""
-    return None if fit is None else fit.estimate.fmax_mhz

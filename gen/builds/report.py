@@ -13,9 +13,14 @@ from rtlstm.fpga.estimate import Estimate, estimate_devices
 from rtlstm.fpga.fit import Fit
 from rtlstm.fpga.implementation import Implementation
 from rtlstm.gen.accuracy.records import ErrorReport
-from rtlstm.gen.builds.assumptions import list_assumptions
-from rtlstm.gen.builds.headroom import Headroom, measure_headroom
-from rtlstm.gen.builds.weight_changes import WeightChange, change_notes, measure_changes
+from rtlstm.gen.builds.advice import (
+    Headroom,
+    WeightChange,
+    change_notes,
+    list_assumptions,
+    measure_changes,
+    measure_headroom,
+)
 from rtlstm.gen.frontends.classes import host_classes
 from rtlstm.gen.frontends.reading import InitialState, ModelReport, NodeReport
 from rtlstm.gen.pictures.charts import DeviceUse, expected_use

@@ -1,14 +1,147 @@
 """The report as one self-contained page."""
 
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
-from rtlstm.gen.builds.pictures import Pictures, templates
+from rtlstm.fpga.resources import count_text
 from rtlstm.gen.builds.report import BuildReport
-from rtlstm.gen.pictures.charts import draw_error_parts, draw_error_steps, rounded_parts
+from rtlstm.gen.frontends.arrays import import_extra
+from rtlstm.gen.frontends.reading import ReadResult
+from rtlstm.gen.pictures.charts import (
+    DeviceUse,
+    draw_cycles,
+    draw_error_parts,
+    draw_error_steps,
+    draw_histogram,
+    draw_path,
+    draw_trace,
+    draw_use,
+    measured_uses,
+    rounded_parts,
+)
+from rtlstm.gen.pictures.network import describe_blocks, draw_network
+from rtlstm.gen.pictures.picture import Picture, can_draw, escape_controls
+from rtlstm.gen.pictures.timeline import activities, draw_activity
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.output_parts import part_slices
 
-__all__ = ["next_commands", "render_report", "write_report"]
+__all__ = ["Pictures", "check_drawing", "next_commands", "render_report", "templates", "write_report"]
+
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """All there are, in the order in which they are shown; a notebook shows them by itself."""
+
+    network: Picture | None = None
+    uses: Sequence[tuple[DeviceUse, Picture]] = ()
+    cycles: Picture | None = None
+    """The cycles of a step, layer by layer."""
+    timelines: Sequence[tuple[str, Picture]] = ()
+    paths: Mapping[str, Picture] = field(default_factory=dict)
+    """The slowest path of the median seed, by device."""
+    traces: Sequence[Picture] = ()
+    histograms: Sequence[Picture] = ()
+    data: str = ""
+    """What traces and histograms were measured on."""
+
+    @classmethod
+    def of_build(cls, report: BuildReport, manifest: Manifest) -> Self:
+        """Draw a build; the manifest has the schedule that is drawn."""
+        expected = () if report.expected is None else (report.expected,)
+        drawn = {
+            run.label: draw_path(run.worst_path)
+            for run in report.implementations
+            if run.worst_path is not None
+        }
+        return cls(
+            network=draw_network(report.inputs, report.blocks, report.host),
+            uses=[(use, draw_use(use)) for use in measured_uses(report.implementations) or expected],
+            cycles=draw_cycles(report.layers),
+            timelines=[(each.title, draw_activity(each)) for each in activities(manifest)],
+            paths={label: picture for label, picture in drawn.items() if picture is not None},
+            traces=[draw_trace(each, _output_name(manifest, each.output)) for each in report.accuracy.traces],
+            histograms=[draw_histogram(each) for each in report.accuracy.histograms],
+            data=report.accuracy.description,
+        )
+
+    @classmethod
+    def of_model(cls, found: ReadResult) -> Self:
+        """Draw a model that was read: its network, and what stays on the host."""
+        network = found.network
+        return cls(network=draw_network(network.inputs, describe_blocks(network), found.report.outside))
+
+    def page(self, title: str) -> str:
+        """Return a page of its own, one file.
+
+        Raises
+        ------
+        ToolError
+            If there is nothing to draw with.
+        """
+        check_drawing()
+        return templates().get_template("pictures_page.html").render(p=self, title=title) + "\n"
+
+    def _repr_html_(self) -> str:
+        return templates().get_template("pictures.html").render(p=self)
+
+
+def _output_name(manifest: Manifest, output: int) -> str:
+    """Return what an output is called: by its part of several, else by its number."""
+    for name, part in part_slices(manifest.parts).items():
+        if part.start <= output < part.stop:
+            return f"{name}, value {output - part.start}"
+    return f"output {output}"
+
+
+def check_drawing() -> None:
+    """Refuse a page of pictures if there is nothing to draw with.
+
+    Raises
+    ------
+    ToolError
+        The message says what to install.
+    """
+    import_extra("vl_convert", "pictures", "a page of pictures")
+
+
+def _code(text: str) -> "Markup":
+    """Show what stands between backticks as code."""
+    from markupsafe import Markup, escape
+
+    shown = re.sub("`([^`]+)`", r"<code>\1</code>", escape(escape_controls(text)))
+    return Markup(shown)
+
+
+def templates() -> "Environment":
+    """Return the templates of the report and of its pictures."""
+    # Imported here: nothing else of the generator needs it.
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    folder = files("rtlstm.gen.builds") / "templates"
+    environment = Environment(
+        autoescape=True,
+        finalize=lambda value: escape_controls(value) if isinstance(value, str) else value,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8")),
+    )
+    environment.globals["can_draw"] = can_draw()
+    environment.filters["code"] = _code
+    environment.filters["thousands"] = lambda value: f"{value:,}".replace(",", "\u202f")
+    environment.filters["count"] = lambda value: count_text(value).replace(",", "\u202f")
+    environment.filters["short"] = lambda value: f"{value:.5g}"
+    return environment
 
 
 def next_commands(report: BuildReport) -> tuple[tuple[str, str], ...]:

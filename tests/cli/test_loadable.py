@@ -7,7 +7,7 @@ import pytest
 import safetensors.numpy
 from support.small_builds import NARROW, TINY, network, rand, tensors
 
-from rtlstm.gen.builds.generate import generate_build, generate_for
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.host import Accelerator
@@ -112,13 +112,13 @@ def test_refusals_are_one_sentence(cli, model, device, tmp_path, pristine):
 def test_larger_weights_than_the_headroom(device, tmp_path):
     layers = (network().layers[0].replace(w_hh=np.eye(16, 4) * 4000.0),)
     with pytest.raises(ConfigurationError, match=r"bits? more headroom .* larger headroom"):
-        generate_for(Network(layers=layers), tmp_path / "out", device)
+        generate_build(Network(layers=layers), tmp_path / "out", device=device)
 
 
 def test_other_cells_than_the_device_has(device, tmp_path):
     gru = Gru(name="gru", w_ih=rand(9, 3), w_hh=rand(9, 3), bias_ih=rand(9), bias_hh=rand(9))
     with pytest.raises(ConfigurationError, match="kinds of cells"):
-        generate_for(Network(layers=(gru,)), tmp_path / "out", device)
+        generate_build(Network(layers=(gru,)), tmp_path / "out", device=device)
 
 
 def test_formats_of_a_device_serve_any_weights(device):

@@ -13,7 +13,7 @@ OTHER_PROGRAMS = {
     "boards/bitstream.py": "ecppack's",
     "boards/catalogue.py": "openFPGALoader's",
     "fpga/place_route.py": "nextpnr's",
-    "gen/builds/former.py": "a whole command that was run",
+    "gen/builds/folder.py": "a whole command that was run",
     "gen/builds/report_html.py": "whole commands in the page, to be typed",
     "rtlstm/pytest_plugin.py": "pytest's",
     "hdl/emit/header.py": "a comment in a file: how the build was generated",

@@ -36,7 +36,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def place_on(folder: Path, board: str, clock: float | None = None) -> Path:
     """The folder for Vivado."""
-    from rtlstm.gen.builds.on_zynq import OnZynq
+    from rtlstm.gen.builds.on_board import OnZynq
 
     found = OnZynq.create(folder, ZYNQ_BOARDS[board], clock)
     found.write()
@@ -217,7 +217,7 @@ def test_ultrascale_constraints_and_device_tree(kria: Path) -> None:
 @pytest.mark.rtl
 def test_top_is_sound(tmp_path: Path) -> None:
     """Verilator's lint and Icarus take the top with a build of portable primitives."""
-    from rtlstm.gen.builds.on_zynq import OnZynq
+    from rtlstm.gen.builds.on_board import OnZynq
 
     found = OnZynq.create(zynq_build(tmp_path / "b", family="generic"), ZYNQ_BOARDS["pynq-z2"])
     found.write()

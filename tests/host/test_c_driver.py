@@ -14,7 +14,7 @@ from support.c_driver import STRICT, CDriver, write_sources
 from support.paths import ROOT, TESTS
 
 from rtlstm.boards.zynq import ZYNQ_BOARDS
-from rtlstm.gen.builds.on_zynq import OnZynq
+from rtlstm.gen.builds.on_board import OnZynq
 from rtlstm.host import Accelerator
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden_device import GoldenDevice

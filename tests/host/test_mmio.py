@@ -10,7 +10,7 @@ from support.bus_builds import quantised_network, write_build, write_loadable
 from support.paths import TESTS
 
 from rtlstm.boards.zynq import ZYNQ_BOARDS
-from rtlstm.gen.builds.on_zynq import OnZynq
+from rtlstm.gen.builds.on_board import OnZynq
 from rtlstm.host import Accelerator
 from rtlstm.host.mmio import MappedRegisters, MmioTransport
 from rtlstm.sim.golden_device import GoldenDevice

@@ -14,7 +14,7 @@ from support.bus_builds import quantised_network, write_build
 
 from rtlstm.boards.simulated_pynq import SimulatedPynq
 from rtlstm.boards.zynq import ZYNQ_BOARDS
-from rtlstm.gen.builds.on_zynq import OnZynq
+from rtlstm.gen.builds.on_board import OnZynq
 from rtlstm.host import Accelerator
 from rtlstm.host.pynq import load_overlay, open_core
 from rtlstm.spec.errors import ConfigurationError, DeviceError, ImageError, ToolError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rtlstm.gen.builds.loadable import device_settings, with_capacity
+from rtlstm.gen.builds.hardware import device_settings, with_capacity
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.host import Accelerator

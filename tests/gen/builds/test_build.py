@@ -16,9 +16,14 @@ from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.compiled import Build, compile
-from rtlstm.gen.builds.default_array import ArrayRequest
-from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.builds.names import KEYWORDS, check_build_name, derive_build_name, explain_build_name
+from rtlstm.gen.builds.generate import (
+    KEYWORDS,
+    check_build_name,
+    derive_build_name,
+    explain_build_name,
+    generate_build,
+)
+from rtlstm.gen.builds.hardware import ArrayRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.spec.errors import BuildError, ConfigurationError, InputError

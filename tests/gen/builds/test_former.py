@@ -12,7 +12,7 @@ from support.small_builds import NARROW, TINY, network
 from rtlstm.boards.bitstream import BITSTREAM_RECORD
 from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.families.device import device_label
-from rtlstm.gen.builds.former import ReplacedWarning, former_results
+from rtlstm.gen.builds.folder import ReplacedWarning, former_results
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.report import BuildReport
 

@@ -12,7 +12,7 @@ from support.small_builds import TINY, network
 
 import rtlstm.gen.quantise.cell_range
 from rtlstm.gen.accuracy.records import ErrorReport, LayerErrors, PartErrors, Saturations, Score, WidthErrors
-from rtlstm.gen.builds.assumptions import _offset_inputs
+from rtlstm.gen.builds.advice import _offset_inputs
 from rtlstm.gen.builds.report import BuildReport, create_report, table_error
 from rtlstm.gen.builds.report_html import render_report
 from rtlstm.gen.pictures.charts import draw_cycles, draw_error_parts, draw_error_steps, rounded_parts

@@ -13,9 +13,9 @@ from support.conversions import linked_core_verilog
 from support.linked_core import LinkedPort, compile_linked
 from support.small_builds import NARROW, TINY, network, tensors
 
-from rtlstm.gen.builds.generate import generate_build, generate_for
-from rtlstm.gen.builds.headroom import measure_headroom
-from rtlstm.gen.builds.loadable import device_hardware, device_settings
+from rtlstm.gen.builds.advice import measure_headroom
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.builds.hardware import device_hardware, device_settings
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.host import Accelerator
@@ -70,7 +70,7 @@ def first(tmp_path_factory) -> Path:
 def fresh(first) -> Path:
     """The same network with weights of another draw, for that build's hardware."""
     folder = first.with_name("fresh")
-    generate_for(other_weights(network(), seed=7), folder, first)
+    generate_build(other_weights(network(), seed=7), folder, device=first)
     return folder
 
 
@@ -157,7 +157,7 @@ def test_every_kind_of_cell(name):
 def test_reload_of_other_networks(net, tmp_path):
     a, b = tmp_path / "a", tmp_path / "b"
     generate_build(net, a, name="other", parameters=TINY.replace(max_steps=8), settings=NARROW)
-    generate_for(other_weights(net, 0.9), b, a)
+    generate_build(other_weights(net, 0.9), b, device=a)
     assert Manifest.load(a) == Manifest.load(b)
     x = np.random.default_rng(2).uniform(-2, 2, (5, 1, net.inputs))
     with Accelerator.open(a) as accelerator, Accelerator.open(b) as own:
@@ -199,7 +199,9 @@ def test_the_sum_that_does_not_fit_is_named(what, grown, message, tmp_path):
     folder = make(net, tmp_path / "sparse")
     arrays = {name: np.full_like(getattr(lstm, name), value) for name, value in grown.items()}
     with pytest.raises(ConfigurationError, match=message):
-        generate_for(net.replace(layers=(lstm.replace(**arrays), net.layers[1])), tmp_path / what, folder)
+        generate_build(
+            net.replace(layers=(lstm.replace(**arrays), net.layers[1])), tmp_path / what, device=folder
+        )
 
 
 @pytest.mark.parametrize("factor", [0.97, 0.9])

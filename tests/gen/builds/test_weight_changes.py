@@ -7,7 +7,7 @@ import pytest
 from support.quantised_files import dynamic, float_model, inputs
 
 import rtlstm
-from rtlstm.gen.builds.weight_changes import measure_changes
+from rtlstm.gen.builds.advice import measure_changes
 from rtlstm.gen.frontends.gates import reorder
 from rtlstm.gen.frontends.integer_weights import IntegerWeights
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise

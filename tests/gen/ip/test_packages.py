@@ -22,7 +22,7 @@ from systemrdl import RDLCompiler
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.builds.accuracy import measure_build
-from rtlstm.gen.builds.generate import generate_build, generate_for
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.ip.files import Vectors, ip_files, register_entries
 from rtlstm.gen.ip.ports import read_ports
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -370,11 +370,11 @@ def test_clock_is_the_one_that_was_estimated(builds: Path, tmp_path: Path) -> No
 def test_clock_of_the_device_that_a_build_is_for(tmp_path: Path) -> None:
     fit = FitRequest(chosen=find_device("lfe5u-25f-6"))
     generate_build(small_network(), tmp_path / "device", name="dut", settings=SMALL, fit=fit)
-    generate_for(small_network(2), tmp_path / "other", tmp_path / "device")
+    generate_build(small_network(2), tmp_path / "other", device=tmp_path / "device")
     clocks = [tcl(tmp_path / folder / "ip/dut.sdc")[-1] for folder in ("device", "other")]
     assert clocks[0] == clocks[1] and clocks[0][4] != "10.000"
     (tmp_path / "device/report.json").unlink()
-    generate_for(small_network(2), tmp_path / "other", tmp_path / "device")
+    generate_build(small_network(2), tmp_path / "other", device=tmp_path / "device")
     assert tcl(tmp_path / "other/ip/dut.sdc")[-1][4] == "10.000"
 
 

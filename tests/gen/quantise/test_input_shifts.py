@@ -10,7 +10,7 @@ from support.small_builds import NARROW, TINY, network
 
 from rtlstm.gen.builds.c_header import c_header
 from rtlstm.gen.builds.compare import compare
-from rtlstm.gen.builds.generate import generate_build, generate_for
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.input_shifts import fold_shifts
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator, SharedAccelerator
@@ -205,7 +205,9 @@ def test_retrained_network_takes_the_shifts_of_a_fixed_device(tmp_path, build, c
     lstm, dense = network().layers
     retrained = Network(layers=(lstm.replace(w_ih=0.9 * lstm.w_ih), dense))
     x = small_inputs(5, 2, seed=3)
-    made = generate_for(retrained, tmp_path / "b", build, calibration=x[:, :, ::-1] if calibrated else None)
+    made = generate_build(
+        retrained, tmp_path / "b", device=build, calibration=x[:, :, ::-1] if calibrated else None
+    )
     assert made.numerics == Manifest.load(build).numerics
     with Accelerator.open(build) as accelerator, Accelerator.open(tmp_path / "b") as own:
         accelerator.load_weights(tmp_path / "b" / "weights.bin")
@@ -213,7 +215,7 @@ def test_retrained_network_takes_the_shifts_of_a_fixed_device(tmp_path, build, c
         assert np.abs(own.run(x)[0] - run_float(retrained, x).y).max() < 0.05
     other = Network(layers=(lstm.replace(w_ih=lstm.w_ih[:, :2]), dense))
     with pytest.raises(ConfigurationError, match="layer 1 is lstm 2 -> 4 and there lstm 3 -> 4"):
-        generate_for(other, tmp_path / "c", build)
+        generate_build(other, tmp_path / "c", device=build)
 
 
 def test_what_is_lost_is_said(cli, tmp_path):

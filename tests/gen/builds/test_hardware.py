@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rtlstm.gen.builds.default_array import ArrayRequest, choose_array
+from rtlstm.gen.builds.hardware import ArrayRequest, choose_array
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest

@@ -1,0 +1,441 @@
+"""Advice: what a build assumes, how far its weights are from a model's integers, what would fit a device."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from rtlstm.fpga.fit import Fit, FitRequest, fit_device
+from rtlstm.gen.builds.hardware import formats_note
+from rtlstm.gen.frontends.integer_weights import MATRICES, IntegerWeights, change_text
+from rtlstm.gen.frontends.reading import InitialState
+from rtlstm.gen.quantise.accuracy import Accuracy
+from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
+from rtlstm.gen.quantise.cell_range import search_sample, states_leave
+from rtlstm.gen.quantise.directions import unfold
+from rtlstm.gen.quantise.input_shifts import fold_shifts
+from rtlstm.gen.quantise.lowering import ArrayLayer, lower
+from rtlstm.gen.quantise.quantiser import (
+    DEFAULT_CELL_RANGE,
+    DEFAULT_INPUT_RANGE,
+    QuantizationSettings,
+    choose_formats,
+    quantise_with,
+)
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import Format
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import LINEAR, Bidirectional, Dense, Network, PseudoLayer
+from rtlstm.spec.numerics import GUARD_BITS, QuantizedNetwork
+from rtlstm.spec.options import option_text
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program.passes import feeds
+from rtlstm.spec.progress import Progress
+from rtlstm.spec.record import Record
+from rtlstm.spec.sum_bounds import bound_sums, row_parts
+
+__all__ = [
+    "FitAdvice",
+    "Headroom",
+    "WeightChange",
+    "change_notes",
+    "find_fit_advice",
+    "list_assumptions",
+    "measure_changes",
+    "measure_headroom",
+    "refuse_fit_anyway",
+]
+
+
+class Headroom(Record):
+    """Ratios of what the hardware holds to what a network's weights need, each 1 or more.
+
+    Weights of a retrained model fit if their rows grow by at most ``weights`` and sums by the other factors.
+    """
+
+    weights: Annotated[float, Field(ge=1)]
+    """A power of two by which every row's weights may be larger; each row has its own scale."""
+    products: Annotated[float, Field(ge=1)]
+    """The largest sum of products of codes, in an accumulator."""
+    sums: Annotated[float, Field(ge=1)]
+    """The largest sum of a row's products and bias."""
+
+    @property
+    def text(self) -> str:
+        """Return all three as a text for messages."""
+        return (
+            f"weights x {self.weights:g}, accumulators x {self.products:.4g}, "
+            f"sums with bias x {self.sums:.4g}"
+        )
+
+
+def measure_headroom(network: QuantizedNetwork) -> Headroom:
+    """Return the headroom that the hardware of ``network``'s formats has beyond its weights."""
+    there = network.numerics.accumulator
+    needed = bound_sums(network.layers, network.numerics.input, there.align)
+    shifts = (shift for layer in network.layers for _, _, shift in row_parts(layer))
+
+    def ratio(bits: int, magnitude: int) -> float:
+        return ((1 << (bits - 1)) - 1) * 1000 // max(1, magnitude) / 1000  # Rounded down.
+
+    return Headroom(
+        weights=2.0 ** min(int(shift.min()) for shift in shifts),
+        products=ratio(there.bits, needed.lane.magnitude),
+        sums=ratio(there.partial_bits, needed.partial.magnitude),
+    )
+
+
+def list_assumptions(
+    network: Network,
+    settings: QuantizationSettings,
+    calibration: Calibration | None,
+    manifest: Manifest,
+    accuracy: Accuracy,
+    loaded: bool,
+) -> tuple[str, ...]:
+    """Return what was assumed, and what to do where that does not hold: a sentence each."""
+    return tuple(_assumptions(network, settings, calibration, manifest, accuracy, loaded))
+
+
+def _assumptions(
+    network: Network,
+    settings: QuantizationSettings,
+    calibration: Calibration | None,
+    manifest: Manifest,
+    accuracy: Accuracy,
+    loaded: bool,
+) -> Iterator[str]:
+    if manifest.sequence is not None:
+        yield (
+            "the core takes whole sequences: its step latency is that of the longest one, of "
+            f"{manifest.sequence.steps} steps, from its last input to its last output; the step interval is "
+            "what a step more takes where sequences follow one another, its input included"
+        )
+    if loaded:
+        numerics = manifest.numerics
+        exception = formats_note(manifest)
+        yield (
+            f"formats are those of the hardware it is loaded into{exception}: cell states saturate at "
+            f"{_limit(numerics.cell)}, pre-activations at {_limit(numerics.preactivation)}, outputs at "
+            f"{_limit(manifest.layers[-1].output)}"
+        )
+        yield from _cut_states(manifest, accuracy, "generate that hardware with a larger cell range")
+        return
+    pairs = zip(lower(unfold(network))[0], manifest.layers, strict=True)
+    wide = [shape for layer, shape in pairs if layer.in_format_of_h and shape.output.limit > 1.0]
+    if wide:
+        yield (
+            f"h of {', '.join(dict.fromkeys(shape.name for shape in wide))} reaches "
+            f"{_limit(min((shape.output for shape in wide), key=lambda form: form.fraction))}, to hold the "
+            "states in which sequences begin: beyond +-1, each doubling takes a bit of its fraction"
+        )
+    if calibration is None:
+        yield from _uncalibrated(network, settings, manifest)
+        return
+    yield (
+        "the calibration data are typical: pre-activations and linear outputs have the largest values met "
+        "and a quarter more"
+    )
+    searched = settings.cell_range is None
+    if searched and any(map(keeps_cell_state, network.pseudo_layers)):
+        share = search_sample(network, calibration).share_of(calibration)
+        finals = ", and holds final states" if states_leave(network, settings.final_states) else ""
+        best = "most accurate with room for cell states half as large again"
+        if accuracy.max_abs_cell > manifest.numerics.cell.limit:
+            best = "most accurate, finer steps being worth more than the states that saturate"
+        yield (
+            f"cell states reach {accuracy.max_abs_cell:.4g} and saturate at "
+            f"{_limit(manifest.numerics.cell)}: of the ranges tried on {share}, that is where outputs are "
+            f"{best}{finals}"
+        )
+    if not calibration.x.any():
+        yield (
+            "all calibration data are 0, so ranges follow from initial states and biases alone: give typical "
+            "inputs"
+        )
+    if network.pseudo_layers and calibration.lengths.max() == 1 and calibration.state is None:
+        yield (
+            "no sequence of the calibration data has more than one step, so ranges hold no state that builds "
+            "up: give sequences as long as those in use"
+        )
+    yield from _offset_inputs(settings, calibration)
+    wider = "generate with `final_states=True`" if searched else "choose a larger cell range"
+    yield from _cut_states(manifest, accuracy, wider)
+
+
+def _uncalibrated(network: Network, settings: QuantizationSettings, manifest: Manifest) -> Iterator[str]:
+    """Say which ranges stand for what calibration data would tell."""
+    if settings.input_range is None:
+        yield f"input range +-{DEFAULT_INPUT_RANGE:g} assumed: no calibration data"
+    if settings.cell_range is None and any(map(keeps_cell_state, network.pseudo_layers)):
+        yield f"cell states saturate at +-{DEFAULT_CELL_RANGE:g}, assumed to suffice: no calibration data"
+    yield (
+        f"pre-activations saturate at {_limit(manifest.numerics.preactivation)}, from the weights' bounds or "
+        "where sigmoid is flat: no calibration data"
+    )
+    if any(isinstance(layer, Dense) and layer.activation in LINEAR for layer in network.layers):
+        yield (
+            "linear outputs have the range that the weights bound, or twice that of random inputs: no "
+            "calibration data"
+        )
+
+
+def _offset_inputs(settings: QuantizationSettings, calibration: Calibration) -> Iterator[str]:
+    """Say which inputs are so far from 0 that rounding them and their weights costs what they tell.
+
+    Rounding to b bits is off by up to 2**-b of the mean: too much above an eighth of the standard deviation.
+    """
+    values = calibration.x[calibration.alive]
+    mean, spread = values.mean(axis=0), values.std(axis=0)
+    bits = min(settings.weight_bits, settings.data_bits)
+    offset = np.flatnonzero((spread > 0) & (np.abs(mean) * 2.0**-bits > spread / 8))
+    if not len(offset):
+        return
+    worst = offset[np.argmax(np.abs(mean[offset]) / spread[offset])]
+    more = f" and {len(offset) - 8} more" if len(offset) > 8 else ""
+    named = f"inputs {', '.join(map(str, offset[:8]))}{more} are far from 0 for how much they change"
+    if len(offset) == 1:
+        named = f"input {worst} is far from 0 for how much it changes"
+    yield (
+        f"{named} (input {worst}: {mean[worst]:.3g} +- "
+        f"{spread[worst]:.2g}), which rounding to {bits} bits blurs: subtract the mean before the core; of a "
+        "model that does so itself, begin behind that, with `lstm`"
+    )
+
+
+def _cut_states(manifest: Manifest, accuracy: Accuracy, wider: str) -> Iterator[str]:
+    """Say what to do if final states that are needed elsewhere saturate."""
+    cell = manifest.numerics.cell
+    if accuracy.data != "random" and accuracy.max_abs_final_cell > cell.limit:
+        yield (
+            f"c reaches {accuracy.max_abs_final_cell:.4g} after a sequence's last step and saturates at "
+            f"{_limit(cell)}: if final states go on elsewhere, for example to a decoder, {wider}"
+        )
+
+
+def _limit(form: Format) -> str:
+    return f"+-{form.limit:.4g}"
+
+
+class WeightChange(Record):
+    """How far the weights of one product of a layer are from the integers that the model holds."""
+
+    layer: str
+    product: str
+    """``input products``, ``products with h`` or ``products``."""
+    largest: float
+    """The largest change; 0 if the build holds the model's integers, times a power of two for each row.
+
+    It is that of the build's weights, which the shift of an input, or the mean of two directions, divides.
+    """
+    largest_steps: float
+    """The largest change in the model's own steps."""
+    text: str
+    """Both for a message."""
+
+
+def measure_changes(
+    network: Network, quantised: QuantizedNetwork, given: Sequence[IntegerWeights]
+) -> tuple[WeightChange, ...]:
+    """Compare a build's weights with those that are integers in the model, ``given``."""
+    if not given:
+        return ()
+    steps = _with_steps(network, given)
+    if quantised.numerics.input_shifts:
+        shifts = np.array(quantised.numerics.input_shifts)
+        network, steps = fold_shifts(network, shifts), fold_shifts(steps, shifts)
+    # The steps go through the same changes of order and shape as the weights.
+    return tuple(_changes(quantised, lower(unfold(network))[0], lower(unfold(steps))[0]))
+
+
+def change_notes(changes: Iterable[WeightChange]) -> tuple[str, ...]:
+    """Return what a user should know about the changes."""
+    same, other = [], []
+    for change in changes:
+        what = f"the {change.product} of {change.layer!r}"
+        if change.largest > 0:
+            other.append(f"{what} by {change.text}")
+        else:
+            same.append(what)
+    return (
+        *((f"weights are the model's integers, exactly: those of {', '.join(same)}",) if same else ()),
+        *((f"weights differ from the model's integers: those of {', '.join(other)}",) if other else ()),
+    )
+
+
+def _with_steps(network: Network, given: Sequence[IntegerWeights]) -> Network:
+    """Return the network with the model's steps as its weights; 0 where it has none."""
+    known = {(one.layer, one.weight): np.array(one.steps) for one in given}
+
+    def with_steps(layer: PseudoLayer | Dense) -> PseudoLayer | Dense:
+        matrices = {name: getattr(layer, name, None) for name in MATRICES}
+        found = {
+            name: np.broadcast_to(known.get((layer.name, name), np.zeros(1))[:, None], matrix.shape)
+            for name, matrix in matrices.items()
+            if matrix is not None
+        }
+        return layer.replace(**found)
+
+    layers = [
+        layer.replace(forward=with_steps(layer.forward), backward=with_steps(layer.backward))
+        if isinstance(layer, Bidirectional)
+        else with_steps(layer)
+        for layer in network.layers
+    ]
+    return network.replace(layers=tuple(layers))
+
+
+def _changes(
+    quantised: QuantizedNetwork, layers: Sequence[ArrayLayer], of_steps: Sequence[ArrayLayer]
+) -> Iterator[WeightChange]:
+    shapes, numerics = quantised.shapes, quantised.numerics
+    for index, (layer, its) in enumerate(zip(layers, of_steps, strict=True)):
+        if layer.kind == "product" or layer.origin < 0:  # They only copy.
+            continue
+        before = feeds(quantised.passes, index, layer.before)
+        read = [shapes[before[0]].output if before else numerics.input, shapes[index + layer.feedback].output]
+        target = (shapes[index].output if layer.linear else numerics.preactivation).fraction + GUARD_BITS
+        values, steps = (_matrices(one) for one in (layer, its))
+        parts = zip(row_parts(quantised.layers[index]), read, values, steps, strict=False)
+        for (product, codes, shifts), source, value, step in parts:
+            if not step.any():
+                continue
+            # The shift brings a row's sums from their fraction bits, and the left shift, to the target's.
+            exponents = shifts - numerics.accumulator.align + target - source.fraction
+            change = np.abs(np.ldexp(codes.astype(np.float64), -exponents[:, None]) - value)
+            yield WeightChange(
+                layer=layer.name,
+                product=product,
+                largest=_short(change.max()),
+                largest_steps=_short((change / np.where(step > 0, step, np.inf)).max()),
+                text=change_text(change, step),
+            )
+
+
+def _matrices(layer: ArrayLayer) -> list[NDArray[np.float64]]:
+    return [part for part in (layer.w_in, layer.w_rec) if part is not None]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+_Fields = dict[str, int | str]
+_DIRECT: _Fields = {"tables": "direct"}
+_EIGHT: _Fields = {"weight_bits": 8, "data_bits": 8}
+_NARROW: _Fields = _EIGHT | {"gate_bits": 8, "cell_bits": 12}
+_LAST: _Fields = {"weight_bits": 4, "data_bits": 6, "gate_bits": 6, "cell_bits": 10}
+
+_TRIED: tuple[_Fields, ...] = (
+    {},
+    _DIRECT,
+    _EIGHT,
+    _EIGHT | _DIRECT,
+    _NARROW,
+    _NARROW | _DIRECT,
+    _NARROW | _DIRECT | {"weight_bits": 6},
+    _NARROW | _DIRECT | {"weight_bits": 4},
+    _NARROW | _DIRECT | {"weight_bits": 6, "data_bits": 6, "gate_bits": 6},
+    _LAST | _DIRECT,
+)
+"""Formats and kinds of tables, roughly in the order of the accuracy that they cost."""
+
+
+@dataclass(frozen=True)
+class FitAdvice:
+    """Options with which a network fits a device: fewer bits, direct tables, another array."""
+
+    more: _Fields
+    """Options to give or change."""
+    less: tuple[str, ...]
+    """Options to leave out."""
+    settings: QuantizationSettings
+    quantised: QuantizedNetwork
+    parameters: Parameters
+    fit: Fit
+    """The design chosen with these options."""
+
+    @property
+    def text(self) -> str:
+        """A clause for messages."""
+        return f"{self._changes} it fits: {self._result}; `fit_anyway=True` builds it so"
+
+    @property
+    def taken(self) -> str:
+        """A clause for messages, if the advice was taken."""
+        return f"so it is built {self._changes}: {self._result}"
+
+    @property
+    def _changes(self) -> str:
+        parts = [f"without {', '.join(f'`{name}`' for name in self.less)}"] if self.less else []
+        parts += [f"with {option_text(self.more)}"] if self.more else []
+        return " and ".join(parts)
+
+    @property
+    def _result(self) -> str:
+        found, what = self.fit.estimate, "sequence" if self.quantised.passes else "step"
+        return f"{found.cell_share:g} % of the logic cells, {found.step_latency_us:.4g} us a {what}"
+
+
+def find_fit_advice(
+    name: str,
+    network: Network,
+    settings: QuantizationSettings,
+    data: Calibration | None,
+    request: FitRequest,
+    progress: Progress | None = None,
+    initial_state: InitialState | None = None,
+) -> FitAdvice | None:
+    """Try the usual changes that make a network smaller; return the first with which it fits, or None.
+
+    The array is chosen freely; formats only become narrower than in ``settings``.
+    """
+    less = request.given_sizes
+    free = request.replace(**{name: FitRequest.model_fields[name].default for name in less})
+    tried = list(_attempts(settings, bool(less)))
+    searched: dict[object, float] = {}
+    for number, (narrower, more) in enumerate(tried):
+        if progress:
+            progress("look for what fits", number, len(tried))
+        try:
+            choices = choose_formats(network, narrower, data, searched=searched, initial_state=initial_state)
+            quantised = quantise_with(network, narrower, choices)
+            asked = free.replace(tables=narrower.tables)
+            parameters, fit = fit_device(name, quantised.shapes, quantised.numerics, asked, quantised.passes)
+        except ConfigurationError:
+            # Still nothing fits, or these formats are impossible for this network.
+            continue
+        return FitAdvice(more, less, narrower, quantised, parameters, fit)
+    return None
+
+
+def _attempts(settings: QuantizationSettings, as_is: bool) -> Iterator[tuple[QuantizationSettings, _Fields]]:
+    """Yield different settings to try, and the changes in them.
+
+    ``as_is`` says that the settings themselves are tried, too.
+    """
+    seen = [] if as_is else [settings]
+    for fields in _TRIED:
+        changes = {name: value for name, value in fields.items() if _is_narrower(settings, name, value)}
+        with suppress(ConfigurationError):
+            narrower = settings.replace(**changes)
+            if narrower not in seen:
+                seen.append(narrower)
+                yield narrower, changes
+
+
+def _is_narrower(settings: QuantizationSettings, name: str, value: int | str) -> bool:
+    now = getattr(settings, name)
+    return bool(now != value) if isinstance(value, str) else now is None or value < now
+
+
+def refuse_fit_anyway() -> NoReturn:
+    """Refuse to change the formats of a network that is trained in them."""
+    raise ConfigurationError(
+        "`fit_anyway` changes formats, but the network is trained in those that were chosen: "
+        "leave it out; where nothing fits, the message says with which formats to train"
+    )
