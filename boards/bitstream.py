@@ -7,9 +7,8 @@ from pathlib import Path
 
 from rtlstm.boards.board import Board, UartTiming
 from rtlstm.boards.top import TOP, board_verilog
-from rtlstm.fpga.fill import check_chains
 from rtlstm.fpga.place_route import Routed, place_and_route
-from rtlstm.fpga.resources import check_fit, percent
+from rtlstm.fpga.resources import check_chains, check_fit, percent
 from rtlstm.fpga.synthesis import NETLIST, Top, synthesise
 from rtlstm.fpga.tools import Tool, find_yosys
 from rtlstm.spec.errors import ToolError

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from rtlstm.fpga.families.estimates import Estimates
-from rtlstm.fpga.netlist.chains import chain_tiles
+from rtlstm.fpga.netlist.ecp5 import chain_tiles
 from rtlstm.spec import inventory
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.cells.graph import CellGraph
@@ -418,7 +418,7 @@ def _adder_tiles(bits: int) -> int:
 
 
 def chain_parts(manifest: Manifest, multipliers: bool = True) -> dict[str, int]:
-    """Return the tiles of the carry chains of a core's parts; see :mod:`rtlstm.fpga.netlist.chains`."""
+    """Return the tiles of the carry chains of a core's parts; see :mod:`rtlstm.fpga.netlist.ecp5`."""
     parameters, numerics = manifest.parameters, manifest.numerics
     levels = _levels(parameters, numerics.weight_bits + numerics.data_bits)
     tree = sum(_adder_tiles(bits) for adders, bits in levels for terms in adders if terms > 1)

@@ -17,9 +17,8 @@ from rtlstm.fpga.core_parts import multiplier_luts
 from rtlstm.fpga.estimate import Demand, Estimate, demands, estimate
 from rtlstm.fpga.families.base import estimated_names, fpga_family
 from rtlstm.fpga.families.device import Chosen
-from rtlstm.fpga.fill import fill_limits
 from rtlstm.fpga.request import HardwareRequest
-from rtlstm.fpga.resources import BLOCK_RAMS, large_name
+from rtlstm.fpga.resources import BLOCK_RAMS, fill_limits, large_name
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import DEFAULT_PIPELINE, FAMILIES
 from rtlstm.spec.inventory import MultiplierSpec, activation_spec, gate_multipliers, weight_memory
@@ -37,12 +36,10 @@ _MOST_UNITS = 16
 """Largest number of gate units that is tried: no network was faster with more."""
 _MOST = 1024
 """Largest numbers of lanes, and of multipliers per lane, that can be built."""
-_LOOKED_AT = 100
-"""How many refused arrays are estimated for the one that is nearest to fitting."""
-_NOTHING = "the network: a larger array would not be faster"
+_MOST_REFUSED = 100
+"""Largest number of refused arrays that are estimated, to find the one that is nearest to fitting."""
 _SIZES = ("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory", "table_memory")
 """The fields of a request that determine the array."""
-_GIVEN = "the sizes that were given ({}): without them, more may fit"
 
 
 class NothingFitsError(ConfigurationError):
@@ -332,8 +329,10 @@ class _Search:
             design = self._known_design(each)
             if design.key < best.key:
                 return each.excess.resource
-        given = self._request.given_sizes
-        return _GIVEN.format(", ".join(given).replace("_", " ")) if given else _NOTHING
+        if given := self._request.given_sizes:
+            names = ", ".join(given).replace("_", " ")
+            return f"the sizes that were given ({names}): without them, more may fit"
+        return "the network: a larger array would not be faster"
 
     def _known_design(self, refused: _Refused) -> _Design:
         return refused.design or self._design(refused.candidate)
@@ -353,7 +352,7 @@ class _Search:
         if not refused:
             remedy = "leave it out" if len(given) == 1 else "leave out one of them"
             return NothingFitsError(f"{self._name} has no array with {', '.join(given)}; {remedy}")
-        least = sorted(refused, key=lambda item: item.excess.share)[:_LOOKED_AT]
+        least = sorted(refused, key=lambda item: item.excess.share)[:_MOST_REFUSED]
         nearest = self._excess(self._known_design(least[0]).estimate)
         for each in least[1:]:
             # A candidate without a design has a lower bound of its share.

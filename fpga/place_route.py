@@ -257,7 +257,7 @@ def place_and_route(
     """
     on_board = pins is not None
     options = nextpnr_options(chosen, target_mhz, router, placer, on_board=on_board)
-    what = f"place and route, seed {seed_name(seed, seeds)}"
+    phase = f"place and route, seed {seed_name(seed, seeds)}"
     pin_file = _pin_file(chosen) if pins is None else pins
     cells = fpga_family(chosen.device.family).cells
     delays = [] if on_board else ["--sdf", _DELAYS]
@@ -269,37 +269,18 @@ def place_and_route(
     def run(work: Path) -> float:
         _take(synthesis.folder / NETLIST, work / NETLIST)
         (work / _PINS).write_text(pin_file)
-        deadline = None if minutes is None else time.monotonic() + 60 * minutes
-        results = ["--seed", str(seed), *delays, "--report", _REPORT]
-        written = log
-
-        def nextpnr(more: list[str], step: str, mhz: float, watch: Callable[[str], None]) -> float:
-            nonlocal written
-            written = log.with_stem(f"{log.stem}-{step}") if step else log
-
-            stages = _Stages(f"{what}, {step}" if step else what, progress) if progress else None
-
-            def both(text: str) -> None:
-                if stages:
-                    stages.watch(text)
-                watch(text)
-
-            given = more if "--json" in more else ["--json", NETLIST, *more]
-            seconds = run_logged(
-                tool,
-                [*nextpnr_options(chosen, mhz, router, placer, on_board=on_board), *given, *results],
-                folder=work,
-                log=written,
-                what=f"place and route of {name} on {chosen.label}",
-                watch=both,
-                progress=progress,
-                stop=stop,
-                deadline=deadline,
-            )
-            if stages:
-                stages.end()
-            return seconds
-
+        nextpnr = _Nextpnr(
+            tool,
+            f"place and route of {name} on {chosen.label}",
+            phase=phase,
+            work=work,
+            log=log,
+            options=lambda mhz: nextpnr_options(chosen, mhz, router, placer, on_board=on_board),
+            results=["--seed", str(seed), *delays, "--report", _REPORT],
+            progress=progress,
+            stop=stop,
+            deadline=None if minutes is None else time.monotonic() + 60 * minutes,
+        )
         try:
             if rip_up:
                 files = [_REPORT, *delays[1:]]
@@ -311,7 +292,7 @@ def place_and_route(
         except TimeLimitError:
             raise
         except ToolError as error:
-            raise _refusal(name, synthesis.cores, chosen, written) or error from None
+            raise _refusal(name, synthesis.cores, chosen, nextpnr.log) or error from None
         (work / NETLIST).unlink()
         if delays:
             with (work / _DELAYS).open() as lines:
@@ -339,6 +320,68 @@ def place_and_route(
             f"nextpnr's report {folder / f'seed{seed}.json'} cannot be read "
             f"({type(error).__name__}: {error}); remove {done.folder} and try again"
         ) from None
+
+
+class _Nextpnr:
+    """Runs nextpnr on one netlist, once or several times: a :data:`Run`.
+
+    Parameters
+    ----------
+    what, phase
+        What is done, for errors and for ``progress``.
+    log
+        The log; logs of several runs are named after it and the run.
+    options
+        Returns the options for a target in MHz.
+    results
+        Options that name the results.
+    """
+
+    def __init__(
+        self,
+        tool: Tool,
+        what: str,
+        *,
+        phase: str,
+        work: Path,
+        log: Path,
+        options: Callable[[float], list[str]],
+        results: list[str],
+        progress: Progress | None,
+        stop: Event | None,
+        deadline: float | None,
+    ) -> None:
+        self.log = self._log = log
+        """``log`` is that of the last run."""
+        self._tool, self._what, self._phase, self._work = tool, what, phase, work
+        self._options, self._results = options, results
+        self._progress, self._stop, self._deadline = progress, stop, deadline
+
+    def __call__(self, more: list[str], step: str, mhz: float, watch: Watch) -> float:
+        self.log = self._log.with_stem(f"{self._log.stem}-{step}") if step else self._log
+        phase = f"{self._phase}, {step}" if step else self._phase
+        stages = _Stages(phase, self._progress) if self._progress else None
+
+        def both(text: str) -> None:
+            if stages:
+                stages.watch(text)
+            watch(text)
+
+        source = [] if "--json" in more else ["--json", NETLIST]
+        seconds = run_logged(
+            self._tool,
+            [*self._options(mhz), *source, *more, *self._results],
+            folder=self._work,
+            log=self.log,
+            what=self._what,
+            watch=both,
+            progress=self._progress,
+            stop=self._stop,
+            deadline=self._deadline,
+        )
+        if stages:
+            stages.end()
+        return seconds
 
 
 def _refusal(name: str, cores: int, chosen: Chosen, log: Path) -> ConfigurationError | None:

@@ -8,14 +8,12 @@ from pathlib import Path
 from threading import Event
 
 from rtlstm.boards.catalogue import find_device_alone
-from rtlstm.fpga.estimate import Estimate, check_estimate, estimate
+from rtlstm.fpga.estimate import Estimate, check_estimate, check_inventory, estimate, unpacked_registers
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import Chosen, FpgaDevice
-from rtlstm.fpga.fill import check_chains
 from rtlstm.fpga.implementation import Implementation, folder_name
-from rtlstm.fpga.least_blocks import check_inventory, unpacked_registers
 from rtlstm.fpga.place_route import Routed, nextpnr_options, place_and_route
-from rtlstm.fpga.resources import check_fit
+from rtlstm.fpga.resources import check_chains, check_fit
 from rtlstm.fpga.synthesis import NETLIST, synthesise
 from rtlstm.fpga.tools import find_yosys
 from rtlstm.gen.builds.command_options import ImplementOptions

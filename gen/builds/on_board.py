@@ -13,9 +13,8 @@ from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
 from rtlstm.boards.vivado import RESERVED, SCRIPT, VivadoProject, write_project
 from rtlstm.boards.zynq import FabricClock, ZynqBoard, find_fabric_clock
-from rtlstm.fpga.estimate import board_clock, check_estimate, estimate
+from rtlstm.fpga.estimate import board_clock, check_estimate, check_inventory, estimate
 from rtlstm.fpga.families.device import megahertz
-from rtlstm.fpga.least_blocks import check_inventory
 from rtlstm.gen.builds.implement import check_family
 from rtlstm.gen.builds.report import find_fit
 from rtlstm.sim.simulated_board import BoardSpec, NativeBoard, build_board

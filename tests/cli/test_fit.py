@@ -14,8 +14,8 @@ from rtlstm.boards.catalogue import find_board
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import check_estimate, demands, estimate
 from rtlstm.fpga.families.base import fpga_family
-from rtlstm.fpga.fill import fill_limits
 from rtlstm.fpga.fit import FitRequest, NothingFitsError, _Search, fit_device
+from rtlstm.fpga.resources import fill_limits
 from rtlstm.gen.builds.advice import find_fit_advice
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.errors import ConfigurationError

@@ -10,8 +10,8 @@ from support.paths import DOCS
 
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.families.base import estimated_families, fpga_family
-from rtlstm.fpga.fill import RESERVE, check_chains, fill_limits
-from rtlstm.fpga.netlist.chains import chain_tiles, count_chains
+from rtlstm.fpga.netlist.ecp5 import chain_tiles, count_chains
+from rtlstm.fpga.resources import RESERVE, check_chains, fill_limits
 from rtlstm.spec.errors import ConfigurationError
 
 

@@ -23,7 +23,7 @@ from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.estimate import check_estimate, count_blocks, demands, estimate, estimate_devices
 from rtlstm.fpga.families.base import estimated_families, fpga_family
 from rtlstm.fpga.families.estimates import RoutedDesign
-from rtlstm.fpga.netlist.chains import count_chains
+from rtlstm.fpga.netlist.ecp5 import count_chains
 from rtlstm.fpga.resources import count_cells
 from rtlstm.fpga.synthesis import NETLIST
 from rtlstm.fpga.tools import find_yosys, run_logged

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from rtlstm.fpga.devices import devices, find_device
+from rtlstm.fpga.estimate import check_inventory, least_blocks, unpacked_registers
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import FpgaDevice
-from rtlstm.fpga.least_blocks import check_inventory, least_blocks, unpacked_registers
 from rtlstm.fpga.resources import count_cells
 from rtlstm.fpga.synthesis import synthesise
 from rtlstm.fpga.tools import find_yosys, run_logged

@@ -12,7 +12,7 @@ import pytest
 from rtlstm.fpga import tools as fpga_tools
 from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.families.base import fpga_family
-from rtlstm.fpga.netlist.rewrites import cut_carries, replicate
+from rtlstm.fpga.netlist.ecp5 import cut_carries, replicate
 from rtlstm.fpga.place_route import nextpnr_options, overfull, read_report
 from rtlstm.fpga.resources import check_fit, count_cells, resource_uses
 from rtlstm.fpga.synthesis import read_json, read_script, run_stored, script

@@ -11,7 +11,7 @@ from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.fpga.estimate import top_sizes
 from rtlstm.fpga.families.base import fpga_family
-from rtlstm.fpga.netlist.chains import count_chains
+from rtlstm.fpga.netlist.ecp5 import count_chains
 from rtlstm.fpga.netlist.harness import Port, read_ports
 from rtlstm.fpga.synthesis import NETLIST, Top, synthesise
 from rtlstm.fpga.tools import find_yosys
