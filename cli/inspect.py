@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 import typer
@@ -11,7 +11,17 @@ from rtlstm.cli.console import Console
 from rtlstm.cli.options import DebugOption, JsonOption, takes_options
 from rtlstm.cli.results import Field, Found, Table, Text
 from rtlstm.cli.wording import as_typed, chosen_for, next_command
+from rtlstm.fpga.implementation import Implementation, ResourceUse
 from rtlstm.gen.builds.advice import Headroom, measure_headroom
+from rtlstm.gen.builds.report import (
+    BuildReport,
+    format_reports,
+    layer_reports,
+    memory_reports,
+    multiplier_reports,
+    time_reports,
+)
+from rtlstm.gen.builds.report_html import Pictures, check_drawing
 from rtlstm.gen.frontends import ReadResult, try_model
 from rtlstm.gen.frontends.describe import layer_options
 from rtlstm.gen.frontends.reading import ReadOptions
@@ -23,12 +33,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import check_image
 from rtlstm.spec.program.step import Op
 from rtlstm.spec.record import Record
-
-if TYPE_CHECKING:
-    from rtlstm.fpga.implementation import Implementation, ResourceUse
-    from rtlstm.gen.builds.report import BuildReport
-    from rtlstm.gen.builds.report_html import Pictures
-    from rtlstm.spec.manifest import Manifest
 
 __all__ = ["OpWords", "describe_program", "inspect", "program_notes"]
 
@@ -79,8 +83,6 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Pat
     ]
     console.show(_NETWORK, layers=layers)
     if page is not None:
-        from rtlstm.gen.builds.report_html import Pictures
-
         _write_page(console, page, Pictures.of_model(found), report.name or path.stem)
     for text in (*report.notes, *([report.layout] if report.layout else [])):
         console.note(text)
@@ -92,15 +94,13 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Pat
 
 
 def _check_page(page: Path) -> None:
-    from rtlstm.gen.builds.report_html import check_drawing
-
     check_drawing()
     check_writable(page)
     if page.suffix.lower() not in ("", ".html", ".htm") and (page.is_file() or not page.exists()):
         raise InputError(f"{page} must be called *.html, because HTML is what is written; browsers show it")
 
 
-def _write_page(console: Console, page: Path, pictures: "Pictures", title: str) -> None:
+def _write_page(console: Console, page: Path, pictures: Pictures, title: str) -> None:
     write_file(page, pictures.page(title))
     console.show(_PAGE, page=str(page))
 
@@ -136,16 +136,11 @@ def _inspect_build(console: Console, folder: Path, page: Path | None) -> None:
         raise damage
     console.show(_CONTENT)
     if page is not None:
-        from rtlstm.gen.builds.report import BuildReport
-        from rtlstm.gen.builds.report_html import Pictures
-
         _write_page(console, page, Pictures.of_build(BuildReport.load(folder), manifest), manifest.name)
 
 
-def _report(console: Console, folder: Path, manifest: "Manifest") -> "BuildReport | None":
+def _report(console: Console, folder: Path, manifest: Manifest) -> BuildReport | None:
     """The report of this build; None, with a note, if it cannot be read or is of another build."""
-    from rtlstm.gen.builds.report import BuildReport
-
     try:
         report = BuildReport.load(folder)
     except BuildError as error:
@@ -159,16 +154,8 @@ def _report(console: Console, folder: Path, manifest: "Manifest") -> "BuildRepor
     return report
 
 
-def _describe_build(manifest: "Manifest") -> dict[str, Any]:
+def _describe_build(manifest: Manifest) -> dict[str, Any]:
     """The JSON object of what a manifest says."""
-    from rtlstm.gen.builds.report import (
-        format_reports,
-        layer_reports,
-        memory_reports,
-        multiplier_reports,
-        time_reports,
-    )
-
     return {
         "name": manifest.name,
         "rtlstm_version": manifest.rtlstm_version,
@@ -191,7 +178,7 @@ def _describe_build(manifest: "Manifest") -> dict[str, Any]:
     }
 
 
-def _capacities(manifest: "Manifest") -> dict[str, dict[str, int]]:
+def _capacities(manifest: Manifest) -> dict[str, dict[str, int]]:
     """What a loadable core holds and its network takes; nothing of a fixed one."""
     return {name: {"holds": holds, "takes": takes} for name, (holds, takes) in manifest.capacities.items()}
 
@@ -238,9 +225,7 @@ def _operations(found: Found) -> list[dict[str, Any]]:
     return [{"index": index, "words": words, "op": op} for index, (words, op) in enumerate(pairs)]
 
 
-def _implementations(found: Found) -> "list[Implementation]":
-    from rtlstm.fpga.implementation import Implementation
-
+def _implementations(found: Found) -> list[Implementation]:
     return [Implementation.model_validate(each) for each in found["implementations"]]
 
 
@@ -249,15 +234,15 @@ def _assumed_times(found: Found) -> list[Found]:
     return [] if any(each["seeds"] for each in found["implementations"]) else found["times"]
 
 
-def _fullest(found: "Implementation") -> "ResourceUse":
+def _fullest(found: Implementation) -> ResourceUse:
     """The resource of which the core takes most."""
     return max(found.resources, key=lambda use: use.share)
 
 
-def _in_unit(name: str, unit: str) -> "Callable[[Implementation], str | None]":
+def _in_unit(name: str, unit: str) -> Callable[[Implementation], str | None]:
     """Write a figure that there is only after place and route."""
 
-    def reading(found: "Implementation") -> str | None:
+    def reading(found: Implementation) -> str | None:
         value = getattr(found, name)
         return None if value is None else f"{value:.4g} {unit}"
 
