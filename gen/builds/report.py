@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -63,6 +63,11 @@ __all__ = [
 
 CLOCKS_MHZ = (50, 100, 200)
 """Clocks at which latencies are stated. None of them was placed and routed."""
+_SIZES = (
+    *("family", "lanes", "macs", "multiplies_per_cycle", "beat_in", "beat_out", "streams", "max_steps"),
+    *("gate_units", "lut_macs", "lut_lanes", "weight_memory", "table_memory"),
+)
+"""Fields of a report that are a build's parameters."""
 
 
 class FormatReport(Record):
@@ -295,22 +300,27 @@ class BuildReport(Record):
         return json.dumps(self.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
 
 
+Reported = TypeVar("Reported", bound=Record)
+
+
+def _filled(record: type[Reported], *holders: object, **others: object) -> Reported:
+    """Return a record with the attributes of these objects that have the names of its fields."""
+    found = {
+        name: getattr(each, name) for each in holders for name in record.model_fields if hasattr(each, name)
+    }
+    return record(**found | others)
+
+
 def layer_reports(manifest: Manifest) -> tuple[LayerReport, ...]:
     """Describe the layers."""
     return tuple(
-        LayerReport(
-            name=shape.name,
-            kind=shape.kind,
-            inputs=shape.inputs,
-            outputs=shape.outputs,
-            activation=shape.activation,
-            input_relu=shape.input_relu,
+        _filled(
+            LayerReport,
+            cycles,
+            shape,
             parameters=shape.rows
             * (shape.inputs + (not shape.continues) + (shape.outputs if shape.recurrent else 0)),
             output_format=str(shape.output),
-            array_cycles=cycles.array_cycles,
-            overhead_cycles=cycles.overhead_cycles,
-            recurrent_cycles=cycles.recurrent_cycles,
         )
         for shape, cycles in zip(manifest.layers, manifest.cycles.layers, strict=True)
     )
@@ -328,16 +338,7 @@ def format_reports(manifest: Manifest) -> tuple[FormatReport, ...]:
         ("cell state at its tanh", numerics.cell_argument),
         ("output y", manifest.layers[-1].output),
     ]
-    return tuple(
-        FormatReport(
-            use=use,
-            bits=form.bits,
-            fraction=form.fraction,
-            limit=form.limit,
-            step=form.step,
-        )
-        for use, form in uses
-    )
+    return tuple(_filled(FormatReport, form, use=use) for use, form in uses)
 
 
 def _input_formats(manifest: Manifest) -> list[tuple[str, Format]]:
@@ -371,22 +372,14 @@ def _hidden_formats(manifest: Manifest) -> list[tuple[str, Format]]:
 def memory_reports(manifest: Manifest) -> tuple[MemoryReport, ...]:
     """Describe the memories of the core and of its wrapper."""
     return tuple(
-        MemoryReport(
-            name=memory.name, banks=memory.count, rows=memory.depth, width=memory.width, bits=memory.bits
-        )
+        _filled(MemoryReport, memory, banks=memory.count, rows=memory.depth)
         for memory in (memories(manifest) | wrapper_memories(manifest)).values()
     )
 
 
 def multiplier_reports(manifest: Manifest) -> tuple[MultiplierReport, ...]:
     """Describe the core's multipliers."""
-    return tuple(
-        MultiplierReport(
-            name=some.name, count=some.count, a_bits=some.a_bits, b_bits=some.b_bits, kind=some.kind
-        )
-        for some in multipliers(manifest).values()
-        if some.count
-    )
+    return tuple(_filled(MultiplierReport, some) for some in multipliers(manifest).values() if some.count)
 
 
 def table_error(table: ActivationTable) -> int:
@@ -429,16 +422,7 @@ def time_reports(manifest: Manifest) -> tuple[TimeReport, ...]:
 
 def cycle_report(manifest: Manifest) -> CycleReport:
     """Return the cycles of a step."""
-    cycles = manifest.cycles
-    return CycleReport(
-        step_latency_cycles=cycles.step_latency_cycles,
-        first_step_latency_cycles=cycles.first_step_latency_cycles,
-        step_interval_cycles=cycles.step_interval_cycles,
-        array_cycles=cycles.array_cycles,
-        overhead_cycles=cycles.overhead_cycles,
-        recurrent_cycles=cycles.recurrent_cycles,
-        array_use=round(cycles.use, 4),
-    )
+    return _filled(CycleReport, manifest.cycles, array_use=round(manifest.cycles.use, 4))
 
 
 def create_report(
@@ -466,7 +450,9 @@ def create_report(
     accuracy = measure_accuracy(network, quantised, calibration, initial_state, classes)
     estimates = estimate_devices(manifest, None if fit is None else fit.estimate)
     changes = measure_changes(network, quantised, () if source is None else source.integer_weights)
+    sizes = {name: getattr(parameters, name) for name in _SIZES}
     return BuildReport(
+        **sizes,
         trained=trained,
         name=manifest.name,
         rtlstm_version=manifest.rtlstm_version,
@@ -478,14 +464,6 @@ def create_report(
         inputs=network.inputs,
         outputs=network.outputs,
         parameters=network.weight_count,
-        family=parameters.family,
-        lanes=parameters.lanes,
-        macs=parameters.macs,
-        multiplies_per_cycle=parameters.multiplies_per_cycle,
-        beat_in=parameters.beat_in,
-        beat_out=parameters.beat_out,
-        streams=parameters.streams,
-        max_steps=parameters.max_steps,
         accumulator_bits=numerics.accumulator.bits,
         partial_bits=numerics.accumulator.partial_bits,
         headroom=measure_headroom(quantised),
@@ -508,11 +486,6 @@ def create_report(
         ),
         blocks=describe_blocks(network),
         host=outside,
-        gate_units=parameters.gate_units,
-        lut_macs=parameters.lut_macs,
-        lut_lanes=parameters.lut_lanes,
-        weight_memory=parameters.weight_memory,
-        table_memory=parameters.table_memory,
         weight_changes=changes,
         estimates=estimates,
         expected=expected_use(estimates, None if fit is None else fit.estimate),
