@@ -12,7 +12,6 @@ from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, takes_opt
 from rtlstm.cli.results import Field, Found, Table, Text
 from rtlstm.cli.wording import next_command
 from rtlstm.gen.builds.command_options import BitstreamOptions, BoardOptions
-from rtlstm.sim.board_port import BoardPort
 from rtlstm.spec.errors import BuildError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -247,6 +246,7 @@ def board(
     """
     with Console(as_json, debug) as console:
         from rtlstm.gen.builds.on_board import OnBoard
+        from rtlstm.sim.board_port import BoardPort
         from rtlstm.sim.port_server import PortServer
 
         if tcp is None and not pty:

@@ -495,5 +495,5 @@ def test_notes_of_the_reader_are_shown(run, monkeypatch):
         found = read_model(*given)
         return found.replace(report=found.report.replace(notes=("mind the order",)))
 
-    monkeypatch.setattr("rtlstm.gen.frontends.read_model", read)
+    monkeypatch.setattr("rtlstm.cli.explore.read_model", read)
     assert "note: mind the order" in run(*SMALL).err
