@@ -47,7 +47,7 @@ from rtlstm.gen.quantise.quantiser import (
 from rtlstm.gen.quantise.ranges import Calibrated
 from rtlstm.gen.quantise.trained import TrainedNetwork
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host.device import check_loadable
+from rtlstm.host.loadable import check_loadable
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.manifest import C_HEADER, INITIAL_STATE, Manifest
