@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rtlstm.boards.bitstream import BITSTREAM_RECORD
-from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
 from rtlstm.fpga.implementation import Implementation
 from rtlstm.gen.builds.command_options import DEFAULT_SEEDS
 from rtlstm.gen.builds.report import BuildReport
@@ -162,6 +160,10 @@ class FormerResult(Record):
 
 def former_results(folder: Path) -> tuple[FormerResult, ...]:
     """Return the results of commands after ``generate`` in a build folder; none if it is not a build."""
+    # Boards bring Amaranth, which whoever only looks at a folder does not need.
+    from rtlstm.boards.bitstream import BITSTREAM_RECORD
+    from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
+
     folder = Path(folder)
     try:
         implementations = BuildReport.load(folder).implementations
