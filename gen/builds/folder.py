@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rtlstm.fpga.implementation import Implementation
 from rtlstm.gen.builds.command_options import DEFAULT_SEEDS
-from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.spec.errors import BuildError
 from rtlstm.spec.files import read_file
@@ -160,9 +159,10 @@ class FormerResult(Record):
 
 def former_results(folder: Path) -> tuple[FormerResult, ...]:
     """Return the results of commands after ``generate`` in a build folder; none if it is not a build."""
-    # Boards bring Amaranth, which whoever only looks at a folder does not need.
+    # Boards bring Amaranth and reports the golden model, which whoever only looks at a folder does not need.
     from rtlstm.boards.bitstream import BITSTREAM_RECORD
     from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
+    from rtlstm.gen.builds.report import BuildReport
 
     folder = Path(folder)
     try:
