@@ -141,10 +141,16 @@ docs: build/setup-dev
 	@RTLSTM_OPTIMISATION=-O1 $(BIN)/sphinx-build -q -W --keep-going -c docs -d build/site-cache . build/site
 	@echo 'docs: build/site/index.html'
 
-# pytest goes last, and so does its summary. Most simulators run for a moment only, and the other test
-# process keeps the second core busy while one compiles. Each has one OpenMP thread: more would compete for the cores.
-test: system tcl lint types layers
-	@RTLSTM_OPTIMISATION=-O1 RTLSTM_JOBS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist worksteal $(PYTEST)
+# ruff, mypy and import-linter run beside pytest and say only what is wrong: pytest's summary is the last line.
+# Most simulators run for a moment only, and the other test process keeps the second core busy while one compiles.
+# Each has one OpenMP thread: more would compete for the cores.
+test: system tcl build/setup-dev
+	@trap 'kill 0' INT; \
+	($(MAKE) --no-print-directory lint types layers >build/checks.log 2>&1 || { cat build/checks.log >&2; exit 1; }) & \
+	failed=0; \
+	RTLSTM_OPTIMISATION=-O1 RTLSTM_JOBS=1 OMP_NUM_THREADS=1 \
+	  $(BIN)/pytest -q -n $(JOBS) --dist worksteal $(PYTEST) || failed=$$?; \
+	wait $$! && exit $$failed
 
 # The slow ones are jobs of their own: on JOBS processes or a cluster, and after a kill `make sweep` goes on.
 test-all: test sweep
