@@ -87,6 +87,11 @@ class Registry(Mapping[str, T]):
         """What was added in this process."""
         return dict(self._added)
 
+    @property
+    def is_extended(self) -> bool:
+        """Whether this process uses items of the program or of installed packages."""
+        return bool(self._added or self._imported)
+
     def add(self, name: str, item: T) -> None:
         """Add an item for the rest of this process.
 

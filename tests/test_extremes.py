@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.conversions import core_verilog
 from support.quick import quick
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.manifest import Manifest
@@ -73,7 +73,7 @@ def test_bound_is_reached_and_held(
     parameters = Parameters(lanes=8, macs=3)
     manifest = Manifest.create("extreme", network.shapes, parameters, numerics)
     (tmp_path / "rtl").mkdir()
-    verilog = core_verilog(manifest)
+    verilog = core_to_verilog(manifest)
     (tmp_path / "manifest.json").write_text(manifest.with_files({manifest.rtl: verilog}).to_json())
     (tmp_path / "weights.bin").write_bytes(pack(network, manifest).to_bytes())
     (tmp_path / manifest.rtl).write_text(verilog)

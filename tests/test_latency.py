@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.conversions import core_verilog
 from support.device_pair import pair
 from support.loadable_builds import stacked
 from support.quick import quick
@@ -14,6 +13,7 @@ from support.small_builds import network as small_network
 
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.family import Pipeline
@@ -49,7 +49,7 @@ def build(folder: Path, shape: str, lanes: int, macs: int) -> Manifest:
     parameters = Parameters(lanes=lanes, macs=macs)
     manifest = Manifest.create(shape, quantised.shapes, parameters, quantised.numerics)
     (folder / "rtl").mkdir()
-    verilog = core_verilog(manifest)
+    verilog = core_to_verilog(manifest)
     (folder / "manifest.json").write_text(manifest.with_files({manifest.rtl: verilog}).to_json())
     (folder / "weights.bin").write_bytes(pack(quantised, manifest).to_bytes())
     (folder / manifest.rtl).write_text(verilog)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from support.conversions import linked_core_verilog
 from support.linked_core import LinkedPort, compile_linked
 from support.random_builds import Case, make_case
 
@@ -42,7 +41,7 @@ def case() -> Case:
 
 
 def linked(case: Case, seed: int = 1, mismatch: float = 0.0) -> LinkedPort:
-    library = compile_linked(linked_core_verilog(case.manifest, DIVISOR), f"{case.manifest.name}_link")
+    library = compile_linked(linked_core_to_verilog(case.manifest, DIVISOR), f"{case.manifest.name}_link")
     return LinkedPort(library, DIVISOR, seed, mismatch, CLOCK_HZ)
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.conversions import core_verilog, linked_core_verilog
 from support.linked_core import LinkedPort, compile_linked
 from support.loadable_builds import NARROW, Build, build_for, check, make_device, stacked
 from support.random_builds import random_network, random_parameters
@@ -13,7 +12,7 @@ from rtlstm.bench.shapes import SHAPES
 from rtlstm.gen.builds.hardware import with_capacity
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
-from rtlstm.hdl.emit.verilog import core_to_verilog
+from rtlstm.hdl.emit.verilog import core_to_verilog, linked_core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
@@ -39,7 +38,7 @@ WIDE = SMALL.replace(
 
 def switch(device: Build, others: list[Build], backend: str, tmp_path: Path, steps: int = 5) -> None:
     """Run the device's own network, each of the others, and its own again."""
-    verilog = core_verilog(device.manifest)
+    verilog = core_to_verilog(device.manifest)
     # The hardware does not depend on the network that it is made from.
     builds = [device, *others, device]
     folders = [build.save(tmp_path / str(number), verilog) for number, build in enumerate(builds)]
@@ -80,7 +79,7 @@ def test_hardware_does_not_depend_on_the_network(first: Network, family: str) ->
 def test_a_core_without_a_program_takes_nothing(tmp_path: Path) -> None:
     """Nothing moves until the program is there, and nothing is unset meanwhile."""
     device = make_device(stacked(2, 2), SMALL.replace(beat_in=1))
-    folder = device.save(tmp_path / "device", core_verilog(device.manifest))
+    folder = device.save(tmp_path / "device", core_to_verilog(device.manifest))
     transport = IcarusDevice(folder, device.manifest)
     try:
         assert transport.read(Register.BUILD)[0] == device.manifest.build_number
@@ -97,7 +96,7 @@ def test_another_network_over_a_serial_port(tmp_path: Path) -> None:
     device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), SMALL.replace(beat_out=2))
     other = build_for(stacked(9, 4, 6, dense=((5, "relu"), (3, "tanh")), seed=1), device)
     folders = [build.save(tmp_path / str(number)) for number, build in enumerate((device, other))]
-    line = LinkedPort(compile_linked(linked_core_verilog(device.manifest, 4), "device_link"), 4)
+    line = LinkedPort(compile_linked(linked_core_to_verilog(device.manifest, 4), "device_link"), 4)
     timeouts = LinkTimeouts(retry=0.05, least_retry=0.02, most_retry=1.0)
     with Accelerator(LinkTransport(line, device.manifest, timeouts, seed=1), device.manifest) as accelerator:
         for folder, build in zip((*folders, folders[0]), (device, other, device), strict=True):

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
-from support.conversions import core_verilog
 from support.loadable_builds import NARROW, build_for, check, make_device, stacked
 from support.random_builds import Case, make_case
 from support.random_sequences import random_lstm
 from support.step_checks import check_device, check_netlist
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
@@ -95,7 +95,7 @@ def test_loadable_program(tmp_path: Path) -> None:
     parameters = Parameters(lanes=16, macs=2, gate_units=4, beat_out=4, streams=2)
     device = make_device(stacked(3, 5, dense=((9, "sigmoid"), (2, "relu"))), parameters)
     other = build_for(stacked(7, 6, 3, dense=((5, "tanh"),), seed=1), device)
-    verilog = core_verilog(device.manifest)
+    verilog = core_to_verilog(device.manifest)
     folders = [build.save(tmp_path / str(index), verilog) for index, build in enumerate((device, other))]
     with Accelerator.open(folders[0], "icarus", verify=False) as accelerator:
         check(accelerator, device, 0)

@@ -1,4 +1,4 @@
-"""The cache of built simulators: one folder per build, named by the hash of all its inputs.
+"""The cache of Verilog and of built simulators: one folder per build, named by the hash of all its inputs.
 
 The cache lives in the folder that ``RTLSTM_CACHE`` names, else in the user's cache folder.
 Several processes may ask for the same build at once: one makes it, the others wait. A build
@@ -22,7 +22,7 @@ from typing import TypeVar
 from rtlstm.spec.errors import DeviceError, ToolError
 from rtlstm.spec.progress import Progress
 
-__all__ = ["CACHE_VARIABLE", "cache_folder", "cached", "digest", "load_cached", "user_cache"]
+__all__ = ["CACHE_VARIABLE", "CacheError", "cache_folder", "cached", "digest", "load_cached", "user_cache"]
 
 Loaded = TypeVar("Loaded")
 
@@ -33,19 +33,23 @@ _CONTENTS = "contents.json"
 """A build's files and their sizes: a full disk, or a loss of power, may cut files without notice."""
 
 
+class CacheError(ToolError):
+    """The cache cannot be used."""
+
+
 def cache_folder() -> Path:
     """Return the cache's folder, which need not exist yet.
 
     Raises
     ------
-    ToolError
+    CacheError
         If it would be in the user's home, and nobody knows where that is.
     """
     chosen = os.environ.get(CACHE_VARIABLE, "")
     try:
         return Path(chosen).expanduser().absolute() if chosen else user_cache() / "rtlstm"
     except RuntimeError:
-        raise ToolError(
+        raise CacheError(
             "what is built is kept in the user's home folder, but no home folder is known; set "
             f"{CACHE_VARIABLE} to a folder that can be written"
         ) from None
@@ -86,7 +90,7 @@ def cached(kind: str, key: str, build: Callable[[Path], None], progress: Progres
 
     Raises
     ------
-    ToolError
+    CacheError
         If the cache cannot be written.
     """
     root = cache_folder()
@@ -155,8 +159,8 @@ def _use(folder: Path) -> bool:
     return _is_whole(folder)
 
 
-def _unwritable(root: Path, error: OSError) -> ToolError:
-    return ToolError(
+def _unwritable(root: Path, error: OSError) -> CacheError:
+    return CacheError(
         f"the cache folder {root} must be writable and have room ({error.strerror or error}); "
         f"set {CACHE_VARIABLE} to a folder that is and has"
     )

@@ -14,6 +14,7 @@ from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
 from rtlstm.hdl.component import Component, Domain
 from rtlstm.hdl.core.lane import lane_modules
 from rtlstm.hdl.emit.header import PORT_TEXTS, PortLine, verilog_header
+from rtlstm.hdl.emit.kept import kept_verilog
 from rtlstm.hdl.emit.tables import table_modules
 from rtlstm.hdl.emit.tidy import drop_head, tidy_netlist, tidy_verilog
 from rtlstm.hdl.emit.yosys import run_yosys
@@ -177,11 +178,15 @@ def _clocked(component: Component) -> tuple[Module, list[Value]]:
 
 def core_to_verilog(manifest: Manifest) -> str:
     """Generate the Verilog of a manifest's core, a module with the manifest's name, and of its wrapper."""
-    modules: dict[str, Component] = {manifest.name: make_core(manifest)}
-    around = wrapper(manifest)
-    if around is not None:
-        modules[wrapper_name(manifest)] = around
-    return _design(modules, manifest, "recurrent network core")
+
+    def write() -> str:
+        modules: dict[str, Component] = {manifest.name: make_core(manifest)}
+        around = wrapper(manifest)
+        if around is not None:
+            modules[wrapper_name(manifest)] = around
+        return _design(modules, manifest, "recurrent network core")
+
+    return kept_verilog("core", manifest, write)
 
 
 def linked_core_to_verilog(manifest: Manifest, divisor: int) -> str:
@@ -198,8 +203,12 @@ def linked_core_to_verilog(manifest: Manifest, divisor: int) -> str:
     # Checked before any component is made: Amaranth warns about components that are not used.
     link_limits(manifest)
     check_divisor(divisor)
-    modules: dict[str, Component] = {f"{manifest.name}_link": LinkedCore(manifest, divisor)}
-    return _design(modules, manifest, "recurrent network core with a serial link")
+
+    def write() -> str:
+        modules: dict[str, Component] = {f"{manifest.name}_link": LinkedCore(manifest, divisor)}
+        return _design(modules, manifest, "recurrent network core with a serial link")
+
+    return kept_verilog(f"link {divisor}", manifest, write)
 
 
 def _design(modules: dict[str, Component], manifest: Manifest, what: str) -> str:

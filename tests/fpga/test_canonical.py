@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.conversions import core_verilog
 from support.small_builds import NARROW, network
 
 from rtlstm.fpga.devices import devices
@@ -15,6 +14,7 @@ from rtlstm.fpga.netlist.canonical import canonical_netlist, plain_name
 from rtlstm.fpga.synthesis import read_script
 from rtlstm.fpga.tools import find_yosys, run_logged
 from rtlstm.gen.quantise.quantiser import quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 
@@ -72,7 +72,7 @@ def core() -> str:
     parameters = Parameters.for_family("ecp5", lanes=8, macs=2, streams=2)
     quantised = quantise(network(), NARROW)
     manifest = Manifest.create("core", quantised.shapes, parameters, quantised.numerics)
-    return core_verilog(manifest)
+    return core_to_verilog(manifest)
 
 
 @pytest.mark.tools

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.conversions import linked_core_verilog
 from support.linked_core import LinkedPort, compile_linked
 from support.random_builds import Case, make_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import linked_core_to_verilog
 from rtlstm.host.device import Device
 from rtlstm.host.link.framing import Deframer, Frame
 from rtlstm.host.link.link_transport import LinkTransport
@@ -57,7 +57,7 @@ class Pair:
 
     def __init__(self, case: Case) -> None:
         self.case, manifest = case, case.manifest
-        library = compile_linked(linked_core_verilog(manifest, DIVISOR), f"{manifest.name}_link")
+        library = compile_linked(linked_core_to_verilog(manifest, DIVISOR), f"{manifest.name}_link")
         self.line = LinkedPort(library, DIVISOR)
         transport = LinkTransport(self.line, manifest, seed=1)
         golden = GoldenDevice(Path(), manifest)

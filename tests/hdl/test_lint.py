@@ -7,7 +7,6 @@ import pytest
 from amaranth.hdl import Module, Signal, signed
 from amaranth.lib.wiring import In, Out
 from support.bus_builds import write_build, write_loadable
-from support.conversions import core_verilog
 from support.quick import quick
 from support.random_builds import TINY, Case, make_case, random_case
 from support.small_builds import network
@@ -15,7 +14,7 @@ from support.small_builds import network
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.emit.tidy import tidy_verilog
-from rtlstm.hdl.emit.verilog import to_verilog
+from rtlstm.hdl.emit.verilog import core_to_verilog, to_verilog
 from rtlstm.sim.sources import SIMULATION
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.manifest import Manifest
@@ -112,7 +111,7 @@ def test_cores_of_every_family_pass(family: str, kind: str, tmp_path: Path) -> N
     parameters = Parameters.for_family(family, **sizes, **KINDS[kind])
     manifest = Manifest.create("dut", made.shapes, parameters, made.numerics)
     path = tmp_path / "dut.v"
-    path.write_text(core_verilog(manifest))
+    path.write_text(core_to_verilog(manifest))
     assert compiled(path, "dut") == []
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.conversions import core_verilog
 from support.random_builds import make_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.sources import SIMULATION
 from rtlstm.spec.family import Pipeline
@@ -126,7 +126,7 @@ def test_reset_in_every_cycle(name: str, tmp_path: Path) -> None:
             requests += [(Register.DATA, word) for word in words.reshape(-1).tolist()]
     (tmp_path / "bus.hex").write_text("\n".join(f"{a << 32 | d:09x}" for a, d in requests))
     (tmp_path / "x.hex").write_text("\n".join(f"{value & 255:x}" for value in x[0].tolist()))
-    (tmp_path / "dut.v").write_text(core_verilog(manifest))
+    (tmp_path / "dut.v").write_text(core_to_verilog(manifest))
     cycles = manifest.cycles.first_step_latency_cycles + manifest.cycles.recurrent_cycles + 40
     (tmp_path / "bench.v").write_text(
         BENCH.format(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.conversions import core_verilog
 from support.loadable_builds import build_for, make_device, stacked
 from support.random_builds import make_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, QuantizedNetwork, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
@@ -121,7 +121,7 @@ class Core:
         """Return the cycles of the beats, the outputs with their cycles, and what polls read."""
         bits = max(1, (self.manifest.parameters.streams - 1).bit_length())
         (folder / "actions.hex").write_text("\n".join(f"{action:017x}" for action in self.actions))
-        (folder / "dut.v").write_text(core_verilog(self.manifest))
+        (folder / "dut.v").write_text(core_to_verilog(self.manifest))
         beat = 8 * self.manifest.parameters.beat_in
         text = BENCH.format(stream=f"[{bits - 1}:0]", beat=beat, count=len(self.actions))
         (folder / "bench.v").write_text(text)

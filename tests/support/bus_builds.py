@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.sim.cocotb_run import Simulator, build_design, run_tests
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
-from support.conversions import core_verilog
 from support.loadable_builds import Build, build_for, make_device, stacked
 from support.paths import TESTS
 
@@ -59,7 +59,7 @@ def write_build(folder: Path, bus: BusName, **parameters: int) -> Manifest:
     network = quantised_network()
     chosen = Parameters(bus=bus, **(SIZES | parameters))
     build = Build(network, Manifest.create("dut", network.shapes, chosen, network.numerics))
-    build.save(folder, core_verilog(build.manifest))
+    build.save(folder, core_to_verilog(build.manifest))
     return build.manifest
 
 
@@ -70,7 +70,7 @@ def write_loadable(folder: Path, bus: BusName, **parameters: int) -> Manifest:
     """
     chosen = Parameters(bus=bus, **(SIZES | parameters))
     device = make_device(small_network(), chosen, SETTINGS, "dut", **CAPACITIES)
-    device.save(folder, core_verilog(device.manifest))
+    device.save(folder, core_to_verilog(device.manifest))
     networks = (
         stacked(9, 4, 6, dense=((5, "relu"), (7, "tanh")), seed=1),
         stacked(1, 3, dense=((1, "tanh"),)),

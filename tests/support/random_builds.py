@@ -8,6 +8,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden import Golden, GoldenResult
 from rtlstm.spec.errors import ConfigurationError
@@ -18,7 +19,6 @@ from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters, TableKind
-from support.conversions import core_verilog
 
 SIZES = (1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 32, 37, 41, 43, 47, 53, 59, 61, 64, 67, 70)
 ACTIVATIONS = ("identity", "relu", "sigmoid", "tanh")
@@ -67,7 +67,7 @@ class Case:
 def write_build(folder: Path, network: QuantizedNetwork, manifest: Manifest) -> Path:
     """Write a build folder, without its report."""
     (folder / "rtl").mkdir(parents=True, exist_ok=True)
-    verilog = core_verilog(manifest)
+    verilog = core_to_verilog(manifest)
     (folder / "manifest.json").write_text(manifest.with_files({manifest.rtl: verilog}).to_json())
     (folder / "weights.bin").write_bytes(pack(network, manifest).to_bytes())
     (folder / manifest.rtl).write_text(verilog)

@@ -28,6 +28,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.spec.errors import BuildError, ConfigurationError, InputError
 from rtlstm.spec.manifest import Manifest
+from rtlstm.tools.cache import CACHE_VARIABLE
 
 FILES = {"manifest.json", "report.html", "report.json", "rtl/tiny.v", "rtlstm_registers.h", "weights.bin"}
 FILES |= {"component.xml", "tiny.core", "tiny_hw.tcl", "ip/tiny.cdx.json", "ip/tiny.sdc", "ip/tiny.veo"}
@@ -44,7 +45,8 @@ def test_a_build_holds_what_the_design_says(pristine):
     assert y.shape == (2, 2)
 
 
-def test_same_input_same_bytes(pristine, tmp_path):
+def test_same_input_same_bytes(pristine, tmp_path, monkeypatch):
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))  # The Verilog is written again.
     generate_build(network(), tmp_path / "elsewhere" / "again", parameters=TINY, settings=NARROW)
     assert snapshot(tmp_path / "elsewhere" / "again") == snapshot(pristine)
 
@@ -59,6 +61,7 @@ def test_same_bytes_whatever_the_hash_seed(pristine, tmp_path):
     found = []
     for seed in ("1", "4242"):
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(paths)}
+        environment[CACHE_VARIABLE] = str(tmp_path / f"cache {seed}")
         command = [sys.executable, "-c", code, str(tmp_path / seed)]
         subprocess.run(command, env=environment, cwd=tmp_path, check=True)
         found.append(snapshot(tmp_path / seed))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from support.cell_networks import CELL_NETWORKS
-from support.conversions import linked_core_verilog
 from support.linked_core import LinkedPort, compile_linked
 from support.small_builds import NARROW, TINY, network, tensors
 
@@ -18,6 +17,7 @@ from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.hardware import device_hardware, device_settings
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
+from rtlstm.hdl.emit.verilog import linked_core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
@@ -131,7 +131,7 @@ def test_reload_between_two_steps(first, fresh, backend, keep):
 @pytest.mark.rtl
 def test_reload_over_the_link(first, fresh):
     manifest = Manifest.load(first)
-    line = LinkedPort(compile_linked(linked_core_verilog(manifest, 4), "tiny_link"), 4)
+    line = LinkedPort(compile_linked(linked_core_to_verilog(manifest, 4), "tiny_link"), 4)
     timeouts = LinkTimeouts(retry=0.05, least_retry=0.02, most_retry=1.0)
     with Accelerator(LinkTransport(line, manifest, timeouts, seed=1), manifest) as accelerator:
         accelerator.load_weights(first / "weights.bin")
