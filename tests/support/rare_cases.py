@@ -1,19 +1,23 @@
-"""Rare cases of arithmetic and of control: builds that can reach them, and plays that do.
+"""Rare cases of arithmetic and of control: builds that can reach them, and scripts that do.
 
-A play tells a simulated core and the golden device the same, and the second model beside them. That model
-counts which rare cases the core was given.
+A script is what a core is told and how it must answer, as golden device and second model do. The second model
+counts which rare cases the core is given. Each core that plays the script is compared with it.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.host import Accelerator
+from rtlstm.host.device import Device
 from rtlstm.host.state import StateLayout
+from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.spec.activations.functions import SIGMOID, TANH
 from rtlstm.spec.cells.description import CellBuilder
 from rtlstm.spec.family import Pipeline
@@ -24,13 +28,16 @@ from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork, QuantizedRecu
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import step_cycles
-from support.device_pair import Pair
+from rtlstm.spec.registers import Register
 from support.random_builds import write_build
-from support.second_model import SecondModel, State, limit_events, rounding_events
+from support.second_model import SecondModel, State, limit_events, of_unit, rounding_events
 
-__all__ = ["BUILDS", "CONTROL", "Play", "RareBuild", "play_all"]
+__all__ = ["BUILDS", "CONTROL", "RareBuild", "Script", "play", "write_script"]
 
-INPUTS, UNITS, STEPS = 2, 3, 200
+STATE_FLAGS = 3
+"""Bits of FLAGS that do not depend on time: the state is zero; the recurrent part is not ready."""
+
+INPUTS, UNITS, STEPS = 2, 4, 200
 NARROW = QuantizationSettings(
     weight_bits=6, data_bits=4, gate_bits=6, cell_bits=9, cell_range=2.0, input_range=1.0
 )
@@ -39,7 +46,10 @@ NARROW = QuantizationSettings(
 CONTROL = {
     "state written",
     "stream reset",
+    "stream reset while it computes",
     "other weights loaded",
+    "weights read back",
+    "input stalls",
     "output not wanted",
     "input waits for an output that is held",
 }
@@ -120,29 +130,34 @@ def _build(
     data = np.random.default_rng(5).uniform(-0.2, 0.2, (6, 2, INPUTS))
     network = quantise(Network(layers=tuple(layers)), settings, data)
     manifest = Manifest.create(name, network.shapes, parameters, network.numerics)
-    return RareBuild(network, manifest, frozenset(cases | {"input: lowest code"}))
+    units = parameters.gate_units
+    every = {of_unit(case, unit, units) for case in cases for unit in range(units)}
+    return RareBuild(network, manifest, frozenset(every | {"input: lowest code"}))
 
 
 def _builds() -> Iterator[RareBuild]:
-    rng = np.random.default_rng(1)
     two = {"gate_units": 2, "macs": 2, "lanes": 8, "streams": 2}
     relu = {f"relu: {case}" for case in ("negative", "zero", "tie, positive", "at +max", "one beyond +max")}
+    rng = np.random.default_rng(5)
     yield _build(
         "relu", [_lstm(rng), _dense(rng, UNITS, 3, "relu")], Parameters(**two, beat_out=2), _LSTM | relu
     )
     deep = Pipeline(cell=4, result=2, narrow=4, collect=2)
+    rng = np.random.default_rng(5)
     yield _build(
         "identity",
         [_lstm(rng), _dense(rng, UNITS, 3, "identity")],
         Parameters(lanes=4, macs=1, streams=3, pipeline=deep),
         _LSTM | limit_events("identity") | {f"identity: tie, {sign}" for sign in ("positive", "negative")},
     )
+    rng = np.random.default_rng(5)
     yield _build(
         "activated",
         [_lstm(rng), _dense(rng, UNITS, 2, "sigmoid"), _dense(rng, 2, 12, "tanh", 1.5)],
         Parameters(lanes=4, macs=2, streams=2, beat_out=4),
         _LSTM | _POSITIVE | rounding_events("dense tanh"),
     )
+    rng = np.random.default_rng(5)
     yield _build(
         "odd",
         [_lstm(rng), _dense(rng, UNITS, 3, "tanh", 1.5)],
@@ -150,6 +165,7 @@ def _builds() -> Iterator[RareBuild]:
         (_LSTM - _H) | _ODD,
         NARROW.replace(hidden_rounding="odd", data_bits=6),
     )
+    rng = np.random.default_rng(5)
     yield _build(
         "cells",
         [_own(rng), _gru(rng)],
@@ -161,99 +177,160 @@ def _builds() -> Iterator[RareBuild]:
 BUILDS = {build.manifest.name: build for build in _builds()}
 
 
-class Play:
-    """A core and its golden device, and the second model, told the same one after the other."""
+@dataclass(frozen=True)
+class Act:
+    """A call of a device, its arguments, and what the device shows afterwards."""
 
-    def __init__(self, build: RareBuild, both: Pair) -> None:
+    call: str
+    arguments: tuple[Any, ...]
+    shown: dict[str, Any]
+
+
+def act(device: Device, call: str, *arguments: Any) -> dict[str, Any]:
+    """Call a device that is at rest; return what it shows when it is at rest again."""
+    shown: dict[str, Any] = {}
+    count = device.manifest.parameters.streams
+    match call:
+        case "exchange":
+            shown["y"] = device.exchange(*arguments).tolist()
+        case "reset while it computes":
+            # Nobody wants the outputs: the core still computes when the command comes.
+            streams, x = arguments
+            device.exchange(streams, x, np.ones(len(x), np.bool_))
+            device.reset([int(streams[-1])])
+        case "load":
+            device.load(*arguments, keep_states=True)
+        case "reset":
+            device.reset(arguments)
+        case "write_state":
+            device.write_state(*arguments)
+    if call.startswith(("exchange", "reset while")):
+        states = [device.read_state(stream) for stream in range(count)]
+        shown["states"] = [[part.tolist() for part in (*h, *c)] for h, c in states]
+        for register in (Register.STEPS, Register.CELL_SATURATIONS, Register.LATENCY):
+            shown[register.name] = device.register(register)
+    shown["flags"] = []
+    for stream in range(count):
+        device.transport.write(Register.STREAM, [stream])
+        shown["flags"].append(device.register(Register.FLAGS) & STATE_FLAGS)
+    return shown
+
+
+class Script:
+    """Acts that meet every rare case of a build, played on the golden device and the second model."""
+
+    def __init__(self, build: RareBuild, device: Device) -> None:
         self.build = build
-        self.both = both
+        self.acts: list[Act] = []
         self.events: Counter[str] = Counter()
+        self._device = device
         self._model = self._second(build.network)
         self._layout = StateLayout(build.manifest)
-        streams = build.manifest.parameters.streams
-        self._states = [self._model.zeros() for _ in range(streams)]
-        self._warm: set[int] = set()
+        self._states = [self._model.zeros() for _ in range(build.manifest.parameters.streams)]
+        self._write()
 
     def _second(self, network: QuantizedNetwork) -> SecondModel:
-        model = SecondModel(network)
+        model = SecondModel(network, self.build.manifest.parameters.gate_units)
         model.events = self.events
         return model
 
-    @property
-    def cases(self) -> frozenset[str]:
-        """All rare cases that the build can meet."""
-        return self.build.cases | CONTROL
+    def _add(self, call: str, *arguments: Any) -> dict[str, Any]:
+        shown = act(self._device, call, *arguments)
+        self.acts.append(Act(call, arguments, shown))
+        return shown
 
-    @property
-    def met(self) -> dict[str, int]:
-        """How often the core was given each of them."""
-        return {case: self.events[case] for case in sorted(self.cases)}
-
-    def write_state(self, stream: int, state: State) -> None:
-        """Give a stream its state."""
-        self.both.write_state(stream, [np.array(h) for h in state.h], [np.array(c) for c in state.c])
+    def _write_state(self, stream: int, state: State) -> None:
+        self._add("write_state", stream, [np.array(h) for h in state.h], [np.array(c) for c in state.c])
         self._states[stream] = state.copy()
-        self._warm.discard(stream)
         self.events["state written"] += 1
 
-    def reset(self, stream: int) -> None:
-        """Set a stream's state to zero."""
-        for accelerator in self.both.both:
-            accelerator.device.reset([stream])
-        self.both.check_flags()
+    def _reset(self, stream: int) -> None:
+        self._add("reset", stream)
         self._states[stream] = self._model.zeros()
-        self._warm.discard(stream)
         self.events["stream reset"] += 1
 
-    def load(self, network: QuantizedNetwork) -> None:
+    def _load(self, network: QuantizedNetwork, verify: bool) -> None:
         """Load other weights; the streams keep their states."""
-        image = pack(network, self.build.manifest)
-        for accelerator in self.both.both:
-            accelerator.device.load(image, verify=False, keep_states=True)
-        self.both.check_flags()
+        self._add("load", pack(network, self.build.manifest), verify)
         saturations = self._model.saturations
         self._model = self._second(network)
         self._model.saturations = saturations
-        self._warm.clear()
         self.events["other weights loaded"] += 1
+        self.events["weights read back"] += verify
 
-    def exchange(self, streams: IntArray, x: IntArray, suppress: IntArray | None = None) -> None:
-        """Run steps; every output, state and register is what all three say."""
-        found = self.both.exchange(streams, x, suppress)
-        for step, stream in enumerate(streams.tolist()):
-            y = self._model.step(x[step].tolist(), self._states[stream])
+    def _stalls(self, p_in: float, p_out: float) -> None:
+        """Hold back inputs and requests, and outputs, from now on."""
+        self.acts.append(Act("stalls", (p_in, p_out), {}))
+        self.events["input stalls"] += p_in > 0
+
+    def _exchange(self, streams: IntArray, x: IntArray, suppress: IntArray | None = None) -> None:
+        """Run steps: golden device and second model give the same outputs, states and counts."""
+        shown = self._add("exchange", streams, x, suppress)
+        for step, y in enumerate(self._step(streams, x)):
             silent = suppress is not None and bool(suppress[step])
-            assert found[step].tolist() == ([0] * len(y) if silent else y)
+            assert shown["y"][step] == ([0] * len(y) if silent else y)
             self.events["output not wanted"] += silent
-        golden = self.both.both[1].device
-        for stream, state in enumerate(self._states):
-            h, c = golden.read_state(stream)
-            assert [part.tolist() for part in h] == state.h
-            assert [part.tolist() for part in c] == state.c
-        self.both.check_saturations(self._model.saturations)
-        self._count_waits(streams, suppress)
-        self._warm.update(streams.tolist())
+        self._compare(shown)
 
-    def _count_waits(self, streams: IntArray, suppress: IntArray | None) -> None:
-        """Count steps that the core took later than it could: outputs were held, with no room for more."""
-        manifest, cycles = self.build.manifest, self.both.transport.last_cycles
-        suppressed = None if suppress is None else suppress.tolist()
-        free = step_cycles(manifest.program, manifest.parameters, streams.tolist(), self._warm, suppressed)
-        accepted = cycles.accepted - cycles.begun[0]
-        late = accepted > np.array([first for first, _ in free])
-        assert self.both.stalled or not late.any()
-        self.events["input waits for an output that is held"] += int(np.count_nonzero(late))
+    def _reset_meanwhile(self, streams: IntArray, x: IntArray) -> None:
+        """Reset the last step's stream while the core computes that step."""
+        shown = self._add("reset while it computes", streams, x)
+        self._step(streams, x)
+        self._states[streams[-1]] = self._model.zeros()
+        self._compare(shown)
+        self.events["stream reset while it computes"] += 1
 
-    def meet(self, seed: int, most: int = 4000) -> None:
+    def _step(self, streams: IntArray, x: IntArray) -> list[list[int]]:
+        pairs = zip(x.tolist(), streams.tolist(), strict=True)
+        return [self._model.step(row, self._states[stream]) for row, stream in pairs]
+
+    def _compare(self, shown: dict[str, Any]) -> None:
+        assert shown["states"] == [[*state.h, *state.c] for state in self._states]
+        assert shown[Register.CELL_SATURATIONS.name] == self._model.saturations
+
+    def _write(self) -> None:
+        """Meet every rare case, and then take steps, with stalls, resets and other weights."""
+        form, count = self.build.network.numerics.input, self.build.manifest.parameters.streams
+        rng = np.random.default_rng(7)
+
+        def steps(number: int) -> tuple[IntArray, IntArray]:
+            x = rng.integers(form.lowest, form.maximum, (number, INPUTS), endpoint=True)
+            return rng.integers(0, count, number), x
+
+        self._meet(seed=3)
+        self._exchange(*steps(STEPS))
+        self._reset(0)
+        self._exchange(*steps(20))
+        streams, x = steps(60)
+        self._exchange(streams, x, rng.random(60) < 0.5)
+        # Each beat of the output is held for a hundred cycles: longer than steps take.
+        for number, stalls in ((30, (0.0, 0.99)), (30, (0.5, 0.5)), (30, (0.9, 0.0))):
+            self._stalls(*stalls)
+            self._exchange(*steps(number))
+        self._load(self.build.retrained, verify=True)
+        self._stalls(0.0, 0.0)
+        self._exchange(*steps(60))
+        for number in (1, 2, 3):
+            self._reset_meanwhile(*steps(number))
+            self._exchange(*steps(5))
+        self._load(self.build.network, verify=False)
+        self._exchange(*steps(20))
+        self._reset(count - 1)
+        self._exchange(*steps(5))
+
+    def _meet(self, seed: int, most: int = 4000) -> None:
         """Write states from which a single step meets a rare case, until all were met, and take those steps.
 
         Inputs and states are drawn, the cell states of some units are solved for ties at limits, and the
         second model says what the step meets.
         """
         rng, numerics = np.random.default_rng(seed), self.build.network.numerics
-        missing, trial = set(self.build.cases), SecondModel(self.build.network)
+        missing = set(self.build.cases)
+        trial = SecondModel(self.build.network, self.build.manifest.parameters.gate_units)
         for _ in range(most):
             x = rng.integers(numerics.input.lowest, numerics.input.maximum, INPUTS, endpoint=True)
+            if rng.integers(2):
+                x = np.where(x < 0, numerics.input.lowest, numerics.input.maximum)
             for state in self._draw(rng, trial, x.tolist()):
                 trial.events.clear()
                 trial.step(x.tolist(), state.copy())
@@ -261,16 +338,23 @@ class Play:
                     continue
                 missing -= set(trial.events)
                 stream = int(rng.integers(len(self._states)))
-                self.write_state(stream, state)
-                self.exchange(np.array([stream]), x[None])
+                self._write_state(stream, state)
+                self._exchange(np.array([stream]), x[None])
             if not missing:
                 return
 
     def _draw(self, rng: Generator, trial: SecondModel, x: list[int]) -> Iterator[State]:
-        """Yield a random state, and then those that put a unit half a step or a step beyond a limit."""
+        """Yield a random state, at its limits or within, and then those that put a unit half a step or a step
+        beyond a limit."""
         h_most, c_most = self.build.network.numerics.input.maximum, self.build.network.numerics.cell.maximum
-        h = [rng.integers(-h_most, h_most, size, endpoint=True) for size in self._layout.sizes]
-        c = [rng.integers(-c_most, c_most, size, endpoint=True) for size in self._layout.cell_sizes]
+
+        def values(most: int, size: int) -> IntArray:
+            drawn = rng.integers(-most, most, size, endpoint=True)
+            return most * np.sign(drawn) if extreme else drawn
+
+        extreme = bool(rng.integers(2))
+        h = [values(h_most, size) for size in self._layout.sizes]
+        c = [values(c_most, size) for size in self._layout.cell_sizes]
         state = State.of(h, c)
         yield state.copy()
         # What is rounded of a unit is linear in its cell state: two steps tell the line.
@@ -292,30 +376,41 @@ class Play:
                         yield near
 
 
-def play_all(build: RareBuild, both: Pair) -> Play:
-    """Give a core every rare case, and then steps, stalls, resets and other weights; return what was met."""
-    form, count = build.network.numerics.input, build.manifest.parameters.streams
-    rng = np.random.default_rng(7)
+def write_script(build: RareBuild, folder: Path) -> Script:
+    """Write a build's folder, and the script that its cores play."""
+    with Accelerator.open(build.write(folder), "golden") as golden:
+        return Script(build, golden.device)
 
-    def steps(number: int) -> tuple[IntArray, IntArray]:
-        x = rng.integers(form.lowest, form.maximum, (number, INPUTS), endpoint=True)
-        return rng.integers(0, count, number), x
 
-    play = Play(build, both)
-    play.meet(seed=3)
-    play.exchange(*steps(STEPS))
-    play.reset(0)
-    play.exchange(*steps(20))
-    streams, x = steps(60)
-    play.exchange(streams, x, rng.random(60) < 0.5)
-    # Each beat of the output is held for a hundred cycles: longer than steps take.
-    both.stalls(1, 0.0, 0.99)
-    play.exchange(*steps(30))
-    both.stalls(1, 0.5, 0.5)
-    play.exchange(*steps(30))
-    both.stalls(0, 0.0, 0.0)
-    play.load(build.retrained)
-    play.exchange(*steps(60))
-    play.reset(count - 1)
-    play.exchange(*steps(5))
-    return play
+def play(script: Script, core: Accelerator) -> dict[str, int]:
+    """Play a script on a simulated core, which shows the same; return how often each case was met."""
+    transport, manifest = core.device.transport, script.build.manifest
+    assert isinstance(transport, SimulatedDevice)
+    held, stalled, warm = 0, False, set[int]()
+    for each in script.acts:
+        if each.call == "stalls":
+            transport.stalls(1, *each.arguments)
+            stalled = max(each.arguments) > 0
+            continue
+        shown = act(core.device, each.call, *each.arguments)
+        different = {name for name in shown if shown[name] != each.shown[name]}
+        assert not different - ({Register.LATENCY.name} if stalled else set()), f"{each.call}: {different}"
+        if each.call == "exchange":
+            streams, _, suppress = each.arguments
+            # Steps that the core took later than it could: outputs were held, with no room for more.
+            cycles = transport.last_cycles
+            silent = None if suppress is None else suppress.tolist()
+            free = step_cycles(manifest.program, manifest.parameters, streams.tolist(), warm, silent)
+            late = cycles.accepted - cycles.begun[0] > np.array([first for first, _ in free])
+            assert stalled or not late.any()
+            held += int(np.count_nonzero(late))
+            warm.update(streams.tolist())
+        elif each.call == "reset while it computes":
+            warm.update(each.arguments[0].tolist())
+            warm.discard(int(each.arguments[0][-1]))
+        elif each.call == "load":
+            warm.clear()
+        else:
+            warm.discard(each.arguments[0])
+    met = script.events | {"input waits for an output that is held": held}
+    return {case: met[case] for case in sorted(script.build.cases | CONTROL)}

@@ -18,7 +18,7 @@ from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import LayerShape, QuantizedDense, QuantizedLayer, QuantizedNetwork
 
-__all__ = ["Rounded", "SecondModel", "State", "limit_events", "rounding_events"]
+__all__ = ["Rounded", "SecondModel", "State", "limit_events", "of_unit", "rounding_events"]
 
 Row = list[int]
 
@@ -58,6 +58,12 @@ def limit_events(what: str) -> set[str]:
     return {f"{what}: {place} {side}" for place in ("at", "one beyond") for side in ("+max", "-max")}
 
 
+def of_unit(event: str, unit: int, gate_units: int) -> str:
+    """The event in the gate unit that computes a unit, for those of limits: each gate unit has its limits."""
+    is_limit = event.partition(": ")[2] in ("at +max", "at -max", "one beyond +max", "one beyond -max")
+    return f"{event}, gate unit {unit % gate_units}" if is_limit and gate_units > 1 else event
+
+
 def rounding_events(what: str) -> set[str]:
     """Where rounding can be, and the ties half a unit beyond a limit: only the upper one is limited."""
     ties = {
@@ -82,8 +88,9 @@ def _parts(layer: QuantizedLayer) -> list[tuple[list[Row], Row]]:
 class SecondModel:
     """Sequences through a network, one integer at a time."""
 
-    def __init__(self, network: QuantizedNetwork) -> None:
+    def __init__(self, network: QuantizedNetwork, gate_units: int = 1) -> None:
         self.network = network
+        self._gate_units = gate_units
         self.numerics = network.numerics
         self._fused = network.numerics.fused_lstm is not None
         """Whether the equations of LSTM and dense layers count, or the graphs."""
@@ -183,12 +190,15 @@ class SecondModel:
 
     # Rounding
 
+    def _count_limit(self, event: str) -> None:
+        self.events[of_unit(event, self._unit_at[1], self._gate_units)] += 1
+
     def _saturated(self, what: str, value: int, bits: int) -> int:
         most = 2 ** (bits - 1) - 1
         for sign, name in ((1, "+max"), (-1, "-max")):
             for beyond, place in enumerate(("at", "one beyond")):
                 if sign * value == most + beyond:
-                    self.events[f"{what}: {place} {name}"] += 1
+                    self._count_limit(f"{what}: {place} {name}")
         return min(max(value, -most), most)
 
     def _rounded(self, what: str, value: int, drop: int, bits: int) -> tuple[int, bool]:
@@ -223,9 +233,9 @@ class SecondModel:
         found = (value * 2 ** max(0, -drop)) // 2 ** max(0, drop)
         for beyond, place in enumerate(("at", "one beyond")):
             if found == most + beyond:
-                self.events[f"{what}: {place} +max"] += 1
+                self._count_limit(f"{what}: {place} +max")
             if found == -most - 1 - beyond:
-                self.events[f"{what}: {place} -max"] += 1
+                self._count_limit(f"{what}: {place} -max")
         return min(max(found, -most - 1), most)
 
     # Functions

@@ -19,15 +19,13 @@ def test_mutants_are_drawn_and_named() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutants", [1, 3])
-def test_what_changes_bits_is_seen(mutants: int, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    sizes = ["--workers", "1", "--mutants", str(mutants)]
-    code = mutation.main([*sizes, "--journal", str(tmp_path / "j"), "odd"])
+def test_what_changes_bits_is_seen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code = mutation.main(["--workers", "1", "--mutants", "3", "--journal", str(tmp_path / "j"), "odd"])
     said = capsys.readouterr().out
     # The build as it is passes, or the code would be 1.
-    assert code == 0 and f"{mutants + 1} jobs, 0 of them done before" in said
-    found = re.search(rf"(\d) of {mutants} mutants? w(as|ere) seen with 1 worker in ", said)
+    assert code == 0 and "1 jobs, 0 of them done before" in said
+    found = re.search(r"(\d) of 3 mutants were seen with 1 worker in ", said)
     assert found is not None
     # Which ones are drawn depends on Yosys's version.
-    assert said.count("survived: odd") == mutants - int(found[1])
-    assert mutants == 1 or int(found[1]) >= 1
+    assert said.count("survived: odd") == 3 - int(found[1])
+    assert int(found[1]) >= 1
