@@ -6,14 +6,13 @@ import warnings
 
 import numpy as np
 import pytest
+from support.lazy import nets, torch
 
 import rtlstm
 from rtlstm.gen.frontends import read_model
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.layout import LayoutWarning, sequences_first
 from rtlstm.spec.manifest import Manifest
-
-torch = pytest.importorskip("torch")
 
 I, H, N, T = 3, 5, 4, 6  # noqa: E741
 ARRAY = {"lanes": 4, "macs": 2, "weight_bits": 16, "data_bits": 16}
@@ -127,31 +126,26 @@ def test_the_order_is_no_part_of_the_hardware(build, tmp_path):
     assert other.batch_first is False and other.build_hash == build.manifest.build_hash
 
 
-class Transposing(torch.nn.Module):
+def transposing(first):
     """Takes sequences first, though its LSTM takes steps first."""
-
-    def __init__(self, first):
-        super().__init__()
-        self.lstm = torch.nn.LSTM(I, H, batch_first=first)
-
-    def forward(self, x):
-        return self.lstm(x.transpose(0, 1))[0].transpose(0, 1)
+    lstm = torch.nn.LSTM(I, H, batch_first=first)
+    return nets.Net(lambda net, x: net.lstm(x.transpose(0, 1))[0].transpose(0, 1), lstm=lstm)
 
 
 @pytest.mark.parametrize(
-    ("module", "order"),
+    ("make", "order"),
     [
-        (torch.nn.LSTM(I, H), False),
-        (torch.nn.GRU(I, H, batch_first=True), True),
-        (Transposing(first=False), True),
-        (Transposing(first=True), False),
-        (torch.nn.Conv1d(I, H, 1), False),
-        (torch.nn.LSTMCell(I, H), None),
+        (lambda: torch.nn.LSTM(I, H), False),
+        (lambda: torch.nn.GRU(I, H, batch_first=True), True),
+        (lambda: transposing(first=False), True),
+        (lambda: transposing(first=True), False),
+        (lambda: torch.nn.Conv1d(I, H, 1), False),
+        (lambda: torch.nn.LSTMCell(I, H), None),
     ],
     ids=["steps", "batch", "swapped", "swapped twice", "no state", "one step"],
 )
-def test_what_a_module_tells(module, order):
-    report = read_model(module).report
+def test_what_a_module_tells(make, order):
+    report = read_model(make()).report
     assert report.batch_first is order
     assert bool(report.layout) == bool(order)
 

@@ -6,34 +6,30 @@ import sys
 
 import numpy as np
 import pytest
+from support.lazy import nets, torch
 
 import rtlstm
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.spec import progress
 from rtlstm.spec.errors import InputError
 
-torch = pytest.importorskip("torch")
-
 ARRAY = {"lanes": 4, "macs": 2, "weight_bits": 16, "data_bits": 16}
 
 
-class Tagger(torch.nn.Module):
+def make_tagger():
     """Letters to classes: both ends stay with the host."""
-
-    def __init__(self):
-        super().__init__()
-        self.letters = torch.nn.Embedding(7, 3)
-        self.lstm = torch.nn.LSTM(3, 5, batch_first=True)
-        self.head = torch.nn.Linear(5, 4)
-
-    def forward(self, x):
-        return self.head(self.lstm(self.letters(x))[0]).softmax(-1)
+    return nets.Net(
+        lambda net, x: net.head(net.lstm(net.letters(x))[0]).softmax(-1),
+        letters=torch.nn.Embedding(7, 3),
+        lstm=torch.nn.LSTM(3, 5, batch_first=True),
+        head=torch.nn.Linear(5, 4),
+    )
 
 
 @pytest.fixture(scope="module")
 def tagger():
     torch.manual_seed(0)
-    return Tagger().eval()
+    return make_tagger().eval()
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 import pytest
 import safetensors.numpy
-import torch
 from onnx import TensorProto, helper, numpy_helper
+from support.lazy import nets, torch
 from support.small_builds import INPUTS, UNITS, rand, snapshot, tensors
 
 import rtlstm.gen.builds.generate
@@ -385,7 +385,7 @@ def test_run_batch_first_with_lengths(cli, pristine, x_file, tmp_path):
 @pytest.mark.filterwarnings("ignore:The tensor attributes")
 def test_data_of_a_model_with_the_batch_first(cli, read_here, tmp_path):
     """Commands read data as the model has them, unless they are told otherwise."""
-    module = Tagger()
+    module = nets.Net(lambda net, x: net.lstm(x)[0], lstm=torch.nn.LSTM(3, 5, batch_first=True))
     x = np.random.default_rng(0).normal(size=(4, 6, 3)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "one.npy", x[0])
@@ -440,15 +440,6 @@ def test_data_of_a_model_that_tells_no_order(cli, tmp_path):
         )
         for word in ("--no-batch-first", "--batch-first"):
             assert "was read as" not in cli(*command, word).err
-
-
-class Tagger(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = torch.nn.LSTM(3, 5, batch_first=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.lstm(x)[0]
 
 
 def test_saturation_is_a_note(cli, pristine, tmp_path):

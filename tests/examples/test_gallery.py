@@ -7,7 +7,6 @@ import pytest
 from support.example_file import load_example
 from support.paths import DOCS, EXAMPLES
 
-pytest.importorskip("matplotlib")
 PAGE = (DOCS / "gallery.md").read_text()
 SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
 PICTURE = re.compile(r"^!\[.+\]\((images/.+\.svg)\)$", re.MULTILINE)

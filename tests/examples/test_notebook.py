@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib import pyplot
+from support.lazy import Lazy
 from support.paths import ROOT
 from support.quick import quick
 
@@ -147,6 +147,6 @@ def test_tutorial(
         if cell.cell_type == "code":
             assert not cell.outputs, "the notebook is kept without outputs"
             exec(compile(cell.source, f"{name}.ipynb", "exec"), names)
-    pyplot.close("all")
+    Lazy("matplotlib.pyplot").close("all")
     printed = capsys.readouterr().out
     assert [part for part in parts if part not in printed] == []

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import convolutions
-import demo
 import measure
 import numpy as np
 import onnx
 import peer
-import picture
 import pytest
 import results
+from support.lazy import Lazy
 
 from rtlstm.gen.builds.compare import Comparison
 from rtlstm.gen.quantise.quantiser import quantise
@@ -23,6 +22,7 @@ from rtlstm.spec.parameters import Parameters
 from rtlstm.zoo.silero import CHUNK
 
 pytestmark = pytest.mark.rtl
+demo, picture = Lazy("demo"), Lazy("picture")  # They import matplotlib.
 
 
 class TestPeer:
@@ -237,6 +237,6 @@ class TestDemo:
         def offline(_: Any) -> Any:
             raise ToolError("no network")
 
-        monkeypatch.setattr(demo, "fetch_silero", offline)
+        monkeypatch.setattr("demo.fetch_silero", offline)
         assert demo.main(["-o", str(tmp_path)]) == 2
         assert capsys.readouterr().err.endswith("error: no network\n")

@@ -7,8 +7,7 @@ import wave
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
+from support.lazy import torch
 
 
 @pytest.fixture

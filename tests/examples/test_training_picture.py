@@ -10,7 +10,6 @@ from support.paths import EXAMPLES, ROOT
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.network import Dense, Gru, Network, Rnn
 
-pytest.importorskip("matplotlib")
 PICTURE = ROOT / "docs" / "images" / "accuracy-bits.svg"
 
 

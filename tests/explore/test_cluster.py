@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import distributed
 import numpy as np
 import pytest
 import safetensors.numpy
+from support.lazy import Lazy
 from support.paths import ROOT
 from support.small_builds import INPUTS, tensors
 
@@ -62,7 +62,7 @@ def test_a_host_of_two_is_lost(cli, files):
         started(*workers, "127.0.0.2") as lost,
     ):
         # A machine that is busy takes longer to start them than the command waits.
-        with distributed.Client(address, timeout=120) as client:
+        with Lazy("distributed").Client(address, timeout=120) as client:
             client.wait_for_workers(8, timeout=120)
         ended = threading.Event()
         arguments = (files / "two" / "study.journal", lost, ended)
@@ -112,7 +112,7 @@ def cluster(workers: int) -> Iterator[str]:
         started("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"),
         started("worker", address, "--nworkers", str(workers), "--nthreads", "1", "--no-dashboard"),
     ):
-        with distributed.Client(address, timeout=120) as client:
+        with Lazy("distributed").Client(address, timeout=120) as client:
             client.wait_for_workers(workers, timeout=120)
         yield address
 

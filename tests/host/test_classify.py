@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import torch
+from support.lazy import torch
 
 from rtlstm.host import argmax, softmax
 from rtlstm.spec.errors import InputError

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.lazy import Lazy, torch
 
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.frontends import read_model
@@ -11,8 +12,7 @@ from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.network import Network
 from rtlstm.spec.parameters import Parameters
 
-torch = pytest.importorskip("torch")
-rnn = torch.nn.utils.rnn
+rnn = Lazy("torch.nn.utils.rnn")
 
 I, H, T, N = 3, 7, 5, 4  # noqa: E741
 LENGTHS = (2, 5, 1, 3)
@@ -161,19 +161,19 @@ def test_other_floats_keep_their_type(accelerator):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ((torch.zeros(T, N, I, dtype=torch.long),), "input must be a tensor of floats.*int64"),
-        ((np.zeros((T, N, I)),), "input must be a tensor of floats.*ndarray"),
-        ((torch.zeros(T, N, I + 1),), "x must be"),
-        ((torch.zeros(T, N, I), torch.zeros(2, N, H)), "hx must be a pair"),
-        ((torch.zeros(T, N, I), (torch.zeros(2, N, H), torch.zeros(2, N, H + 1))), "c_0 must be an array"),
-        ((torch.zeros(T, N, I), (None, torch.zeros(2, N, H))), "h_0 must be a tensor of floats.*NoneType"),
+        (lambda x, h: (x.long(),), "input must be a tensor of floats.*int64"),
+        (lambda x, h: (x.numpy(),), "input must be a tensor of floats.*ndarray"),
+        (lambda x, h: (torch.zeros(T, N, I + 1),), "x must be"),
+        (lambda x, h: (x, h), "hx must be a pair"),
+        (lambda x, h: (x, (h, torch.zeros(2, N, H + 1))), "c_0 must be an array"),
+        (lambda x, h: (x, (None, h)), "h_0 must be a tensor of floats.*NoneType"),
     ],
 )
 def test_wrong_arguments(accelerator, args, words):
     from rtlstm.host.torch import LSTM
 
     with pytest.raises(InputError, match=words):
-        LSTM(accelerator)(*args)
+        LSTM(accelerator)(*args(torch.zeros(T, N, I), torch.zeros(2, N, H)))
 
 
 @every_kind

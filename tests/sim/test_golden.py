@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import torch
+from support.lazy import torch
 from support.random_builds import random_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -29,7 +29,7 @@ def test_stream_equals_run(seed: int) -> None:
     assert stream.cell_saturations == whole.cell_saturations
 
 
-def torch_network(inputs: int, units: int, layers: int) -> tuple[torch.nn.LSTM, Network]:
+def torch_network(inputs: int, units: int, layers: int) -> tuple["torch.nn.LSTM", Network]:
     torch.manual_seed(units)
     module = torch.nn.LSTM(inputs, units, num_layers=layers)
     parameters = {name: value.detach().double().numpy() for name, value in module.named_parameters()}

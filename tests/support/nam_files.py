@@ -4,13 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
+from support.lazy import nn, torch
 
 
-def content(
-    layers: int = 1, inputs: int = 1, units: int = 4
-) -> tuple[dict[str, Any], nn.LSTM, nn.Linear, Any]:
+def content(layers: int = 1, inputs: int = 1, units: int = 4) -> tuple[dict[str, Any], Any, Any, Any]:
     """A file, and the modules and states (layers, 1, units) that it holds."""
     torch.manual_seed(layers)
     lstm, head = nn.LSTM(inputs, units, layers), nn.Linear(units, 1)

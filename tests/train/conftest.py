@@ -1,8 +1,7 @@
 """Fixtures of the tests of training."""
 
 import pytest
-
-torch = pytest.importorskip("torch")
+from support.lazy import torch
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, reject, settings
 from support.cell_networks import CELL_NETWORKS
 from support.drawn_networks import DrawnBuild, drawn_builds
+from support.lazy import nets, torch, train
 from support.random_builds import write_build
 from support.sequence_checks import check_states
 
@@ -18,9 +19,6 @@ from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
-
-torch = pytest.importorskip("torch")
-train = pytest.importorskip("rtlstm.train")
 
 STEPS, BATCH = 6, 3
 
@@ -162,11 +160,11 @@ def train_a_little(q, x):
         optimizer.step()
 
 
-@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU])
-@pytest.mark.parametrize("bits, dtype", [(16, torch.float32), (32, torch.float64)])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("bits, dtype", [(16, "float32"), (32, "float64")])
 def test_a_state_has_the_type_of_the_module_if_that_holds_it(kind, bits, dtype):
     torch.manual_seed(7)
-    q = train.prepare(kind(3, 4), data_bits=8, cell_bits=bits)
+    q = train.prepare(getattr(torch.nn, kind)(3, 4), data_bits=8, cell_bits=bits)
     x = torch.randn(6, 2, 3)
     whole, end = q(x)
     _, middle = q(x[:3])
@@ -175,7 +173,7 @@ def test_a_state_has_the_type_of_the_module_if_that_holds_it(kind, bits, dtype):
     assert whole.dtype == torch.float32
     # What the cell keeps: c of an LSTM, h of a GRU.
     end, middle, again = (state[1] if isinstance(state, tuple) else state for state in (end, middle, again))
-    assert end.dtype == middle.dtype == dtype
+    assert end.dtype == middle.dtype == getattr(torch, dtype)
     assert torch.equal(again, end)
     # These values need the type.
     assert bits == 16 or not torch.equal(end.float().double(), end)
@@ -251,24 +249,17 @@ def test_integers_of_a_build_are_those_that_were_trained(tmp_path):
 
 
 def test_layers_may_have_weights_of_different_widths():
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = torch.nn.LSTM(4, 6)
-            self.head = torch.nn.Linear(6, 2)
-
-        def forward(self, x):
-            return self.head(self.first(x)[0])
-
+    parts = {"first": torch.nn.LSTM(4, 6), "head": torch.nn.Linear(6, 2)}
+    net = nets.Net(lambda net, x: net.head(net.first(x)[0]), **parts)
     torch.manual_seed(4)
-    q = train.prepare(Net(), weight_bits={"first": 2, "head": 7}, data_bits=8)
+    q = train.prepare(net, weight_bits={"first": 2, "head": 7}, data_bits=8)
     network = q.quantised()
     assert network.numerics.weight_bits == 7
     assert set(np.unique(network.layers[0].w_hh)) <= {-1, 0, 1}
     assert 32 <= np.abs(network.layers[1].weight).max() <= 63
     y = q(torch.randn(5, 2, 4))
     assert y.shape == (5, 2, 2)
-    unnamed = train.prepare(Net(), weight_bits={}, data_bits=8)
+    unnamed = train.prepare(net, weight_bits={}, data_bits=8)
     assert unnamed.quantised().numerics.weight_bits == 4
 
 
@@ -282,8 +273,7 @@ def test_mixed_precision_does_not_change_a_bit():
     assert torch.equal(found.float(), expected)
 
 
-@pytest.mark.parametrize("device", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
-def test_every_device_of_this_machine_gives_the_same_bits(device, record_property):
+def test_every_device_of_this_machine_gives_the_same_bits(record_property):
     record_property("GPU", str(torch.cuda.is_available()))
     if not torch.cuda.is_available():
         print("no GPU here: only the CPU's bits are compared")
@@ -292,6 +282,7 @@ def test_every_device_of_this_machine_gives_the_same_bits(device, record_propert
     x = torch.randn(20, 4, 12)
     network = q.quantised()
     wanted = Golden(network).run(network.numerics.quantise_input(x.double().numpy()))
-    y, _ = q.to(device)(x.to(device))
-    codes = np.ldexp(y.detach().cpu().double().numpy(), network.shapes[-1].output.fraction)
-    np.testing.assert_array_equal(codes, wanted.y)
+    for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
+        y, _ = q.to(device)(x.to(device))
+        codes = np.ldexp(y.detach().cpu().double().numpy(), network.shapes[-1].output.fraction)
+        np.testing.assert_array_equal(codes, wanted.y)

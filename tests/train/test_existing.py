@@ -5,50 +5,41 @@ import shutil
 
 import numpy as np
 import pytest
+from support.lazy import nets, nn, torch, train
 from typer.testing import CliRunner
 
 import rtlstm
 from rtlstm.cli.main import app
 from rtlstm.spec.errors import BuildError, ConfigurationError, InputError
 
-torch = pytest.importorskip("torch")
-train = pytest.importorskip("rtlstm.train")
-nn = torch.nn
-
 ARRAY = {"lanes": 16, "macs": 2}
 FORMATS = {"weight_bits": 4, "dense_weight_bits": 6, "data_bits": 8, **ARRAY}
 
 
-class Net(nn.Module):
+def make_net(seed, inputs=3, units=6, large=1.0):
     """An LSTM and a head; ``large`` is a factor of all weights."""
-
-    def __init__(self, seed, inputs=3, units=6, large=1.0):
-        super().__init__()
-        torch.manual_seed(seed)
-        self.lstm = nn.LSTM(inputs, units)
-        self.head = nn.Linear(units, 2)
-        with torch.no_grad():
-            for parameter in self.parameters():
-                parameter *= large
-
-    def forward(self, x):
-        return self.head(self.lstm(x)[0])
+    torch.manual_seed(seed)
+    net = nets.headed(nn.LSTM(inputs, units), 2)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter *= large
+    return net
 
 
-X = torch.from_numpy(np.random.default_rng(0).uniform(-1.9, 1.9, size=(9, 4, 3)))
+X = np.random.default_rng(0).uniform(-1.9, 1.9, size=(9, 4, 3))
 
 
 @pytest.fixture(scope="module")
 def device(tmp_path_factory):
     folder = tmp_path_factory.mktemp("device")
-    return rtlstm.compile(Net(0), folder=folder / "first", calibration=X.numpy(), headroom_bits=1, **FORMATS)
+    return rtlstm.compile(make_net(0), folder=folder / "first", calibration=X, headroom_bits=1, **FORMATS)
 
 
 def trained(q, updates=5):
     optimizer = torch.optim.Adam(q.parameters(), 0.02)
     for _ in range(updates):
         optimizer.zero_grad()
-        (q(X[..., : q.network.inputs]) - 0.3).square().mean().backward()
+        (q(torch.from_numpy(X)[..., : q.network.inputs]) - 0.3).square().mean().backward()
         optimizer.step()
     return q
 
@@ -59,7 +50,7 @@ def check(q, device, folder):
     assert build.manifest.device_hash == device.manifest.device_hash
     assert build.verilog.read_bytes() == device.verilog.read_bytes()
     assert "trained" in build.report().notes[0]
-    x = X[..., : build.inputs]
+    x = torch.from_numpy(X)[..., : build.inputs]
     with device.open() as accelerator:
         accelerator.load(folder)
         y, _ = accelerator.run(x.numpy())
@@ -68,7 +59,7 @@ def check(q, device, folder):
 
 
 def test_a_fixed_device_takes_what_was_trained_for_it(device, tmp_path):
-    q = trained(train.prepare(Net(1), device=device))
+    q = trained(train.prepare(make_net(1), device=device))
     build = check(q, device, tmp_path / "build")
     assert build.manifest.build_hash == device.manifest.build_hash
     assert build.manifest.numerics == q.quantised().numerics == device.manifest.numerics
@@ -76,8 +67,8 @@ def test_a_fixed_device_takes_what_was_trained_for_it(device, tmp_path):
 
 
 def test_rows_whose_sums_are_too_wide_lose_fraction_bits(device, tmp_path):
-    tight = rtlstm.compile(Net(0), folder=tmp_path / "tight", calibration=X.numpy(), **FORMATS)
-    q = train.prepare(Net(0), device=tight.folder)
+    tight = rtlstm.compile(make_net(0), folder=tmp_path / "tight", calibration=X, **FORMATS)
+    q = train.prepare(make_net(0), device=tight.folder)
     head = q.rows[-1]
     with torch.no_grad():
         q.weights.layers[1]["weight"][1] = 0.45  # 29 with 6 fraction bits
@@ -86,44 +77,44 @@ def test_rows_whose_sums_are_too_wide_lose_fraction_bits(device, tmp_path):
     assert head.fractions(q.weights()[-1])[0][1] == 5
     check(q, tight, tmp_path / "build")
     with pytest.raises(ConfigurationError, match="its device are"):
-        train.prepare(Net(0), device=device).load_state_dict(q.state_dict())
+        train.prepare(make_net(0), device=device).load_state_dict(q.state_dict())
 
 
 def test_a_loadable_device_takes_another_network(tmp_path):
     options = {"weight_bits": 5, "data_bits": 8, "capacities": {}, **ARRAY}
-    device = rtlstm.compile(Net(0), folder=tmp_path / "device", **options)
-    q = trained(train.prepare(Net(3, inputs=2, units=4), device=device, input_range=2.0))
+    device = rtlstm.compile(make_net(0), folder=tmp_path / "device", **options)
+    q = trained(train.prepare(make_net(3, inputs=2, units=4), device=device, input_range=2.0))
     assert q.quantised().numerics.input.limit < 2.0
     check(q, device, tmp_path / "build")
 
 
 def test_words_that_the_device_skips_stay_zero(tmp_path):
     array = {"lanes": 4, "macs": 2}
-    first = train.prepare(Net(0), weight_bits=4, data_bits=8)
+    first = train.prepare(make_net(0), weight_bits=4, data_bits=8)
     first.prune(0.5, **array)
     device = rtlstm.compile(first, folder=tmp_path / "device", skip_zeros=True, **array)
     assert device.manifest.program.kept
-    q = train.prepare(Net(4), device=device)
+    q = train.prepare(make_net(4), device=device)
     assert q.pruned
     check(trained(q), device, tmp_path / "build")
 
 
 def test_what_does_not_fit_is_said(device, tmp_path):
     with pytest.raises(ConfigurationError, match="leave out `weight_bits`, or `device`"):
-        train.prepare(Net(1), device=device, weight_bits=3)
+        train.prepare(make_net(1), device=device, weight_bits=3)
     with pytest.raises(ConfigurationError, match="leave out `cell_bits`, or `device`"):
-        train.prepare(Net(1), device=device, cell_bits=12)
+        train.prepare(make_net(1), device=device, cell_bits=12)
     with pytest.raises(ConfigurationError, match="leave it out, or generate"):
-        train.prepare(Net(1), device=device, input_range=2.0)
+        train.prepare(make_net(1), device=device, input_range=2.0)
     with pytest.raises(ConfigurationError, match=r"layer 1 is lstm 3 -> 7 and there lstm 3 -> 6"):
-        train.prepare(Net(1, units=7), device=device)
+        train.prepare(make_net(1, units=7), device=device)
     with pytest.raises(ConfigurationError, match="headroom than the device has: sums of .* of layer 'lstm'"):
-        train.prepare(Net(1, large=1000.0), device=device)
+        train.prepare(make_net(1, large=1000.0), device=device)
     with pytest.raises(BuildError):
-        train.prepare(Net(1), device=tmp_path)
+        train.prepare(make_net(1), device=tmp_path)
     with pytest.raises(InputError, match="the device's folder must be a path"):
-        train.prepare(Net(1), device=3)
-    q = train.prepare(Net(1), device=device)
+        train.prepare(make_net(1), device=3)
+    q = train.prepare(make_net(1), device=device)
     with pytest.raises(ConfigurationError, match="leave out `lanes`"):
         rtlstm.compile(q, folder=tmp_path / "build", lanes=8)
     with pytest.raises(ConfigurationError, match="leave out device, or give them to prepare"):
@@ -133,14 +124,14 @@ def test_what_does_not_fit_is_said(device, tmp_path):
 
 def test_a_device_that_has_changed_is_refused(device, tmp_path):
     shutil.copytree(device.folder, tmp_path / "device")
-    q = train.prepare(Net(1), device=tmp_path / "device")
-    rtlstm.compile(Net(0), folder=tmp_path / "device", weight_bits=4, data_bits=9, **ARRAY)
+    q = train.prepare(make_net(1), device=tmp_path / "device")
+    rtlstm.compile(make_net(0), folder=tmp_path / "device", weight_bits=4, data_bits=9, **ARRAY)
     with pytest.raises(ConfigurationError, match="the device must be the one .* prepare the network for it"):
         rtlstm.compile(q, folder=tmp_path / "build")
 
 
 def test_the_command_trains_for_a_device(device, tmp_path):
-    torch.save(Net(1).state_dict(), tmp_path / "model.pt")
+    torch.save(make_net(1).state_dict(), tmp_path / "model.pt")
     rng = np.random.default_rng(0)
     np.save(tmp_path / "x.npy", np.cumsum(rng.normal(size=(30, 20, 3)), axis=0) * 0.2)
 

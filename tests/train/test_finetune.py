@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from support import nam_files
+from support.lazy import nets, nn, torch, train
 from typer.testing import CliRunner
 
 import rtlstm
@@ -12,25 +13,13 @@ from rtlstm.cli.main import app
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 
-torch = pytest.importorskip("torch")
-train = pytest.importorskip("rtlstm.train")
-nn = torch.nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lstm = nn.LSTM(4, 12)
-        self.head = nn.Linear(12, 2)
-
-    def forward(self, x):
-        return torch.tanh(self.head(self.lstm(x)[0]))
-
 
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    net = Net()
+    net = nets.Net(
+        lambda net, x: torch.tanh(net.head(net.lstm(x)[0])), lstm=nn.LSTM(4, 12), head=nn.Linear(12, 2)
+    )
     with torch.no_grad():
         for parameter in net.parameters():
             parameter *= 2.0

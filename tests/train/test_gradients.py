@@ -1,10 +1,7 @@
 """Gradients: PyTorch's own without rounding; straight through what is rounded, 0 where it saturates."""
 
 import pytest
-
-torch = pytest.importorskip("torch")
-train = pytest.importorskip("rtlstm.train")
-nn = torch.nn
+from support.lazy import nets, nn, torch, train
 
 STEPS, BATCH, I, H = 6, 3, 5, 7  # noqa: E741
 
@@ -21,15 +18,13 @@ def doubles():
     torch.set_default_dtype(torch.float32)
 
 
-class Head(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lstm = nn.LSTM(I, H)
-        self.first = nn.Linear(H, 4)
-        self.second = nn.Linear(4, 2)
-
-    def forward(self, x):
-        return torch.sigmoid(self.second(torch.tanh(self.first(self.lstm(x)[0]))))
+def head():
+    return nets.Net(
+        lambda net, x: torch.sigmoid(net.second(torch.tanh(net.first(net.lstm(x)[0])))),
+        lstm=nn.LSTM(I, H),
+        first=nn.Linear(H, 4),
+        second=nn.Linear(4, 2),
+    )
 
 
 MODULES = {
@@ -103,7 +98,7 @@ def test_without_rounding_they_are_pytorchs(name):
 
 @pytest.mark.usefixtures("doubles")
 def test_without_rounding_dense_layers_have_pytorchs_gradients():
-    module = Head()
+    module = head()
     q = train.prepare(module)
     q.rounding = False
     x = torch.randn(STEPS, BATCH, I)

@@ -2,13 +2,10 @@
 
 import numpy as np
 import pytest
+from support.lazy import nets, nn, torch, train
 
 import rtlstm
 from rtlstm.spec.errors import ConfigurationError, InputError, ModelError
-
-torch = pytest.importorskip("torch")
-train = pytest.importorskip("rtlstm.train")
-nn = torch.nn
 
 I, H, O = 4, 6, 2  # noqa: E741
 
@@ -18,18 +15,14 @@ def _seed():
     torch.manual_seed(0)
 
 
-class Net(nn.Module):
+def make_net(end, batch_first=False):
     """An LSTM and a head; ``end`` makes the result of the outputs and the final state."""
 
-    def __init__(self, end, batch_first=False):
-        super().__init__()
-        self.lstm = nn.LSTM(I, H, batch_first=batch_first)
-        self.head = nn.Linear(H, O)
-        self.end = end
+    def call(net, x):
+        y, state = net.lstm(x)
+        return end(net.head, y, state)
 
-    def forward(self, x):
-        y, state = self.lstm(x)
-        return self.end(self.head, y, state)
+    return nets.Net(call, lstm=nn.LSTM(I, H, batch_first=batch_first), head=nn.Linear(H, O))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +36,7 @@ class Net(nn.Module):
     ],
 )
 def test_it_is_called_like_the_model(batch_first, end, shape):
-    model = Net(end, batch_first)
+    model = make_net(end, batch_first)
     q = train.prepare(model, weight_bits=12, data_bits=12)
     x = torch.rand((3, 7, I) if batch_first else (7, 3, I)) - 0.5
     found, wanted = q(x), model(x)
@@ -306,7 +299,7 @@ def test_a_checkpoint_from_before_there_were_devices_resumes():
 
 
 def test_modes_of_the_parts_stay():
-    model = Net(lambda head, y, state: head(y))
+    model = make_net(lambda head, y, state: head(y))
     model.head.eval()
     train.prepare(model)
     assert model.training and not model.head.training
@@ -342,6 +335,6 @@ def test_weights_beyond_the_hardware_are_said():
 
 
 def test_a_module_that_returns_something_else_is_refused():
-    model = Net(lambda head, y, state: head(y) * 2.0 + 1.0 if y.requires_grad else head(y).sum())
+    model = make_net(lambda head, y, state: head(y) * 2.0 + 1.0 if y.requires_grad else head(y).sum())
     with pytest.raises(ModelError):
         train.prepare(model)

@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
+from support.lazy import torch, train
 
 import rtlstm
 from rtlstm.spec.errors import ConfigurationError
-
-torch = pytest.importorskip("torch")
-train = pytest.importorskip("rtlstm.train")
 
 LANES, MACS, I, H = 16, 2, 8, 16  # noqa: E741
 ARRAY = {"lanes": LANES, "macs": MACS}

@@ -4,45 +4,41 @@ import math
 
 import numpy as np
 import pytest
+from support.lazy import nets, nn, torch, train
 
 import rtlstm
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
 
-torch = pytest.importorskip("torch")
-train = pytest.importorskip("rtlstm.train")
-nn = torch.nn
+
+def make_net():
+    return nets.headed(nn.LSTM(3, 5), 2)
 
 
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lstm = nn.LSTM(3, 5)
-        self.head = nn.Linear(5, 2)
-
-    def forward(self, x):
-        return self.head(self.lstm(x)[0])
+X = np.random.default_rng(0).uniform(-1.0, 1.0, size=(12, 4, 3)).astype(np.float32)
 
 
-X = torch.from_numpy(np.random.default_rng(0).uniform(-1.0, 1.0, size=(12, 4, 3))).float()
+def on_x(q):
+    """What a prepared module makes of X."""
+    return q(torch.from_numpy(X))
 
 
 @pytest.fixture
 def q():
     """The head's results are calibrated in a range that is far too narrow for what is trained."""
     torch.manual_seed(0)
-    return train.prepare(Net(), calibration=X.numpy(), weight_bits=4, data_bits=6, train_ranges=True)
+    return train.prepare(make_net(), calibration=X, weight_bits=4, data_bits=6, train_ranges=True)
 
 
 def teach(q):
-    wanted = torch.tensor([1.5, -1.5]) * X[:, :, :1]
+    wanted = torch.tensor([1.5, -1.5]) * torch.from_numpy(X[:, :, :1])
     ranges = [*q.ranges.parameters()]
     others = [each for name, each in q.named_parameters() if not name.startswith("ranges.")]
     optimizer = torch.optim.Adam([{"params": others}, {"params": ranges, "lr": 0.1}], 0.02)
     for _ in range(60):
         optimizer.zero_grad()
-        (q(X) - wanted).square().mean().backward()
+        (on_x(q) - wanted).square().mean().backward()
         optimizer.step()
 
 
@@ -76,24 +72,24 @@ def test_ranges_follow_the_loss_and_the_build_has_them(q, tmp_path):
     assert q.rounded_only().numerics == plain
     build = rtlstm.compile(q, folder=tmp_path / "build", lanes=8, macs=2)
     assert build.manifest.numerics == network.numerics
-    y, _ = build.run(network.numerics.quantise_input(X.double().numpy()))
-    np.testing.assert_array_equal(network.shapes[-1].output.to_floats(y), q(X).detach().numpy())
+    y, _ = build.run(network.numerics.quantise_input(X.astype(np.float64)))
+    np.testing.assert_array_equal(network.shapes[-1].output.to_floats(y), on_x(q).detach().numpy())
 
 
 def test_a_checkpoint_keeps_the_ranges(q):
     with torch.no_grad():
         q.ranges.log_ranges += torch.tensor([1.0, -1.0, 2.0, 1.0])
     torch.manual_seed(0)
-    options = {"calibration": X.numpy(), "weight_bits": 4, "data_bits": 6}
-    again = train.prepare(Net(), train_ranges=True, **options)
+    options = {"calibration": X, "weight_bits": 4, "data_bits": 6}
+    again = train.prepare(make_net(), train_ranges=True, **options)
     assert again.choices != q.choices
     with torch.no_grad():
         again.ranges.log_ranges.fill_(math.nan)  # What has diverged is replaced.
     again.load_state_dict(q.state_dict())
     assert again.choices == q.choices
-    assert torch.equal(again(X), q(X))
+    assert torch.equal(on_x(again), on_x(q))
     with pytest.raises(ConfigurationError, match="train_ranges are True and here False"):
-        train.prepare(Net(), **options).load_state_dict(q.state_dict())
+        train.prepare(make_net(), **options).load_state_dict(q.state_dict())
 
 
 @pytest.mark.parametrize("power", [-100.0, 100.0, math.nan])
@@ -102,13 +98,13 @@ def test_ranges_stay_where_the_hardware_is(q, power):
         q.ranges.log_ranges.fill_(power)
     if math.isnan(power):
         with pytest.raises(ConfigurationError, match="ranges.log_ranges has NaN"):
-            q(X)
+            on_x(q)
         return
-    q(X)
+    on_x(q)
     with torch.no_grad():
-        expected = q(X)
+        expected = on_x(q)
     network = q.quantised()
-    codes = Golden(network).run(network.numerics.quantise_input(X.double().numpy())).y
+    codes = Golden(network).run(network.numerics.quantise_input(X.astype(np.float64))).y
     np.testing.assert_array_equal(expected.numpy(), network.shapes[-1].output.to_floats(codes))
     low, high = q.ranges.bounds.T.tolist()
     assert q.ranges.of(q.choices) == (low if power < 0 else high)
@@ -117,17 +113,17 @@ def test_ranges_stay_where_the_hardware_is(q, power):
 def test_a_range_that_cannot_be_built_stays():
     """Here the sums would need too many bits, with a head whose weights are large. Others move."""
     torch.manual_seed(0)
-    q = train.prepare(Net(), calibration=X.numpy(), weight_bits=4, data_bits=18, train_ranges=True)
+    q = train.prepare(make_net(), calibration=X, weight_bits=4, data_bits=18, train_ranges=True)
     number, others = q.ranges.names.index((1,)), [q.ranges.names.index(name) for name in ("input", "cell")]
     before = q.ranges.of(q.choices)
     with torch.no_grad():
         q.weights.layers[1]["weight"][0] *= 2.0**19 / q.weights.layers[1]["weight"][0].abs().max()
         q.rows[1].log_limits[0][0] = 19.0
-        q(X)
+        on_x(q)
         q.ranges.log_ranges[number] -= 6.0
         q.ranges.log_ranges[others] += 1.0
         bounds = q.ranges.bounds.clone()
-        q(X)
+        on_x(q)
     bounds[number, 0] = before[number]
     assert torch.equal(q.ranges.bounds, bounds)
     assert q.ranges.of(q.choices) == [power + (at in others) for at, power in enumerate(before)]
@@ -137,4 +133,4 @@ def test_a_range_that_cannot_be_built_stays():
 def test_ranges_of_an_existing_device_are_fixed(q, tmp_path):
     device = rtlstm.compile(q, folder=tmp_path / "device", lanes=8, macs=2)
     with pytest.raises(ConfigurationError, match="are fixed; leave out train_ranges, or device"):
-        train.prepare(Net(), device=device, train_ranges=True)
+        train.prepare(make_net(), device=device, train_ranges=True)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.lazy import nets, nn, torch
 
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.frontends import read_model
@@ -11,32 +12,27 @@ from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.rtl
 
-torch = pytest.importorskip("torch")
-nn = torch.nn
+
+def call(net, x):
+    x = net.conv(x.permute(1, 2, 0))[:, :, :-2].relu().permute(2, 0, 1)
+    y = net.norm(net.gru(x)[0].permute(1, 2, 0)).permute(2, 0, 1)
+    return torch.sigmoid(net.head(nn.functional.elu(y)))
 
 
-class Model(nn.Module):
+def model():
     """A causal convolution, a GRU, batch norm and two dense layers."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.gru = nn.Conv1d(3, 5, 3, padding=2), nn.GRU(5, 6)
-        self.norm, self.head = nn.BatchNorm1d(6), nn.Linear(6, 2)
-        nn.init.uniform_(self.norm.running_mean, -0.2, 0.2)
-
-    def forward(self, x):
-        x = self.conv(x.permute(1, 2, 0))[:, :, :-2].relu().permute(2, 0, 1)
-        y = self.norm(self.gru(x)[0].permute(1, 2, 0)).permute(2, 0, 1)
-        return torch.sigmoid(self.head(nn.functional.elu(y)))
+    conv, gru, norm, head = nn.Conv1d(3, 5, 3, padding=2), nn.GRU(5, 6), nn.BatchNorm1d(6), nn.Linear(6, 2)
+    nn.init.uniform_(norm.running_mean, -0.2, 0.2)
+    return nets.Net(call, conv=conv, gru=gru, norm=norm, head=head).eval()
 
 
 def test_model_on_golden_and_rtl(tmp_path):
     torch.manual_seed(0)
-    model, x = Model().eval(), torch.rand(12, 2, 3) * 2 - 1
+    net, x = model(), torch.rand(12, 2, 3) * 2 - 1
     with torch.no_grad():
-        expected = model(x).numpy()
+        expected = net(x).numpy()
     generate_build(
-        read_model(model).network,
+        read_model(net).network,
         tmp_path / "model",
         settings=QuantizationSettings(weight_bits=16, data_bits=16),
         parameters=Parameters(lanes=4, macs=4, streams=2),

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
-keras = pytest.importorskip("keras")
-h5py = pytest.importorskip("h5py")
+import h5py
+from support.lazy import Lazy
 
-import rtlstm  # noqa: E402
-from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model  # noqa: E402
-from rtlstm.host import softmax  # noqa: E402
-from rtlstm.sim.reference import run_float  # noqa: E402
-from rtlstm.spec.errors import ModelError  # noqa: E402
-from rtlstm.spec.frames import as_steps  # noqa: E402
+import rtlstm
+from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
+from rtlstm.host import softmax
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.frames import as_steps
 
 # Keras' own arrays, as NumPy 2 sees them.
 pytestmark = [
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.usefixtures("read_here"),
 ]
 
-L = keras.layers
+keras, L = Lazy("keras"), Lazy("keras.layers")
 INPUTS, STEPS = 4, 7
 ALL = {"return_sequences": True}
 
@@ -195,9 +195,9 @@ def test_masks_are_lengths(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[:length, number], wanted[:length, number], atol=2e-5)
 
 
-@pytest.mark.parametrize("wrap", [L.LSTM, lambda *given, **more: L.Bidirectional(L.GRU(*given, **more))])
+@pytest.mark.parametrize("wrap", [lambda: L.LSTM(5, **ALL), lambda: L.Bidirectional(L.GRU(5, **ALL))])
 def test_data_padded_in_front_are_keras_own(wrap: Any, tmp_path: Path) -> None:
-    model, path = save(tmp_path, ".keras", L.Masking(), wrap(5, **ALL), L.Dense(2))
+    model, path = save(tmp_path, ".keras", L.Masking(), wrap(), L.Dense(2))
     read = read_model(path)
     assert any("give `pad='front'`, too" in note for note in read.report.notes)
     rng, lengths = np.random.default_rng(1), [6, 4, 2]
@@ -412,18 +412,17 @@ def test_nothing_is_left_to_end_at_before_the_recurrent_layers(tmp_path: Path) -
     assert "activation='silu', but must be one of linear" in stays_outside(path)
 
 
-@keras.saving.register_keras_serializable("rtlstm_tests")
-class Halved:
-    """An activation of one's own, whose description has no name."""
-
-    def __call__(self, x: Any) -> Any:
-        return x / 2
-
-    def get_config(self) -> dict[str, Any]:
-        return {}
-
-
 def test_an_activation_of_ones_own_is_refused(tmp_path: Path) -> None:
+    @keras.saving.register_keras_serializable("rtlstm_tests")
+    class Halved:
+        """An activation of one's own, whose description has no name."""
+
+        def __call__(self, x: Any) -> Any:
+            return x / 2
+
+        def get_config(self) -> dict[str, Any]:
+            return {}
+
     _, path = save(tmp_path, ".keras", L.LSTM(5), L.Dense(3, activation=Halved()))
     with pytest.raises(ModelError, match="activation='Halved'"):
         read_model(path)

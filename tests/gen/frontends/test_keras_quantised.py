@@ -9,17 +9,12 @@ import numpy as np
 import pytest
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
-keras = pytest.importorskip("keras")
-h5py = pytest.importorskip("h5py")
+import h5py
+from support.lazy import Lazy
 
-import keras.src.quantizers.awq as awq  # noqa: E402
-import keras.src.quantizers.awq_config as awq_config  # noqa: E402
-import keras.src.quantizers.gptq as gptq  # noqa: E402
-from keras.quantizers import GPTQConfig, Int4QuantizationConfig, Int8QuantizationConfig  # noqa: E402
-
-from rtlstm.gen.frontends import ReadResult, inspect_model, read_model  # noqa: E402
-from rtlstm.sim.reference import run_float  # noqa: E402
-from rtlstm.spec.errors import ModelError  # noqa: E402
+from rtlstm.gen.frontends import ReadResult, inspect_model, read_model
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ModelError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
@@ -28,10 +23,10 @@ pytestmark = [
     pytest.mark.usefixtures("read_here"),
 ]
 
-L = keras.layers
+keras, L, quantizers = Lazy("keras"), Lazy("keras.layers"), Lazy("keras.quantizers")
+awq, gptq = Lazy("keras.src.quantizers.awq"), Lazy("keras.src.quantizers.gptq")
+awq_config = Lazy("keras.src.quantizers.awq_config")
 ROWS, WIDTH, STEPS = 11, 5, 7
-EXACT_INT8 = Int8QuantizationConfig(weight_quantizer=None, activation_quantizer=None)
-"""Inputs are not rounded while the model runs."""
 
 
 def build(*layers: Any) -> Any:
@@ -68,21 +63,23 @@ def difference(model: Any, found: ReadResult) -> float:
     return float(np.abs(y - wanted).max())
 
 
-CONFIGS = {
-    "int8": EXACT_INT8,
-    "int4 by rows": Int4QuantizationConfig(block_size=-1),
-    "int4 in blocks": Int4QuantizationConfig(block_size=2),
-    "int4 in large blocks": Int4QuantizationConfig(),
-}
+BLOCKS = {"int4 by rows": {"block_size": -1}, "int4 in blocks": {"block_size": 2}, "int4 in large blocks": {}}
+
+
+def config(name: str) -> Any:
+    """How Keras rounds; in int8, inputs are not rounded while the model runs."""
+    if name == "int8":
+        return quantizers.Int8QuantizationConfig(weight_quantizer=None, activation_quantizer=None)
+    return quantizers.Int4QuantizationConfig(**BLOCKS[name])
 
 
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", ["int8", *BLOCKS])
 def test_rounded_weights_are_keras_own(name: str, bias: bool, suffix: str, tmp_path: Path) -> None:
     model = tagger(bias)
     before = model.predict(np.arange(ROWS)[None], verbose=0)
-    model.quantize(config=CONFIGS[name])
+    model.quantize(config=config(name))
     assert np.abs(model.predict(np.arange(ROWS)[None], verbose=0) - before).max() > 1e-3
     found = saved(model, tmp_path / f"model{suffix}")
     assert difference(model, found) < 2e-5
@@ -109,7 +106,7 @@ def test_integers_of_a_file_are_reported_from_another_process(
 ) -> None:
     monkeypatch.undo()
     model = tagger()
-    model.quantize(config=EXACT_INT8)
+    model.quantize(config=config("int8"))
     found = saved(model, tmp_path / "model.keras")
     assert [each.bits for each in found.report.integer_weights] == [8, 8]
     assert any("8 bits in the model" in note for note in found.report.notes)
@@ -143,7 +140,7 @@ def test_float8_of_small_and_of_large_weights(tmp_path: Path) -> None:
 def test_lora(mode: str | None, alpha: float | None, suffix: str, tmp_path: Path) -> None:
     model = build(L.Embedding(ROWS, WIDTH), L.LSTM(4, return_sequences=True), L.Dense(3))
     if mode:
-        model.quantize(config=CONFIGS["int8" if mode == "int8" else "int4 by rows"])
+        model.quantize(config=config("int8" if mode == "int8" else "int4 by rows"))
     rng = np.random.default_rng(2)
     for layer in (model.layers[0], model.layers[2]):
         layer.enable_lora(2, lora_alpha=alpha)
@@ -172,7 +169,7 @@ def test_weights_rounded_by_typical_inputs(mode: str, bits: int, group: int, tmp
         worker.update_activation_magnitudes(rows)
         worker.quantize_layer()
     else:
-        config = GPTQConfig(dataset=None, tokenizer=None, weight_bits=bits, group_size=group)
+        config = quantizers.GPTQConfig(dataset=None, tokenizer=None, weight_bits=bits, group_size=group)
         dense.quantize(mode, config=config)
         worker = gptq.GPTQ(dense, config)
         worker.update_hessian_with_batch(rows)
@@ -274,7 +271,7 @@ def test_rounded_layers_that_keras_computes_without_scales_are_refused(mode: str
 
 def test_a_mode_of_an_earlier_keras_is_refused(tmp_path: Path) -> None:
     model = build(L.LSTM(4, return_sequences=True), L.Dense(3))
-    model.quantize(config=CONFIGS["int4 by rows"])
+    model.quantize(config=config("int4 by rows"))
     model.save(tmp_path / "model.h5")
     with h5py.File(tmp_path / "model.h5", "r+") as file:
         text = file.attrs["model_config"]

@@ -13,7 +13,6 @@ from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.sim.reference import run_float
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 nn, dynamic = torch.nn, torch.export.Dim.DYNAMIC
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

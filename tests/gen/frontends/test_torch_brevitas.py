@@ -1,9 +1,8 @@
 """Modules of brevitas, and the ONNX files that brevitas writes of them."""
 
-import warnings
-
 import numpy as np
 import pytest
+from support.lazy import Lazy
 
 from rtlstm.gen.frontends import inspect_model, read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -11,11 +10,7 @@ from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError
 
 torch = pytest.importorskip("torch")
-with warnings.catch_warnings(action="ignore"):  # brevitas tells what else could be installed.
-    pytest.importorskip("brevitas")
-    import brevitas.nn as qnn
-    from brevitas.graph.calibrate import calibration_mode
-    from brevitas.quant import Int8WeightPerTensorFixedPoint, Uint8ActPerTensorFloat
+qnn, quant = Lazy("brevitas.nn"), Lazy("brevitas.quant")
 
 T, N, I, H, O = 7, 2, 3, 5, 2  # noqa: E741
 FLOAT32 = 1e-5
@@ -82,7 +77,7 @@ def test_batch_first():
 
 def test_integers_are_the_builds():
     """With powers of two as scales, a build's integers are brevitas', gate by gate."""
-    module = lstm(weight_quant=Int8WeightPerTensorFixedPoint, weight_bit_width=4)
+    module = lstm(weight_quant=quant.Int8WeightPerTensorFixedPoint, weight_bit_width=4)
     assert all(one.exact_bits == 4 for one in inspect_model(module).integer_weights)
     (layer,) = quantise(read_model(module).network, QuantizationSettings(weight_bits=8)).layers
     gates = [
@@ -96,7 +91,7 @@ def test_integers_are_the_builds():
 
 
 def calibrated(module, x):
-    with torch.no_grad(), calibration_mode(module.eval()):
+    with torch.no_grad(), Lazy("brevitas.graph.calibrate").calibration_mode(module.eval()):
         for _ in range(3):
             module(x)
     return module.eval()
@@ -176,7 +171,7 @@ def test_states_one_by_one():
 def test_identity_without_a_sign_is_a_relu():
     module = torch.nn.Sequential()
     module.add_module("fc", torch.nn.Linear(I, H))
-    module.add_module("round", qnn.QuantIdentity(act_quant=Uint8ActPerTensorFloat, bit_width=16))
+    module.add_module("round", qnn.QuantIdentity(act_quant=quant.Uint8ActPerTensorFloat, bit_width=16))
     module.add_module("rnn", torch.nn.LSTM(H, H))
     assert read_model(calibrated(module, inputs())).network.layers[0].activation == "relu"
 
@@ -194,7 +189,7 @@ def test_modules_of_brevitas_are_refused_by_name():
     with pytest.raises(ModelError, match="brevitas' QuantLinear '1' with a forward of its own is not"):
         read_model(behind(Own(I, H, bias=True)))
     with pytest.raises(ModelError, match=r"layers.0: brevitas rounds x and h to integers without a sign"):
-        read_model(lstm(io_quant=Uint8ActPerTensorFloat))
+        read_model(lstm(io_quant=quant.Uint8ActPerTensorFloat))
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["LSTM", "behind an LSTM"])
