@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.spec.cells.graph import CellGraph
+from rtlstm.spec.cells.evaluate import Arithmetic, evaluate
+from rtlstm.spec.cells.graph import CellGraph, Node
 from rtlstm.spec.fixed import IntArray, round_odd, saturate
 from rtlstm.spec.numerics import (
     GUARD_BITS,
@@ -20,77 +21,56 @@ from rtlstm.spec.numerics import (
     QuantizedNetwork,
 )
 
-__all__ = ["CellNetwork", "CellStream", "GraphLayer", "evaluate"]
+__all__ = ["CellNetwork", "CellStream", "GraphLayer", "Integers"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-def evaluate(
-    graph: CellGraph,
-    numerics: Numerics,
-    gates: Sequence[IntArray],
-    state: IntArray | None,
-    unit_constants: IntArray | None,
-) -> tuple[list[IntArray], IntArray]:
-    """Compute every node of a graph.
+class Integers(Arithmetic[Node, IntArray]):
+    """Computes a graph in the integers of its nodes' formats."""
 
-    Parameters
-    ----------
-    gates
-        Pre-activations in units of their format, ``(..., units)`` each.
-    state
-        The kept values, ``(..., units)``.
-    unit_constants
-        Per-unit constants, ``(units, K)``.
+    def __init__(self, graph: CellGraph, numerics: Numerics) -> None:
+        super().__init__(graph)
+        self._numerics = numerics
 
-    Returns
-    -------
-    Each node's integers, and for each unit whether the kept value saturated.
-    """
-    values: list[IntArray] = []
-    saturated = np.zeros(gates[0].shape, dtype=np.int64)
-    for position, node in enumerate(graph.nodes):
-        args = [values[arg] for arg in node.args]
-        formats = [graph.nodes[arg].format for arg in node.args]
-        match node.kind:
-            case "gate":
-                value = gates[node.index]
-            case "state":
-                assert state is not None
-                value = state
-            case "parameter":
-                assert unit_constants is not None
-                value = unit_constants[:, node.index]
-            case "constant":
-                value = np.asarray(node.value, dtype=np.int64)
-            case "multiply":
-                value = args[0] * args[1]
-            case "add" | "subtract":
-                a, b = (
-                    arg << (node.format.fraction - form.fraction)
-                    for arg, form in zip(args, formats, strict=True)
-                )
-                value = a + b if node.kind == "add" else a - b
-            case "clamp":
-                value = np.clip(args[0], -node.value, node.value)
-            case "table":
-                value = numerics.tables[node.index].compute(args[0])
-            case "pieces":
-                value = numerics.pieces[node.index].compute(args[0])
-            case "floor":
-                drop = formats[0].fraction - node.format.fraction
-                dropped = args[0] >> drop if drop >= 0 else args[0] << -drop
-                value = np.clip(dropped, ~node.format.maximum, node.format.maximum)
-            case "odd":
-                value = round_odd(args[0], formats[0].fraction - node.format.fraction)
-            case "narrow":
-                rounded = node.format.round_codes(args[0], formats[0].fraction)
-                value = saturate(rounded, node.format.bits)
-                if position == graph.state:
-                    saturated = (rounded != value).astype(np.int64)
-        values.append(np.asarray(value, dtype=np.int64))
-    return values, saturated
+    def _drop(self, at: int, arg: int) -> int:
+        """Return the fraction bits that a node has fewer than one that it reads."""
+        return self.operations[arg].format.fraction - self.operations[at].format.fraction
+
+    def constant(self, at: int) -> IntArray:
+        """Return a constant."""
+        return np.asarray(self.operations[at].value, dtype=np.int64)
+
+    def align(self, at: int, terms: list[IntArray]) -> list[IntArray]:
+        """Return the two terms of a sum or difference in its unit."""
+        args = self.operations[at].args
+        return [term << -self._drop(at, arg) for term, arg in zip(terms, args, strict=True)]
+
+    def clip(self, at: int, x: IntArray) -> IntArray:
+        """Clip to a magnitude."""
+        limit = self.operations[at].value
+        return np.clip(x, -limit, limit)
+
+    def apply(self, at: int, x: IntArray) -> IntArray:
+        """Look up in a table, or compute a piecewise linear function."""
+        return self._numerics.function(self.operations[at]).compute(x)
+
+    def round(self, at: int, x: IntArray) -> IntArray:
+        """Narrow to the node's format."""
+        node = self.operations[at]
+        drop = self._drop(at, node.args[0])
+        if node.kind == "odd":
+            return round_odd(x, drop)
+        if node.kind == "floor":
+            dropped: IntArray = x >> drop if drop >= 0 else x << -drop
+            return np.clip(dropped, ~node.format.maximum, node.format.maximum)
+        return saturate(self.unlimited(at, x), node.format.bits)
+
+    def unlimited(self, at: int, x: IntArray) -> IntArray:
+        """Round half up to a node's format, without its limit."""
+        form = self.operations[at].format
+        return form.round_codes(x, form.fraction + self._drop(at, self.operations[at].args[0]))
 
 
 class GraphLayer:
@@ -100,16 +80,17 @@ class GraphLayer:
         self.shape = shape
         self.numerics = numerics
         self.graph = numerics.cells[shape.cell]
+        self._cell = Integers(self.graph, numerics)
         self._align = numerics.accumulator.align
         self._maximum = numerics.preactivation.maximum
         self._w_rec: Floats | None = None
-        self._unit_constants: IntArray | None = None
+        self._constants: Sequence[IntArray] = ()
         if isinstance(layer, QuantizedDense):
             self._w_in = self._scaled(layer.weight, layer.shift)
         else:
             self._w_in = self._scaled(layer.w_ih, layer.shift_ih)
             self._w_rec = self._scaled(layer.w_hh, layer.shift_hh)
-            self._unit_constants = layer.parameters
+            self._constants = () if layer.parameters is None else [*layer.parameters.T]
         self._bias = layer.bias.astype(np.float64)
 
     def _scaled(self, weights: IntArray, shift: IntArray) -> Floats:
@@ -140,13 +121,16 @@ class GraphLayer:
         units = self.shape.outputs
         return [rows[:, first : first + units] for first in range(0, rows.shape[1], units)]
 
-    def results(self, sums: Floats, state: IntArray | None) -> tuple[IntArray, IntArray | None, IntArray]:
+    def results(self, sums: Floats, state: IntArray | None) -> tuple[IntArray, IntArray | None, Mask]:
         """Return results, the new state, and which of its values saturated."""
-        gates, units = self.by_gate(self.preactivations(sums)), self.shape.outputs
-        values, saturated = evaluate(self.graph, self.numerics, gates, state, self._unit_constants)
-        kept = None if self.graph.state is None else values[self.graph.state]
-        shape = (len(sums), units)
-        return np.broadcast_to(values[self.graph.result], shape), kept, np.broadcast_to(saturated, shape)
+        values = evaluate(self._cell, self.by_gate(self.preactivations(sums)), state, self._constants)
+        shape, at = (len(sums), self.shape.outputs), self.graph.state
+        kept, saturated = None, np.zeros(shape, dtype=np.bool_)
+        if at is not None:
+            kept, node = np.broadcast_to(values[at], shape), self.graph.nodes[at]
+            if node.kind == "narrow":
+                saturated = self._cell.unlimited(at, values[node.args[0]]) != kept
+        return np.broadcast_to(values[self.graph.result], shape), kept, saturated
 
 
 class CellStream:
@@ -189,7 +173,7 @@ class CellStream:
             given.append(values)
             partials = sums
             if kept is not None:
-                self.cell_saturations += int(_where(alive, saturated, np.zeros_like(saturated)).sum())
+                self.cell_saturations += int((saturated if alive is None else saturated & alive).sum())
                 self._c[c_number] = _where(alive, kept, self._c[c_number])
             if index in feeds:
                 # The old h is not read again in this step.

@@ -1,7 +1,4 @@
-"""The float reference: the network in float64, for accuracy and for calibration.
-
-Equations are those of ``torch.nn.LSTM``, ``GRU`` and ``RNN``, with the options of ONNX's operators.
-"""
+"""The float reference: the network in float64, for accuracy and for calibration."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,8 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.spec.activations.functions import ActivationFunction
-from rtlstm.spec.network import LINEAR, Bidirectional, CellLayer, Dense, Gru, Lstm, Network, PseudoLayer
+from rtlstm.spec.cells.evaluate import Reals, evaluate
+from rtlstm.spec.cells.kinds import cells_of
+from rtlstm.spec.network import LINEAR, Bidirectional, CellLayer, Dense, Gru, Lstm, Network, PseudoLayer, Rnn
 from rtlstm.spec.program.passes import reverse_valid
 
 __all__ = ["FloatResult", "FloatState", "LayerRange", "run_float"]
@@ -70,6 +68,8 @@ class _Cell:
         self.ranges = LayerRange()
         self.h = h
         self.c = _clip(c, cell_limit) if c is not None else None
+        self._cells = cells_of(layer)
+        self._reals = [Reals(cell) for cell in self._cells]
         # The initial state is stored in the same formats as the states that follow.
         self.ranges.see("output", h)
         self.ranges.see("cell", h if c is None else c)
@@ -82,61 +82,50 @@ class _Cell:
 
     def step(self, part: Floats) -> tuple[Floats, Floats | None]:
         """Compute the next h and c."""
-        if isinstance(self.layer, Lstm):
-            return self._lstm(self.layer, part)
-        if isinstance(self.layer, Gru):
-            return self._gru(self.layer, part), None
-        if isinstance(self.layer, CellLayer):
-            return self._of_cell(self.layer, part)
-        return self._apply(self.layer.activation, part + self.h @ self.layer.w_hh.T), None
-
-    def _apply(self, function: ActivationFunction, pre: Floats) -> Floats:
-        pre = _clip(pre, self.layer.clip)
-        self.ranges.see("preactivation", pre)
-        return function(pre)
-
-    def _lstm(self, layer: Lstm, part: Floats) -> tuple[Floats, Floats]:
-        assert self.c is not None
-        i, f, g, o = np.split(part + self.h @ layer.w_hh.T, 4, axis=1)
-        p_i, p_f, p_o = (0.0, 0.0, 0.0) if layer.peephole is None else np.split(layer.peephole, 3)
-        if layer.peephole is not None:
+        layer = self.layer
+        if isinstance(layer, Gru):
+            return self._gru(layer, part), None
+        gates = np.split(part + self.h @ layer.w_hh.T, self._cells[0].gates, axis=1)
+        constants: Sequence[Floats] = ()
+        if isinstance(layer, Lstm) and layer.peephole is not None:
+            constants = np.split(layer.peephole, 3)
             # The rows must fit their format before the peepholes are added, which may reduce them.
-            self.ranges.see("preactivation", np.stack([i, i if layer.coupled else f, o]))
-        i = self._apply(layer.gate, i + p_i * self.c)
-        f = 1.0 - i if layer.coupled else self._apply(layer.gate, f + p_f * self.c)
-        c = _clip(f * self.c + i * self._apply(layer.candidate, g), layer.cell_clip)
-        self.ranges.see("cell", c)
-        h = self._apply(layer.gate, o + p_o * c) * layer.output_activation(c)
-        self.ranges.see("inner", h)
-        return (h if layer.projection is None else h @ layer.projection.T), c
+            self.ranges.see("preactivation", np.stack([gates[0], gates[0 if layer.coupled else 1], gates[3]]))
+        elif isinstance(layer, CellLayer):
+            constants = () if layer.parameters is None else tuple(layer.parameters.T)
+            self.ranges.see("preactivation", np.stack(gates))
+        h, kept = self._evaluate(0, gates, self.h if self.c is None else self.c, constants)
+        if not isinstance(layer, Rnn):
+            self.ranges.see("cell", h if kept is None else kept)
+        if isinstance(layer, Lstm):
+            self.ranges.see("inner", h)
+            h = h if layer.projection is None else h @ layer.projection.T
+        return h, None if self.c is None else kept
 
-    def _of_cell(self, layer: CellLayer, part: Floats) -> tuple[Floats, Floats | None]:
-        gates = np.split(part + self.h @ layer.w_hh.T, layer.gates, axis=1)
-        self.ranges.see("preactivation", np.stack(gates))
-        constants = () if layer.parameters is None else tuple(layer.parameters.T)
-        cell = layer.step_cell()
-        values = cell.values(gates, self.c if layer.has_cell_state else self.h, constants)
+    def _evaluate(
+        self, number: int, gates: Sequence[Floats], state: Floats, constants: Sequence[Floats] = ()
+    ) -> tuple[Floats, Floats | None]:
+        """Compute the result of one of the cells, and what it keeps."""
+        values, cell = evaluate(self._reals[number], gates, state, constants), self._cells[number]
         for step in cell.read:
             self.ranges.see("preactivation", values[step])
-        h, kept = values[cell.result], None if cell.state is None else values[cell.state]
-        self.ranges.see("cell", h if kept is None else kept)
-        return h, kept if layer.has_cell_state else None
+        return values[cell.result], None if cell.state is None else values[cell.state]
 
     def _gru(self, layer: Gru, part: Floats) -> Floats:
         r, z, n = np.split(part, 3, axis=1)
         w_r, w_z, w_n = np.split(layer.w_hh, 3)
         b_r, b_z, b_n = np.split(layer.bias_hh, 3)
-        r = self._apply(layer.gate, r + self.h @ w_r.T + b_r)
-        z = self._apply(layer.gate, z + self.h @ w_z.T + b_z)
+        gates = [r + self.h @ w_r.T + b_r, z + self.h @ w_z.T + b_z]
         if layer.reset_after:
             linear = self.h @ w_n.T + b_n
             self.ranges.see("preactivation", linear)
             self.ranges.see("preactivation", n)
-            n = self._apply(layer.candidate, n + r * linear)
+            gates += [n, linear]
         else:
-            self.ranges.see("inner", r * self.h)
-            n = self._apply(layer.candidate, n + (r * self.h) @ w_n.T + b_n)
-        h = (1.0 - z) * n + z * self.h
+            reset, _ = self._evaluate(0, gates[:1], self.h)
+            self.ranges.see("inner", reset)
+            gates.append(n + reset @ w_n.T + b_n)
+        h, _ = self._evaluate(-1, gates, self.h)
         self.ranges.see("cell", h)
         return h
 

@@ -11,7 +11,8 @@ from pydantic import Field, model_validator
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.activations.piecewise import PiecewiseLinear
 from rtlstm.spec.cells.description import Cell
-from rtlstm.spec.cells.graph import CellGraph
+from rtlstm.spec.cells.evaluate import rounded_gates
+from rtlstm.spec.cells.graph import CellGraph, Node
 from rtlstm.spec.cells.unit import FusedUnit, GraphUnit
 from rtlstm.spec.fixed import Format, HiddenRounding, IntArray
 from rtlstm.spec.network import LINEAR, Activation
@@ -178,14 +179,14 @@ MOST_INPUT_SHIFT = 32
 """Largest shift of an input feature."""
 
 
-def rounding_offsets(readers: Sequence[Cell], rows: int, outputs: int) -> IntArray:
+def rounding_offsets(readers: Sequence[Cell | CellGraph], rows: int, outputs: int) -> IntArray:
     """Return what the biases of a layer's rows hold beside the network's, in units of the sums, ``(rows,)``.
 
     It is half a unit of the format read next, so that sums are rounded half up and not just rounded down,
-    for the gates that need it (:attr:`Cell.rounded_gates`). ``readers`` are the layer's cell and that of a
+    for the gates that need it (:func:`rounded_gates`). ``readers`` are the layer's cell and that of a
     layer behind that continues its sums; none of a layer that continues sums itself, which hold it already.
     """
-    rounded = sorted(frozenset[int]().union(*(cell.rounded_gates for cell in readers)))
+    rounded = sorted(frozenset[int]().union(*map(rounded_gates, readers)))
     gates = np.arange(rows) // outputs
     return np.where(np.isin(gates, rounded), 1 << (GUARD_BITS - 1), 0).astype(np.int64)
 
@@ -290,6 +291,10 @@ class Numerics(Record):
             hidden_rounding=self.hidden_rounding,
         )
 
+    def function(self, node: Node) -> ActivationTable | PiecewiseLinear:
+        """Return the function that a node ``table`` or ``pieces`` applies."""
+        return self.tables[node.index] if node.kind == "table" else self.pieces[node.index]
+
     @property
     def hardware(self) -> dict[str, Any]:
         """The fields that determine the hardware, as in JSON; the input's fraction bits do not, for one."""
@@ -343,7 +348,7 @@ class QuantizedRecurrent:
     ``w_ih`` (4H, I) and ``w_hh`` (4H, outputs), or (H, ...) of a plain one, within ``weight_bits``;
     ``shift_ih`` and ``shift_hh`` (4H,), the right shifts that bring each part from the aligned
     accumulator to the pre-activation format with ``GUARD_BITS`` more fraction bits; ``bias`` (4H,) in that
-    format, in which rows that are rounded half up (:attr:`Cell.rounded_gates`) have half a unit of the
+    format, in which rows that are rounded half up (:func:`rounded_gates`) have half a unit of the
     pre-activation format more. ``parameters`` (H, K) are per-unit constants, if the network's cells use any.
     """
 

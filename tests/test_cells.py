@@ -16,6 +16,7 @@ from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.cells.description import CellBuilder, Term
+from rtlstm.spec.cells.evaluate import Reals, evaluate
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES, Pipeline
 from rtlstm.spec.manifest import Manifest
@@ -314,9 +315,9 @@ def test_terms_and_numbers_on_either_side() -> None:
     x, y = cell.gate(0), cell.gate(1)
     built = cell.build("own", 0.5 * x + (1 + y) - (-x) - (2 - y / 4))
     one, other = np.array([1.0, -2.0]), np.array([4.0, 8.0])
-    result, state = built.evaluate([one, other], None)
-    np.testing.assert_array_equal(result, 1.5 * one + 1.25 * other - 1.0)
-    assert state is None
+    values = evaluate(Reals(built), [one, other], None)
+    np.testing.assert_array_equal(values[built.result], 1.5 * one + 1.25 * other - 1.0)
+    assert built.state is None
     quantise(Network(layers=(_custom(cell, cell.apply(TANH, -x + y / 4)),)))
 
 

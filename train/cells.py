@@ -6,103 +6,72 @@ from typing import Any
 import numpy as np
 import torch
 
+from rtlstm.spec.activations.functions import ActivationFunction, Lines
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.activations.piecewise import PiecewiseLinear
 from rtlstm.spec.cells.description import Cell
+from rtlstm.spec.cells.evaluate import Reals
 from rtlstm.spec.cells.graph import CellGraph
-from rtlstm.train.functions import activate
 from rtlstm.train.rounding import floor_to, odd_to, round_to, straight_through
 
-__all__ = ["LookUp", "evaluate_cell", "evaluate_graph"]
+__all__ = ["Floats", "LookUp", "StraightThrough", "activate"]
 
 
-def evaluate_graph(
-    graph: CellGraph,
-    tables: Sequence["LookUp"],
-    pieces: Sequence[PiecewiseLinear],
-    gates: Sequence[Any],
-    state: Any,
-    constants: Any,
-    ranges: Mapping[int, Any] | None = None,
-) -> list[Any]:
-    """Compute every node of a graph as real numbers in float64; the bits are the golden model's.
+class Floats(Reals):
+    """Computes a description in the floats' own arithmetic."""
+
+    def __init__(self, cell: Cell | CellGraph, like: Any) -> None:
+        super().__init__(cell)
+        self._like = like
+
+    def constant(self, at: int) -> Any:
+        """Return a constant."""
+        return self._like.new_tensor(self.number(at))
+
+    def apply(self, at: int, x: Any) -> Any:
+        """Compute an activation function."""
+        return activate(self.operations[at].function, x)
+
+
+class StraightThrough(Floats):
+    """Computes a graph as real numbers in float64, which are multiples of their formats' steps.
+
+    The bits are the golden model's, the gradients those of the values before they are rounded.
 
     Parameters
     ----------
-    gates
-        Pre-activations, ``(..., units)`` each, multiples of their format's step.
-    state
-        The kept values, ``(..., units)``.
-    constants
-        Per-unit constants, ``(units, K)``, multiples of their format's step.
     ranges
         Logarithms of the trained ranges to which values are rounded, by the node that rounds.
     """
-    values: list[Any] = []
-    trained = ranges or {}
-    for position, node in enumerate(graph.nodes):
-        args = [values[arg] for arg in node.args]
-        match node.kind:
-            case "gate":
-                value = gates[node.index]
-            case "state":
-                value = state
-            case "parameter":
-                value = constants[:, node.index]
-            case "constant":
-                value = gates[0].new_tensor(node.value * 2.0**-node.format.fraction)
-            case "multiply":
-                value = args[0] * args[1]
-            case "add":
-                value = args[0] + args[1]
-            case "subtract":
-                value = args[0] - args[1]
-            case "clamp":
-                limit = node.value * 2.0**-node.format.fraction
-                value = args[0].clamp(-limit, limit)
-            case "table":
-                value = tables[node.index](args[0])
-            case "pieces":
-                value = _of_pieces(pieces[node.index], args[0])
-            case "odd":
-                value = odd_to(args[0], node.format)
-            case "narrow":
-                value = round_to(args[0], node.format, trained.get(position))
-            case "floor":
-                value = floor_to(args[0], node.format, trained.get(position))
-        values.append(value)
-    return values
 
+    def __init__(
+        self,
+        graph: CellGraph,
+        like: Any,
+        tables: Sequence["LookUp"],
+        pieces: Sequence[PiecewiseLinear],
+        ranges: Mapping[int, Any],
+    ) -> None:
+        super().__init__(graph, like)
+        self._tables, self._pieces, self._ranges = tables, pieces, ranges
 
-def evaluate_cell(cell: Cell, gates: Sequence[Any], state: Any, constants: Any) -> list[Any]:
-    """Compute every step of a cell's description, in the floats' own arithmetic."""
-    values: list[Any] = []
-    for step in cell.steps:
-        args = [values[arg] for arg in step.args]
-        match step.kind:
-            case "gate":
-                value = gates[step.index]
-            case "state":
-                value = state
-            case "parameter":
-                value = constants[:, step.index]
-            case "constant":
-                value = gates[0].new_tensor(step.value)
-            case "multiply":
-                value = args[0] * args[1]
-            case "add":
-                value = args[0] + args[1]
-            case "subtract":
-                value = args[0] - args[1]
-            case "apply":
-                assert step.function is not None
-                value = activate(step.function, args[0])
-            case "clip":
-                value = args[0].clamp(-step.value, step.value)
-            case "keep":
-                value = args[0]
-        values.append(value)
-    return values
+    def apply(self, at: int, x: Any) -> Any:
+        """Look up in a table, or compute a piecewise linear function."""
+        node = self.operations[at]
+        if node.kind == "table":
+            return self._tables[node.index](x)
+        pieces = self._pieces[node.index]
+        codes = (x.detach() * 2.0**pieces.input.fraction).cpu().numpy().astype(np.int64)
+        value = torch.from_numpy(pieces.output.to_floats(pieces.compute(codes))).to(x)
+        low, high = pieces.output.to_floats([pieces.lowest, pieces.highest]).tolist()
+        return straight_through(value, activate(pieces.function, x).clamp(low, high))
+
+    def round(self, at: int, x: Any) -> Any:
+        """Narrow to the node's format."""
+        node = self.operations[at]
+        if node.kind == "odd":
+            return odd_to(x, node.format)
+        return (floor_to if node.kind == "floor" else round_to)(x, node.format, self._ranges.get(at))
 
 
 class LookUp(torch.nn.Module):
@@ -129,8 +98,42 @@ class LookUp(torch.nn.Module):
         return straight_through(values, activate(self.table.function, x + middle))
 
 
-def _of_pieces(pieces: PiecewiseLinear, x: Any) -> Any:
-    codes = (x.detach() * 2.0**pieces.input.fraction).cpu().numpy().astype(np.int64)
-    value = torch.from_numpy(pieces.output.to_floats(pieces.compute(codes))).to(x)
-    low, high = pieces.output.to_floats([pieces.lowest, pieces.highest]).tolist()
-    return straight_through(value, activate(pieces.function, x).clamp(low, high))
+_STEP = 1e-6
+"""Distance of the two points that give a derivative."""
+
+
+def activate(function: ActivationFunction, x: Any) -> Any:
+    """Return a function's values, whose gradients are its derivative's."""
+    if function.name in ("relu", "sigmoid", "tanh"):
+        return getattr(torch, function.name)(x)
+    if function.name == "identity":
+        return x
+    lines = function.lines
+    return _Formula.apply(x, function) if lines is None else _piecewise(lines, x)
+
+
+def _piecewise(lines: Lines, x: Any) -> Any:
+    starts = torch.tensor(lines.starts, dtype=x.dtype, device=x.device)
+    piece = torch.bucketize(x.detach().contiguous(), starts, right=not lines.exclusive)
+    slopes, offsets = (x.new_tensor(values)[piece] for values in zip(*lines.lines, strict=True))
+    return (slopes * x + offsets).clamp(lines.low, lines.high)
+
+
+class _Formula(torch.autograd.Function):
+    """A function that is known by its formula in NumPy: any that has a table, also a plug-in's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, function: ActivationFunction) -> Any:
+        points = x.detach().cpu().double().numpy()
+        rise = function(points + _STEP) - function(points - _STEP)
+        ctx.save_for_backward(_like(rise / (2.0 * _STEP), x))
+        return _like(function(points), x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> tuple[Any, ...]:
+        (slope,) = ctx.saved_tensors
+        return gradient * slope, None
+
+
+def _like(values: np.ndarray[Any, Any], x: Any) -> Any:
+    return torch.from_numpy(np.ascontiguousarray(values)).to(x)

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 
 from rtlstm.gen.quantise.quantiser import RowPlan
-from rtlstm.spec.cells.fused import is_fused_cell
+from rtlstm.spec.cells.evaluate import evaluate
 from rtlstm.spec.cells.graph import CellGraph, Node
+from rtlstm.spec.cells.kinds import is_fused_cell
 from rtlstm.spec.numerics import GUARD_BITS, QuantizedNetwork
 from rtlstm.spec.program.passes import part_layers
-from rtlstm.train.cells import LookUp, evaluate_cell, evaluate_graph
+from rtlstm.train.cells import Floats, LookUp, StraightThrough
 from rtlstm.train.lstm import FusedLayer, run_fused
 from rtlstm.train.parameters import LayerArrays
 from rtlstm.train.ranges import RangeTensors, exponent
@@ -187,20 +188,17 @@ class TorchLayers(torch.nn.Module):
     def _results(self, index: int, arrays: LayerArrays, sums: Any, state: Any, run: _Run) -> tuple[Any, Any]:
         """Return a layer's results and the new state, None if its cell keeps none."""
         plan, shape, constants = self.plans[index], self.shapes[index], arrays.get("unit_constants")
-        if not run.rounding:
-            gates = sums.split(shape.outputs, dim=-1)
-            values = evaluate_cell(plan.layer.cell, gates, state, constants)
-            result, kept = plan.layer.cell.result, plan.layer.cell.state
-        else:
-            graph = self.numerics.cells[shape.cell]
-            gates = self._preactivations(index, sums, run).split(shape.outputs, dim=-1)
-            of_nodes = self._ranges_of_nodes(index, run.ranges)
-            values = evaluate_graph(
-                graph, self.tables, self.numerics.pieces, gates, state, constants, of_nodes
-            )
-            result, kept = graph.result, graph.state
-        units = gates[0].shape
-        return values[result].expand(units), None if kept is None else values[kept].expand(units)
+        read = self._preactivations(index, sums, run) if run.rounding else sums
+        gates = read.split(shape.outputs, dim=-1)
+        arithmetic = Floats(plan.layer.cell, read)
+        if run.rounding:
+            graph, pieces = self.numerics.cells[shape.cell], self.numerics.pieces
+            ranges = self._ranges_of_nodes(index, run.ranges)
+            arithmetic = StraightThrough(graph, read, self.tables, pieces, ranges)
+        values = evaluate(arithmetic, gates, state, () if constants is None else constants.unbind(dim=1))
+        units, cell = gates[0].shape, arithmetic.cell
+        kept = None if cell.state is None else values[cell.state].expand(units)
+        return values[cell.result].expand(units), kept
 
     def _preactivations(self, index: int, sums: Any, run: _Run) -> Any:
         """Drop the guard bits and saturate; as real numbers."""

@@ -7,11 +7,13 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.accuracy.mixed_cell import describe_graph
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.input_shifts import fold_shifts
 from rtlstm.gen.quantise.lowering import ArrayLayer, lower
+from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.cells.description import Cell
+from rtlstm.spec.cells.formats import CellFormats, Functions, resolve
+from rtlstm.spec.cells.graph import CellGraph, NodeKind
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Network
@@ -37,20 +39,28 @@ class FloatLayer:
 
     layer: QuantizedLayer
     """Weights and biases as floats in the units of the quantised layer's; nothing is added for rounding."""
-    cell: Cell
+    cell: Cell | CellGraph
+    """What computes its results: the description, or the quantised layer's graph."""
+    nodes: tuple[int, ...]
+    """The node of that graph that each of its operations became."""
     constants: Floats | None
     """Per-unit constants, ``(units, K)``, real values."""
     offsets: IntArray
     """What the biases of the quantised layer hold for rounding, ``(rows,)``."""
 
 
+def _format_of(graph: CellGraph, kind: NodeKind) -> Format | None:
+    return next((node.format for node in graph.nodes if node.kind == kind), None)
+
+
 def gate_format(network: QuantizedNetwork, index: int) -> Format:
     """Return the format of a layer's pre-activations."""
-    graph = network.numerics.cells[network.shapes[index].cell]
-    return next(node.format for node in graph.nodes if node.kind == "gate")
+    found = _format_of(network.numerics.cells[network.shapes[index].cell], "gate")
+    assert found is not None
+    return found
 
 
-def _offsets(network: QuantizedNetwork, cells: Sequence[Cell], index: int) -> IntArray:
+def _offsets(network: QuantizedNetwork, cells: Sequence[Cell | CellGraph], index: int) -> IntArray:
     """Return what the biases of a layer hold for rounding; ``cells`` are those of all layers."""
     shape, *behind = network.shapes[index : index + 2]
     readers = [] if shape.continues else [cells[index]]
@@ -60,13 +70,12 @@ def _offsets(network: QuantizedNetwork, cells: Sequence[Cell], index: int) -> In
 
 def layers_of_build(network: QuantizedNetwork) -> tuple[FloatLayer, ...]:
     """Return the layers with the weights that their integers stand for."""
-    numerics = network.numerics
-    cells = [describe_graph(numerics.cells[shape.cell], numerics) for shape in network.shapes]
+    graphs = [network.numerics.cells[shape.cell] for shape in network.shapes]
     found = []
-    for index, (layer, cell) in enumerate(zip(network.layers, cells, strict=True)):
-        offsets = _offsets(network, cells, index)
+    for index, (layer, graph) in enumerate(zip(network.layers, graphs, strict=True)):
+        offsets, nodes = _offsets(network, graphs, index), tuple(range(len(graph.nodes)))
         exact = replace(layer, bias=layer.bias - offsets)
-        found.append(FloatLayer(exact, cell, unit_constants(network, index), offsets))
+        found.append(FloatLayer(exact, graph, nodes, unit_constants(network, index), offsets))
     return tuple(found)
 
 
@@ -74,7 +83,7 @@ def unit_constants(network: QuantizedNetwork, index: int) -> Floats | None:
     """Return the real values of a layer's per-unit constants."""
     layer = network.layers[index]
     graph = network.numerics.cells[network.shapes[index].cell]
-    form = next((node.format for node in graph.nodes if node.kind == "parameter"), None)
+    form = _format_of(graph, "parameter")
     if form is None or not isinstance(layer, QuantizedRecurrent) or layer.parameters is None:
         return None
     return form.to_floats(layer.parameters)
@@ -143,7 +152,44 @@ def _scaled(layer: ArrayLayer, network: QuantizedNetwork, index: int, offsets: I
             w_hh=units(layer.w_rec, read_back, integers.shift_hh),
             bias=bias,
         )
-    return FloatLayer(scaled, layer.cell, layer.unit_constants, offsets)
+    return FloatLayer(scaled, layer.cell, _nodes(layer, network, index), layer.unit_constants, offsets)
+
+
+class _TheirFunctions(Functions):
+    """A build's tables and piecewise linear functions, to which none is added."""
+
+    def table(self, function: ActivationFunction, input: Format, output: Format, middle: bool = False) -> int:
+        """Return the index of a table; -1 if there is none."""
+        wanted = (function, input, output, middle)
+        found = [(table.function, table.input, table.output, table.middle) for table in self.tables]
+        return found.index(wanted) if wanted in found else -1
+
+    def linear(self, function: ActivationFunction, input: Format, output: Format) -> int:
+        """Return the index of a piecewise linear function; -1 if there is none."""
+        wanted = (function, input, output)
+        found = [(pieces.function, pieces.input, pieces.output) for pieces in self.pieces]
+        return found.index(wanted) if wanted in found else -1
+
+
+def _nodes(layer: ArrayLayer, network: QuantizedNetwork, index: int) -> tuple[int, ...]:
+    """Return the nodes of the quantised layer's graph that the steps of a cell became."""
+    numerics, shape = network.numerics, network.shapes[index]
+    graph = numerics.cells[shape.cell]
+    keeps_c = layer.state == "cell"
+    formats = CellFormats(
+        preactivation=gate_format(network, index),
+        gate=numerics.gate,
+        output=shape.output,
+        state=shape.state,
+        argument=numerics.cell_argument if keeps_c else None,
+        parameter=_format_of(graph, "parameter"),
+        rounding=numerics.hidden_rounding if keeps_c else "half_up",
+    )
+    functions = _TheirFunctions(tables=list(numerics.tables), pieces=list(numerics.pieces))
+    resolved, nodes = resolve(layer.cell, formats, functions)
+    if resolved != graph:
+        raise _other(f"its cell {layer.cell.name!r} is another one than the build's")
+    return nodes
 
 
 def _matrices(layer: QuantizedLayer) -> list[NDArray[Any]]:

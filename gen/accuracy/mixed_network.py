@@ -69,8 +69,8 @@ class _MixedLayer(GraphLayer):
             used, constants = integers, unit_constants(network, index)
             more = -offsets if self._exact_rows else nothing
         super().__init__(replace(used, bias=used.bias + more), shape, numerics)
-        self._constants = constants
-        self._cell = MixedCell(floats.cell, graph, numerics, exact)
+        self._reals = constants
+        self._mixed = MixedCell(floats.cell, floats.nodes, graph, numerics, exact)
         self._fraction = gate_format(network, index).fraction
         self.alive: Mask | None = None
         """The sequences that a step is valid in, ``(N, 1)``; all if None."""
@@ -91,7 +91,7 @@ class _MixedLayer(GraphLayer):
             limited = np.abs(np.floor(sums * 0.5**GUARD_BITS)) > np.abs(codes)
             self.row_saturations += self._count(limited)
             pre = np.ldexp(codes.astype(np.float64), -self._fraction)
-        found = self._cell.compute(self.by_gate(pre), state, self._constants)
+        found = self._mixed.compute(self.by_gate(pre), state, self._reals)
         self.state_saturations += self._count(found.state_saturated)
         self.result_saturations += self._count(found.result_saturated)
         self.seen.append(found.result)

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from rtlstm.gen.quantise.directions import Product, Unfolded
 from rtlstm.spec.activations.functions import IDENTITY, RELU
 from rtlstm.spec.cells.description import Cell
-from rtlstm.spec.cells.fused import is_fused_cell
 from rtlstm.spec.cells.kinds import (
     dense_cell,
     gru_candidate_cell,
     gru_cell,
     gru_reset_cell,
+    is_fused_cell,
     lstm_cell,
     product_cell,
     rnn_cell,

@@ -609,7 +609,7 @@ class _Quantiser:
         fused_tables = self._fused_tables(functions, reads, argument) if fused else None
         for index, layer in enumerate(self.layers):
             formats = self._cell_formats(index, outputs, reads, stored, argument)
-            graph = resolve(layer.cell, formats, functions)
+            graph, _ = resolve(layer.cell, formats, functions)
             if graph not in cells:
                 cells.append(graph)
             shapes.append(self._shape(index, formats, cells.index(graph)))

@@ -7,6 +7,7 @@ inputs; other functions, like sigmoid, have separate segments for them.
 The design is the smallest table that passes the exhaustive check of :func:`design_table`.
 """
 
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Annotated, Self
 
@@ -37,6 +38,14 @@ def correctly_rounded(
 ) -> IntArray:
     """Return ``function(x)`` rounded half up to ``output`` and saturated, as integers."""
     return output.to_integers(_named(function)(x))
+
+
+@dataclass(frozen=True, eq=False)
+class _Lines:
+    """Arrays of a table; without ``==``, so that tables are compared by their fields."""
+
+    base: IntArray
+    slope: IntArray
 
 
 class ActivationTable(Record):
@@ -75,7 +84,7 @@ class ActivationTable(Record):
         """Sets of segments: 1 if negative inputs use those of positive ones, else 2."""
         return 1 if self.function.definition.odd else 2
 
-    @property
+    @cached_property
     def negates(self) -> tuple[bool, bool]:
         """Whether values are negative for non-negative inputs, and for negative ones.
 
@@ -125,15 +134,19 @@ class ActivationTable(Record):
         slopes = (slope % (1 << self.slope_bits) for slope in self.slope)
         return tuple(base | slope << self.base_bits for base, slope in zip(self.base, slopes, strict=True))
 
+    @cached_property
+    def lines(self) -> "_Lines":
+        """Bases and slopes as arrays."""
+        return _Lines(np.array(self.base, dtype=np.int64), np.array(self.slope, dtype=np.int64))
+
     def magnitude(self, negative: NDArray[np.bool_], magnitude: IntArray) -> IntArray:
         """Return the value without its sign, as the hardware's table pipeline does."""
-        base = np.asarray(self.base, dtype=np.int64)
-        slope = np.asarray(self.slope, dtype=np.int64)
+        lines = self.lines
         index = magnitude >> self.low_bits
         if self.halves == 2:
             index = index + (negative.astype(np.int64) << self.segment_bits)
         low = magnitude & ((1 << self.low_bits) - 1)
-        value: IntArray = (base[index] + slope[index] * low) >> self.extra
+        value: IntArray = (lines.base[index] + lines.slope[index] * low) >> self.extra
         return value
 
     def compute(self, integers: IntArray) -> IntArray:

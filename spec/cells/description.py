@@ -5,21 +5,17 @@ A :class:`Cell` is a description in real numbers. :class:`CellBuilder` makes one
 to a :class:`~rtlstm.spec.cells.graph.CellGraph`.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from rtlstm.spec.activations.functions import IDENTITY, ActivationFunction
+from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 
 __all__ = ["Cell", "CellBuilder", "Operation", "Term"]
-
-Floats = NDArray[np.float64]
 
 MAX_GATES = 4
 
@@ -69,84 +65,11 @@ class Cell(Record):
         """Whether it uses the old state."""
         return any(step.kind == "state" for step in self.steps)
 
-    def evaluate(
-        self, gates: Sequence[Floats], state: Floats | None, parameters: Sequence[Floats] = ()
-    ) -> tuple[Floats, Floats | None]:
-        """Return the result and the new state in float64, element-wise."""
-        values = self.values(gates, state, parameters)
-        return values[self.result], None if self.state is None else values[self.state]
-
-    def values(
-        self, gates: Sequence[Floats], state: Floats | None, parameters: Sequence[Floats] = ()
-    ) -> list[Floats]:
-        """Return every step's value in float64, element-wise."""
-        values: list[Floats] = []
-        for step in self.steps:
-            values.append(_evaluate(step, [values[arg] for arg in step.args], gates, state, parameters))
-        return values
-
-    @property
-    def rounded_gates(self) -> frozenset[int]:
-        """Indices of the gates that are rounded half up.
-
-        All others are rounded down: only tables read them, perhaps clipped. Those tables have the functions'
-        values in the middle between two arguments.
-        """
-        return frozenset(
-            step.index
-            for position, step in enumerate(self.steps)
-            if step.kind == "gate" and not self._only_tables_read(position)
-        )
-
-    def _only_tables_read(self, position: int) -> bool:
-        """Whether nothing but tables reads a step, itself or clipped."""
-        if position in (self.result, self.state):
-            return False
-        for reader, step in enumerate(self.steps):
-            if position in step.args:
-                passed = step.kind == "clip" or step.function == IDENTITY
-                in_table = step.function is not None and step.function.lines is None
-                if not (self._only_tables_read(reader) if passed else in_table):
-                    return False
-        return True
-
-    @property
+    @cached_property
     def read(self) -> tuple[int, ...]:
         """Return the steps that activation functions read, except the kept one."""
         kept = {arg for step in self.steps if step.kind == "keep" for arg in step.args} | {self.state}
         return tuple(step.args[0] for step in self.steps if step.kind == "apply" and step.args[0] not in kept)
-
-
-def _evaluate(
-    step: Operation,
-    args: list[Floats],
-    gates: Sequence[Floats],
-    state: Floats | None,
-    parameters: Sequence[Floats],
-) -> Floats:
-    match step.kind:
-        case "gate":
-            return gates[step.index]
-        case "state":
-            assert state is not None
-            return state
-        case "parameter":
-            return parameters[step.index]
-        case "constant":
-            return np.asarray(step.value, dtype=np.float64)
-        case "multiply":
-            return args[0] * args[1]
-        case "add":
-            return args[0] + args[1]
-        case "subtract":
-            return args[0] - args[1]
-        case "apply":
-            assert step.function is not None
-            return step.function(args[0])
-        case "clip":
-            return np.clip(args[0], -step.value, step.value)
-        case "keep":
-            return args[0]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.activations.interpolated import VALUE_BITS, ActivationTable, design_table
 from rtlstm.spec.activations.piecewise import PiecewiseLinear, design_pieces
 from rtlstm.spec.cells.description import Cell, Operation
+from rtlstm.spec.cells.evaluate import rounded_gates
 from rtlstm.spec.cells.graph import CellGraph, Node, NodeKind
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, HiddenRounding, round_half_up
@@ -61,15 +62,18 @@ class CellFormats:
     """How the result of a cell with a state is rounded."""
 
 
-def resolve(cell: Cell, formats: CellFormats, functions: Functions) -> CellGraph:
+def resolve(cell: Cell, formats: CellFormats, functions: Functions) -> tuple[CellGraph, tuple[int, ...]]:
     """Choose the format of every value of a cell, and the tables of its functions.
+
+    Return the graph, and the node that each step of the cell became.
 
     Raises
     ------
     ConfigurationError
         If an exact sum or product would need more than 48 bits.
     """
-    return _Resolver(cell, formats, functions).graph()
+    resolver = _Resolver(cell, formats, functions)
+    return resolver.graph(), tuple(resolver.of_step)
 
 
 class _Resolver:
@@ -79,14 +83,14 @@ class _Resolver:
         self._functions = functions
         self._nodes: list[Node] = []
         self._known: dict[Node, int] = {}
-        self._of_step: list[int] = []
+        self.of_step: list[int] = []
 
     def graph(self) -> CellGraph:
         cell = self._cell
         for step in cell.steps:
-            self._of_step.append(self._step(step, [self._of_step[arg] for arg in step.args]))
-        result = self._rounded(self._of_step[cell.result], self._formats.output)
-        state = None if cell.state is None else self._of_step[cell.state]
+            self.of_step.append(self._step(step, [self.of_step[arg] for arg in step.args]))
+        result = self._rounded(self.of_step[cell.result], self._formats.output)
+        state = None if cell.state is None else self.of_step[cell.state]
         return CellGraph(name=cell.name, nodes=tuple(self._nodes), result=result, state=state)
 
     def _add(self, kind: NodeKind, format: Format, *args: int, index: int = 0, value: int = 0) -> int:
@@ -183,7 +187,7 @@ class _Resolver:
         while inner.kind == "clamp":
             inner = self._nodes[inner.args[0]]
         of_gate = inner.kind == "gate"
-        if of_gate and inner.index not in self._cell.rounded_gates:
+        if of_gate and inner.index not in rounded_gates(self._cell):
             return position, True
         if of_gate and rounds:
             return position, False

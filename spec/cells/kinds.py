@@ -4,19 +4,32 @@ Gates come in the order of the layer's rows (:mod:`rtlstm.spec.network`); a GRU'
 rows if the reset gate multiplies only its recurrent part.
 """
 
-from rtlstm.spec.activations.functions import IDENTITY, ActivationFunction
+import numpy as np
+
+from rtlstm.spec.activations.functions import IDENTITY, RELU, SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.cells.description import Cell, CellBuilder, Term
-from rtlstm.spec.network import Gru, Lstm, Rnn
+from rtlstm.spec.network import Gru, Lstm, PseudoLayer, Rnn
 
 __all__ = [
+    "cells_of",
     "dense_cell",
     "gru_candidate_cell",
     "gru_cell",
     "gru_reset_cell",
+    "is_fused_cell",
     "lstm_cell",
     "product_cell",
     "rnn_cell",
 ]
+
+
+def cells_of(layer: PseudoLayer) -> tuple[Cell, ...]:
+    """Return the cell of a layer; of a GRU that resets before the product, both."""
+    if isinstance(layer, Lstm):
+        return (lstm_cell(layer),)
+    if isinstance(layer, Gru):
+        return (gru_cell(layer),) if layer.reset_after else (gru_reset_cell(layer), gru_candidate_cell(layer))
+    return (rnn_cell(layer) if isinstance(layer, Rnn) else layer.step_cell(),)
 
 
 def lstm_cell(layer: Lstm) -> Cell:
@@ -83,3 +96,18 @@ def dense_cell(function: ActivationFunction = IDENTITY) -> Cell:
     """``activation(row)``."""
     cell = CellBuilder()
     return cell.build("dense", cell.apply(function, cell.gate(0)))
+
+
+_FUSED = (
+    lstm_cell(Lstm(w_ih=np.zeros((4, 1)), w_hh=np.zeros((4, 1)), bias=np.zeros(4))),
+    *(dense_cell(function) for function in (IDENTITY, RELU, SIGMOID, TANH)),
+)
+
+
+def is_fused_cell(cell: Cell) -> bool:
+    """Recognise a cell of the fused unit: a plain LSTM's, or a dense layer's with one of its functions.
+
+    Either that unit computes all cells of a network, or each cell has a separate pipeline. The bits are the
+    same; :class:`~rtlstm.spec.cells.unit.FusedUnit` takes fewer cycles.
+    """
+    return cell in _FUSED

@@ -10,8 +10,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden_cells import CellNetwork
 from rtlstm.sim.golden_lstm import LstmNetwork
 from rtlstm.spec.activations.functions import TANH, ActivationFunction
-from rtlstm.spec.cells.fused import is_fused_cell
-from rtlstm.spec.cells.kinds import dense_cell, lstm_cell
+from rtlstm.spec.cells.kinds import dense_cell, is_fused_cell, lstm_cell
 from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.network import Dense, Layer, Lstm, Network
 

@@ -25,5 +25,7 @@ def fused_numerics(output: Format, **fields: object) -> Numerics:
     lstm = lstm_cell(Lstm(w_ih=np.zeros((4, 1)), w_hh=np.zeros((4, 1)), bias=np.zeros(4)))
     of_lstm = CellFormats(reads, gate, output, state=fields["cell"], argument=argument)
     of_dense = CellFormats(Format(bits=reads.bits, fraction=output.fraction), gate, output)
-    cells = resolve(lstm, of_lstm, functions), resolve(dense_cell(), of_dense, functions)
+    cells = tuple(
+        resolve(cell, formats, functions)[0] for cell, formats in ((lstm, of_lstm), (dense_cell(), of_dense))
+    )
     return Numerics(cells=cells, tables=tuple(functions.tables), fused_lstm=tables, **fields)
