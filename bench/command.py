@@ -39,66 +39,71 @@ _BUSY = 0.5
 
 def bench(
     shapes: Annotated[
-        list[str] | None, typer.Argument(metavar="[NETWORK]...", help="Networks to measure; by default all.")
+        list[str] | None, typer.Argument(metavar="[NETWORK]...", help="Networks to measure. Default: all.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Few steps: to see that all parts run.")] = False,
-    no_rtl: Annotated[bool, typer.Option("--no-rtl", help="Predict cycles, but simulate no RTL.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Take few steps, to see that everything runs.")
+    ] = False,
+    no_rtl: Annotated[
+        bool, typer.Option("--no-rtl", help="Predict cycles, and simulate no Verilog.")
+    ] = False,
     device: Annotated[
         list[str] | None,
-        typer.Option(help="Take post-route clocks of this device only; may be given several times."),
+        typer.Option(help="Take routed clocks of this device alone. May be repeated."),
     ] = None,
     clock: Annotated[
-        float, typer.Option(help="MHz to assume for builds that were not placed and routed.")
+        float, typer.Option(help="Clock in MHz to assume for builds that were not routed.")
     ] = 100.0,
     estimates: Annotated[
         bool,
-        typer.Option("--estimates", help="Only compare estimates with synthesis; --quick: of few builds."),
+        typer.Option(
+            "--estimates",
+            help="Compare estimates with synthesis, and nothing else. With --quick, few builds.",
+        ),
     ] = False,
     link: Annotated[
         bool,
         typer.Option(
             "--link",
-            help="Only measure the serial link: its efficiency, and a million steps with faults.",
+            help="Measure the serial link, and nothing else: its efficiency, and a million steps "
+            "with faults.",
         ),
     ] = False,
     board: Annotated[
         str | None,
         typer.Option(
             metavar="BOARD",
-            help="With --link: only 10,000 steps with faults, to this board's top level in simulation.",
+            help="With --link, send 10,000 steps with faults to this board's simulated top level.",
         ),
     ] = None,
     profile: Annotated[
         Literal["stac"] | None,
         typer.Option(
-            help="Only work out a published benchmark's figures for its networks: stac, STAC-ML Markets' "
-            "latencies of 1 to 8 instances, with and without their state, and errors. Not audited."
+            help="Compute the figures of a published benchmark, and nothing else: stac, the "
+            "latencies of STAC-ML Markets for 1 to 8 instances. They are not audited."
         ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where the builds go; those found there are used.")
+        Path, typer.Option("--output", "-o", help="Folder of the builds. Builds that are there are used.")
     ] = Path("build/bench"),
-    save: Annotated[Path | None, typer.Option(help="Write the JSON object to this file, too.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Also write the JSON object to this file.")] = None,
     csv: Annotated[
         Path | None,
-        typer.Option(
-            help="Write a CSV file, too: a row for each network, build or kind of steps, a column for each "
-            "figure of its JSON object."
-        ),
+        typer.Option(help="Also write a CSV file with a row for each network and a column for each figure."),
     ] = None,
     goals: Annotated[
         bool,
         typer.Option(
             "--goals",
-            help="For work on rtlstm: also time its tools, and compare all with its own goals.",
+            help="Also time rtlstm's tools and compare all figures with the project's goals.",
         ),
     ] = False,
     workers: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Processes that build and simulate networks, or run sessions of --link, 1 by default; times "
-            "are measured by one, when the others are gone.",
+            help="Number of processes that build and simulate networks. One alone measures times. "
+            "Default: 1.",
         ),
     ] = None,
     scheduler: SchedulerOption = None,

@@ -35,23 +35,24 @@ def accuracy(
         Path,
         typer.Option(
             "--input",
-            help="Typical inputs, floats, (T, I), (T, N, I) or (N, T, I), .npy or .npz (array x, or its only "
-            "one).",
+            help="Inputs that did not calibrate the build, as floats, (T, I), (T, N, I) or (N, T, "
+            "I): an .npy file, or an .npz file with an array x.",
         ),
     ],
     model: Annotated[
         Path | None,
         typer.Option(
             metavar="MODEL",
-            help="The model that the build was generated from: for what rounding the weights costs, and to "
-            "try other widths.",
+            help="Model that the build was generated from. It is needed to measure the rounding of"
+            " weights and to try other widths.",
         ),
     ] = None,
     labels: Annotated[
         Path | None,
         typer.Option(
-            help="Of each sequence's last step, (N,), or of each step, (T, N): integers are classes, floats "
-            "are targets, with a last axis of outputs. .npy or .npz (array y).",
+            help="Labels of each sequence's last step, (N,), or of each step, (T, N): an .npy "
+            "file, or an .npz file with an array y. Integers are classes; floats are targets "
+            "with a last axis of outputs.",
         ),
     ] = None,
     lengths: LengthsOption = None,
@@ -64,7 +65,7 @@ def accuracy(
             "-o",
             "--output",
             metavar="PAGE",
-            help="Where to write the page; by default the build's report is changed.",
+            help="Write the page to this file. Default: the build's report.html.",
         ),
     ] = None,
     as_json: JsonOption = False,

@@ -135,10 +135,11 @@ def _note_board(console: Console, build: "OnBoard", found: "Bitstream") -> None:
 def program(
     folder: BuildArgument,
     board: Annotated[
-        str | None, typer.Option(metavar="BOARD", help="By default the one that there is a bitstream for.")
+        str | None,
+        typer.Option(metavar="BOARD", help="Board to program. Default: the one that has a bitstream."),
     ] = None,
     flash: Annotated[
-        bool, typer.Option("--flash", help="Write it to the board's flash memory, so that it stays.")
+        bool, typer.Option("--flash", help="Write the bitstream to the board's flash memory, where it stays.")
     ] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -228,15 +229,20 @@ def board(
     options: Mapping[str, Any],
     tcp: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, metavar="PORT", help="TCP port of this machine to listen at; 0, any."),
+        typer.Option(
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="TCP port of this machine to listen at; 0 takes any free one.",
+        ),
     ] = None,
     pty: Annotated[
-        bool, typer.Option("--pty/--no-pty", help="Offer a pseudo-terminal, as a serial port.")
+        bool, typer.Option("--pty/--no-pty", help="Offer a pseudo-terminal as a serial port.")
     ] = True,
     faults: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of frames on the line with a fault.")
+        float, typer.Option(min=0, max=1, help="Share of frames that get a fault, 0 to 1.")
     ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of the faults, and of what is in memories at first.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the faults and of the memories' first contents.")] = 1,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:

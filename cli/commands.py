@@ -67,7 +67,7 @@ COMMANDS = {
     ),
     "simulate": _Entry(
         "cli.simulate",
-        "Run a build's RTL in a simulator and compare every word and cycle with what they must be.",
+        "Simulate a build's Verilog and compare every word and cycle with the golden model and the schedule.",
     ),
     "implement": _Entry(
         "cli.implement", "Synthesise a build for a device, place and route it, and report size and clock."
@@ -94,7 +94,7 @@ COMMANDS = {
     "boards": _Entry("cli.targets", "List the boards that --fit and --board take by name."),
     "zoo": _Entry(
         "cli.zoo",
-        "Fetch a published model, build it, verify the Verilog and measure what its users judge it by.",
+        "Fetch a published model, build it, verify the Verilog and measure its published metric.",
     ),
     "bench": _Entry(
         "bench.command",

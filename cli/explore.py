@@ -67,17 +67,17 @@ def explore(
         Path | None,
         typer.Option(
             "--evaluate",
-            help="What errors are measured on: an .npz file with inputs x and, if the metric needs them, "
-            "labels y and lengths; by default the typical inputs.",
+            help="Data to measure errors on: an .npz file with inputs x and, if needed, labels y "
+            "and lengths. Default: the typical inputs.",
             rich_help_panel=_NUMBERS,
         ),
     ] = None,
     metric: Annotated[
         str,
         typer.Option(
-            help="error (rms against float), max-error, agreement (decisions as in float), accuracy or "
-            "mean-absolute-error (on labels), or your own module:function of outputs and labels, whose "
-            "number is better if it is smaller.",
+            help="What is measured: error (rms against float), max-error, agreement (decisions as "
+            "in float), accuracy or mean-absolute-error (with labels), or module:function of "
+            "outputs and labels, where smaller is better.",
             rich_help_panel=_NUMBERS,
         ),
     ] = "error",
@@ -87,7 +87,7 @@ def explore(
             "-o",
             "--output",
             metavar="DIR",
-            help="Folder of the study, which goes on if it is there; by default build/explore/NAME.",
+            help="Folder of the study. An existing study continues. Default: build/explore/NAME.",
             rich_help_panel=_WORK,
         ),
     ] = None,

@@ -40,27 +40,26 @@ def generate(
         Path,
         typer.Argument(
             metavar="MODEL",
-            help="An ONNX, Keras, TorchScript, .pt2 or safetensors file, or a PyTorch state dict.",
+            help="A model file: ONNX, .pt2, TorchScript, Keras, TFLite, safetensors, state dict or .nam.",
         ),
     ],
     folder: Annotated[
         Path,
         typer.Option(
-            "-o", "--output", metavar="DIR", help="The build folder: new, empty or a build to replace."
+            "-o", "--output", metavar="DIR", help="The folder to write: new, empty, or a build to replace."
         ),
     ],
     options: Mapping[str, Any],
     name: Annotated[
         str | None,
-        typer.Option(help="Name of the build and its top module; by default from the model file's."),
+        typer.Option(help="Name of the build and of its top module. Default: the model file's name."),
     ] = None,
     fit: Annotated[
         str | None,
         typer.Option(
             metavar="DEVICE|BOARD",
-            help="Choose family, lanes, macs, gate units and multipliers for the shortest step on this ECP5, "
-            "Gowin, iCE40 or Nexus device, or on this board, its serial link counted in; those given are "
-            "kept.",
+            help="Choose the array with the shortest step that fits this device or board. Sizes "
+            "that you give are kept.",
         ),
     ] = None,
     calibration: Annotated[Path | None, CALIBRATE] = None,
@@ -69,8 +68,8 @@ def generate(
         Path | None,
         typer.Option(
             "--calibrate-state",
-            help="What each sequence of the typical inputs begins with: an .npz file of h and c, as rtlstm "
-            "run --state-output writes it; by default what the model begins with, mostly zeros.",
+            help="State in which each sequence of the typical inputs begins: an .npz file with h "
+            "and c. Default: the model's, mostly zeros.",
             rich_help_panel=_NUMBERS,
         ),
     ] = None,
@@ -80,8 +79,8 @@ def generate(
         Path | None,
         typer.Option(
             metavar="DATA",
-            help="Train the rounded network on what the float one gives for these typical inputs, (T, I) or "
-            "(T, N, I); no labels. They also calibrate the formats. Takes minutes; needs rtlstm[torch].",
+            help="Train the rounded network on the float network's outputs for these typical "
+            "inputs. It needs no labels, takes minutes, and needs rtlstm[torch].",
             rich_help_panel=_NUMBERS,
         ),
     ] = None,
@@ -89,7 +88,7 @@ def generate(
         int | None,
         typer.Option(
             min=1,
-            help="The most updates of the weights that --finetune makes; 1500 by default.",
+            help="Largest number of updates of --finetune. Default: 1500.",
             rich_help_panel=_NUMBERS,
         ),
     ] = None,
@@ -98,8 +97,8 @@ def generate(
         typer.Option(
             min=0.0,
             max=0.99,
-            help="The share of the weights that --finetune sets to zero, word by word of the array, so that "
-            "--skip-zeros skips them; needs --lanes and --macs.",
+            help="Share of the weights that --finetune sets to zero for --skip-zeros, 0 to 0.99. "
+            "It needs --lanes and --macs.",
             rich_help_panel=_NUMBERS,
         ),
     ] = None,
@@ -107,8 +106,8 @@ def generate(
         bool,
         typer.Option(
             "--loadable",
-            help="The program is loaded like the weights: the device takes other networks, too, within its "
-            "capacities.",
+            help="Load the program like the weights, so that the device can run other networks "
+            "within its capacities.",
             rich_help_panel=_LOADABLE,
         ),
     ] = False,
@@ -116,9 +115,9 @@ def generate(
         list[str] | None,
         typer.Option(
             metavar="NAME=NUMBER",
-            help="A capacity of a loadable device; by default what the network takes, up to the next power "
-            "of two. Names: operations, inputs, outputs, weight-rows, shift-rows, bias-rows, partial-rows, "
-            "vector-words, cell-rows, headroom. May be repeated.",
+            help="A capacity of a loadable device: operations, inputs, outputs, weight-rows, "
+            "shift-rows, bias-rows, partial-rows, vector-words, cell-rows or headroom. "
+            "Default: what the network takes, up to the next power of two. May be repeated.",
             rich_help_panel=_LOADABLE,
         ),
     ] = None,
@@ -127,8 +126,8 @@ def generate(
         typer.Option(
             "--for",
             metavar="DEVICE",
-            help="Make a build that the device of this build folder can be given: another network's for a "
-            "loadable one, else a retrained model's. It brings hardware, formats and name.",
+            help="Make a build for the hardware of this build folder: of a retrained model, or of "
+            "another network if it is loadable.",
             rich_help_panel=_LOADABLE,
         ),
     ] = None,

@@ -43,7 +43,7 @@ def inspect(
     page: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="PAGE", help="Where to write a page of the model's or build's pictures."
+            "--output", "-o", metavar="PAGE", help="Write a page with pictures of the model or build."
         ),
     ] = None,
     *,

@@ -43,27 +43,28 @@ BatchFirstOption = Annotated[
     bool | None,
     typer.Option(
         "--batch-first/--no-batch-first",
-        help="Inputs and outputs have the batch first, (N, T, I), or not, (T, N, I); by default as the model "
-        "has it.",
+        help="Order of inputs and outputs: (N, T, I) with batch first, else (T, N, I). "
+        "Default: the model's order.",
     ),
 ]
 
 LengthsOption = Annotated[
     str | None,
-    typer.Option(help="Valid steps of each sequence: numbers with commas, or an .npy file."),
+    typer.Option(help="Number of valid steps of each sequence: numbers with commas, or an .npy file."),
 ]
 
 PadOption = Annotated[
     Pad,
     typer.Option(
-        help="Where the padding of shorter sequences stands in inputs and outputs: behind their steps, or in "
-        "front of them, as Keras pads by default.",
+        help="Where shorter sequences are padded: behind their steps (back) or before them "
+        "(front), as Keras does.",
     ),
 ]
 
 CALIBRATE = typer.Option(
     "--calibrate",
-    help="Typical inputs, (T, I) or (T, N, I): an .npy file, or an .npz file with an array x, or only one.",
+    help="Typical inputs, (T, I) or (T, N, I), which set the ranges of the formats: an "
+    ".npy file, or an .npz file with an array x.",
     rich_help_panel=_NUMBERS,
 )
 """Required by some commands, so that each states the type."""
@@ -72,8 +73,8 @@ CalibrationLengthsOption = Annotated[
     str | None,
     typer.Option(
         "--calibrate-lengths",
-        help="Valid steps of each sequence of the typical inputs: numbers with commas between them, or "
-        "an .npy file; all by default.",
+        help="Number of valid steps of each sequence of the typical inputs: numbers with "
+        "commas, or an .npy file. Default: all.",
         rich_help_panel=_NUMBERS,
     ),
 ]
@@ -82,8 +83,8 @@ CalibrationBatchFirstOption = Annotated[
     bool | None,
     typer.Option(
         "--batch-first/--no-batch-first",
-        help="Typical inputs, and data to evaluate on, have the batch first, (N, T, I), or not, (T, N, I); "
-        "by default as the model has it.",
+        help="Order of the typical inputs: (N, T, I) with batch first, else (T, N, I). "
+        "Default: the model's order.",
         rich_help_panel=_NUMBERS,
     ),
 ]
@@ -91,8 +92,8 @@ CalibrationBatchFirstOption = Annotated[
 CalibrationPadOption = Annotated[
     Pad,
     typer.Option(
-        help="Where the padding of shorter sequences stands in typical inputs, and in data to evaluate on: "
-        "behind their steps, or in front of them, as Keras pads by default.",
+        help="Where shorter sequences of the typical inputs are padded: behind their steps "
+        "(back) or before them (front).",
         rich_help_panel=_NUMBERS,
     ),
 ]
@@ -100,7 +101,7 @@ CalibrationPadOption = Annotated[
 WorkersOption = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Processes of this machine; by default as many as processors.", rich_help_panel=_WORK
+        min=1, help="Number of processes on this machine. Default: one per processor.", rich_help_panel=_WORK
     ),
 ]
 
@@ -108,7 +109,7 @@ SchedulerOption = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="A running Dask scheduler, such as tcp://host:8786, whose workers are used instead.",
+        help="Use the workers of this Dask scheduler, such as tcp://host:8786.",
         rich_help_panel=_WORK,
     ),
 ]

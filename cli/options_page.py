@@ -4,7 +4,7 @@
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -15,13 +15,47 @@ from rtlstm.spec.options import plain_type
 __all__ = ["options_page"]
 
 _HEAD = """\
-# Options
+# Commands and options
 
-This page lists the options of every command, with their names in Python. `rtlstm.compile` has the options of
-`rtlstm generate`. A method of a `Build` has the options of the command of the same name. The page is made
-from the declarations in the code ([Extending](extending.md#an-option)).
+This page is made from the code ([Extending](extending.md#an-option)). `rtlstm COMMAND --help` prints the
+same. `python -m rtlstm` is the same program. `rtlstm --install-completion` installs shell completion.
 """
-_COLUMNS = ("Option", "In Python", "Value", "Default", "Meaning")
+_PYTHON = """\
+In Python, `rtlstm.compile` has the options of `rtlstm generate`, and the methods `simulate`, `implement`,
+`bitstream`, `run` and `accuracy` of a `Build` have those of the commands. An option has its flag's name with
+underscores, unless the table says otherwise.
+"""
+_TAIL = """\
+## Exit codes
+
+| Code | Meaning |
+|---|---|
+| 0 | The command succeeded. |
+| 1 | A check failed: a word or cycle differs, a clock, limit or metric is missed, or a device is silent. |
+| 2 | The input is wrong, a tool is missing, or the design does not fit. |
+| 70 | rtlstm has a bug: please report it with what `--debug` prints. |
+| 130 | Ctrl-C ended the command. |
+| 129, 143 | SIGHUP or SIGTERM ended the command. |
+
+An error is one sentence: what must hold, what was given, and what to do.
+
+## Output
+
+- `--json` prints one JSON object on standard output, and messages go to standard error.
+- A command that succeeds names the usual next one: a line `next: ...`, or `next` in the JSON object. Words in
+  capitals, such as `PORT`, stand for what only you know.
+- Long work shows a progress bar on a terminal, and elsewhere one line per phase. `RTLSTM_PROGRESS=none` turns
+  both off.
+- A command writes its results whole or not at all. If an output path is a link, the command writes to its
+  target. Pipes and `/dev/stdout` work, too.
+
+## Caches
+
+rtlstm keeps compiled simulators and synthesis results in your cache folder. `RTLSTM_CACHE` names another one.
+The packaged Yosys and nextpnr have a cache below `XDG_CACHE_HOME`. If your home folder is not writable, set
+both variables. Otherwise `generate` compiles Yosys every time.
+"""
+_COLUMNS = ("Option", "Value", "Meaning")
 _CALLS: dict[str, Callable[..., Any]] = {
     "generate": compile,
     "simulate": Build.simulate,
@@ -36,7 +70,19 @@ _EVERYWHERE = ("as_json", "debug")
 
 def options_page() -> str:
     """Return the text of the page."""
-    return "\n".join([_HEAD, *_everywhere(), *(line for name in COMMANDS for line in _section(name))])
+    shown: dict[tuple[str, ...], str] = {}
+    sections = [line for name in COMMANDS for line in _section(name, shown)]
+    return "\n".join([_HEAD, *_commands(), *_everywhere(), _PYTHON, *sections, _TAIL])
+
+
+def _commands() -> Iterator[str]:
+    """The table of the commands, with what each is for."""
+    yield "| Command | Meaning |"
+    yield "|---|---|"
+    for name, entry in COMMANDS.items():
+        called = f"[`rtlstm {name}`](#rtlstm-{name})" if _options(name) else f"`rtlstm {name}`"
+        yield f"| {called} | {entry.summary} |"
+    yield ""
 
 
 def _everywhere() -> Iterator[str]:
@@ -51,36 +97,71 @@ def _everywhere() -> Iterator[str]:
     yield ""
 
 
-def _section(name: str) -> Iterator[str]:
-    """A command's heading and a table for each group of its options."""
-    options = [
+def _options(name: str) -> list[Any]:
+    """A command's options without those of every command."""
+    return [
         each
         for each in find_command(name).params
         if each.opts[0].startswith("-") and each.name not in _EVERYWHERE
     ]
+
+
+def _section(name: str, shown: dict[tuple[str, ...], str]) -> Iterator[str]:
+    """A command's heading and a table for each group of its options.
+
+    An option that an earlier command has, with the same value and meaning, is named and not described again.
+    ``shown`` has the command that describes it.
+    """
+    options = _options(name)
     if not options:
         return
     yield f"## rtlstm {name}"
     yield ""
-    for group in dict.fromkeys(getattr(each, "rich_help_panel", None) for each in options):
+    groups: dict[str, list[tuple[str, ...]]] = {}
+    again: dict[str, list[str]] = {}
+    for each in options:
+        flags, *described = _row(name, each)
+        first = shown.setdefault((flags, *described), name)
+        if first == name:
+            row = (flags + _in_python(name, each), *described)
+            groups.setdefault(getattr(each, "rich_help_panel", None) or "", []).append(row)
+        else:
+            again.setdefault(first, []).append(flags)
+    for group, rows in groups.items():
         if group:
             yield f"### {group}"
             yield ""
-        members = [each for each in options if getattr(each, "rich_help_panel", None) == group]
-        yield from _table(_row(name, each) for each in members)
+        yield from _table([_COLUMNS, *rows])
+        yield ""
+    for first, flags in again.items():
+        yield f"As in [`rtlstm {first}`](#rtlstm-{first}): {', '.join(flags)}."
         yield ""
 
 
-def _table(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    for row in (_COLUMNS, ("---",) * len(_COLUMNS), *rows):
-        yield f"| {' | '.join(row)} |"
+def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    head, *others = (f"| {' | '.join(row)} |" for row in rows)
+    yield head
+    yield f"|{'---|' * len(rows[0])}"
+    yield from others
 
 
-def _row(command: str, option: Any) -> tuple[str, ...]:
+def _row(command: str, option: Any) -> tuple[str, str, str]:
     flags = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
-    default = "" if option.is_flag or option.default is None else f"`{option.default}`"
-    python = f"`{option.name}`" if option.name in _keywords(command) else ""
-    return (flags, python, _value(command, option), "required" if option.required else default, option.help)
+    meaning = str(option.help)
+    if option.required:
+        meaning += " Required."
+    elif not option.is_flag and option.default is not None:
+        meaning += f" Default: `{option.default}`."
+    return flags, _value(command, option), meaning
+
+
+def _in_python(command: str, option: Any) -> str:
+    """What differs in the function that does in Python what a command does."""
+    if command not in _CALLS:
+        return ""
+    if option.name not in _keywords(command):
+        return " (command line)"
+    return "" if f"--{option.name.replace('_', '-')}" in option.opts else f" (Python: `{option.name}`)"
 
 
 def _keywords(command: str) -> set[str]:

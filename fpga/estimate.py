@@ -353,7 +353,7 @@ def step_energy_nj(manifest: Manifest, found: Estimate, chosen: Chosen, clock_mh
     Four terms: what a device draws at rest, what a running clock adds, what each logic cell adds to that, and
     the multiplications, which are counted exactly. Nothing of it was measured on a core of rtlstm, and reads
     of memories are left out, of which nothing is published: it ranks builds on one device, and says little of
-    others. ``docs/explore.md`` names the source and the limits.
+    others. ``docs/sizing.md`` names the source and the limits.
 
     Parameters
     ----------

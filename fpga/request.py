@@ -33,27 +33,28 @@ class HardwareRequest(CoreOptions):
     family: Annotated[
         FamilyName | None,
         Option(
-            "generic (the default), ecp5, ice40, nexus, gowin, xilinx, ultrascale, intel, or one that an "
-            "installed package adds. A device to fit has its own.",
+            "Device family: generic (the default), ecp5, ice40, nexus, gowin, xilinx, "
+            "ultrascale, intel, or one of an installed package. Leave it out if a device is "
+            "fitted.",
             group=HARDWARE,
         ),
     ] = None
     lanes: Annotated[
         Annotated[int, Field(ge=4, le=1024)] | None,
         Option(
-            "Dot-product engines, a multiple of 4; by default those of the smallest array that is as fast as "
-            "4 x 32.",
+            "Rows of weights that the array computes at a time, a multiple of 4. Default: "
+            "those of the smallest array that is as fast as 4 x 32.",
             group=HARDWARE,
         ),
     ] = None
     macs: Annotated[
-        Size | None, Option("Multipliers per lane; by default as for the lanes.", group=HARDWARE)
+        Size | None, Option("Multipliers per lane. Default: as for the lanes.", group=HARDWARE)
     ] = None
     gate_units: Annotated[
         Annotated[int, Field(ge=1, le=256)] | None,
         Option(
-            "Hidden units finished per cycle; must divide lanes / 4, and divide macs or be a multiple of it; "
-            "by default 1.",
+            "Hidden units finished per cycle. It must divide lanes / 4, and divide macs or be"
+            " a multiple of it. Default: 1.",
             group=HARDWARE,
         ),
     ] = None
@@ -61,8 +62,9 @@ class HardwareRequest(CoreOptions):
         Literal["dsp", "lut", "auto"] | int | None,
         BeforeValidator(_multipliers),
         Option(
-            "dsp (the default): the family's hard multipliers; lut: of LUTs; N: that many of each lane's of "
-            "LUTs; auto (the default if the array is to fit a device): those that the device lacks.",
+            "What multiplies: DSP blocks (dsp, the default), LUTs (lut), LUTs for N "
+            "multipliers of each lane, or LUTs where DSP blocks run out (auto, the default if"
+            " a device is fitted).",
             group=HARDWARE,
             metavar="dsp|lut|auto|N",
         ),
@@ -70,40 +72,41 @@ class HardwareRequest(CoreOptions):
     lut_lanes: Annotated[
         Annotated[int, Field(ge=0, le=1023)] | None,
         Option(
-            "Lanes that have one more multiplier of LUTs than the others; by default none, or as many as "
-            "leave the fewest DSP blocks unused of a device to fit.",
+            "Number of lanes with one more multiplier of LUTs. Default: none, or what leaves "
+            "the fewest DSP blocks of a fitted device unused.",
             group=HARDWARE,
         ),
     ] = None
     weight_memory: Annotated[
         WeightMemory | None,
         Option(
-            "What holds the weights: block RAM (the default), or large, the family's largest memory, such as "
-            "the iCE40 UP5K's single port RAM; for a device, large where block RAM is too small.",
+            "Memory of the weights: block RAM (block, the default), or the family's largest "
+            "memory (large), such as the single port RAM of the UP5K. A fitted device gets "
+            "large if block RAM is too small.",
             group=HARDWARE,
         ),
     ] = None
     table_memory: Annotated[
         TableMemory | None,
         Option(
-            "What holds the tables of sigmoid, tanh and other functions: ram (the default), which is loaded "
-            "with the weights; or rom, constants made of LUTs, which take no block RAM; for a device, rom "
-            "where block RAM is too small.",
+            "Memory of the tables of sigmoid and tanh: block RAM that is loaded with the "
+            "weights (ram, the default), or constants made of LUTs (rom). A fitted device "
+            "gets rom if block RAM is too small.",
             group=HARDWARE,
         ),
     ] = None
     beat_out: Annotated[
         Size | None,
         Option(
-            "Output words per transfer, a multiple of the gate units; by default as many.", group=HARDWARE
+            "Output values per transfer, a multiple of the gate units. Default: as many as gate units.",
+            group=HARDWARE,
         ),
     ] = None
 
     skip_zeros: Annotated[
         bool,
         Option(
-            "Neither store nor multiply words of weights that are zero in a whole group of rows. The "
-            "hardware then takes only weights that are zero there.",
+            "Skip weight words that are all zero. Weights loaded later must be zero in the same places.",
             group=HARDWARE,
         ),
     ] = False
@@ -111,8 +114,7 @@ class HardwareRequest(CoreOptions):
     fit_anyway: Annotated[
         bool,
         Option(
-            "If nothing fits the device, build with the first change of formats, tables and array with which "
-            "the network fits it, and say which.",
+            "If nothing fits the device, use fewer bits, direct tables or another array, and say which.",
             group=HARDWARE,
         ),
     ] = False

@@ -1,4 +1,4 @@
-"""A build's core in cocotb tests; needs the extra ``sim``. docs/cocotb.md explains it.
+"""A build's core in cocotb tests; needs the extra ``sim``. docs/integrate.md explains it.
 
 Nothing else imports this module.
 """

@@ -1,4 +1,4 @@
-"""A build as a module of a LiteX SoC; needs the extra ``litex``. docs/litex.md explains it.
+"""A build as a module of a LiteX SoC; needs the extra ``litex``. docs/integrate.md explains it.
 
 Nothing else imports this module.
 """

@@ -1,4 +1,4 @@
-"""Pytest's plug-in: builds and simulations as fixtures. docs/cocotb.md explains it.
+"""Pytest's plug-in: builds and simulations as fixtures. docs/integrate.md explains it.
 
 pytest loads it by itself where rtlstm is installed. Nothing but pytest is imported before a fixture is used.
 """

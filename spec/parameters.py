@@ -54,8 +54,8 @@ Size = Annotated[int, Field(ge=1, le=1024)]
 Tables = Annotated[
     TableKind,
     Option(
-        "How sigmoid and tanh are computed: interpolated; or direct, an entry for every input, quicker, for "
-        "data of up to 12 bits.",
+        "Tables of sigmoid and tanh: interpolated, or with one entry for each argument "
+        "(direct). Direct tables save cycles, and suit data of at most 12 bits.",
         group=HARDWARE,
     ),
 ]
@@ -66,19 +66,24 @@ class CoreOptions(Record):
 
     tables: Tables = "interpolated"
     beat_in: Annotated[
-        Size, Option("Input words per transfer; must divide the multipliers per lane.", group=HARDWARE)
+        Size, Option("Input values per transfer. It must divide the multipliers per lane.", group=HARDWARE)
     ] = 1
-    streams: Annotated[Size, Option("Sequences whose state is kept on chip.", group=HARDWARE)] = 1
+    streams: Annotated[
+        Size, Option("Number of independent sequences whose state stays on the chip.", group=HARDWARE)
+    ] = 1
     max_steps: Annotated[
         Annotated[int, Field(ge=1)] | None,
-        Option("Longest sequence the driver accepts; by default no limit.", group=HARDWARE),
+        Option(
+            "Longest sequence. A network with a reverse direction needs it. Default: no limit.",
+            group=HARDWARE,
+        ),
     ] = None
     bus: Annotated[
         BusName,
         Option(
-            "A wrapper beside the core, for a system's bus: none; axi (AXI4-Stream data, AXI4-Lite "
-            "registers); axilite (registers alone, steps go through them); wishbone (likewise); or one that "
-            "an installed package adds.",
+            "Bus wrapper around the core: none, axi (AXI4-Stream data, AXI4-Lite registers), "
+            "axilite, wishbone, or one of an installed package. With axilite and wishbone, "
+            "steps go through registers.",
             group=HARDWARE,
         ),
     ] = NO_BUS

@@ -211,7 +211,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 RUN = [page for page in PAGES if blocks(page) and page not in ELSEWHERE_WHOLE]
-QUICK = {f"docs/{name}.md" for name in ("accuracy", "c_host", "cells", "ports")}
+QUICK = {f"docs/{name}.md" for name in ("cells", "ports")}
 QUICK |= {"README.md"}
 """Pages that run in any case, with every kind of block. The others take long."""
 

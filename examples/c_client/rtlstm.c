@@ -256,7 +256,7 @@ int rtlstm_read(rtlstm *device, unsigned number, uint32_t *words, unsigned count
   return 0;
 }
 
-/* Of the image's segments: 16 bytes each behind the head, docs/registers.md has their fields. */
+/* Of the image's segments: 16 bytes each behind the head, docs/ports.md has their fields. */
 enum { SEGMENTS = 56, SEGMENT = 16, PROGRAM = 9 };
 
 static int has_program(const uint8_t *image) {

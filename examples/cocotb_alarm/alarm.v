@@ -1,5 +1,5 @@
 // A moving average of four samples, a network that sees one average a step, and a threshold behind it.
-// An example for rtlstm's docs/cocotb.md. The core is spotter_axi, whose registers are this module's.
+// An example for rtlstm's docs/integrate.md. The core is spotter_axi, whose registers are this module's.
 
 module alarm_filter #(
     parameter signed [7:0] THRESHOLD = 0

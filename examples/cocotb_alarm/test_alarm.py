@@ -1,4 +1,4 @@
-"""A core inside a design, tested with cocotb: docs/cocotb.md explains it.
+"""A core inside a design, tested with cocotb: docs/integrate.md explains it.
 
 The network is random, because the example is about the test. Yours comes from a file:
 ``rtlstm_build("model.onnx", name="spotter", bus="axi")``.

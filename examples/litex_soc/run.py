@@ -108,7 +108,7 @@ def run(*command: object, folder: Path) -> None:
     try:
         done = subprocess.run([str(word) for word in command], cwd=folder, check=False)
     except FileNotFoundError:
-        sys.exit(f"error: {command[0]} must be installed; see docs/litex.md")
+        sys.exit(f"error: {command[0]} must be installed; see docs/integrate.md")
     if done.returncode:
         sys.exit(f"error: {command[0]} has failed, see above")
 

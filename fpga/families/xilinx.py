@@ -119,7 +119,7 @@ class UltraScale(Xilinx):
 
     name = "ultrascale"
     open_synthesis = None
-    # For 400 MHz: docs/primitives.md has the reasons.
+    # For 400 MHz: notes/primitives.md has the reasons.
     pipeline = Pipeline(
         operand=4,
         multiplier=3,

@@ -18,7 +18,7 @@ DEFAULT_SEEDS = 3
 ClockMhz = Annotated[float, Field(ge=1, le=1000)]
 
 _INSIST = Option(
-    "Place and route also a design that is fuller than any that is known to succeed.", flag="--try"
+    "Place and route a design even if it is fuller than any that was routed before.", flag="--try"
 )
 
 
@@ -26,24 +26,28 @@ class SimulateOptions(Record):
     """How a build's Verilog is compared with the golden model."""
 
     simulator: Annotated[
-        Simulator | None, Option("What runs the Verilog; by default verilator, or icarus for a *.fst.")
+        Simulator | None, Option("Simulator. Default: verilator, or icarus for an .fst file.")
     ] = None
     steps: Annotated[
         Annotated[int, Field(ge=1)] | None,
-        Option("Steps of random input, by default 64, or the longest sequence; or the first of an input."),
+        Option(
+            "Number of steps: of random input, or the first ones of an input. Default: 64, or"
+            " the longest sequence."
+        ),
     ] = None
-    seed: Annotated[Annotated[int, Field(ge=0)] | None, Option("Of the random input; by default 0.")] = None
+    seed: Annotated[Annotated[int, Field(ge=0)] | None, Option("Seed of the random input. Default: 0.")] = (
+        None
+    )
     wave: Annotated[
         Path | None,
         Option(
-            "Where to write waveforms of the steps: *.vcd, or *.fst, which icarus writes; beside it "
-            "GTKWave's save file, *.gtkw.",
+            "Write waveforms to this .vcd or .fst file, with a save file for GTKWave beside it.",
             metavar="FILE",
         ),
     ] = None
     verify: Annotated[
         bool,
-        Option("Read the weights back before the steps; without it Icarus is much quicker."),
+        Option("Read the weights back before the steps. Without it Icarus is much faster."),
     ] = True
 
     @property
@@ -67,40 +71,50 @@ class SimulateOptions(Record):
 class ImplementOptions(Record):
     """For what, and how, a build is synthesised, placed and routed."""
 
-    device: Annotated[str, Option("Such as lfe5u-85f-8, up5k, gw2ar-18, xc7a35t.", metavar="DEVICE")]
+    device: Annotated[
+        str, Option("Device, such as lfe5u-85f-8, up5k, gw2ar-18 or xc7a35t.", metavar="DEVICE")
+    ]
     clock_mhz: Annotated[
         ClockMhz | None,
-        Option("The clock to aim at; exits with 1 if it is missed.", flag="--clock", metavar="MHZ"),
+        Option(
+            "Target clock in MHz. The command exits with 1 if no seed reaches it.",
+            flag="--clock",
+            metavar="MHZ",
+        ),
     ] = None
-    seeds: Annotated[Annotated[int, Field(ge=1, le=99)], Option("Times to place and route.")] = DEFAULT_SEEDS
+    seeds: Annotated[
+        Annotated[int, Field(ge=1, le=99)], Option("How many times to place and route, with one seed each.")
+    ] = DEFAULT_SEEDS
     cores: Annotated[
         Annotated[int, Field(ge=1, le=99)],
-        Option("Cores of the build side by side in the device, each with inputs and outputs of its own."),
+        Option("Number of cores side by side in the device, each with separate inputs and outputs."),
     ] = 1
-    package: Annotated[str | None, Option("By default the device's most common one.")] = None
-    speed_grade: Annotated[str | None, Option("By default the slowest.")] = None
-    router: Annotated[Router | None, Option("Of nextpnr; by default the better one for the device.")] = None
-    placer: Annotated[Placer | None, Option("Of nextpnr; by default the better one for the device.")] = None
+    package: Annotated[str | None, Option("Package of the device. Default: the most common one.")] = None
+    speed_grade: Annotated[str | None, Option("Speed grade of the device. Default: the slowest.")] = None
+    router: Annotated[Router | None, Option("Router of nextpnr. Default: the better one for the device.")] = (
+        None
+    )
+    placer: Annotated[Placer | None, Option("Placer of nextpnr. Default: the better one for the device.")] = (
+        None
+    )
     rip_up: Annotated[
         bool,
-        Option(
-            "Route wires that are too slow again, at the cost of others, until three passes gain nothing: "
-            "takes several times as long."
-        ),
+        Option("Route slow wires again until three passes gain nothing. It takes several times as long."),
     ] = False
     time_limit: Annotated[
         Annotated[float, Field(gt=0)] | None,
         Option(
-            "Minutes for each seed. Rip-up then ends with the best complete route; by default no limit.",
+            "Time limit for each seed in minutes. Rip-up then keeps its best complete route. Default: none.",
             metavar="MINUTES",
         ),
     ] = None
     multipliers: Annotated[
-        bool, Option("Use multiplier blocks, or make multipliers of logic.", flag="--dsp/--no-dsp")
+        bool, Option("Use DSP blocks for multipliers, or LUTs.", flag="--dsp/--no-dsp")
     ] = True
     insist: Annotated[bool, _INSIST] = False
     jobs: Annotated[
-        Annotated[int, Field(ge=1)] | None, Option("Seeds to run at once; by default all processors but one.")
+        Annotated[int, Field(ge=1)] | None,
+        Option("Number of seeds to run at once. Default: all processors but one."),
     ] = None
 
 
@@ -108,22 +122,24 @@ class BoardOptions(Record):
     """A board, its clock and its serial port."""
 
     board: Annotated[
-        str, Option("Such as ulx3s-85f, icebreaker, colorlight-i9, zybo-z7-20.", metavar="BOARD")
+        str, Option("Board, such as ulx3s-85f, icebreaker, colorlight-i9 or zybo-z7-20.", metavar="BOARD")
     ]
     clock_mhz: Annotated[
         ClockMhz | None,
-        Option("The design's clock; by default the board's usual one.", flag="--clock", metavar="MHZ"),
+        Option("Clock of the design in MHz. Default: the board's usual one.", flag="--clock", metavar="MHZ"),
     ] = None
     baud: Annotated[
         Annotated[int, Field(ge=300)] | None,
-        Option("Of the serial port; by default the fastest usual rate."),
+        Option("Baud rate of the serial port. Default: the fastest usual rate."),
     ] = None
 
 
 class BitstreamOptions(BoardOptions):
     """For what board, and how, a bitstream is made."""
 
-    seed: Annotated[Annotated[int, Field(ge=1)], Option("Of place and route; another may be faster.")] = 1
+    seed: Annotated[
+        Annotated[int, Field(ge=1)], Option("Seed of place and route. Another one may reach a faster clock.")
+    ] = 1
     insist: Annotated[bool, _INSIST] = False
 
     def check_vivado(self) -> None:

@@ -50,14 +50,14 @@ class ReadOptions(Record):
     lstm: Annotated[
         str | None,
         Option(
-            "The LSTM to begin with: node, module or tensor prefix (several, with commas: stacked).",
+            "Recurrent layer to begin with: a node, module or tensor prefix. Commas separate stacked layers.",
             group=_MODEL,
         ),
     ] = None
     begin: Annotated[
         str | None,
         Option(
-            "The tensor of an ONNX or TFLite model to begin at, in front of its first recurrent layer.",
+            "Tensor of an ONNX or TFLite model to begin at.",
             group=_MODEL,
             flag="--input-tensor",
             metavar="TENSOR",
@@ -66,7 +66,7 @@ class ReadOptions(Record):
     output: Annotated[
         str | None,
         Option(
-            "The tensor or node at which to end; of Keras LAYER, or LAYER:linear, before its activation.",
+            "Tensor, node or Keras layer to end at. LAYER:linear ends before the layer's activation.",
             group=_MODEL,
             flag="--output-tensor",
         ),
@@ -74,8 +74,8 @@ class ReadOptions(Record):
     dense: Annotated[
         tuple[str, ...] | None,
         Option(
-            "A dense layer of a state dict, in order: NAME, NAME:ACTIVATION or relu:NAME:ACTIVATION; none to "
-            "take none. May be repeated.",
+            "Dense layer of a state dict, in order: NAME, NAME:ACTIVATION or "
+            "relu:NAME:ACTIVATION; none takes none. May be repeated.",
             group=_MODEL,
             metavar="LAYER",
         ),
@@ -83,7 +83,7 @@ class ReadOptions(Record):
     branches: Annotated[
         tuple[str, ...],
         Option(
-            "Of an ONNX model's If node, the branch to take: NODE:then or NODE:else. May be repeated.",
+            "Branch of an ONNX If node: NODE:then or NODE:else. May be repeated.",
             group=_MODEL,
             flag="--branch",
             metavar="NODE:BRANCH",

@@ -87,48 +87,55 @@ _Range = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class QuantizationSettings(Record):
     """Widths of formats, and ranges to use instead of those from calibration data."""
 
-    weight_bits: Annotated[_WeightBits, Option("Of the weights, 2 to 18.", group=_NUMBERS)] = 16
+    weight_bits: Annotated[_WeightBits, Option("Bits per weight, 2 to 18.", group=_NUMBERS)] = 16
     dense_weight_bits: Annotated[
         _WeightBits | None,
         Option(
-            "Of dense layers' weights, 2 to 18; by default those of all. Words have the wider ones' bits.",
+            "Bits per weight in dense layers, 2 to 18. The weight memory is as wide as the "
+            "larger of the two. Default: the bits of the other weights.",
             group=_NUMBERS,
         ),
     ] = None
-    data_bits: Annotated[_Bits, Option("Of inputs, h and dense results, 4 to 18.", group=_NUMBERS)] = 16
+    data_bits: Annotated[
+        _Bits, Option("Bits of inputs, hidden states and dense results, 4 to 18.", group=_NUMBERS)
+    ] = 16
     output_bits: Annotated[
         _Bits | None,
         Option(
-            "Of the network's outputs, behind a dense layer, 4 to 18; by default those of the data.",
+            "Bits of the outputs, if a dense layer gives them, 4 to 18. Default: the data's bits.",
             group=_NUMBERS,
         ),
     ] = None
     gate_bits: Annotated[
         Annotated[int, Field(ge=6, le=18)] | None,
         Option(
-            "Of sigmoid and tanh, 6 to 18; by default the data's or the outputs', at least 12.",
+            "Bits of the results of sigmoid and tanh, 6 to 18. Default: the data's or "
+            "outputs' bits, at least 12.",
             group=_NUMBERS,
         ),
     ] = None
-    cell_bits: Annotated[int, Field(ge=8, le=32), Option("Of the cell state, 8 to 32.", group=_NUMBERS)] = 16
+    cell_bits: Annotated[
+        int, Field(ge=8, le=32), Option("Bits of the cell state, 8 to 32.", group=_NUMBERS)
+    ] = 16
     input_range: Annotated[
         _Range | None,
         Option(
-            "Largest input of any feature; by default from the calibration data, feature by feature, or 8.",
+            "Largest input of any feature. Default: from the calibration data, feature by feature, or 8.",
             group=_NUMBERS,
         ),
     ] = None
     cell_range: Annotated[
         _Range | None,
         Option(
-            "Where the cell state saturates; by default from the calibration data, or 16.", group=_NUMBERS
+            "Largest cell state; larger ones saturate. Default: from the calibration data, or 16.",
+            group=_NUMBERS,
         ),
     ] = None
     final_states: Annotated[
         bool | None,
         Option(
-            "Whether final states are used elsewhere, as an encoder's in a decoder: then the range that the "
-            "calibration data give c holds them; by default if the network does not end in a dense layer.",
+            "Keep the final cell states in range, e.g. if they start a decoder. Default: on "
+            "unless the network ends in a dense layer.",
             group=_NUMBERS,
             flag="--final-states/--no-final-states",
         ),
@@ -137,16 +144,14 @@ class QuantizationSettings(Record):
         int,
         Field(ge=0, le=16),
         Option(
-            "Bits by which a retrained model's weights and sums may be larger that the hardware is given "
-            "later, 0 to 16.",
+            "Bits by which weights and sums of a retrained model may grow, 0 to 16.",
             group=_NUMBERS,
         ),
     ] = 0
     hidden_rounding: Annotated[
         HiddenRounding,
         Option(
-            "How h of LSTM layers is rounded: half_up, or odd, to odd codes alone: a cycle less in each "
-            "layer where results have a register, and a bit less of h.",
+            "Rounding of h. odd saves one cycle per LSTM layer and costs one bit of precision.",
             group=_NUMBERS,
         ),
     ] = "half_up"

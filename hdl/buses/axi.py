@@ -37,7 +37,7 @@ def _stream_ports(part: Component, prefix: str) -> dict[str, wiring.Member]:
 
 
 class AxiCore(Wrapper):
-    """The core with AXI4-Stream data and AXI4-Lite registers; see ``docs/buses.md``.
+    """The core with AXI4-Stream data and AXI4-Lite registers; see ``docs/integrate.md``.
 
     Data ports add no latency to the core's.
     """

@@ -179,7 +179,7 @@ class AxiLite(BusSlave):
 
 
 class AxiLiteCore(FifoWrapper):
-    """The core with AXI4-Lite registers and data FIFOs; see ``docs/buses.md``."""
+    """The core with AXI4-Lite registers and data FIFOs; see ``docs/integrate.md``."""
 
     pins, port_texts = AXI_PINS, AXI_LITE_TEXTS
     interfaces: ClassVar[Mapping[str, str]] = {"s_axi": "aximm"}

@@ -100,7 +100,7 @@ class Wishbone(BusSlave):
 
 
 class WishboneCore(FifoWrapper):
-    """The core with Wishbone B4 registers and data FIFOs; see ``docs/buses.md``."""
+    """The core with Wishbone B4 registers and data FIFOs; see ``docs/integrate.md``."""
 
     prefix, slave, port_texts = "wb_", Wishbone, _TEXTS
     interfaces: ClassVar[Mapping[str, str]] = {"wb": "wishbone"}

@@ -44,7 +44,7 @@ class RegisterBank(Component):
     selects : Out(1)
         SELECT or ROW is being written.
     busy, flags, stopped, shape : In
-        What is told, as it is in the cycle before that of the address's register.
+        Status inputs, sampled one cycle before the address register.
     step_done, saturated, since, now
         What the counters count, as those of :class:`rtlstm.hdl.core.memory_window.MemoryWindow`.
     """

@@ -130,7 +130,7 @@ def verilog_header(manifest: Manifest, what: str, modules: Mapping[str, Sequence
     if parameters.slope_multipliers == "lut":
         lines.append("  and, as --fit chooses, multipliers of sigmoid's and tanh's slopes of LUTs")
     for name, ports in modules.items():
-        page = "ports.md" if {"bus_data", "rx"} & {port for port, *_ in ports} else "buses.md"
+        page = "ports.md" if {"bus_data", "rx"} & {port for port, *_ in ports} else "integrate.md"
         lines += ["", f"Ports of {name}, see docs/{page} of rtlstm:"]
         lines += [f"  {port:16} {direction:3} {width:4}  {text}" for port, direction, width, text in ports]
     return "".join(f"// {line}".rstrip() + "\n" for line in lines) + "\n"

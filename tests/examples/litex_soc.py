@@ -1,7 +1,7 @@
 """Writes the Verilog of a LiteX SoC with a build in it: litex_soc.py CPU SOC.V
 
-The SoC has the line that docs/litex.md tells the reader to write. The build that they name is in the working
-folder. With a CPU or without one, a master on the SoC's bus comes from outside, for the bench in
+The SoC has the line that docs/integrate.md tells the reader to write. The build that they name is in the
+working folder. With a CPU or without one, a master on the SoC's bus comes from outside, for the bench in
 litex_soc.v. The addresses of its registers are printed as LiteX's JSON.
 
 It is a process of its own because LiteX keeps the state of a SoC in its modules.
@@ -41,7 +41,7 @@ class Clock(LiteXModule):
 
 
 class Soc(SoCCore):
-    """What docs/litex.md describes, and a master from outside."""
+    """What docs/integrate.md describes, and a master from outside."""
 
     def __init__(self, lines: str, cpu: str) -> None:
         pins = TO_BUS | FROM_BUS | {"irq": 1}
@@ -66,7 +66,7 @@ class Soc(SoCCore):
 def main(cpu: str, target: str) -> None:
     """Write the Verilog."""
     logging.getLogger().setLevel(logging.WARNING)
-    page = (ROOT / "docs" / "litex.md").read_text()
+    page = (ROOT / "docs" / "integrate.md").read_text()
     line = next(line for line in page.splitlines() if line.startswith("add_core(self, "))
     soc = Soc(line, cpu)
     soc.finalize()

@@ -1,4 +1,4 @@
-"""The example of docs/cocotb.md: a core inside a design, in both simulators."""
+"""The example of docs/integrate.md: a core inside a design, in both simulators."""
 
 import subprocess
 import sys

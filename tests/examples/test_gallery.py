@@ -7,8 +7,8 @@ import pytest
 from support.example_file import load_example
 from support.paths import DOCS, EXAMPLES
 
-PAGE = (DOCS / "gallery.md").read_text()
-SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
+PAGE = (DOCS / "zoo.md").read_text().partition("\n## Gallery\n")[2]
+SECTIONS = re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]
 PICTURE = re.compile(r"^!\[.+\]\((images/.+\.svg)\)$", re.MULTILINE)
 FETCHED = ("speech", "gait", "words")
 SLOW = (*FETCHED, "amplifier", "two_layers")

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.rtl
 
 HERE = Path(__file__).parent
 BASE = 0x9000_0000 // 4
-"""The core's address on the bus, as docs/litex.md has it, in words."""
+"""The core's address on the bus, as docs/integrate.md has it, in words."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Soc:
 
 
 def write_build(folder: Path, bus: str) -> Path:
-    """The build that docs/litex.md names."""
+    """The build that docs/integrate.md names."""
     build, parameters = folder / "build" / "vad", Parameters(bus=bus, **SIZES)
     generate_build(small_network(), build, name="vad", settings=SETTINGS, parameters=parameters)
     return build

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.paths import DOCS
+from support.paths import ROOT
 
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.families.base import estimated_families, fpga_family
@@ -71,7 +71,7 @@ def test_limits_are_those_of_routed_designs(family):
 
 
 def test_the_page_has_what_was_tried():
-    page = (DOCS / "implement.md").read_text()
+    page = (ROOT / "notes" / "implement.md").read_text()
     tried = [each for name in estimated_families() for each in fpga_family(name).need_estimates().routed]
     for each in tried:
         reached = "no legal placement" if each.mhz is None else f"{each.mhz} MHz"

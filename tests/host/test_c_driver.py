@@ -264,7 +264,7 @@ def test_driver_needs_no_library(tmp_path: Path) -> None:
 
 def test_programs_of_the_page_compile(tmp_path: Path) -> None:
     write_sources(tmp_path, described("wishbone"))
-    programs = re.findall(r"^```c\n(.*?)^```", (ROOT / "docs" / "c_host.md").read_text(), re.M | re.S)
+    programs = re.findall(r"^```c\n(.*?)^```", (ROOT / "docs" / "integrate.md").read_text(), re.M | re.S)
     assert programs
     for program in programs:
         (tmp_path / "main.c").write_text(program)

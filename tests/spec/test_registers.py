@@ -8,7 +8,7 @@ from support.paths import DOCS
 from rtlstm.spec.buses import registers_of
 from rtlstm.spec.registers import REGISTERS, Register, field
 
-PAGE = DOCS / "registers.md"
+PAGE = DOCS / "ports.md"
 
 
 def meaning(register: Register) -> str:

@@ -78,7 +78,7 @@ int rtlstm_mmio_open(rtlstm_mmio *core, uintptr_t base, const rtlstm_build *buil
   return rtlstm_mmio_restart(core);
 }
 
-/* weights.bin: docs/registers.md of rtlstm has its fields. */
+/* weights.bin: docs/ports.md of rtlstm has its fields. */
 enum { MAGIC_BYTES = 8, LENGTH_AT = 12, HASH_AT = 20, SEGMENTS_AT = 52, HEAD = 56, SEGMENT = 16, CRC_BYTES = 4 };
 
 static uint32_t little(const uint8_t *bytes) {

@@ -1,6 +1,6 @@
 /* {{ spdx }} */
 /* A core behind memory-mapped registers (AXI4-Lite, Wishbone, or the registers beside AXI4-Stream), from C99: no
- * library, no memory of its own, no operating system. docs/c_host.md of rtlstm explains it.
+ * library, no memory of its own, no operating system. docs/integrate.md of rtlstm explains it.
  *
  * Compile rtlstm_mmio.c once, with the folder of any build's rtlstm_registers.h among the include folders: the
  * offsets of registers are the same in all. A file that drives a build includes that build's header and this one,

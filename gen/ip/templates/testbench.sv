@@ -142,7 +142,7 @@ module {{ name }}_tb;
         end
     endtask
 
-    // The weight image: see docs/registers.md of rtlstm. Words are little-endian.
+    // The weight image: see docs/ports.md of rtlstm. Words are little-endian.
     integer image, got;
     reg [31:0] raw, word;
 

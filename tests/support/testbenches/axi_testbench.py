@@ -358,7 +358,7 @@ async def control_resets_core_and_data(dut: Any) -> None:
 
 @cocotb.test()
 async def timing_is_as_documented(dut: Any) -> None:
-    """The wrapper adds no cycle to a step; registers answer as soon as docs/buses.md says."""
+    """The wrapper adds no cycle to a step; registers answer as soon as docs/integrate.md says."""
     port = await opened(dut)
     for _ in range(2):
         port.begin(0, False, [1] * 5)
