@@ -155,6 +155,14 @@ class Axes:
             raise ModelError(f"{where} must permute {len(self.tags)} axes, not {list(perm)}")
         return replace(self, tags=tuple(self.tags[axis] for axis in order))
 
+    def swap(self, first: int, second: int, where: str) -> "Axes":
+        """Exchange two axes."""
+        if self.lost:
+            return self
+        (one, other), tags = (self._index(axis, where) for axis in (first, second)), list(self.tags)
+        tags[one], tags[other] = tags[other], tags[one]
+        return replace(self, tags=tuple(tags))
+
     def unsqueeze(self, axes: Sequence[int], where: str) -> "Axes":
         """Insert axes of size 1."""
         if self.lost:

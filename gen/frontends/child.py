@@ -37,7 +37,7 @@ _FRONTENDS = "rtlstm.gen.frontends"
 FOREIGN: dict[FileKind, tuple[str, str, tuple[str, ...]]] = {
     "keras": (f"{_FRONTENDS}.keras.translate", "read_keras", ("h5py",)),
     "torch": (f"{_FRONTENDS}.tensors", "read_state_dict", ("torch",)),
-    "torchscript": (f"{_FRONTENDS}.torch.module", "read_script", ("torch", "torch.fx")),
+    "torchscript": (f"{_FRONTENDS}.torch.script", "read_script", ("torch", "torch.fx")),
 }
 """The kinds of files that are read in a child: the reader, and the packages that it needs."""
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); from {} import main; main()"

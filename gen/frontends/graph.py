@@ -21,7 +21,7 @@ An operator has its tensors as inputs, by name; ``""`` is an input that is left 
 ``neg``
 ``activation``                 x; ``function``, an ActivationFunction, or what returns it or refuses
 ``clip``                       x, min, max (or attributes ``min``, ``max``); either may be left out
-``transpose``                  x; ``perm`` (default: all axes reversed)
+``transpose``                  x; ``perm`` (default: all axes reversed), or ``swap``, two axes to exchange
 ``reshape``                    x, shape; or attribute ``shape``, a list of whole numbers and of names of
                                tensors of one size each; ``allowzero``
 ``squeeze``, ``unsqueeze``     x; ``axes`` (squeeze: default all), ``strict`` (squeeze: refuse other sizes)

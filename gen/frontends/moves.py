@@ -25,8 +25,10 @@ def _cast(step: Step) -> Value:
 
 
 def _transpose(step: Step) -> Value:
-    axes = step.only().axes
-    perm = step.attributes().get("perm", list(range(len(axes.tags)))[::-1])
+    axes, attributes = step.only().axes, step.attributes()
+    if "swap" in attributes:
+        return step.moved(axes.swap(*attributes["swap"], step.where))
+    perm = attributes.get("perm", list(range(len(axes.tags)))[::-1])
     return step.moved(axes.transpose(perm, step.where))
 
 

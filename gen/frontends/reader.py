@@ -665,6 +665,9 @@ class _Reader:
                 f"{step.where} must read its input X ({step.node.inputs[0]!r}) from what the core computes, "
                 f"but only another input does; {_CUT}"
             )
+        if self.options.lstm is not None and step.node is self.graph.nodes[self.first[0]]:
+            read = (step.node.inputs[0], "", "", *step.node.inputs[3:])  # The driver gives the state.
+            step = replace(step, node=replace(step.node, inputs=read))
         return apply_recurrent(step, value, _CUT)
 
     def _embed(self, step: Step) -> Applied:
@@ -672,6 +675,9 @@ class _Reader:
         value = step.only()
         if value.flow.layers or value.packed or not value.flow.plain:
             raise ModelError(f"{step.where} must read the model's input; the core does not look up")
+        if self.embeddings:
+            both = f"{self.embeddings[0].name!r} and {step.label!r}"
+            raise ModelError(one_input(f"{step.where} needs two inputs of the model at once, {both}"))
         table = step.constant(1, "its table")
         if table.ndim != 2:
             raise ModelError(f"{step.where} must have a table with 2 axes, not {table.ndim}")

@@ -86,6 +86,8 @@ def _sequence(step: Step, value: Value, inputs: int) -> Value:
         raise ModelError(f"{where} reads steps that a convolution padded; drop the last ones first")
     if {"L", "S"} & set(value.axes.tags):
         raise ModelError(f"{where} must read every step of a sequence, not final states")
+    if "T" not in axes and (value.axes.last_step or value.axes.first_step):
+        raise ModelError(f"{where} must read every step of a sequence, not one of them")
     if value.packed:
         axes = ("T", "N", "F")
     return replace(value, axes=value.axes.settle(axes, inputs, where), state="")

@@ -227,9 +227,9 @@ def main() -> None:
     if kind == "torchscript":
         import torch
 
-        from rtlstm.gen.frontends.torch.module import _import_all
+        from rtlstm.gen.frontends.torch.script import import_all
 
-        _import_all(torch)
+        import_all(torch)
 
     def read(data: bytes) -> None:
         child.read_foreign(io.BytesIO(data), kind, ReadOptions(), ReportBuilder("fuzz"))

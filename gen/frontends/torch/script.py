@@ -1,39 +1,82 @@
-"""Converts a TorchScript module's graph to one of torch.fx, which is read like a traced module's.
+"""Reads TorchScript: its graph is walked, and none of its code runs.
 
-Calls of submodules of torch.nn stay calls; others are inlined. A condition that only a run decides (a rank,
-whether a state is given) is decided by the wanted module, or by its branches: a branch that only raises is
-never taken.
+Calls of recurrent modules of torch.nn are read from their parameters and options; all other modules are walked
+through. A condition that only a run decides (a rank, whether a state is given) is decided by the wanted module,
+or by its branches: a branch that only raises is never taken.
 """
 
-import operator
-from typing import Any
+import inspect
+import io
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, BinaryIO
 
-from rtlstm.gen.frontends.arrays import listed
+from rtlstm.gen.frontends.arrays import first_line, import_extra, listed
+from rtlstm.gen.frontends.graph import Graph
+from rtlstm.gen.frontends.limits import keeps_files_shut, no_files
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
-from rtlstm.gen.frontends.torch.rebuild import LEAVES, SEQUENCES, rebuild, script_kind
+from rtlstm.gen.frontends.torch.archive import checked_archive
+from rtlstm.gen.frontends.torch.module import loop_refusal, read_module
+from rtlstm.gen.frontends.torch.operators import words
+from rtlstm.gen.frontends.torch.translate import Constant, Tensor, Translator, flat
+from rtlstm.gen.frontends.weight_parts import parts_refusal, with_pruned
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Network
 
-__all__ = ["convert"]
-
-_PASS = ("prim::unchecked_cast", "aten::detach", "prim::data", "prim::NumToTensor", "aten::Int")
+_PASS = ("prim::unchecked_cast", "prim::data", "prim::NumToTensor", "aten::Int", "aten::IntImplicit")
 _BUILD = ("prim::TupleConstruct", "prim::ListConstruct")
 _UNPACK = ("prim::TupleUnpack", "prim::ListUnpack")
-_RECURRENT = frozenset({"GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell"})
-_KEYWORDS = ("alpha", "rounding_mode", "training", "dtype")
+_SEQUENCES = {"aten::lstm": "LSTM", "aten::gru": "GRU", "aten::rnn_tanh": "RNN", "aten::rnn_relu": "RNN"}
+_CELLS = ("GRUCell", "LSTMCell", "RNNCell")
+_RECURRENT = frozenset({*_SEQUENCES.values(), *_CELLS})
+_FLOATS = (5, 6, 7, 15)
+"""TorchScript's numbers of floating-point types."""
 
 
-def convert(module: Any, options: ReadOptions, report: ReportBuilder) -> tuple[Any, dict[str, Any]]:
-    """Convert the forward of a TorchScript module; return the graph, and its modules by path.
+def read_script(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> Network:
+    """Read a file of TorchScript, as ``torch.jit.save`` writes it."""
+    torch = import_extra("torch", "torch")
+    report.format = "TorchScript"
+    if not keeps_files_shut():
+        raise ModelError(
+            "TorchScript files must be read where a process can be kept from opening files, which this "
+            "system cannot; give the torch.nn.Module itself in Python, its state_dict() or ONNX"
+        )
+    try:
+        archive = checked_archive(file)
+        import_all(torch)
+        with no_files():
+            module = torch.jit.load(archive, map_location="cpu")
+    except ModelError:
+        raise
+    except Exception as error:  # torch raises errors of several kinds with long texts.
+        raise ModelError(
+            f"must be a TorchScript file, but cannot be loaded ({first_line(error)[:100]}); save "
+            "the model again"
+        ) from None
+    return read_module(module, options, report)
 
-    With ``options.lstm``, the forward of the module that calls the LSTM of that name is converted.
+
+def import_all(torch: Any) -> None:
+    """Make torch import the modules of its first load now, because no file can be opened later."""
+    empty = io.BytesIO()
+    with warnings.catch_warnings(action="ignore"):
+        torch.jit.save(torch.jit.script(torch.nn.Identity()), empty)
+        torch.jit.load(io.BytesIO(empty.getvalue()), map_location="cpu")
+
+
+def translate_script(module: Any, options: ReadOptions, report: ReportBuilder) -> Graph:
+    """Translate the forward of a TorchScript module.
+
+    With ``options.lstm``, the forward of the module that calls the LSTM of that name is translated.
 
     Raises
     ------
     ModelError
         If there is no such module, or a condition cannot be settled.
     """
-    from torch import fx
-
     base, path = module, ""
     if options.lstm is not None and "." in options.lstm:
         path = options.lstm.rpartition(".")[0]
@@ -41,24 +84,28 @@ def convert(module: Any, options: ReadOptions, report: ReportBuilder) -> tuple[A
         if path not in named:
             names = listed(name for name, inner in named.items() if script_kind(inner) in _RECURRENT)
             raise ModelError(
-                f"lstm must name a recurrent module, but {options.lstm!r} is none; it has {names}"
+                f"`lstm` must name a recurrent module, but {options.lstm!r} is none; it has {names}"
             )
         base = named[path]
         report.note(
             f"the forward of {path!r} is read, which calls {options.lstm!r}; what calls it stays outside"
         )
-    graph = fx.Graph()
     forward = _forward(base)
-    inputs = list(forward.graph.inputs())[1:]
-    values = {value.debugName(): graph.placeholder(value.debugName().replace(".", "_")) for value in inputs}
-    converter = _Converter(module, graph, report)
-    if script_kind(base) in LEAVES and not path:
-        graph.output(converter.alone(script_kind(base).lower(), base, forward, tuple(values.values())))
-        return graph, converter.made
-    module_input = next(forward.graph.inputs()).debugName()
-    found = converter.block(forward.graph, {**values, module_input: _Path(path)})
-    graph.output(found[0] if len(found) == 1 else tuple(found))
-    return graph, converter.made
+    walk = _Walk(module, report)
+    inputs = [value.debugName() for value in forward.graph.inputs()]
+    scope: dict[str, Any] = {inputs[0]: _Path(path)}
+    for name in inputs[1:]:
+        scope[name] = walk.to.input(walk.fresh(name.replace(".", "_")))
+    if script_kind(base) in _RECURRENT and not path:
+        alone = script_kind(base).lower()
+        given = tuple(scope[name] for name in inputs[1:])
+        return walk.to.graph(walk.leaf(base, "", alone, forward, given), options, report)
+    return walk.to.graph(walk.block(forward.graph, scope), options, report)
+
+
+def script_kind(module: Any) -> str:
+    """The class that a TorchScript module was made from."""
+    return str(getattr(module, "original_name", type(module).__name__))
 
 
 def _forward(module: Any) -> Any:
@@ -73,21 +120,22 @@ class _Path(str):
     """A module by its path, as a value of the graph."""
 
 
-class _Converter:
-    """Converts block by block; ``scope`` maps names of values to nodes, constants or modules."""
+class _Walk:
+    """Goes through blocks of nodes; a scope maps names of values to what they stand for."""
 
-    def __init__(self, root: Any, graph: Any, report: ReportBuilder) -> None:
-        self.root, self.graph, self.report = root, graph, report
-        self.modules = dict(root.named_modules())
-        self.made: dict[str, Any] = {}
+    def __init__(self, root: Any, report: ReportBuilder) -> None:
+        self.modules, self.report = dict(root.named_modules()), report
+        self.to = Translator(words())
+        self.taken: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
 
-    def alone(self, name: str, module: Any, forward: Any, inputs: tuple[Any, ...]) -> Any:
-        """Convert a module of torch.nn that no other calls, under a name."""
-        self.made[name] = rebuild(module, forward.inlined_graph, f"{script_kind(module)} {name!r}")
-        return self._outputs(forward.graph, self.graph.call_module(name, inputs))
+    def fresh(self, name: str) -> str:
+        """A name for a call, which others may have, too."""
+        self.taken[name] += 1
+        return name if self.taken[name] == 1 else self.fresh(f"{name}_{self.taken[name] - 1}")
 
     def block(self, block: Any, scope: dict[str, Any]) -> list[Any]:
-        """Convert a block's nodes and return what it gives."""
+        """Translate a block's nodes and return what it gives."""
         for node in block.nodes():
             results = self._node(node, scope)
             for output, value in zip(node.outputs(), results, strict=False):
@@ -97,86 +145,129 @@ class _Converter:
     def _node(self, node: Any, scope: dict[str, Any]) -> list[Any]:
         kind = node.kind()
         args = [scope.get(value.debugName()) for value in node.inputs()]
+        outputs = len(list(node.outputs()))
         if kind == "prim::Constant":
-            return [node.output().toIValue()]
+            value = node.output().toIValue()
+            return [Constant.of(value) if hasattr(value, "detach") else value]
         if kind == "prim::GetAttr":
             return [self._attribute(args[0], node.s("name"))]
         if kind == "prim::CallMethod":
-            return [self._call(node, args)]
-        if kind == "prim::CallFunction":
-            return [self._function(node, args[1:])]
+            return [self._method(node, args)]
         if kind == "prim::If":
             return self._branch(node, args[0], scope)
+        if kind == "prim::Loop":
+            return [self._loop(node, args)] * outputs
         if kind in _BUILD:
             return [tuple(args) if kind == "prim::TupleConstruct" else list(args)]
         if kind in _UNPACK:
-            count = len(list(node.outputs()))
-            if isinstance(args[0], tuple | list):
-                return list(args[0])
-            return [self.graph.call_function(operator.getitem, (args[0], at)) for at in range(count)]
+            return [self._item(args[0], at) for at in range(outputs)]
         if kind == "prim::TupleIndex":
-            whole, at = args[0], int(args[1] or 0)
-            return [whole[at] if isinstance(whole, tuple) else self._item(whole, (at,))]
+            return [self._item(args[0], int(args[1] or 0))]
         if kind in _PASS:
             return args[:1]
         folded = _fold(kind, args)
         if folded is not None:
             return [folded[0]]
-        return [self._operator(node, args) for _ in node.outputs()]
+        value = self._operator(node, kind, args)
+        return [value] if outputs == 1 else [self._item(value, at) for at in range(outputs)]
+
+    def _item(self, value: Any, at: int) -> Any:
+        return value[at] if isinstance(value, tuple | list) else self._call("getitem", [value, at], {})
+
+    def _call(self, name: str, args: Any, kwargs: Mapping[str, Any], **how: Any) -> Any:
+        """Translate an operation; one with weights has the name of the module that has them."""
+        given = kwargs.get("params") or [kwargs.get(key) for key in ("weight", "w_ih", "running_mean")]
+        stored = [value.name for value in given if isinstance(value, Constant) and "." in value.name]
+        output = self.fresh(name)
+        label = stored[0].rpartition(".")[0] if stored else output
+        operation = how.pop("operation", name)
+        value = self.to.known[output] = self.to.call(operation, args, kwargs, label, name, output, **how)
+        return value
 
     def _attribute(self, owner: Any, name: str) -> Any:
         path = _Path(f"{owner}.{name}" if owner else name)
         if path in self.modules:
             return path
-        value: Any = self.modules[str(owner)]
-        value = getattr(value, name)
-        return self.graph.get_attr(str(path)) if hasattr(value, "dtype") else value
+        value: Any = getattr(self.modules[str(owner)], name)
+        return Constant.of(value, str(path)) if hasattr(value, "detach") else value
 
-    def _call(self, node: Any, args: list[Any]) -> Any:
-        path = args[0]
-        module = self.modules[str(path)]
-        method = module._c._get_method(
-            node.s("name")
-        )  # This includes modules that were traced in this process.
-        inner = method.graph
-        if node.s("name").startswith("forward") and script_kind(module) in LEAVES:
-            self.made[str(path)] = rebuild(
-                module, method.inlined_graph, f"{script_kind(module)} {str(path)!r}"
-            )
-            return self._outputs(inner, self.graph.call_module(str(path), tuple(args[1:])))
-        names = [value.debugName() for value in inner.inputs()]
-        found = self.block(inner, dict(zip(names, args, strict=True)))
-        return found[0] if len(found) == 1 else tuple(found)
+    def _operator(self, node: Any, kind: str, args: list[Any]) -> Any:
+        """An operator of ATen, or a function of torch.nn, whose code is not walked through."""
+        import torch
 
-    def _outputs(self, inner: Any, called: Any) -> Any:
-        """What a call gives: a traced recurrent module gives only those of its results that were used."""
-        layers = [node for node in inner.nodes() if node.kind() in SEQUENCES]
-        if len(layers) != 1:
-            return called
-        names = [value.debugName() for value in layers[0].outputs()]
-        all_indices = [(0,), (1,)] if len(names) == 2 else [(0,), (1, 0), (1, 1)]
-        results = list(inner.outputs())
-        inside = results[0].node()
-        if inside.kind() == "prim::TupleConstruct":
-            results = list(inside.inputs())
-        if any(value.debugName() not in names for value in results):
-            return called  # scripted, with all results in their structure
-        items = [self._item(called, all_indices[names.index(value.debugName())]) for value in results]
-        return items[0] if len(items) == 1 else tuple(items)
-
-    def _item(self, value: Any, indices: tuple[int, ...]) -> Any:
-        for at in indices:
-            value = self.graph.call_function(operator.getitem, (value, at))
-        return value
+        home, _, name = kind.partition("::")
+        if kind == "prim::CallFunction":
+            return self._function(node, args[1:])
+        if kind == "prim::ConstantChunk":
+            return self._call("chunk", [args[0], node.i("chunks"), node.i("dim")], {})
+        if kind in ("prim::device", "prim::dtype"):
+            return name
+        plain = name.strip("_") if name.startswith("__") else name.rstrip("_")
+        named: dict[str, Any] = {}
+        schema = node.schema()
+        if schema != "(no schema)":
+            names = [argument.name for argument in torch._C.parse_schema(schema).arguments]
+            named = dict(zip(names, args, strict=False))
+        if isinstance(named.get("dtype"), int):
+            named["dtype"] = SimpleNamespace(is_floating_point=named["dtype"] in _FLOATS)
+        in_place = name.endswith("_") and not name.startswith("__")
+        operation = plain if home == "aten" else ""
+        given = () if named else args
+        return self._call(plain, given, named, operation=operation, in_place=in_place)
 
     def _function(self, node: Any, args: list[Any]) -> Any:
-        """Convert a call of torch.nn.functional, without reading its code."""
         from torch.nn import functional
 
-        name = next(iter(node.inputs())).node().s("name").rpartition(".")[2]
-        if not hasattr(functional, name):
-            raise ModelError(f"the function {name!r} of the TorchScript module is not of torch.nn.functional")
-        return self.graph.call_function(getattr(functional, name), tuple(args))
+        function = next(iter(node.inputs()))
+        name = function.node().s("name").rpartition(".")[2]
+        if function.type().annotation_str != f"__torch__.torch.nn.functional.{name}":
+            return self._call(name, args, {}, operation="")
+        try:
+            names = list(inspect.signature(getattr(functional, name)).parameters)
+        except (TypeError, ValueError):
+            return self._call(name, args, {})
+        named = dict(zip(names, args, strict=False))
+        return self._call(name, (), named, in_place=named.get("inplace") is True)
+
+    # Modules
+
+    def _method(self, node: Any, args: list[Any]) -> Any:
+        path, name = str(args[0]), node.s("name")
+        module = self.modules[path]
+        method = module._c._get_method(name)  # This includes modules that were traced in this process.
+        kind = script_kind(module)
+        if name.startswith("forward") and kind in (*_RECURRENT, "BatchNorm1d"):
+            return self.leaf(module, path, path, method, tuple(args[1:]))
+        if name.startswith("forward") and kind == "Dropout":
+            return args[1]
+        names = [value.debugName() for value in method.graph.inputs()]
+        found = self.block(method.graph, dict(zip(names, args, strict=True)))
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def leaf(self, module: Any, path: str, label: str, method: Any, args: tuple[Any, ...]) -> Any:
+        """Translate the call of a module of torch.nn, whose options are only in its code."""
+        kind, state = script_kind(module), with_pruned(module.state_dict())
+        where = f"{kind} {label!r}"
+        self.calls[path] += 1
+        refusals = [found for name in state if (found := parts_refusal(name, state)) is not None]
+        why = f"{where} {refusals[0][1]}" if refusals else ""
+        options: dict[str, Any] = {}
+        try:
+            options = _options(kind, state, method.inlined_graph, where)
+        except ModelError as error:
+            why = why or str(error)
+        if kind in _CELLS and self.calls[path] > 1:
+            why = loop_refusal(label)
+        output = self.fresh(label.replace(".", "_"))
+        if kind == "BatchNorm1d":
+            weights = {name: Constant.of(value, f"{label}.{name}") for name, value in state.items()}
+            return self.to.call("batch_norm", args, weights | options, label, kind, output, why=why)
+        stub = SimpleNamespace(**state, **options)
+        called = self.to.call("recurrent", args, {}, label, kind, output, module=stub, why=why)
+        self.to.known[output] = called
+        return called if kind in _CELLS else _results(method.graph, called)
+
+    # Conditions and loops
 
     def _branch(self, node: Any, condition: Any, scope: dict[str, Any]) -> list[Any]:
         blocks = list(node.blocks())
@@ -197,21 +288,53 @@ class _Converter:
             )
         return self.block(possible[0], scope)
 
-    def _operator(self, node: Any, args: list[Any]) -> Any:
-        import torch
-        from torch.nn import functional
+    def _loop(self, node: Any, args: list[Any]) -> Any:
+        called = [name for block in node.blocks() for name in _called(block)]
+        cells = [path for path, part in self.modules.items() if script_kind(part) in _CELLS]
+        found = next((path for path in cells if path.rpartition(".")[2] in called), "")
+        given = [value for value in flat(args) if isinstance(value, Tensor)]
+        if not found or not given:
+            return self._call("Loop", given, {}, operation="")
+        return self._call("Loop", given, {}, operation="recurrent", module=node, why=loop_refusal(found))
 
-        name = node.kind().partition("::")[2].rstrip("_")
-        target = getattr(torch, name, None) or getattr(functional, name, None)
-        schema = node.schema()
-        keywords: dict[str, Any] = {}
-        if schema != "(no schema)":
-            names = [argument.name for argument in torch._C.parse_schema(schema).arguments]
-            keywords = {key: value for key, value in zip(names, args, strict=False) if key in _KEYWORDS}
-            args = [value for key, value in zip(names, args, strict=False) if key not in _KEYWORDS]
-        if target is None or not callable(target):
-            return self.graph.call_method(name, tuple(args))
-        return self.graph.call_function(target, tuple(args), keywords)
+
+def _options(kind: str, state: Mapping[str, Any], graph: Any, where: str) -> dict[str, Any]:
+    """The options of a module, from its code.
+
+    Raises
+    ------
+    ModelError
+        If its code is not that of torch.nn's class.
+    """
+    if kind == "BatchNorm1d":
+        return {"eps": _argument(_only(graph, ("aten::batch_norm",), where), 7, where)}
+    if kind in _CELLS:
+        return {"nonlinearity": "relu" if _find(graph, ("aten::rnn_relu_cell",)) else "tanh"}
+    node = _only(graph, tuple(_SEQUENCES), where)
+    numbers = [name for name in state if name.startswith("weight_ih_") and not name.endswith("_reverse")]
+    return {
+        "num_layers": len(numbers),
+        "bidirectional": "weight_ih_l0_reverse" in state,
+        "batch_first": _argument(node, len(list(node.inputs())) - 1, where),
+        "nonlinearity": node.kind().removeprefix("aten::rnn_"),
+    }
+
+
+def _results(inner: Any, called: Any) -> Any:
+    """What a call gives: a traced recurrent module gives only those of its results that were used."""
+    layers = [node for node in inner.nodes() if node.kind() in _SEQUENCES]
+    if len(layers) != 1:
+        return called
+    names = [value.debugName() for value in layers[0].outputs()]
+    results = list(inner.outputs())
+    inside = results[0].node()
+    if inside.kind() == "prim::TupleConstruct":
+        results = list(inside.inputs())
+    if any(value.debugName() not in names for value in results):
+        return called  # scripted, with all results in their structure
+    given = list(flat(called))
+    items = [given[names.index(value.debugName())] for value in results]
+    return items[0] if len(items) == 1 else tuple(items)
 
 
 def _raises(block: Any) -> bool:
@@ -237,6 +360,34 @@ def _fold(kind: str, args: list[Any]) -> tuple[Any] | None:
         return ((other is None) == (kind == "aten::__is__"),)
     if kind == "aten::__not__" and isinstance(args[0], bool):
         return (not args[0],)
-    if kind in ("aten::eq", "aten::ne") and all(isinstance(arg, int | str | float) for arg in args):
+    if kind in ("aten::eq", "aten::ne") and all(
+        isinstance(arg, int | str | float) and not isinstance(arg, Tensor) for arg in args
+    ):
         return ((args[0] == args[1]) == (kind == "aten::eq"),)
     return None
+
+
+def _find(graph: Any, kinds: tuple[str, ...]) -> list[Any]:
+    """Nodes of these kinds, in inner blocks too."""
+    found = []
+    for node in graph.nodes():
+        if node.kind() in kinds:
+            found.append(node)
+        for block in node.blocks():
+            found += _find(block, kinds)
+    return found
+
+
+def _only(graph: Any, kinds: tuple[str, ...], where: str) -> Any:
+    found = _find(graph, kinds)
+    if len(found) != 1:
+        raise ModelError(f"{where} must have one {kinds[0]} in its code, but has {len(found)}")
+    return found[0]
+
+
+def _argument(node: Any, index: int, where: str) -> Any:
+    """A constant argument of a node."""
+    found = list(node.inputs())[index].toIValue()
+    if found is None:
+        raise ModelError(f"{where}: argument {index} of {node.kind()} must be a constant")
+    return found

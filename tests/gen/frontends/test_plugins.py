@@ -7,7 +7,7 @@ from support.onnx_files import H, const, node, save, squeezed
 import rtlstm
 from rtlstm.gen.frontends import FRONT_ENDS, FrontEnd
 from rtlstm.gen.frontends.onnx.translate import OFFERED as OPERATORS
-from rtlstm.gen.frontends.torch.module_names import supported
+from rtlstm.gen.frontends.torch.operators import supported
 from rtlstm.spec.activations.functions import ACTIVATIONS, FunctionDefinition, TorchNames
 
 torch = pytest.importorskip("torch")

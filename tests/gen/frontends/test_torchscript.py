@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, limits, read_model
-from rtlstm.gen.frontends.torch import module as module_reader
+from rtlstm.gen.frontends.torch import script as script_reader
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError
 
@@ -278,7 +278,7 @@ PLACES = {
 @pytest.mark.parametrize("place", PLACES)
 def test_what_loading_evaluates_is_refused(tmp_path, monkeypatch, place):
     """By the check of the source alone: nothing here keeps files shut."""
-    monkeypatch.setattr(module_reader, "no_files", nullcontext)
+    monkeypatch.setattr(script_reader, "no_files", nullcontext)
     path, victim = tmp_path / "net.pt", tmp_path / "victim"
     victim.write_bytes(b"A" * 32)
     torch.jit.script(nn.LSTM(I, H)).save(str(path))

@@ -1,0 +1,598 @@
+"""Translates PyTorch's operations into the graph that the reader reads, call by call.
+
+A traced module, an exported program and TorchScript each walk what they have, and tell the
+:class:`Translator` every call. What an operation becomes stands in :mod:`rtlstm.gen.frontends.torch.operators`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rtlstm.gen.frontends.arrays import FLOAT_TYPES
+from rtlstm.gen.frontends.graph import Graph, Node, Words
+from rtlstm.gen.frontends.layers import WEIGHTED
+from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
+from rtlstm.spec.budget import Budget
+from rtlstm.spec.errors import ModelError
+
+
+class Tensor(str):
+    """A tensor of the graph, by its name."""
+
+
+class Number(Tensor):
+    """Whole numbers that follow from sizes of tensors, one or several: only a run knows them."""
+
+
+class Packed(Tensor):
+    """A PackedSequence."""
+
+
+class Constant:
+    """What does not depend on the model's inputs: its value is loaded when it is asked for."""
+
+    def __init__(self, load: Callable[[], Any], name: str = "") -> None:
+        self._load, self.name = load, name
+        self._value: Any = None
+
+    @property
+    def value(self) -> Any:
+        """The value as an array, float64 if it is of floats."""
+        if self._value is None:
+            array = self._load()
+            self._value = array.astype(np.float64) if array.dtype.kind == "f" else array
+        return self._value
+
+    @classmethod
+    def of(cls, value: Any, name: str = "") -> "Constant":
+        """A number, an array, or a tensor of PyTorch, which is converted when it is asked for."""
+        if hasattr(value, "detach"):
+            return cls(lambda: _array(value, name), name)
+        return cls(lambda: np.asarray(value), name)
+
+
+def _array(tensor: Any, name: str) -> Any:
+    kind, what = str(tensor.dtype).removeprefix("torch."), f"tensor {name!r}"
+    if tensor.is_meta:
+        raise ModelError(f"{what} must have values, but is on PyTorch's meta device; load the weights first")
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.is_quantized:
+        if kind not in FLOAT_TYPES:
+            raise ModelError(f"{what} must be one of {', '.join(FLOAT_TYPES)}, not {kind}")
+        tensor = tensor.double()
+    return tensor.detach().cpu().numpy()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a tensor, before one of them is taken."""
+
+    tensor: Tensor
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A list of tensors whose length is not known: ``take`` gives one by its number, for the call that does."""
+
+    take: Callable[["Call", int], Any]
+
+
+def flat(values: Any) -> Iterator[Any]:
+    """What a nest of tuples, lists, slices and dictionaries holds."""
+    if isinstance(values, list | tuple):
+        for item in values:
+            yield from flat(item)
+    elif isinstance(values, dict):
+        yield from flat(list(values.values()))
+    elif isinstance(values, slice):
+        yield from flat([values.start, values.stop, values.step])
+    elif values is not None:
+        yield values
+
+
+def whole(value: Any) -> int | None:
+    """A whole number that is known, or None."""
+    if isinstance(value, Constant) and value.value.size == 1 and value.value.dtype.kind in "iu":
+        value = value.value.item()
+    return int(value) if isinstance(value, int | np.integer) and not isinstance(value, bool) else None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operation with its arguments: tensors, constants, numbers, and tuples of these."""
+
+    to: "Translator"
+    operation: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    label: str
+    kind: str
+    output: str
+    """The name of the tensor that it gives."""
+    module: Any = None
+    """The module of ``torch.nn`` that is called, if it is one with layers."""
+    notes: tuple[str, ...] = ()
+    why: str = ""
+    """Why it is refused, if the core needs it."""
+
+    @property
+    def where(self) -> str:
+        """The call as messages name it."""
+        return f"{self.kind} {self.label!r}"
+
+    def get(self, at: int, *names: str, default: Any = None) -> Any:
+        """An argument by its position or one of its names."""
+        if len(self.args) > at:
+            return self.args[at]
+        return next((self.kwargs[name] for name in names if name in self.kwargs), default)
+
+    @property
+    def x(self) -> Any:
+        """The first argument: the tensor to work on."""
+        return self.get(0, "self", "input", "tensor", "l", "list", "a")
+
+    def rest(self, at: int, *names: str) -> list[Any]:
+        """Arguments given one by one, or as one list."""
+        values = list(self.args[at:]) if len(self.args) > at else [self.get(at, *names)]
+        return list(values[0]) if len(values) == 1 and isinstance(values[0], list | tuple) else values
+
+    def whole(self, value: Any, what: str = "axes") -> int:
+        """A whole number, which must be known before the run."""
+        found = whole(value)
+        if found is None:
+            raise ModelError(f"{self.where} must have constant {what}, not {_shown(value)}")
+        return found
+
+    def wholes(self, values: Any, what: str = "axes") -> list[int]:
+        """One or several whole numbers."""
+        if isinstance(values, Constant):
+            values = values.value.reshape(-1).tolist()
+        return [self.whole(each, what) for each in (values if isinstance(values, list | tuple) else [values])]
+
+    def number(self, at: int, name: str, default: float | None = None) -> float:
+        """A number that is known before the run."""
+        value = self.get(at, name)
+        value = default if value is None else value.value.item() if isinstance(value, Constant) else value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ModelError(f"{self.where}: {name} must be a constant number, not {_shown(value)}")
+        return float(value)
+
+    def emit(
+        self,
+        operator: str,
+        *inputs: Any,
+        inner: bool = False,
+        outputs: Iterable[int | str] = (),
+        hidden: bool = False,
+        **given: Any,
+    ) -> Any:
+        """Add a node, or compute it if nothing but constants goes in; return what it gives.
+
+        ``inner`` is a node in front of the last one of this call. ``outputs`` are ends of the names of further
+        tensors that it gives.
+        """
+        values = [self.to.current(value) for value in inputs]
+        sizes = operator in ("shape", "size") or (
+            operator in _ARITHMETIC
+            and any(isinstance(value, Number) for value in values)
+            and all(isinstance(value, Number | int | Constant) for value in values)
+        )
+        if operator in ("add", "div", "mul", "sub") and not sizes:
+            values = [_floating(value) for value in values]
+        found = self.to.folded(operator, values, given)
+        if found is not None:
+            return found
+        names = self.to.names(self.output, outputs, inner=inner)
+        read = tuple(self.to.reference(value, self.label) for value in values)
+        hidden = inner or hidden
+        self.to.add(
+            Node(operator, read, names, self.label, self.kind, given, notes=self.notes, hidden=hidden)
+        )
+        made = tuple((Number if sizes else Tensor)(name) for name in names)
+        return made if len(made) > 1 else made[0]
+
+    def chain(self, x: Any, steps: Sequence[tuple[str, tuple[Any, ...], dict[str, Any]]]) -> Any:
+        """Add nodes that each read what the one before gives; without any, one that changes nothing."""
+        for number, (operator, inputs, given) in enumerate(steps or [("identity", (), {})], start=1):
+            x = self.emit(operator, x, *inputs, inner=number < len(steps), **given)
+        return x
+
+    def unknown(self, operator: str = "", **attributes: Any) -> Any:
+        """Add a node that no reader knows."""
+        values = list(flat([self.args, dict(self.kwargs)]))
+        read = [value for value in values if isinstance(value, Tensor | Constant)]
+        read += [value.tensor for value in values if isinstance(value, Shape)]
+        return self.emit(operator, *read, **attributes)
+
+    def size(self, tensor: Any, start: int, end: int | None) -> Any:
+        """Some of a tensor's sizes: known numbers of a constant."""
+        if isinstance(tensor, Constant):
+            return list(tensor.value.shape[start:end])
+        return self.emit("shape", tensor, inner=True, start=start, **({} if end is None else {"end": end}))
+
+
+def _shown(value: Any) -> str:
+    """A value as messages show it: of a tensor, its name alone."""
+    if isinstance(value, Tensor):
+        return f"the tensor {str(value)!r}"
+    return (
+        "a constant tensor"
+        if isinstance(value, Constant)
+        else "a list"
+        if isinstance(value, Parts)
+        else repr(value)
+    )
+
+
+def _floating(value: Any) -> Any:
+    """A number or constant as floating-point, which arithmetic on tensors makes of it."""
+    if isinstance(value, Constant):
+        return Constant(lambda: value.value.astype(np.float64), value.name)
+    return value if isinstance(value, Tensor) else float(value)
+
+
+_ARITHMETIC = ("add", "sub", "mul", "div", "concat", "identity")
+_VIEWS = (
+    "flatten", "identity", "reshape", "select", "slice", "split", "squeeze", "transpose", "unsqueeze",
+)  # fmt: skip
+"""Operators whose results may share their memory with what they read, as PyTorch has them."""
+
+
+@dataclass
+class Translator:
+    """Collects the nodes and constants of one model; ``known`` has what each of its values became."""
+
+    words: Words
+    nodes: list[Node] = field(default_factory=list)
+    known: dict[str, Any] = field(default_factory=dict)
+    sizes: dict[str, Sequence[int | str]] = field(default_factory=dict)
+    """Sizes of tensors, as far as the model declares them."""
+    inputs: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._constants: dict[str, Constant] = {}
+        self._made: dict[str, Node] = {}
+        self._taken: set[str] = set()
+        self._replaced: dict[str, Any] = {}
+        self._budget = Budget(ModelError, "compute constants before the model is exported")
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Keep names for the model's values."""
+        self._taken |= set(names)
+
+    def input(self, name: str, sizes: Sequence[int | str] = ()) -> Tensor:
+        """Add an input of the model."""
+        self.inputs.append(name)
+        self.reserve([name])
+        if sizes:
+            self.sizes[name] = sizes
+        return Tensor(name)
+
+    def names(self, name: str, ends: Iterable[int | str] = (), *, inner: bool = False) -> tuple[str, ...]:
+        """Names of new tensors: the first has the call's, unless an inner node gives it."""
+        found = []
+        for wanted in (f"{name}.inner" if inner else name, *(f"{name}.{end}" for end in ends)):
+            new, number = wanted, 1
+            while new in self._constants or self._produced(new):
+                number += 1
+                new = f"{wanted}{number}"
+            found.append(new)
+        return tuple(found)
+
+    def _produced(self, name: str) -> bool:
+        return name in self.inputs or name in self._made
+
+    def add(self, node: Node) -> None:
+        """Add a node."""
+        self.nodes.append(node)
+        self._made |= dict.fromkeys(node.outputs, node)
+
+    def reference(self, value: Any, label: str) -> str:
+        """The name of a value as an input of a node."""
+        if value is None:
+            return ""
+        if isinstance(value, Tensor):
+            return str(value)
+        constant = value if isinstance(value, Constant) else Constant.of(value)
+        name, number = constant.name or f"{label}.constant", 1
+        while self._constants.get(name, constant) is not constant or name in self._taken:
+            name, number = f"{constant.name or label}.constant{number}", number + 1
+        self._constants[name] = constant
+        return name
+
+    # Calls
+
+    def call(
+        self,
+        operation: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        label: str,
+        kind: str,
+        output: str = "",
+        *,
+        module: Any = None,
+        in_place: bool = False,
+        why: str = "",
+    ) -> Any:
+        """Translate an operation; return what stands for its result.
+
+        ``in_place`` says that it writes over what it reads first, ``why`` that it is refused.
+        """
+        from rtlstm.gen.frontends.torch.operators import find
+
+        args, kwargs = self.current(tuple(args)), {key: self.current(value) for key, value in kwargs.items()}
+        notes: tuple[str, ...] = ()
+        if module is not None and args and isinstance(args[0], tuple):
+            first = args[0]
+            while isinstance(first, tuple) and first:
+                first = first[0]
+            args = (first, *args[1:])
+            notes = (f"{kind} {label!r} reads the tuple of a recurrent module; its first item is taken",)
+        call = Call(self, operation, args, kwargs, label, kind, output or label, module, notes, why)
+        translate = find(operation)
+        try:
+            if why and operation != "recurrent":
+                raise ModelError(why)
+            value = call.unknown() if translate is None else translate(call)
+        except ModelError as error:
+            value = call.unknown("refused", why=str(error))
+        if in_place and isinstance(call.x, Tensor) and isinstance(value, Tensor):
+            self._overwrite(call, value)
+        return value
+
+    def current(self, value: Any) -> Any:
+        """A value as it is now: something may have been written over it."""
+        if isinstance(value, tuple):
+            return tuple(map(self.current, value))
+        if isinstance(value, list):
+            return [self.current(each) for each in value]
+        if isinstance(value, slice):
+            return slice(*map(self.current, (value.start, value.stop, value.step)))
+        while isinstance(value, Tensor) and str(value) in self._replaced:
+            value = self._replaced[str(value)]
+        return value
+
+    def _overwrite(self, call: Call, value: Tensor) -> None:
+        """Put the result of an operation in place of what it has written over; of a part, refuse the whole."""
+        written, made = str(call.x), self._made.get(value)
+        if made is None or made.operator == "identity":
+            return
+        self._replaced[written] = value
+        name = written
+        while (node := self._made.get(name)) is not None and node.operator in _VIEWS and node.kind != "clone":
+            name = node.inputs[0]
+            if name not in self._constants and name not in self._replaced:
+                why = f"{call.where} writes over a part of the tensor {name!r}, which is not supported; make a new tensor"
+                refused = self.names(call.output, inner=True)
+                self.add(Node("refused", (name,), refused, call.label, call.kind, {"why": why}, hidden=True))
+                self._replaced[name] = Tensor(refused[0])
+
+    # Constants
+
+    def folded(self, operator: str, values: Sequence[Any], given: Mapping[str, Any]) -> Any:
+        """The result of an operator that reads constants alone; None if it is another one."""
+        if (
+            operator not in _FOLDED
+            or not values
+            or not all(isinstance(v, Constant | int | float) for v in values)
+        ):
+            return None
+        if operator == "identity":
+            return values[0]
+        arrays = [each.value if isinstance(each, Constant) else np.asarray(each) for each in values]
+        try:
+            if operator in ("add", "sub", "mul", "div"):
+                self._budget.take(np.broadcast_shapes(*(each.shape for each in arrays)), "a constant")
+            else:
+                self._budget.take([sum(each.size for each in arrays)], "a constant")
+            with np.errstate(all="ignore"):
+                found = _FOLDED[operator](arrays, given)
+        except (ValueError, TypeError, IndexError, ZeroDivisionError):
+            return None  # What reads it then says what it must have.
+        if not any(isinstance(value, Constant) for value in values):
+            return found.item()
+        return self.constant(found)
+
+    def constant(self, array: Any, shape: Sequence[int] | None = None) -> Constant:
+        """A computed constant; ``shape`` repeats it, which is counted before."""
+        if shape is not None:
+            self._budget.take(shape, "a constant")
+            array = np.broadcast_to(array, shape)
+        return Constant(lambda: np.asarray(array))
+
+    # The end
+
+    def graph(
+        self,
+        results: Any,
+        options: ReadOptions,
+        report: ReportBuilder,
+        names: Mapping[str, str] | None = None,
+    ) -> Graph:
+        """The graph of a model that gives ``results``."""
+        results = self.current(results)
+        outputs = [
+            value for value in flat(results) if isinstance(value, Tensor) and not isinstance(value, Number)
+        ]
+        outputs = list(dict.fromkeys(map(str, outputs)))
+        self._name_end(options.output)
+        found = {
+            tensor: self._layer(tensor) if len(outputs) > 1 else self._label(tensor) for tensor in outputs
+        }
+        for key, value in (names or {}).items():
+            tensors = [str(each) for each in flat(self.current(value)) if isinstance(each, Tensor)]
+            found |= dict.fromkeys(tensors[:1], key)
+        for name in self.inputs:
+            self.sizes.setdefault(name, ("",) * self._rank(name))
+        return Graph(
+            self.nodes,
+            self.inputs,
+            outputs,
+            _Constants(self._constants),
+            words=self.words,
+            dimensions=lambda tensor: self.sizes.get(tensor, ()),
+            names=found,
+            integer_rows=report.integer_rows,
+        )
+
+    def _label(self, tensor: str) -> str:
+        node = self._made.get(tensor)
+        return node.label if node is not None and tensor == node.outputs[0] else tensor
+
+    def _layer(self, tensor: str) -> str:
+        """The name of an output beside others: that of the layer with weights which gives it."""
+        name = tensor
+        while (node := self._made.get(name)) is not None and node.operator not in ("recurrent", *WEIGHTED):
+            read = [each for each in node.inputs if each and each not in self._constants]
+            if len(read) != 1:
+                break
+            name = read[0]
+        return self._label(name if name in self._made else tensor)
+
+    def _name_end(self, wanted: str | None) -> None:
+        """Give the end that is asked for its name, if it has another one in the graph."""
+        if wanted is None or wanted not in self.known or self._produced(wanted):
+            return
+        if any(node.label == wanted and not node.hidden for node in self.nodes):
+            return
+        found = next(
+            (each for each in flat(self.current(self.known[wanted])) if isinstance(each, Tensor)), None
+        )
+        if found is not None:
+            self.add(Node("identity", (str(found),), (wanted,), wanted, "identity", hidden=True))
+
+    def _rank(self, name: str) -> int:
+        """How many axes an input has: what the first layer behind it needs tells.
+
+        A recurrent layer reads steps, sequences and features, a convolution sequences, features and steps.
+        Without either, a module computes each sample from itself alone, and reads (samples, features), unless
+        it names a third axis.
+        """
+        for operator in ("recurrent", "conv"):
+            for node in self.nodes:
+                if node.operator == operator:
+                    rank = (
+                        len(node.attributes["axes"])
+                        if operator == "recurrent"
+                        else 2 + len(node.attributes["strides"])
+                    )
+                    found = self._rank_before(node.inputs[0], rank, name)
+                    if found:
+                        return found
+        axes = [axis for node in self.nodes if node.operator in ("transpose", "pad") for axis in _axes(node)]
+        recurrent = any(node.operator == "recurrent" for node in self.nodes)
+        return (
+            3
+            if recurrent or not {2, -3}.isdisjoint(axes) or any(node.operator == "pad" for node in self.nodes)
+            else 2
+        )
+
+    def _rank_before(self, name: str, rank: int, wanted: str) -> int:
+        """The rank of the input ``wanted``, if a tensor of this rank is made of it; else 0.
+
+        It looks through embeddings and operators that insert or remove axes, as a decoder's step has them.
+        """
+        while (node := self._made.get(name)) is not None and any(node.inputs):
+            rank += _REMOVED.get(node.operator, lambda _: 0)(node.attributes)
+            name = next(each for each in node.inputs if each)
+        return max(rank, 1) if name == wanted else 0
+
+
+_REMOVED: dict[str, Callable[[Mapping[str, Any]], int]] = {
+    "unsqueeze": lambda given: -len(given["axes"]),
+    "squeeze": lambda given: len(given.get("axes", ())),
+    "embedding": lambda given: -1,
+    "stack": lambda given: -1,
+    "select": lambda given: 1,
+    "reshape": lambda given: -sum(size == 1 for size in given.get("shape", ())),
+}
+"""How many axes more an operator reads than it gives."""
+
+
+def _axes(node: Node) -> list[int]:
+    return [*node.attributes.get("swap", ()), *node.attributes.get("perm", ())]
+
+
+class _Constants:
+    """The constants of a graph by name."""
+
+    def __init__(self, constants: Mapping[str, Constant]) -> None:
+        self._constants = constants
+
+    def __contains__(self, tensor: object) -> bool:
+        return tensor in self._constants
+
+    def get(self, tensor: str) -> Any | None:
+        """The value, None if it depends on the inputs."""
+        found = self._constants.get(tensor)
+        return None if found is None else found.value
+
+
+# Operators of the graph on arrays
+
+
+def _reshape(arrays: list[Any], given: Mapping[str, Any]) -> Any:
+    return arrays[0].reshape(given["shape"])
+
+
+def _transpose(arrays: list[Any], given: Mapping[str, Any]) -> Any:
+    if "swap" in given:
+        return arrays[0].swapaxes(*given["swap"])
+    return arrays[0].transpose(given.get("perm"))
+
+
+def _squeeze(arrays: list[Any], given: Mapping[str, Any]) -> Any:
+    (array,) = arrays
+    axes = given.get("axes", range(array.ndim))
+    return np.squeeze(array, tuple(axis for axis in axes if array.shape[axis] == 1))
+
+
+def _flatten(arrays: list[Any], given: Mapping[str, Any]) -> Any:
+    (array,) = arrays
+    start, end = (given[key] % array.ndim for key in ("start", "end"))
+    return array.reshape(*array.shape[:start], -1, *array.shape[end + 1 :])
+
+
+def _slice(arrays: list[Any], given: Mapping[str, Any]) -> Any:
+    (array,) = arrays
+    parts = zip(given["axes"], given["starts"], given["ends"], given["steps"], strict=True)
+    for axis, *ends in parts:
+        array = array[(slice(None),) * (axis % array.ndim) + (slice(*ends),)]
+    return array
+
+
+def _reduce(function: Any) -> Callable[[list[Any], Mapping[str, Any]], Any]:
+    def reduce(arrays: list[Any], given: Mapping[str, Any]) -> Any:
+        axes = given.get("axes")
+        return np.asarray(function(arrays[0], axis=axes and tuple(axes), keepdims=bool(given["keepdims"])))
+
+    return reduce
+
+
+def _activated(arrays: list[Any], given: Mapping[str, Any]) -> Any:
+    return np.asarray(given["function"](arrays[0]))
+
+
+_FOLDED: dict[str, Callable[[list[Any], Mapping[str, Any]], Any]] = {
+    "add": lambda arrays, given: np.asarray(arrays[0] + arrays[1]),
+    "sub": lambda arrays, given: np.asarray(arrays[0] - arrays[1]),
+    "mul": lambda arrays, given: np.asarray(arrays[0] * arrays[1]),
+    "div": lambda arrays, given: np.asarray(arrays[0] / arrays[1]),
+    "neg": lambda arrays, given: -arrays[0],
+    "activation": _activated,
+    "identity": lambda arrays, given: arrays[0],
+    "transpose": _transpose,
+    "reshape": _reshape,
+    "squeeze": _squeeze,
+    "unsqueeze": lambda arrays, given: np.expand_dims(arrays[0], tuple(given["axes"])),
+    "flatten": _flatten,
+    "slice": _slice,
+    "select": lambda arrays, given: np.asarray(np.take(arrays[0], given["index"], given["axis"])),
+    "gather": lambda arrays, given: np.asarray(np.take(*arrays, given["axis"])),
+    "concat": lambda arrays, given: np.concatenate(arrays, given["axis"]),
+    "stack": lambda arrays, given: np.stack(arrays, given["axis"]),
+    "reduce_sum": _reduce(np.sum),
+    "reduce_mean": _reduce(np.mean),
+}
