@@ -48,14 +48,14 @@ def read_exported(source: Path | Any, options: ReadOptions, report: ReportBuilde
         )
     if isinstance(source, Path):
         with open_file(source) as file:
-            return read(_translate(file, options, report), options, report)
+            return read(translate_exported(file, options, report), options, report)
     saved = io.BytesIO()
     import_extra("torch", "torch").export.save(source, saved)
     saved.seek(0)
-    return read(_translate(saved, options, report), options, report)
+    return read(translate_exported(saved, options, report), options, report)
 
 
-def _translate(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> Graph:
+def translate_exported(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> Graph:
     archive = Archive(file)
     with one_error():
         return _Program(archive).translated(options, report)

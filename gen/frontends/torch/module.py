@@ -17,7 +17,6 @@ from rtlstm.gen.frontends.torch.operators import words
 from rtlstm.gen.frontends.torch.translate import Constant, Translator
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Network
-from rtlstm.spec.options import option
 
 _QUANTISED = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.")
 
@@ -27,9 +26,7 @@ def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Net
     torch = import_extra("torch", "torch")
     report.format = "torch module"
     if options.dense is not None:
-        raise ModelError(
-            f"{option('dense')} is for files of tensors; a module has its dense layers in itself"
-        )
+        raise ModelError("`dense` is for files of tensors; a module has its dense layers in itself")
     if isinstance(module, torch.jit.ScriptModule):
         from rtlstm.gen.frontends.torch.script import translate_script
 
@@ -89,8 +86,8 @@ def loop_refusal(cell: str) -> str:
     """Return the advice for a cell that the module calls in a loop over the steps."""
     return (
         f"the cell {cell!r} is called in a loop over the steps, but the core itself goes from step to step; "
-        f"save the module's state_dict() and name its parts ({option('lstm', cell)}, and the layers "
-        f"behind it with {option('dense')}), or use nn.LSTM, nn.GRU or nn.RNN, or a module "
+        f"save the module's state_dict() and name its parts (`lstm={cell!r}`, and the layers "
+        "behind it with `dense`), or use nn.LSTM, nn.GRU or nn.RNN, or a module "
         "whose forward computes one step"
     )
 

@@ -64,7 +64,8 @@ def supported() -> str:
 
 def words() -> Words:
     """How messages name the parts of a model of PyTorch."""
-    return Words("a recurrent module", "a node or module", supported())
+    needed = "an nn.LSTM, nn.GRU, nn.RNN or a cell, or an nn.Linear or nn.Conv1d, on the way to its output"
+    return Words("a recurrent module", "a node or module", supported(), needed)
 
 
 def modules() -> Mapping[str, tuple[str, tuple[str, ...]]]:

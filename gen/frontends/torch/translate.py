@@ -6,12 +6,13 @@ A traced module, an exported program and TorchScript each walk what they have, a
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import FLOAT_TYPES
-from rtlstm.gen.frontends.graph import Graph, Node, Words
+from rtlstm.gen.frontends.graph import Graph, Node, WeightsError, Words
 from rtlstm.gen.frontends.layers import WEIGHTED
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.budget import Budget
@@ -41,7 +42,10 @@ class Constant:
     def value(self) -> Any:
         """The value as an array, float64 if it is of floats."""
         if self._value is None:
-            array = self._load()
+            try:
+                array = self._load()
+            except ModelError as error:
+                raise WeightsError(str(error)) from None
             self._value = array.astype(np.float64) if array.dtype.kind == "f" else array
         return self._value
 
@@ -76,6 +80,12 @@ class Parts:
     """A list of tensors whose length is not known: ``take`` gives one by its number, for the call that does."""
 
     take: Callable[["Call", int], Any]
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """A name, and the same with numbers."""
+    yield name
+    yield from (f"{name}_{number}" for number in count(2))
 
 
 def flat(values: Any) -> Iterator[Any]:
@@ -178,7 +188,7 @@ class Call:
             and any(isinstance(value, Number) for value in values)
             and all(isinstance(value, Number | int | Constant) for value in values)
         )
-        if operator in ("add", "div", "mul", "sub") and not sizes:
+        if operator in ("add", "clip", "div", "mul", "sub") and not sizes:
             values = [_floating(value) for value in values]
         found = self.to.folded(operator, values, given)
         if found is not None:
@@ -229,7 +239,7 @@ def _floating(value: Any) -> Any:
     """A number or constant as floating-point, which arithmetic on tensors makes of it."""
     if isinstance(value, Constant):
         return Constant(lambda: value.value.astype(np.float64), value.name)
-    return value if isinstance(value, Tensor) else float(value)
+    return value if value is None or isinstance(value, Tensor) else float(value)
 
 
 _ARITHMETIC = ("add", "sub", "mul", "div", "concat", "identity")
@@ -273,11 +283,8 @@ class Translator:
         """Names of new tensors: the first has the call's, unless an inner node gives it."""
         found = []
         for wanted in (f"{name}.inner" if inner else name, *(f"{name}.{end}" for end in ends)):
-            new, number = wanted, 1
-            while new in self._constants or self._produced(new):
-                number += 1
-                new = f"{wanted}{number}"
-            found.append(new)
+            free = (each for each in _numbered(wanted) if not (each in self._constants or self._produced(each)))
+            found.append(next(free))
         return tuple(found)
 
     def _produced(self, name: str) -> bool:
@@ -424,6 +431,10 @@ class Translator:
         for key, value in (names or {}).items():
             tensors = [str(each) for each in flat(self.current(value)) if isinstance(each, Tensor)]
             found |= dict.fromkeys(tensors[:1], key)
+        taken: set[str] = set()
+        for tensor, name in found.items():
+            found[tensor] = next(each for each in _numbered(name) if each not in taken)
+            taken.add(found[tensor])
         for name in self.inputs:
             self.sizes.setdefault(name, ("",) * self._rank(name))
         return Graph(

@@ -1,0 +1,309 @@
+"""Small bodies around a recurrent layer: as module, exported program, TorchScript and ONNX they are one network.
+
+All bodies of a group are results of one module, which is exported once in each form. Numbers are multiples of
+1/16, so that what an exporter folds in float32 is exact.
+"""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from rtlstm.gen.frontends.onnx.branches import take_branches
+from rtlstm.gen.frontends.onnx.node_graph import load_onnx
+from rtlstm.gen.frontends.onnx.translate import translate as translate_onnx
+from rtlstm.gen.frontends.reader import read
+from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.torch.exported import translate_exported
+from rtlstm.gen.frontends.torch.module import trace, translate
+from rtlstm.gen.frontends.torch.script import translate_script
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ModelError
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnx")
+nn, F = torch.nn, torch.nn.functional
+
+N, T, I, H, O = 2, 5, 4, 6, 3  # noqa: E741
+
+
+class Bodies(nn.Module):
+    """Modules that the bodies share; ``bodies`` are functions of it and of its input."""
+
+    def __init__(self, bodies):
+        super().__init__()
+        torch.manual_seed(1)
+        self.lstm, self.both = nn.LSTM(I, H, batch_first=True), nn.GRU(I, H, batch_first=True, bidirectional=True)
+        self.deep, self.rnn = nn.LSTM(I, H, 2, batch_first=True), nn.RNN(I, H, batch_first=True)
+        self.next, self.cell, self.gru_cell = nn.GRU(H, H, batch_first=True), nn.LSTMCell(I, H), nn.GRUCell(I, H)
+        self.fc, self.wide, self.same = nn.Linear(H, O), nn.Linear(2 * H, O), nn.Linear(H, H)
+        self.conv, self.point = nn.Conv1d(H, O, 3, dilation=2), nn.Conv1d(H, O, 1)
+        self.chomp, self.norm = nn.Conv1d(H, O, 3, padding=2), nn.BatchNorm1d(H)
+        self.table, self.drop, self.layer_norm = nn.Embedding(7, I), nn.Dropout(), nn.LayerNorm(H)
+        self.pad, self.identity = nn.ConstantPad1d((4, 0), 0.0), nn.Identity()
+        self.relu, self.unflatten = nn.ReLU(inplace=True), nn.Unflatten(2, (2, H))
+        for name, shape in {"w": (H, O), "scale": (H,), "mean": (I,), "h0": (1, 1, H)}.items():
+            self.register_parameter(name, nn.Parameter(torch.rand(shape) - 0.5))
+        self.norm.running_mean.uniform_(-1, 1)
+        for tensor in [*self.parameters(), self.norm.running_mean]:
+            tensor.data = torch.round(tensor.data * 16) / 16 + (tensor.data.abs() < 1 / 32) / 16
+        self.bodies = list(bodies)
+        self.eval()
+
+    def forward(self, x):
+        return tuple(body(self, x) for body in self.bodies)
+
+
+def y(s, x):
+    return s.lstm(x)[0]
+
+
+def across(s, x):
+    """Features before steps, as convolutions have them."""
+    return y(s, x).transpose(1, 2)
+
+
+LAYERS = {
+    "linear": lambda s, x: s.fc(y(s, x)),
+    "functional linear": lambda s, x: F.linear(y(s, x), s.fc.weight, s.fc.bias),
+    "linear without bias": lambda s, x: F.linear(y(s, x), s.fc.weight),
+    "computed weight": lambda s, x: F.linear(y(s, x), s.fc.weight * 0.5, s.fc.bias),
+    "matmul operator": lambda s, x: y(s, x) @ s.w,
+    "matmul function": lambda s, x: torch.matmul(y(s, x), s.w) + 0.5,
+    "transposed weight": lambda s, x: y(s, x) @ s.fc.weight.T + s.fc.bias,
+    "rows": lambda s, x: s.fc(y(s, x).reshape(-1, H)),
+    "addmm": lambda s, x: torch.addmm(s.fc.bias, y(s, x).reshape(-1, H), s.w),
+    "mm": lambda s, x: torch.mm(y(s, x)[:, -1], s.w),
+    "convolution of width 1": lambda s, x: s.point(across(s, x)),
+    "causal convolution": lambda s, x: s.conv(F.pad(across(s, x), (4, 0))),
+    "padded by a module": lambda s, x: s.conv(s.pad(across(s, x))),
+    "functional convolution": lambda s, x: F.conv1d(
+        F.pad(across(s, x), (4, 0)), s.conv.weight, s.conv.bias, dilation=2
+    ),
+    "dropped steps": lambda s, x: s.chomp(across(s, x))[:, :, :-2],
+    "dropped steps by ellipsis": lambda s, x: s.chomp(across(s, x))[..., :-2].relu(),
+    "batch norm": lambda s, x: s.norm(across(s, x)),
+    "functional batch norm": lambda s, x: F.batch_norm(
+        across(s, x), s.norm.running_mean, s.norm.running_var, s.norm.weight, s.norm.bias, False, 0.1, 1e-5
+    ),
+    "two layers": lambda s, x: s.fc(s.deep(x)[0]),
+    "rnn": lambda s, x: s.fc(s.rnn(x)[0]),
+    "two recurrent layers": lambda s, x: s.next(torch.tanh(s.same(y(s, x))))[0],
+}
+ARITHMETIC = {
+    "sum with a number": lambda s, x: y(s, x) + 2,
+    "reversed difference": lambda s, x: 1 - y(s, x),
+    "difference with a number": lambda s, x: torch.sub(y(s, x), 0.25),
+    "alpha": lambda s, x: torch.add(y(s, x), s.scale, alpha=2),
+    "alpha of a difference": lambda s, x: (lambda v: torch.sub(s.same(v), v, alpha=0.5))(y(s, x)),
+    "negated": lambda s, x: -y(s, x),
+    "quotient": lambda s, x: y(s, x) / 4,
+    "quotient by a parameter": lambda s, x: s.fc(y(s, x) / (s.scale * 0 + 2)),
+    "product with a parameter": lambda s, x: s.fc(y(s, x) * s.scale),
+    "written over": lambda s, x: s.fc(y(s, x).add_(0.5).mul_(2)),
+    "residual": lambda s, x: (lambda v: s.same(v) + v)(y(s, x)),
+    "normalised input": lambda s, x: s.lstm((x - s.mean) / 2)[0],
+    "scaled input": lambda s, x: s.lstm(x * 0.5 + 1)[0],
+    "dense layer in front": lambda s, x: s.next(s.same(y(s, x)).relu())[0],
+}
+ACTIVATIONS = {
+    "relu function": lambda s, x: torch.relu(s.fc(y(s, x))),
+    "relu method": lambda s, x: s.fc(y(s, x)).relu(),
+    "relu module in place": lambda s, x: s.relu(s.fc(y(s, x))),
+    "tanh": lambda s, x: torch.tanh(s.fc(y(s, x))),
+    "sigmoid": lambda s, x: s.fc(y(s, x)).sigmoid(),
+    "elu": lambda s, x: F.elu(s.fc(y(s, x)), alpha=0.5),
+    "leaky relu": lambda s, x: F.leaky_relu(s.fc(y(s, x)), 0.25),
+    "softplus": lambda s, x: F.softplus(s.fc(y(s, x))),
+    "hardtanh": lambda s, x: F.hardtanh(s.fc(y(s, x)), -0.5, 0.75),
+    "clamp": lambda s, x: torch.clamp(s.fc(y(s, x)), -0.5, 0.75),
+    "clamp by keywords": lambda s, x: s.fc(y(s, x)).clamp(min=-1, max=1),
+    "clamp from below": lambda s, x: s.fc(y(s, x)).clamp(min=0),
+    "relu6": lambda s, x: F.relu6(s.fc(y(s, x))),
+}
+MOVES = {
+    "transposed": lambda s, x: s.fc(y(s, x)).transpose(0, 1),
+    "exchanged from the end": lambda s, x: s.fc(y(s, x)).swapaxes(-2, -1),
+    "mT": lambda s, x: s.fc(y(s, x)).mT,
+    "permuted": lambda s, x: s.fc(y(s, x).permute(1, 0, 2)),
+    "moved": lambda s, x: torch.movedim(s.fc(y(s, x)), 0, 1),
+    "moved to the end": lambda s, x: torch.movedim(s.fc(y(s, x)), 0, 2),
+    "axis in and out": lambda s, x: s.fc(y(s, x).unsqueeze(1).squeeze(1)),
+    "axis by None": lambda s, x: s.fc(y(s, x)[:, None, ..., None].squeeze(-1).squeeze(1)),
+    "rows and back": lambda s, x: s.fc(y(s, x).reshape(-1, H)).view(x.size(0), x.shape[1], O),
+    "rows and back, one open": lambda s, x: s.fc(y(s, x).flatten(0, 1)).view(x.shape[0], -1, O),
+    "rows of a product of sizes": lambda s, x: s.fc(y(s, x).reshape(x.size(0) * x.size(1), H)),
+    "last step": lambda s, x: s.fc(y(s, x)[:, -1]),
+    "last step with colon": lambda s, x: s.fc(y(s, x)[:, -1, :]),
+    "last step by ellipsis": lambda s, x: s.fc(y(s, x)[..., -1, :]),
+    "last step selected": lambda s, x: s.fc(y(s, x).select(1, -1)),
+    "last step kept": lambda s, x: s.fc(y(s, x)[:, -1:]),
+    "last step narrowed": lambda s, x: s.fc(y(s, x).narrow(1, -1, 1)),
+    "last step flattened": lambda s, x: s.fc(y(s, x)[:, -1].flatten(1)),
+    "first step": lambda s, x: s.fc(y(s, x)[:, 0]),
+    "last step of steps first": lambda s, x: s.fc(y(s, x).transpose(0, 1)[-1]),
+    "final state": lambda s, x: s.fc(s.lstm(x)[1][0][-1]),
+    "final state squeezed": lambda s, x: s.fc(s.lstm(x)[1][0].squeeze(0)),
+    "final state of two layers": lambda s, x: s.fc(s.deep(x)[1][0][-1]),
+    "first features": lambda s, x: y(s, x)[..., :3] * 2,
+    "last features": lambda s, x: torch.relu(y(s, x)[:, :, 2:]),
+    "every second feature": lambda s, x: y(s, x)[:, :, ::2].tanh(),
+    "features by a list": lambda s, x: y(s, x)[..., [0, 2]].tanh(),
+    "features by a tensor": lambda s, x: y(s, x).index_select(2, torch.tensor([1, 3, 5])).tanh(),
+    "chunks": lambda s, x: torch.cat(y(s, x).chunk(2, -1)[::-1], -1),
+    "equal pieces": lambda s, x: y(s, x).split(3, dim=2)[1].tanh(),
+    "pieces": lambda s, x: y(s, x).split([2, 4], -1)[1].tanh(),
+    "joined": lambda s, x: (lambda v: torch.cat([v, s.same(v)], dim=-1))(y(s, x)),
+    "joined alone": lambda s, x: s.fc(torch.cat([y(s, x)], 1)),
+    "both directions": lambda s, x: s.wide(s.both(x)[0]),
+    "sum of directions": lambda s, x: s.fc(s.both(x)[0].view(x.size(0), x.size(1), 2, H).sum(2)),
+    "mean of directions": lambda s, x: s.fc(s.unflatten(s.both(x)[0]).mean(dim=2)),
+    "directions unflattened from the end": lambda s, x: s.fc(s.both(x)[0].unflatten(-1, (2, H)).sum(-2)),
+    "directions added": lambda s, x: (lambda v: s.fc(v[..., :H] + v[..., H:]))(s.both(x)[0]),
+    "states of directions": lambda s, x: (lambda h: s.wide(torch.cat([h[0], h[1]], 1)))(s.both(x)[1]),
+    "states of directions side by side": lambda s, x: s.wide(s.both(x)[1].transpose(0, 1).reshape(-1, 2 * H)),
+}
+NOTHING = {
+    "dropout": lambda s, x: s.fc(s.drop(y(s, x))),
+    "functional dropout": lambda s, x: s.fc(F.dropout(y(s, x), 0.5, False)),
+    "contiguous": lambda s, x: s.fc(y(s, x).contiguous()),
+    "clone": lambda s, x: s.fc(y(s, x).clone()),
+    "detach": lambda s, x: s.fc(y(s, x).detach()),
+    "float": lambda s, x: s.fc(y(s, x).float()),
+    "cast": lambda s, x: s.fc(y(s, x).to(torch.float32)),
+    "identity": lambda s, x: s.fc(s.identity(y(s, x))),
+    "state of zeros": lambda s, x: s.lstm(x, (torch.zeros(1, x.size(0), H), torch.zeros(1, x.size(0), H)))[0],
+    "state of zeros detached": lambda s, x: s.rnn(x, torch.zeros(1, x.size(0), H).requires_grad_().detach())[0],
+    "state of zeros like": lambda s, x: s.rnn(x, x.new_zeros(1, x.size(0), H))[0],
+}
+REFUSED = {
+    "layer norm": lambda s, x: s.layer_norm(y(s, x)),
+    "exponential": lambda s, x: torch.exp(s.fc(y(s, x))),
+    "softmax in the middle": lambda s, x: s.fc(F.softmax(y(s, x), -1)),
+    "mean over steps": lambda s, x: s.fc(y(s, x).mean(1)),
+    "product of results": lambda s, x: (lambda v: v * s.same(v))(y(s, x)),
+    "axes mixed": lambda s, x: s.fc(y(s, x).reshape(T, N, H).transpose(1, 2).reshape(N, T, H)),
+    "largest": lambda s, x: y(s, x).max(1)[0],
+    "one step in the middle": lambda s, x: s.fc(y(s, x)[:, 1]),
+    "convolution that looks ahead": lambda s, x: s.chomp(across(s, x))[:, :, 2:],
+    "batch norm over steps": lambda s, x: F.batch_norm(y(s, x), s.mean.new_zeros(T), s.mean.new_ones(T)),
+}
+SEQUENCES = LAYERS | ARITHMETIC | ACTIVATIONS | MOVES | NOTHING | REFUSED
+STEPS = {
+    "lstm cell": lambda s, x: s.fc(s.cell(x)[0]),
+    "gru cell": lambda s, x: s.fc(s.gru_cell(x)).tanh(),
+    "layer of one step": lambda s, x: s.fc(s.lstm(x.unsqueeze(1))[0].squeeze(1)),
+}
+WORDS = {
+    "embedding": lambda s, x: s.fc(s.lstm(s.table(x))[0]),
+    "functional embedding": lambda s, x: s.fc(s.lstm(F.embedding(x, s.table.weight))[0]),
+}
+IMAGES = {"rows of an image": lambda s, x: s.fc(s.lstm(x.view(-1, T, I))[0])}
+GROUPS = {
+    "sequences": (SEQUENCES, torch.rand(N, T, I)),
+    "steps": (STEPS, torch.rand(N, I)),
+    "words": (WORDS, torch.arange(N * T).reshape(N, T) % 7),
+    "images": (IMAGES, torch.rand(N, 1, T, I)),
+}
+
+
+NOT_IN = {"onnx": {"mT"}, "dynamo": set()}
+"""What an exporter cannot write."""
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """The graph of a group in a form, and how it calls the result of each body."""
+    made = {}
+
+    def get(group, form):
+        if (group, form) not in made:
+            bodies, data = GROUPS[group]
+            with warnings.catch_warnings(action="ignore"):
+                chosen = {name: body for name, body in bodies.items() if name not in NOT_IN.get(form, ())}
+                graph = translated(form, Bodies(chosen.values()), data, tmp_path_factory.mktemp("bodies"))
+            made[group, form] = graph, dict(zip(chosen, graph.outputs, strict=True))
+        return made[group, form]
+
+    return get
+
+
+def translated(form, module, x, folder):
+    options, report = ReadOptions(), ReportBuilder(form)
+    if form == "module":
+        return translate(module, trace(torch, module), options, report)
+    if form == "script":
+        return translate_script(torch.jit.trace(module, x), options, report)
+    if form == "exported":
+        torch.export.save(torch.export.export(module, (x,)), folder / "net.pt2")
+        return translate_exported((folder / "net.pt2").open("rb"), options, report)
+    torch.onnx.export(module, (x,), folder / "net.onnx", dynamo=form == "dynamo")
+    return translate_onnx(take_branches(load_onnx(folder / "net.onnx"), ())[0])
+
+
+def network_of(graph, end):
+    """The network that ends there, and its dump without the names of layers; None if it is refused."""
+    nodes = [graph.nodes[index] for index in sorted(graph.ancestors([end]))]
+    try:
+        network = read(graph.with_nodes(nodes), ReadOptions(output=end), ReportBuilder("net"))
+    except ModelError:
+        return None
+    dump = network.model_dump(exclude={"layers": {"__all__": {"name": ...}}})
+    for layer in dump["layers"]:
+        for part in ("forward", "backward"):
+            layer.get(part, {}).pop("name", None)
+    return network, dump
+
+
+def same(one, other):
+    """Whether two dumps have the same values."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    return one == other
+
+
+def near(network, x, wanted):
+    """Whether a network computes these values at every step, the last or the first, in any order of axes."""
+    steps = x[:, 0] if x.ndim == 4 else x if x.ndim == 3 else x[:, None]
+    found = run_float(network, np.swapaxes(steps, 0, 1)).y
+    for some in (found, found[-1], found[0]):
+        values = [np.sort(np.asarray(each, dtype=np.float64).reshape(-1)) for each in (some, wanted)]
+        if values[0].shape == values[1].shape and np.allclose(*values, atol=1e-5):
+            return True
+    return False
+
+
+FORMS = ("module", "exported", "script", "onnx")
+
+
+def check(sources, group, name, forms):
+    bodies, data = GROUPS[group]
+    found = {}
+    for form in forms:
+        if name not in NOT_IN.get(form, ()):
+            graph, ends = sources(group, form)
+            found[form] = network_of(graph, ends[name])
+    if name in REFUSED:
+        assert not any(found.values()), {form: each is not None for form, each in found.items()}
+        return
+    assert all(found.values()), {form: each is not None for form, each in found.items()}
+    (network, first), *others = found.values()
+    for form, (_, other) in zip(list(found)[1:], others, strict=True):
+        assert same(first, other), form
+    module = Bodies([bodies[name]])
+    with torch.no_grad():
+        (wanted,) = module(data)
+        read_of = module.table(data) if group == "words" else data
+    assert near(network, read_of.numpy(), wanted.numpy())
+
+
+CASES = [(group, name) for group, (bodies, _) in GROUPS.items() for name in bodies]
+
+
+@pytest.mark.parametrize(("group", "name"), CASES, ids=[name for _, name in CASES])
+def test_a_body_is_one_network_in_every_form(sources, group, name):
+    check(sources, group, name, FORMS)
