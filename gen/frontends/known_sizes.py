@@ -111,6 +111,14 @@ class KnownSizes:
         whole = len(parts) == len(given) and sum(map(len, parts)) <= _MAX_RANK
         return tuple(size for part in parts for size in part) if whole else None
 
+    def _sum(self, node: Node, given: "Sequence[_Numbers | None]") -> _Numbers | None:
+        """Sums and differences, of known numbers alone."""
+        pairs = _pairs(given)
+        if pairs is None or any(size.names for pair in pairs for size in pair):
+            return None
+        sign = 1 if node.operator == "add" else -1
+        return tuple(Size(one.number + sign * other.number) for one, other in pairs)
+
     def _multiply(self, node: Node, given: "Sequence[_Numbers | None]") -> _Numbers | None:
         pairs = _pairs(given)
         return None if pairs is None else tuple(one.times(other) for one, other in pairs)
@@ -118,8 +126,12 @@ class KnownSizes:
     def _divide(self, node: Node, given: "Sequence[_Numbers | None]") -> _Numbers | None:
         pairs = _pairs(given)
         # The same size may have been read before and after a layer determined its axis.
+        known = [(one.resolved(self._shown), other.resolved(self._shown)) for one, other in pairs or ()]
         quotients = [
-            one.resolved(self._shown).over(other.resolved(self._shown)) for one, other in pairs or ()
+            one.over(other)
+            if one.names or other.names or not other.number
+            else Size(one.number // other.number)
+            for one, other in known
         ]
         found = tuple(size for size in quotients if size is not None)
         return None if pairs is None or len(found) < len(quotients) else found
@@ -147,10 +159,12 @@ def _pairs(given: "Sequence[_Numbers | None]") -> list[tuple[Size, Size]] | None
 
 
 _OPERATORS: dict[str, Callable[[KnownSizes, Node, "Sequence[_Numbers | None]"], _Numbers | None]] = {
+    "add": KnownSizes._sum,
     "concat": KnownSizes._concat,
     "div": KnownSizes._divide,
     "gather": KnownSizes._gather,
     "mul": KnownSizes._multiply,
     "reduce_prod": KnownSizes._product,
     "slice": KnownSizes._slice,
+    "sub": KnownSizes._sum,
 }

@@ -160,12 +160,12 @@ class _Reader:
     def _named_end(self, wanted: str) -> str:
         """The tensor to end at: one of this name, or what the node of this name gives first."""
         graph = self.graph
+        if graph.is_tensor(wanted):
+            return wanted
         if wanted in graph.names.values():
             return next(tensor for tensor, name in graph.names.items() if name == wanted)
         found = [node for node in graph.nodes if node.label == wanted and not node.hidden]
         given = [node.outputs[0] for node in found if node.outputs and node.outputs[0]]
-        if graph.is_tensor(wanted):
-            return wanted
         if len(given) != 1:
             what = f"there are {len(given)} nodes" if given else "there is none"
             raise ModelError(

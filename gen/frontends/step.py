@@ -143,7 +143,9 @@ class Step:
             return [int(item) for item in value] if isinstance(value, list | tuple) else [int(value)]
         if not self.has(index):
             return None
-        values = self.graph.integers(self.node.inputs[index])
+        values, sizes = self.graph.integers(self.node.inputs[index]), self.sizes.of(self.node.inputs[index])
+        if values is None and sizes is not None and not any(size.names for size in sizes):
+            return [size.number for size in sizes]
         if values is None:
             origin = self.graph.origin(self.node.inputs[index])
             raise ModelError(f"{self.where}: {attribute} must be constant, but {origin}")

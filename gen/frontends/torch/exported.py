@@ -42,10 +42,6 @@ _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, Overflow
 def read_exported(source: Path | Any, options: ReadOptions, report: ReportBuilder) -> Network:
     """Read a file that ``torch.export.save`` wrote, or a ``torch.export.ExportedProgram``."""
     report.format = "exported program"
-    if options.dense is not None:
-        raise ModelError(
-            "the option dense is for files of tensors; an exported program has its dense layers in the graph"
-        )
     if isinstance(source, Path):
         with open_file(source) as file:
             return read(translate_exported(file, options, report), options, report)

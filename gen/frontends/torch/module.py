@@ -25,8 +25,6 @@ def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Net
     """Read a module; ``report`` records how every node is treated."""
     torch = import_extra("torch", "torch")
     report.format = "torch module"
-    if options.dense is not None:
-        raise ModelError("`dense` is for files of tensors; a module has its dense layers in itself")
     if isinstance(module, torch.jit.ScriptModule):
         from rtlstm.gen.frontends.torch.script import translate_script
 

@@ -864,6 +864,8 @@ _NAMES: dict[str, Translation] = {
     "unflatten": _unflatten,
     **dict.fromkeys(("swapaxes", "swapdims", "transpose"), _transpose),
     "t": _swap(0, 1),
+    **dict.fromkeys(("adjoint", "mT"), _swap(-2, -1)),
+    "numpy_T": lambda call: call.emit("transpose", call.x),
     "permute": _permute,
     **dict.fromkeys(("movedim", "moveaxis"), _movedim),
     "squeeze": _squeeze,

@@ -265,7 +265,7 @@ class _Walk:
         stub = SimpleNamespace(**state, **options)
         called = self.to.call("recurrent", args, {}, label, kind, output, module=stub, why=why)
         self.to.known[output] = called
-        return called if kind in _CELLS else _results(method.graph, called)
+        return _results(method.graph, called)
 
     # Conditions and loops
 
@@ -309,7 +309,8 @@ def _options(kind: str, state: Mapping[str, Any], graph: Any, where: str) -> dic
     if kind == "BatchNorm1d":
         return {"eps": _argument(_only(graph, ("aten::batch_norm",), where), 7, where)}
     if kind in _CELLS:
-        return {"nonlinearity": "relu" if _find(graph, ("aten::rnn_relu_cell",)) else "tanh"}
+        # A trace has the cell's arithmetic in place of one operator.
+        return {"nonlinearity": "relu" if _find(graph, ("aten::relu", "aten::rnn_relu_cell")) else "tanh"}
     node = _only(graph, tuple(_SEQUENCES), where)
     numbers = [name for name in state if name.startswith("weight_ih_") and not name.endswith("_reverse")]
     return {
@@ -322,11 +323,19 @@ def _options(kind: str, state: Mapping[str, Any], graph: Any, where: str) -> dic
 
 def _results(inner: Any, called: Any) -> Any:
     """What a call gives: a traced recurrent module gives only those of its results that were used."""
+    results = list(inner.outputs())
+    if (
+        isinstance(called, tuple)
+        and len(results) == 1
+        and results[0].node().kind() in ("aten::mul", "aten::add_")
+    ):
+        return called[
+            results[0].node().kind() == "aten::add_"
+        ]  # an LSTMCell's h, which is a product, or its c
     layers = [node for node in inner.nodes() if node.kind() in _SEQUENCES]
     if len(layers) != 1:
         return called
     names = [value.debugName() for value in layers[0].outputs()]
-    results = list(inner.outputs())
     inside = results[0].node()
     if inside.kind() == "prim::TupleConstruct":
         results = list(inside.inputs())

@@ -283,7 +283,9 @@ class Translator:
         """Names of new tensors: the first has the call's, unless an inner node gives it."""
         found = []
         for wanted in (f"{name}.inner" if inner else name, *(f"{name}.{end}" for end in ends)):
-            free = (each for each in _numbered(wanted) if not (each in self._constants or self._produced(each)))
+            free = (
+                each for each in _numbered(wanted) if not (each in self._constants or self._produced(each))
+            )
             found.append(next(free))
         return tuple(found)
 
@@ -301,6 +303,8 @@ class Translator:
             return ""
         if isinstance(value, Tensor):
             return str(value)
+        if not isinstance(value, Constant | int | float | np.ndarray):
+            raise ModelError(f"{label!r} must read tensors, not {_shown(value)}")
         constant = value if isinstance(value, Constant) else Constant.of(value)
         name, number = constant.name or f"{label}.constant", 1
         while self._constants.get(name, constant) is not constant or name in self._taken:

@@ -33,12 +33,19 @@ class Bodies(nn.Module):
     def __init__(self, bodies):
         super().__init__()
         torch.manual_seed(1)
-        self.lstm, self.both = nn.LSTM(I, H, batch_first=True), nn.GRU(I, H, batch_first=True, bidirectional=True)
+        self.lstm, self.both = (
+            nn.LSTM(I, H, batch_first=True),
+            nn.GRU(I, H, batch_first=True, bidirectional=True),
+        )
         self.deep, self.rnn = nn.LSTM(I, H, 2, batch_first=True), nn.RNN(I, H, batch_first=True)
-        self.next, self.cell, self.gru_cell = nn.GRU(H, H, batch_first=True), nn.LSTMCell(I, H), nn.GRUCell(I, H)
+        self.next, self.cell, self.gru_cell = (
+            nn.GRU(H, H, batch_first=True),
+            nn.LSTMCell(I, H),
+            nn.GRUCell(I, H),
+        )
         self.fc, self.wide, self.same = nn.Linear(H, O), nn.Linear(2 * H, O), nn.Linear(H, H)
         self.conv, self.point = nn.Conv1d(H, O, 3, dilation=2), nn.Conv1d(H, O, 1)
-        self.chomp, self.norm = nn.Conv1d(H, O, 3, padding=2), nn.BatchNorm1d(H)
+        self.chomp, self.norm = nn.Conv1d(H, O, 3, padding=2), nn.BatchNorm1d(H, eps=1 / 64)
         self.table, self.drop, self.layer_norm = nn.Embedding(7, I), nn.Dropout(), nn.LayerNorm(H)
         self.pad, self.identity = nn.ConstantPad1d((4, 0), 0.0), nn.Identity()
         self.relu, self.unflatten = nn.ReLU(inplace=True), nn.Unflatten(2, (2, H))
@@ -84,7 +91,7 @@ LAYERS = {
     "dropped steps by ellipsis": lambda s, x: s.chomp(across(s, x))[..., :-2].relu(),
     "batch norm": lambda s, x: s.norm(across(s, x)),
     "functional batch norm": lambda s, x: F.batch_norm(
-        across(s, x), s.norm.running_mean, s.norm.running_var, s.norm.weight, s.norm.bias, False, 0.1, 1e-5
+        across(s, x), s.norm.running_mean, s.norm.running_var, s.norm.weight, s.norm.bias, False, 0.1, 1 / 64
     ),
     "two layers": lambda s, x: s.fc(s.deep(x)[0]),
     "rnn": lambda s, x: s.fc(s.rnn(x)[0]),
@@ -173,7 +180,9 @@ NOTHING = {
     "cast": lambda s, x: s.fc(y(s, x).to(torch.float32)),
     "identity": lambda s, x: s.fc(s.identity(y(s, x))),
     "state of zeros": lambda s, x: s.lstm(x, (torch.zeros(1, x.size(0), H), torch.zeros(1, x.size(0), H)))[0],
-    "state of zeros detached": lambda s, x: s.rnn(x, torch.zeros(1, x.size(0), H).requires_grad_().detach())[0],
+    "state of zeros detached": lambda s, x: s.rnn(x, torch.zeros(1, x.size(0), H).requires_grad_().detach())[
+        0
+    ],
     "state of zeros like": lambda s, x: s.rnn(x, x.new_zeros(1, x.size(0), H))[0],
 }
 REFUSED = {
@@ -207,8 +216,8 @@ GROUPS = {
 }
 
 
-NOT_IN = {"onnx": {"mT"}, "dynamo": set()}
-"""What an exporter cannot write."""
+NOT_IN = {"onnx": {"mT", "gru cell", "last step narrowed"}}
+"""What an exporter cannot write, or writes wrongly: as products with zeros, or as a slice [-1:0]."""
 
 
 @pytest.fixture(scope="module")
