@@ -93,7 +93,7 @@ def _check(name: str, data: bytes) -> None:
         _check_source(name, data)
 
 
-# Source: loading evaluates the default of every parameter and every value in a class, which may be literals alone
+# Source: loading evaluates the default of every parameter and every value in a class
 
 
 _TEXT = frozenset(b"\n" + bytes(range(32, 127)))

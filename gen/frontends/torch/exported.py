@@ -52,6 +52,7 @@ def read_exported(source: Path | Any, options: ReadOptions, report: ReportBuilde
 
 
 def translate_exported(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> Graph:
+    """Translate what ``torch.export.save`` wrote; the file must stay open while the graph is read."""
     archive = Archive(file)
     with one_error():
         return _Program(archive).translated(options, report)

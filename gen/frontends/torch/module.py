@@ -188,10 +188,7 @@ class _Walk:
             )
         if isinstance(module, torch.nn.RNNBase | torch.nn.RNNCellBase):
             if not hasattr(torch.nn, module_kind(module)):
-                return (
-                    f"{where}: it has a forward of its own, but only those of torch.nn's recurrent modules are "
-                    "supported"
-                )
+                return f"{where}: it has a forward of its own, but only those of torch.nn are supported"
             if isinstance(module, torch.nn.RNNCellBase) and self.calls[label] > 1:
                 return loop_refusal(label)
         return ""

@@ -4,8 +4,8 @@ A function, a method, an operator of ATen and TorchScript, and a module with its
 name and one entry. Arguments are taken by position or by name; those of operators of ATen all have names.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -74,41 +74,41 @@ def modules() -> Mapping[str, tuple[str, tuple[str, ...]]]:
     return _MODULES | {names.module: (call, names.parameters) for call, (_, names) in calls}
 
 
-_CONVOLUTION = ("weight", "bias", "stride", "padding", "dilation", "groups", "padding_mode")
-_RECURRENT = ("GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell")
+_CONVOLUTION = "conv weight bias stride padding dilation groups padding_mode"
 _MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "BatchNorm1d": ("batch_norm", ("running_mean", "running_var", "weight", "bias", "eps")),
-    "ConstantPad1d": ("pad", ("padding", "value")),
-    "Conv1d": ("conv", _CONVOLUTION),
-    "Conv2d": ("conv", _CONVOLUTION),
-    "Embedding": ("embedding", ("weight", "max_norm")),
-    "Flatten": ("flatten", ("start_dim", "end_dim")),
-    "Hardsigmoid": ("hardsigmoid", ()),
-    "Linear": ("linear", ("weight", "bias")),
-    "LogSoftmax": ("log_softmax", ("dim",)),
-    "ReLU6": ("relu6", ()),
-    "Softmax": ("softmax", ("dim",)),
-    "Softplus": ("softplus", ("beta",)),
-    "Threshold": ("threshold", ("threshold", "value")),
-    "Unflatten": ("unflatten", ("dim", "unflattened_size")),
-    "ZeroPad1d": ("pad", ("padding",)),
-    **dict.fromkeys(
-        ("AlphaDropout", "Dropout", "Dropout1d", "FeatureAlphaDropout", "Identity"), ("identity", ())
-    ),
-    **dict.fromkeys(_RECURRENT, ("recurrent", ())),
+    name: (operation, tuple(attributes))
+    for names, (operation, *attributes) in {
+        "AlphaDropout Dropout Dropout1d FeatureAlphaDropout Identity": ["identity"],
+        "BatchNorm1d": ["batch_norm", "running_mean", "running_var", "weight", "bias", "eps"],
+        "ConstantPad1d": ["pad", "padding", "value"],
+        "Conv1d Conv2d": _CONVOLUTION.split(),
+        "Embedding": ["embedding", "weight", "max_norm"],
+        "Flatten": ["flatten", "start_dim", "end_dim"],
+        "GRU GRUCell LSTM LSTMCell RNN RNNCell": ["recurrent"],
+        "Hardsigmoid": ["hardsigmoid"],
+        "Linear": ["linear", "weight", "bias"],
+        "LogSoftmax": ["log_softmax", "dim"],
+        "ReLU6": ["relu6"],
+        "Softmax": ["softmax", "dim"],
+        "Softplus": ["softplus", "beta"],
+        "Threshold": ["threshold", "threshold", "value"],
+        "Unflatten": ["unflatten", "dim", "unflattened_size"],
+        "ZeroPad1d": ["pad", "padding"],
+    }.items()
+    for name in names.split()
 }
 
 
 # Layers
 
+_COMPUTED = f"must read its weights from the model's parameters, not compute them; {PLAIN}"
+
 
 def _weight(call: Call, at: int, name: str) -> Any:
     """A weight: a parameter, or what constants make of parameters."""
     value = call.get(at, name)
-    if isinstance(value, Tensor) or value is None:
-        raise ModelError(
-            f"{call.where} must read its weights from the model's parameters, not compute them; {PLAIN}"
-        )
+    if not isinstance(value, Constant):
+        raise ModelError(f"{call.where} {_COMPUTED}")
     return value
 
 
@@ -119,10 +119,6 @@ def _linear(call: Call) -> Any:
 def _addmm(call: Call) -> Any:
     alpha, beta = (call.number(at, name, 1.0) for at, name in ((4, "alpha"), (3, "beta")))
     return call.emit("gemm", call.get(1, "mat1"), call.get(2, "mat2"), call.x, alpha=alpha, beta=beta)
-
-
-def _matmul(call: Call) -> Any:
-    return call.emit("matmul", call.x, call.get(1, "other", "mat2", "vec"))
 
 
 def _conv(call: Call) -> Any:
@@ -148,35 +144,22 @@ def _conv(call: Call) -> Any:
 
 
 def _pad(call: Call) -> Any:
-    amounts = call.get(1, "pad", "padding")
+    amounts = call.wholes(call.get(1, "pad", "padding"), "padding")
     mode, value = call.get(2, "mode", default="constant"), call.get(3, "value")
-    amounts = call.wholes(amounts, "padding")
-    axes = [-1 - at for at in range(len(amounts) // 2)]
-    pads = [*amounts[0::2], *amounts[1::2]]
+    axes, pads = [-1 - at for at in range(len(amounts) // 2)], [*amounts[0::2], *amounts[1::2]]
     return call.emit("pad", call.x, pads=pads, axes=axes, mode=mode, value=float(value or 0.0))
-
-
-def _constant_pad(call: Call) -> Any:
-    amounts = call.wholes(call.get(1, "pad"), "padding")
-    given = {"pad": amounts, "value": call.get(2, "value", default=0.0)}
-    return _pad(Call(call.to, "pad", (call.x,), given, call.label, call.kind, call.output))
 
 
 def _batch_norm(call: Call) -> Any:
     if call.get(5, "training") is True:
         raise ModelError(f"{call.where} is in training mode; call eval() on the model, export again")
-    mean, variance = _optional(call, 1, "running_mean"), _optional(call, 2, "running_var")
-    if mean is None or variance is None:
+    if call.get(1, "running_mean") is None:
         raise ModelError(f"{call.where} must be nn.BatchNorm1d with running statistics")
-    scale, shift = _optional(call, 3, "weight"), _optional(call, 4, "bias")
-    scale = Constant.of(np.ones(mean.value.shape)) if scale is None else scale
-    shift = Constant.of(np.zeros(mean.value.shape)) if shift is None else shift
-    epsilon = call.number(7, "eps", 1e-5)
-    return call.emit("batch_norm", call.x, scale, shift, mean, variance, epsilon=epsilon)
-
-
-def _optional(call: Call, at: int, name: str) -> Any:
-    return None if call.get(at, name) is None else _weight(call, at, name)
+    mean, variance = _weight(call, 1, "running_mean"), _weight(call, 2, "running_var")
+    size = mean.value.shape
+    scale = Constant.of(np.ones(size)) if call.get(3, "weight") is None else _weight(call, 3, "weight")
+    shift = Constant.of(np.zeros(size)) if call.get(4, "bias") is None else _weight(call, 4, "bias")
+    return call.emit("batch_norm", call.x, scale, shift, mean, variance, epsilon=call.number(7, "eps", 1e-5))
 
 
 def _embedding(call: Call) -> Any:
@@ -189,39 +172,86 @@ def _embedding(call: Call) -> Any:
 # Recurrent layers
 
 
+@dataclass(frozen=True)
+class _Layers:
+    """The layers of a module or an operator, which are made when they are asked for."""
+
+    call: Call
+    kind: str
+    weights: Mapping[str, Any]
+    """Parameters by PyTorch's names."""
+    count: int = 1
+    both: bool = False
+    relu: bool = False
+    batch_first: bool = False
+    dropout: float = 0.0
+
+    @property
+    def cell(self) -> bool:
+        return self.kind.endswith("Cell")
+
+    def __call__(self) -> Recurrent:
+        if self.call.why:
+            raise ModelError(self.call.why)
+        made: list[Any] = []
+        for number in range(self.count):
+            name = self.call.label if self.count == 1 else f"{self.call.label}_l{number}"
+            if self.both:
+                forward = self._direction(number, f"{name}_forward", "")
+                backward = self._direction(number, f"{name}_backward", "_reverse")
+                made.append(bidirectional_layer(name, forward, backward, self.call.where))
+            else:
+                made.append(self._direction(number, name, ""))
+        note = f"dropout={self.dropout} is ignored, for it has no effect in inference"
+        return Recurrent(tuple(made), (note,) if self.dropout else ())
+
+    def _direction(self, number: int, name: str, suffix: str) -> Lstm | Gru | Rnn:
+        end = "" if self.cell else f"_l{number}{suffix}"
+        names = {part: part + end for part in PARAMETERS if part + end in self.weights}
+        title = f"{self.call.where} layer {number}" if self.count > 1 else self.call.where
+
+        def get(key: str) -> Any:
+            value = self.weights[key]
+            if not isinstance(value, Constant):
+                raise ModelError(f"{self.call.where} {_COMPUTED}")
+            return value.value
+
+        return recurrent_layer(get, names, name, title, reverse=bool(suffix), relu=self.relu)
+
+    def added(self, states: Iterable[Any]) -> Any:
+        """Add a node for them; give what the module gives, with tuples for its tuples."""
+        call, long, x = self.call, self.kind.startswith("LSTM") or bool(self.call.why), self.call.x
+        first = self.batch_first and not isinstance(x, Packed)
+        axes = ("N", "F") if self.cell else ("N", "T", "F") if first else ("T", "N", "F")
+        h, c = (*states, None, None)[:2]
+        why = "has batch_first in PyTorch" if self.batch_first else ""
+        given = {"y_axes": axes, "h_axes": axes if self.cell else ("D", "N", "F"), "why_sequences_first": why}
+        read, ends = (x, h, c if long else None), "hc"[: 1 + long]
+        found = call.emit("recurrent", *read, outputs=ends, layers=self, axes=axes, **given)
+        y = Packed(found[0]) if isinstance(x, Packed) else found[0]
+        if self.cell and not call.why:
+            return (y, found[2]) if long else y
+        return (y, found[1:]) if long else (y, found[1])
+
+
 def _recurrent_module(call: Call) -> Any:
     """A module of torch.nn, live or of TorchScript, whose parameters and options are its attributes."""
-    module, kind = call.module, call.kind
     if call.why:
-        return _refused(call)
-    cell = kind.endswith("Cell")
-    layers, both = (1, False) if cell else (int(module.num_layers), bool(module.bidirectional))
+        return _Layers(call, call.kind, {}).added([])
+    module, cell = call.module, call.kind.endswith("Cell")
+    count, both = (0, False) if cell else (int(module.num_layers), bool(module.bidirectional))
     weights = {
         name: Constant.of(getattr(module, name), f"{call.label}.{name}")
-        for name in parameter_names(0 if cell else layers, both)
+        for name in _parameter_names(count, both)
         if getattr(module, name, None) is not None
     }
-    states = list(flat([*call.args[1:], call.kwargs.get("hx"), call.kwargs.get("cx")]))
-    relu = getattr(module, "nonlinearity", "tanh") == "relu"
-    return recurrent(
-        call, kind, weights, states, layers=layers, both=both, relu=relu,
-        batch_first=bool(getattr(module, "batch_first", False)), dropout=getattr(module, "dropout", 0),
-    )  # fmt: skip
+    relu, first = (getattr(module, name, None) for name in ("nonlinearity", "batch_first"))
+    dropout = getattr(module, "dropout", 0)
+    layers = _Layers(call, call.kind, weights, count or 1, both, relu == "relu", bool(first), dropout)
+    return layers.added(flat([*call.args[1:], call.kwargs.get("hx"), call.kwargs.get("cx")]))
 
 
-def _refused(call: Call) -> Any:
-    """Layers that are refused when they are asked for: the reader knows where the core would have begun."""
-
-    def layers() -> Recurrent:
-        raise ModelError(call.why)
-
-    axes = ("N", "F") if call.kind.endswith("Cell") else ("T", "N", "F")
-    given = {"layers": layers, "axes": axes, "y_axes": axes, "h_axes": axes}
-    found = call.emit("recurrent", call.x, outputs="hc", **given)
-    return found[0], found[1:]
-
-
-def parameter_names(layers: int, both: bool) -> list[str]:
+def _parameter_names(layers: int, both: bool) -> list[str]:
     """Names of a module's parameters in PyTorch's order; 0 layers are a cell."""
     return [
         f"{part}{number}{suffix}"
@@ -229,71 +259,6 @@ def parameter_names(layers: int, both: bool) -> list[str]:
         for suffix in ("", "_reverse")[: 1 + both]
         for part in PARAMETERS
     ]
-
-
-def recurrent(
-    call: Call, kind: str, weights: Mapping[str, Any], states: Sequence[Any], *, layers: int = 1,
-    both: bool = False, relu: bool = False, batch_first: bool = False, dropout: float = 0.0,
-) -> Any:  # fmt: skip
-    """Add the layers of a module or operator; give what the module gives, with tuples for its tuples."""
-    cell, long, x = kind.endswith("Cell"), kind.startswith("LSTM"), call.x
-    axes = (
-        ("N", "F")
-        if cell
-        else ("N", "T", "F")
-        if batch_first and not isinstance(x, Packed)
-        else ("T", "N", "F")
-    )
-    made = partial(_layers, kind, call.label, call.where, weights, layers, both, relu, dropout)
-    h, c = (*states, None, None)[:2]
-    found = call.emit(
-        "recurrent", x, h, c if long else None, outputs="hc"[: 1 + long],
-        layers=made, axes=axes, y_axes=axes, h_axes=axes if cell else ("D", "N", "F"),
-        why_sequences_first="has batch_first in PyTorch" if batch_first else "",
-    )  # fmt: skip
-    y = type(x)(found[0]) if isinstance(x, Packed) else found[0]
-    if cell:
-        return (y, found[2]) if long else y
-    return (y, found[1:]) if long else (y, found[1])
-
-
-def _layers(
-    kind: str,
-    label: str,
-    where: str,
-    weights: Mapping[str, Any],
-    count: int,
-    both: bool,
-    relu: bool,
-    dropout: float,
-) -> Recurrent:
-    cell = kind.endswith("Cell")
-
-    def direction(number: int, name: str, suffix: str) -> Lstm | Gru | Rnn:
-        suffix = "" if cell else f"_l{number}{suffix}"
-        names = {part: part + suffix for part in PARAMETERS if part + suffix in weights}
-        title = f"{where} layer {number}" if count > 1 else where
-
-        def get(key: str) -> Any:
-            value = weights[key]
-            if not isinstance(value, Constant):
-                raise ModelError(
-                    f"{where} must read its weights from the model's parameters, not compute them; {PLAIN}"
-                )
-            return value.value
-
-        return recurrent_layer(get, names, name, title, reverse=suffix.endswith("_reverse"), relu=relu)
-
-    made: list[Any] = []
-    for number in range(count):
-        name = label if count == 1 else f"{label}_l{number}"
-        if both:
-            pair = direction(number, f"{name}_forward", ""), direction(number, f"{name}_backward", "_reverse")
-            made.append(bidirectional_layer(name, *pair, where))
-        else:
-            made.append(direction(number, name, ""))
-    note = f"dropout={dropout} is ignored, for it has no effect in inference"
-    return Recurrent(tuple(made), (note,) if dropout else ())
 
 
 _SEQUENCES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
@@ -304,8 +269,8 @@ def _sequence(call: Call) -> Any:
     kind = _SEQUENCES[call.operation]
     if "params" not in call.kwargs or "batch_sizes" in call.kwargs:
         raise ModelError(
-            f"the operator {call.label!r} reads a PackedSequence, which is not read from an exported program or "
-            "TorchScript; export the model without packing and give the lengths to the driver"
+            f"the operator {call.label!r} reads a PackedSequence, which is not read from files; export "
+            "the model without packing and give the lengths to the driver"
         )
     given, both = call.kwargs["params"], bool(call.kwargs["bidirectional"])
     layers, bias = int(call.kwargs["num_layers"]), bool(call.kwargs["has_biases"])
@@ -314,21 +279,23 @@ def _sequence(call: Call) -> Any:
     parts = parts[: len(parts) - (each == len(parts) - 1)]
     if layers < 1 or rest or each != len(parts):
         raise ModelError(f"the operator {call.label!r} has {len(given)} weights, which do not fit its layers")
-    names = [name for name in parameter_names(layers, both) if name.rpartition("_l")[0] in parts]
-    result = recurrent(
-        call, kind, dict(zip(names, given, strict=True)), list(flat([call.kwargs.get("hx")])),
-        layers=layers, both=both, relu=call.operation.endswith("relu"),
-        batch_first=bool(call.kwargs["batch_first"]), dropout=call.kwargs.get("dropout") or 0.0,
-    )  # fmt: skip
+    names = [name for name in _parameter_names(layers, both) if name.rpartition("_l")[0] in parts]
+    options = (
+        call.operation == "rnn_relu",
+        bool(call.kwargs["batch_first"]),
+        call.kwargs.get("dropout") or 0.0,
+    )
+    made = _Layers(call, kind, dict(zip(names, given, strict=True)), layers, both, *options)
+    result = made.added(flat([call.kwargs.get("hx")]))
     return (result[0], *result[1]) if kind == "LSTM" else result
 
 
 def _cell(call: Call) -> Any:
-    kind = _SEQUENCES[call.operation.removesuffix("_cell")]
+    kind = f"{_SEQUENCES[call.operation.removesuffix('_cell')]}Cell"
     given = {"weight_ih": "w_ih", "weight_hh": "w_hh", "bias_ih": "b_ih", "bias_hh": "b_hh"}
     weights = {part: call.kwargs[name] for part, name in given.items() if call.kwargs.get(name) is not None}
-    states = list(flat([call.kwargs.get("hx")]))
-    return recurrent(call, f"{kind}Cell", weights, states, relu="relu" in call.operation)
+    made = _Layers(call, kind, weights, relu="relu" in call.operation)
+    return made.added(flat([call.kwargs.get("hx")]))
 
 
 def _pack(call: Call) -> Any:
@@ -348,23 +315,18 @@ def _unpack(call: Call) -> Any:
 # Arithmetic and activations
 
 
-def _binary(name: str) -> Translation:
-    def translate(call: Call) -> Any:
-        first, second = call.x, call.get(1, "other", "b")
-        if (
-            name == "add"
-            and isinstance(first, list | tuple | Shape | Number)
-            and isinstance(second, list | tuple | Shape)
-        ):
-            return _sizes(call, [first, second])
-        if name == "div" and call.get(2, "rounding_mode") is not None:
-            raise ModelError(f"{call.where}: rounding_mode is not supported")
-        alpha = call.get(2, "alpha")
-        if alpha is not None and alpha != 1:
-            second = call.emit("mul", second, alpha, inner=True)
-        return call.emit(name, first, second)
-
-    return translate
+def _binary(call: Call, name: str) -> Any:
+    first, second = call.x, call.get(1, "other", "b")
+    if any(
+        isinstance(each, list | tuple | Shape) for each in (first, second)
+    ):  # sizes, one list behind another
+        return _sizes(call, [first, second])
+    if name == "div" and call.get(2, "rounding_mode") is not None:
+        raise ModelError(f"{call.where}: rounding_mode is not supported")
+    alpha = call.get(2, "alpha")
+    if alpha is not None and alpha != 1:
+        second = call.emit("mul", second, alpha, inner=True)
+    return call.emit(name, first, second)
 
 
 def _rsub(call: Call) -> Any:
@@ -374,14 +336,10 @@ def _rsub(call: Call) -> Any:
 
 
 def _floordiv(call: Call) -> Any:
-    values = call.x, call.get(1, "other", "b")
-    if not all(isinstance(value, Number | int) for value in values):
+    one, other = call.x, call.get(1, "other", "b")
+    if not isinstance(one, Number | int) or not isinstance(other, Number | int):
         raise ModelError(f"{call.where}: rounding_mode is not supported")
-    return (
-        values[0] // values[1]
-        if all(isinstance(value, int) for value in values)
-        else call.emit("div", *values)
-    )
+    return one // other if isinstance(one, int) and isinstance(other, int) else call.emit("div", one, other)
 
 
 def _activate(call: Call, function: ActivationFunction) -> Any:
@@ -399,12 +357,8 @@ def _activation(call: Call) -> Any:
     return _activate(call, ActivationFunction.of(name, *values))
 
 
-def _clamp(low: int | None, high: int | None) -> Translation:
-    def translate(call: Call) -> Any:
-        limits = [None if at is None else call.get(at, key) for at, key in ((low, "min"), (high, "max"))]
-        return call.emit("clip", call.x, *limits)
-
-    return translate
+def _clamp(call: Call) -> Any:
+    return call.emit("clip", call.x, call.get(1, "min"), call.get(2, "max"))
 
 
 def _threshold(call: Call) -> Any:
@@ -423,36 +377,17 @@ def _softplus(call: Call) -> Any:
     return call.emit("mul", call.emit("activation", scaled, inner=True, function=function), 1.0 / beta)
 
 
-def _reduce(name: str) -> Translation:
-    def translate(call: Call) -> Any:
-        axes, keep = call.get(1, "dim", "axis"), int(bool(call.get(2, "keepdim")))
-        return call.emit(name, call.x, keepdims=keep, **({} if axes is None else {"axes": call.wholes(axes)}))
-
-    return translate
+def _reduce(call: Call, name: str) -> Any:
+    axes, keep = call.get(1, "dim", "axis"), int(bool(call.get(2, "keepdim")))
+    return call.emit(name, call.x, keepdims=keep, **({} if axes is None else {"axes": call.wholes(axes)}))
 
 
-def _scores(name: str) -> Translation:
-    """Probabilities or classes of scores."""
-
-    def translate(call: Call) -> Any:
-        axis = whole(call.get(1, "dim"))
-        if axis is None:
-            raise ModelError(f"{call.where}: dim must be given, the axis of the features")
-        return call.emit(name, call.x, axis=axis)
-
-    return translate
-
-
-def _host(function: Callable[[Any], Any]) -> Translation:
+def _host(call: Call, function: Callable[[Any], Any]) -> Any:
     """A function that is computed of constants alone."""
-
-    def translate(call: Call) -> Any:
-        if isinstance(call.x, Constant):
-            with np.errstate(all="ignore"):
-                return Constant.of(np.asarray(function(call.x.value.astype(np.float64))))
+    if not isinstance(call.x, Constant):
         return call.unknown()
-
-    return translate
+    with np.errstate(all="ignore"):
+        return Constant.of(np.asarray(function(call.x.value.astype(np.float64))))
 
 
 # What changes nothing
@@ -474,13 +409,8 @@ def _dropout(call: Call) -> Any:
 
 
 def _cast(call: Call) -> Any:
-    types = [
-        value for value in flat([call.args[1:], dict(call.kwargs)]) if hasattr(value, "is_floating_point")
-    ]
-    types = [value for value in types if not callable(value.is_floating_point)]
-    if all(value.is_floating_point for value in types):
-        return _identity(call)
-    return call.emit("cast", call.x, floating=False) if isinstance(call.x, Tensor) else call.x
+    given = (getattr(value, "is_floating_point", True) for value in flat([call.args[1:], dict(call.kwargs)]))
+    return _integer(call) if any(value is False for value in given) else _identity(call)
 
 
 def _integer(call: Call) -> Any:
@@ -490,23 +420,19 @@ def _integer(call: Call) -> Any:
 # Constants
 
 
-def _filled(value: float | None, sizes_at: int, like: bool = False) -> Translation:
+def _repeated(call: Call, array: Any, shape: Sequence[int]) -> Constant:
+    """A constant of this shape, whose size is counted before."""
+    call.to.budget.take(shape, "a constant")
+    return Constant.of(np.broadcast_to(array, shape))
+
+
+def _filled(call: Call, value: float | None, sizes: Any) -> Any:
     """Zeros, ones, or a given number. A size that only a run knows is that of sequences: one is as good."""
-
-    def translate(call: Call) -> Any:
-        sizes: Any = call.rest(sizes_at, "size") if not like else (1,)
-        if value is None:  # full(size, fill_value)
-            sizes = call.get(sizes_at, "size")
-        if like and isinstance(call.x, Constant):
-            sizes = call.x.value.shape
-        if isinstance(sizes, Shape | Number):
-            sizes = (1,)
-        number = call.number(sizes_at + 1, "fill_value") if value is None else value
-        return call.to.constant(
-            np.asarray(float(number)), [1 if whole(size) is None else whole(size) for size in sizes]
-        )
-
-    return translate
+    if isinstance(sizes, Constant):
+        sizes = sizes.value.shape
+    found = call.number(1, "fill_value") if value is None else value
+    known = [whole(size) for size in (sizes if isinstance(sizes, list | tuple) else [])]
+    return _repeated(call, np.asarray(found), [1 if size is None else size for size in known])
 
 
 def _expand(call: Call) -> Any:
@@ -516,8 +442,8 @@ def _expand(call: Call) -> Any:
     array, sizes = call.x.value, [whole(size) for size in call.rest(1, "size", "sizes")]
     try:
         array = array.reshape((1,) * (len(sizes) - array.ndim) + array.shape)
-        shape = [old if size in (None, -1) else size for size, old in zip(sizes, array.shape, strict=True)]
-        return call.to.constant(array, shape)
+        known = zip(sizes, array.shape, strict=True)
+        return _repeated(call, array, [old if size in (None, -1) else size for size, old in known])
     except ValueError:
         return call.unknown()
 
@@ -526,10 +452,7 @@ def _repeat(call: Call) -> Any:
     if not isinstance(call.x, Constant):
         return call.unknown("tile")
     array, counts = call.x.value, [whole(size) or 1 for size in call.rest(1, "repeats", "dims")]
-    shape = (1,) * (len(counts) - array.ndim) + array.shape
-    counts = [1] * (len(shape) - len(counts)) + counts
-    whole_shape = [size * count for size, count in zip(shape, counts, strict=True)]
-    call.to.constant(np.zeros(()), whole_shape)  # counts its size
+    call.to.budget.take([array.size, *counts], "a constant")
     return Constant.of(np.tile(array, counts))
 
 
@@ -537,7 +460,7 @@ def _arange(call: Call) -> Any:
     limits = [whole(value) for value in call.args]
     if None in limits or not limits or call.kwargs.get("start") is not None:
         return call.unknown()
-    call.to.constant(np.zeros(()), [len(range(*limits))])  # counts its size
+    call.to.budget.take([len(range(*limits))], "a constant")
     return Constant.of(np.arange(*limits))
 
 
@@ -554,7 +477,8 @@ def _sizes(call: Call, values: Sequence[Any]) -> Any:
     found: list[Any] = []
     for value in values:
         if isinstance(value, Shape):
-            found.append(call.size(value.tensor, 0, None))
+            sizes = call.size(value.tensor, 0, None)
+            found += sizes if isinstance(sizes, list) else [sizes]
         elif isinstance(value, list | tuple):
             found += value
         else:
@@ -581,10 +505,6 @@ def _reshape(call: Call) -> Any:
     return call.emit("reshape", call.x, shape)
 
 
-def _view_as(call: Call) -> Any:
-    return call.emit("reshape", call.x, _sizes(call, [Shape(call.get(1, "other"))]))
-
-
 def _unflatten(call: Call) -> Any:
     axis, sizes = call.whole(call.get(1, "dim")), list(call.get(2, "unflattened_size", "sizes"))
     before = [call.size(call.x, 0, axis)] if axis else []
@@ -597,21 +517,13 @@ def _transpose(call: Call) -> Any:
     return call.emit("transpose", call.x, swap=call.wholes(swap))
 
 
-def _swap(first: int, second: int) -> Translation:
-    return lambda call: call.emit("transpose", call.x, swap=[first, second])
-
-
-def _permute(call: Call) -> Any:
-    return call.emit("transpose", call.x, perm=call.wholes(call.rest(1, "dims")))
-
-
 def _movedim(call: Call) -> Any:
     """One axis to another place: it changes places with each axis on the way."""
     source, target = call.whole(call.get(1, "source")), call.whole(call.get(2, "destination"))
     if (source < 0) != (target < 0):
         raise ModelError(f"{call.where} must name both axes from the front, or both from the end")
-    way = range(source, target) if source < target else range(source, target, -1)
     step = 1 if source < target else -1
+    way = range(source, target, step)
     return call.chain(call.x, [("transpose", (), {"swap": [at, at + step]}) for at in way])
 
 
@@ -620,22 +532,14 @@ def _squeeze(call: Call) -> Any:
     return call.emit("squeeze", call.x, strict=0, **({} if axes is None else {"axes": call.wholes(axes)}))
 
 
-def _unsqueeze(call: Call) -> Any:
-    return call.emit("unsqueeze", call.x, axes=[call.whole(call.get(1, "dim"))])
-
-
 def _element(call: Call, axis: int, index: Any) -> Step:
     return "select", (), {"axis": axis, "index": call.whole(index, "indices")}
 
 
 def _cut(call: Call, axis: int, start: Any, end: Any, step: Any = None) -> Step:
-    first, last = 0 if start is None else start, _END if end is None else end
-    numbers = {"starts": first, "ends": last, "steps": 1 if step is None else step}
-    return (
-        "slice",
-        (),
-        {"axes": [axis], **{key: [call.whole(value, "indices")] for key, value in numbers.items()}},
-    )
+    limits = (0 if start is None else start, _END if end is None else end, 1 if step is None else step)
+    starts, ends, steps = ([call.whole(limit, "indices")] for limit in limits)
+    return "slice", (), {"axes": [axis], "starts": starts, "ends": ends, "steps": steps}
 
 
 def _select(call: Call) -> Any:
@@ -644,19 +548,17 @@ def _select(call: Call) -> Any:
 
 def _slice(call: Call) -> Any:
     if isinstance(call.x, list | tuple | Shape | Number):  # of sizes, in TorchScript
-        return _part(
-            call, call.x, slice(*(call.get(at, key) for at, key in ((1, "start"), (2, "end"), (3, "step"))))
-        )
-    ends = (call.get(at, key) for at, key in ((2, "start"), (3, "end"), (4, "step")))
-    return call.chain(call.x, [_cut(call, call.whole(call.get(1, "dim", default=0)), *ends)])
+        limits = [call.get(at, key) for at, key in ((1, "start"), (2, "end"), (3, "step"))]
+        return _part(call, call.x, slice(*limits))
+    limits = [call.get(at, key) for at, key in ((2, "start"), (3, "end"), (4, "step"))]
+    return call.chain(call.x, [_cut(call, call.whole(call.get(1, "dim", default=0)), *limits)])
 
 
 def _narrow(call: Call) -> Any:
-    axis, start, length = (
-        call.whole(call.get(at, key)) for at, key in ((1, "dim"), (2, "start"), (3, "length"))
-    )
-    end = start + length
-    return call.chain(call.x, [_cut(call, axis, start, None if start < 0 and not end else end)])
+    names = enumerate(("dim", "start", "length"), start=1)
+    axis, start, length = (call.whole(call.get(at, key)) for at, key in names)
+    end = None if start < 0 and start + length == 0 else start + length
+    return call.chain(call.x, [_cut(call, axis, start, end)])
 
 
 def _index_select(call: Call) -> Any:
@@ -666,8 +568,9 @@ def _index_select(call: Call) -> Any:
 def _by_index(call: Call) -> Any:
     """Elements that a tensor of indices names, one for each sequence."""
     raise ModelError(
-        f"{call.where} takes steps by a tensor of indices, which the core does not; for the last valid step of each "
-        "sequence give the driver the lengths, run(x, lengths), and let it return the last step, outputs='last'"
+        f"{call.where} takes steps by a tensor of indices, which the core does not; for the last valid step "
+        "of each sequence give the driver the lengths, run(x, lengths), and let it return the last step, "
+        "outputs='last'"
     )
 
 
@@ -679,18 +582,13 @@ def _chunk(call: Call) -> Any:
 
 def _split(call: Call) -> Any:
     sizes = call.get(1, "split_size_or_sections", "split_size", "split_sizes")
-    axis = call.whole(call.get(2, "dim", default=0))
+    x, axis = call.x, call.whole(call.get(2, "dim", default=0))
     if isinstance(sizes, list | tuple):
-        found = call.emit(
-            "split", call.x, outputs=range(1, len(sizes)), axis=axis, split=call.wholes(sizes, "sizes")
-        )
-        return found if len(sizes) > 1 else (found,)
-    size, x = call.whole(sizes, "sizes"), call.x
-
-    def take(later: Call, at: int) -> Any:
-        return later.chain(x, [_cut(later, axis, at * size, (at + 1) * size)])
-
-    return Parts(take)
+        split = call.wholes(sizes, "sizes")
+        found = call.emit("split", x, outputs=range(1, len(split)), axis=axis, split=split)
+        return found if len(split) > 1 else (found,)
+    size = call.whole(sizes, "sizes")
+    return Parts(lambda later, at: later.chain(x, [_cut(later, axis, at * size, (at + 1) * size)]))
 
 
 def _unbind(call: Call) -> Any:
@@ -698,23 +596,13 @@ def _unbind(call: Call) -> Any:
     return Parts(lambda later, at: later.chain(x, [_element(later, axis, at)]))
 
 
-def _cat(call: Call) -> Any:
-    axis = call.whole(call.get(1, "dim", "axis", default=0))
-    return call.emit("concat", *call.get(0, "tensors"), axis=axis)
-
-
-def _stack(call: Call) -> Any:
-    return call.emit("stack", *call.get(0, "tensors"), axis=call.whole(call.get(1, "dim", default=0)))
+def _join(call: Call, name: str) -> Any:
+    return call.emit(name, *call.get(0, "tensors"), axis=call.whole(call.get(1, "dim", "axis", default=0)))
 
 
 def _size(call: Call) -> Any:
     axis = call.get(1, "dim")
     return Shape(call.x) if axis is None else _part(call, Shape(call.x), call.whole(axis))
-
-
-def _count(call: Call) -> Any:
-    x = call.x
-    return x.value.size if isinstance(x, Constant) else call.emit("size", x, hidden=True)
 
 
 def _attribute(call: Call) -> Any:
@@ -786,103 +674,93 @@ def _index_tensors(call: Call) -> Any:
     return call.chain(call.x, _index(call, indices))
 
 
-_NAMES: dict[str, Translation] = {
+_TABLE: dict[str, Translation] = {
     # Layers
     "linear": _linear,
     "addmm": _addmm,
-    **dict.fromkeys(("bmm", "matmul", "mm"), _matmul),
-    **dict.fromkeys(("_convolution", "conv", "conv1d", "conv2d", "convolution"), _conv),
+    "bmm matmul mm": lambda call: call.emit("matmul", call.x, call.get(1, "other", "mat2")),
+    "_convolution conv conv1d conv2d convolution": _conv,
     "batch_norm": _batch_norm,
     "embedding": _embedding,
     "recurrent": _recurrent_module,
-    **dict.fromkeys(_SEQUENCES, _sequence),
-    **dict.fromkeys((f"{name}_cell" for name in _SEQUENCES), _cell),
+    "lstm gru rnn_tanh rnn_relu": _sequence,
+    "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell": _cell,
     "pack_padded_sequence": _pack,
     "pad_packed_sequence": _unpack,
-    "pad": _pad,
-    "constant_pad_nd": _constant_pad,
+    "constant_pad_nd pad": _pad,
     # Arithmetic and activations
-    **dict.fromkeys(("add", "iadd"), _binary("add")),
-    **dict.fromkeys(("sub", "isub", "subtract"), _binary("sub")),
-    **dict.fromkeys(("imul", "mul", "multiply"), _binary("mul")),
-    **dict.fromkeys(("div", "divide", "itruediv", "true_divide", "truediv"), _binary("div")),
+    "add iadd": lambda call: _binary(call, "add"),
+    "isub sub subtract": lambda call: _binary(call, "sub"),
+    "imul mul multiply": lambda call: _binary(call, "mul"),
+    "div divide itruediv true_divide truediv": lambda call: _binary(call, "div"),
     "rsub": _rsub,
     "floordiv": _floordiv,
-    **dict.fromkeys(("neg", "negative"), lambda call: call.emit("neg", call.x)),
-    **dict.fromkeys(("clamp", "clip"), _clamp(1, 2)),
-    "clamp_min": _clamp(1, None),
-    "clamp_max": _clamp(None, 1),
+    "neg negative": lambda call: call.emit("neg", call.x),
+    "clamp clip": _clamp,
+    "clamp_min": lambda call: call.emit("clip", call.x, call.get(1, "min")),
+    "clamp_max": lambda call: call.emit("clip", call.x, None, call.get(1, "max")),
     "hardsigmoid": lambda call: _activate(call, ActivationFunction.of("hard_sigmoid", 1 / 6, 0.5)),
     "relu6": lambda call: _activate(call, ActivationFunction.of("hard_tanh", 0.0, 6.0)),
     "softplus": _softplus,
     "threshold": _threshold,
-    "sum": _reduce("reduce_sum"),
-    "mean": _reduce("reduce_mean"),
-    **{name: _scores(name) for name in ("argmax", "log_softmax", "softmax")},
-    **{name: _host(getattr(np, name)) for name in ("abs", "exp", "log", "reciprocal", "sqrt", "square")},
-    "rsqrt": _host(lambda array: 1 / np.sqrt(array)),
+    "sum": lambda call: _reduce(call, "reduce_sum"),
+    "mean": lambda call: _reduce(call, "reduce_mean"),
+    "argmax": lambda call: call.emit("argmax", call.x, axis=whole(call.get(1, "dim"))),
+    "log_softmax": lambda call: call.emit("log_softmax", call.x, axis=whole(call.get(1, "dim"))),
+    "softmax": lambda call: call.emit("softmax", call.x, axis=whole(call.get(1, "dim"))),
+    "abs": lambda call: _host(call, np.abs),
+    "exp": lambda call: _host(call, np.exp),
+    "log": lambda call: _host(call, np.log),
+    "reciprocal": lambda call: _host(call, np.reciprocal),
+    "rsqrt": lambda call: _host(call, lambda array: 1 / np.sqrt(array)),
+    "sqrt": lambda call: _host(call, np.sqrt),
+    "square": lambda call: _host(call, np.square),
     # What changes nothing
-    **dict.fromkeys(
-        (
-            "alias",
-            "clone",
-            "contiguous",
-            "cpu",
-            "cuda",
-            "detach",
-            "double",
-            "float",
-            "half",
-            "identity",
-            "lift_fresh_copy",
-            "requires_grad",
-        ),
-        _identity,
-    ),
-    **dict.fromkeys(
-        ("dropout", "alpha_dropout", "dropout1d", "feature_dropout", "feature_alpha_dropout"), _dropout
-    ),
-    **dict.fromkeys(("_to_copy", "to", "type", "type_as"), _cast),
-    **dict.fromkeys(("bool", "int", "long", "short"), _integer),
+    "alias clone contiguous cpu cuda detach double float half": _identity,
+    "identity lift_fresh_copy requires_grad": _identity,
+    "alpha_dropout dropout dropout1d feature_alpha_dropout feature_dropout": _dropout,
+    "_to_copy to type type_as": _cast,
+    "bool int long short": _integer,
     # Constants
-    "zeros": _filled(0.0, 0),
-    "ones": _filled(1.0, 0),
-    "full": _filled(None, 0),
-    "new_zeros": _filled(0.0, 1),
-    "new_ones": _filled(1.0, 1),
-    "zeros_like": _filled(0.0, 0, like=True),
-    "ones_like": _filled(1.0, 0, like=True),
-    "expand": _expand,
-    "broadcast_to": _expand,
-    "repeat": _repeat,
-    "tile": _repeat,
+    "zeros": lambda call: _filled(call, 0.0, call.rest(0, "size")),
+    "ones": lambda call: _filled(call, 1.0, call.rest(0, "size")),
+    "full": lambda call: _filled(call, None, call.get(0, "size")),
+    "new_zeros": lambda call: _filled(call, 0.0, call.rest(1, "size")),
+    "new_ones": lambda call: _filled(call, 1.0, call.rest(1, "size")),
+    "zeros_like": lambda call: _filled(call, 0.0, call.x),
+    "ones_like": lambda call: _filled(call, 1.0, call.x),
+    "broadcast_to expand": _expand,
+    "repeat tile": _repeat,
     "arange": _arange,
     # Axes and parts
     "flatten": _flatten,
-    **dict.fromkeys(("_unsafe_view", "reshape", "view"), _reshape),
-    **dict.fromkeys(("reshape_as", "view_as"), _view_as),
+    "_unsafe_view reshape view": _reshape,
+    "reshape_as view_as": lambda call: call.emit(
+        "reshape", call.x, _sizes(call, [Shape(call.get(1, "other"))])
+    ),
     "unflatten": _unflatten,
-    **dict.fromkeys(("swapaxes", "swapdims", "transpose"), _transpose),
-    "t": _swap(0, 1),
-    **dict.fromkeys(("adjoint", "mT"), _swap(-2, -1)),
+    "swapaxes swapdims transpose": _transpose,
+    "t": lambda call: call.emit("transpose", call.x, swap=[0, 1]),
+    "adjoint mT": lambda call: call.emit("transpose", call.x, swap=[-2, -1]),
     "numpy_T": lambda call: call.emit("transpose", call.x),
-    "permute": _permute,
-    **dict.fromkeys(("movedim", "moveaxis"), _movedim),
+    "permute": lambda call: call.emit("transpose", call.x, perm=call.wholes(call.rest(1, "dims"))),
+    "moveaxis movedim": _movedim,
     "squeeze": _squeeze,
-    "unsqueeze": _unsqueeze,
+    "unsqueeze": lambda call: call.emit("unsqueeze", call.x, axes=[call.whole(call.get(1, "dim"))]),
     "select": _select,
     "slice": _slice,
     "narrow": _narrow,
     "index_select": _index_select,
-    **dict.fromkeys(("gather", "take_along_dim"), _by_index),
+    "gather take_along_dim": _by_index,
     "index": _index_tensors,
     "chunk": _chunk,
-    **dict.fromkeys(("split", "split_with_sizes"), _split),
+    "split split_with_sizes": _split,
     "unbind": _unbind,
-    **dict.fromkeys(("cat", "concat", "concatenate"), _cat),
-    "stack": _stack,
-    **dict.fromkeys(("size", "sym_size"), _size),
-    "numel": _count,
+    "cat concat concatenate": lambda call: _join(call, "concat"),
+    "stack": lambda call: _join(call, "stack"),
+    "size sym_size": _size,
+    "numel": lambda call: call.emit("size", call.x, inner=True),
     "getattr": _attribute,
     "getitem": _item,
 }
+_NAMES = {name: translate for names, translate in _TABLE.items() for name in names.split()}

@@ -1,8 +1,8 @@
 """Reads TorchScript: its graph is walked, and none of its code runs.
 
-Calls of recurrent modules of torch.nn are read from their parameters and options; all other modules are walked
-through. A condition that only a run decides (a rank, whether a state is given) is decided by the wanted module,
-or by its branches: a branch that only raises is never taken.
+Calls of torch.nn's recurrent modules are read from their parameters and options; all other modules are walked
+through. A condition that only a run decides (a rank, whether a state is given) is decided by the wanted
+module, or by its branches: a branch that only raises is never taken.
 """
 
 import inspect

@@ -1,9 +1,10 @@
 """Translates PyTorch's operations into the graph that the reader reads, call by call.
 
 A traced module, an exported program and TorchScript each walk what they have, and tell the
-:class:`Translator` every call. What an operation becomes stands in :mod:`rtlstm.gen.frontends.torch.operators`.
+:class:`Translator` every call. :mod:`rtlstm.gen.frontends.torch.operators` has what an operation becomes.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import FLOAT_TYPES
-from rtlstm.gen.frontends.graph import Graph, Node, WeightsError, Words
+from rtlstm.gen.frontends.graph import Graph, Node, Stored, WeightsError, Words
 from rtlstm.gen.frontends.layers import WEIGHTED
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.budget import Budget
@@ -77,7 +78,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Parts:
-    """A list of tensors whose length is not known: ``take`` gives one by its number, for the call that does."""
+    """A list of tensors whose length is not known: ``take`` gives one by its number, for the call at hand."""
 
     take: Callable[["Call", int], Any]
 
@@ -174,31 +175,25 @@ class Call:
         *inputs: Any,
         inner: bool = False,
         outputs: Iterable[int | str] = (),
-        hidden: bool = False,
         **given: Any,
     ) -> Any:
         """Add a node, or compute it if nothing but constants goes in; return what it gives.
 
-        ``inner`` is a node in front of the last one of this call. ``outputs`` are ends of the names of further
-        tensors that it gives.
+        ``inner`` is a node in front of the last one of this call. ``outputs`` are ends of the names of
+        further tensors that it gives.
         """
         values = [self.to.current(value) for value in inputs]
-        sizes = operator in ("shape", "size") or (
-            operator in _ARITHMETIC
-            and any(isinstance(value, Number) for value in values)
-            and all(isinstance(value, Number | int | Constant) for value in values)
-        )
-        if operator in ("add", "clip", "div", "mul", "sub") and not sizes:
+        numbers = any(isinstance(value, Number) for value in values)
+        numbers = numbers and all(isinstance(value, Number | int | Constant) for value in values)
+        if operator in ("add", "clip", "div", "mul", "sub") and not numbers:
             values = [_floating(value) for value in values]
-        found = self.to.folded(operator, values, given)
+        found = _folded(operator, values, given, self.to.budget)
         if found is not None:
             return found
+        read = tuple(self.to.reference(value, self.where) for value in values)
         names = self.to.names(self.output, outputs, inner=inner)
-        read = tuple(self.to.reference(value, self.label) for value in values)
-        hidden = inner or hidden
-        self.to.add(
-            Node(operator, read, names, self.label, self.kind, given, notes=self.notes, hidden=hidden)
-        )
+        self.to.add(Node(operator, read, names, self.label, self.kind, given, notes=self.notes, hidden=inner))
+        sizes = operator in ("shape", "size") or (numbers and operator in _OF_SIZES)
         made = tuple((Number if sizes else Tensor)(name) for name in names)
         return made if len(made) > 1 else made[0]
 
@@ -226,13 +221,7 @@ def _shown(value: Any) -> str:
     """A value as messages show it: of a tensor, its name alone."""
     if isinstance(value, Tensor):
         return f"the tensor {str(value)!r}"
-    return (
-        "a constant tensor"
-        if isinstance(value, Constant)
-        else "a list"
-        if isinstance(value, Parts)
-        else repr(value)
-    )
+    return {Constant: "a constant tensor", Parts: "a list"}.get(type(value), repr(value))
 
 
 def _floating(value: Any) -> Any:
@@ -242,7 +231,7 @@ def _floating(value: Any) -> Any:
     return value if value is None or isinstance(value, Tensor) else float(value)
 
 
-_ARITHMETIC = ("add", "sub", "mul", "div", "concat", "identity")
+_OF_SIZES = ("add", "concat", "div", "identity", "mul", "sub")
 _VIEWS = (
     "flatten", "identity", "reshape", "select", "slice", "split", "squeeze", "transpose", "unsqueeze",
 )  # fmt: skip
@@ -261,11 +250,12 @@ class Translator:
     inputs: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._constants: dict[str, Constant] = {}
+        self.budget = Budget(ModelError, "compute constants before the model is exported")
+        self._constants = Stored()
+        self._stored: dict[Constant, str] = {}
         self._made: dict[str, Node] = {}
         self._taken: set[str] = set()
         self._replaced: dict[str, Any] = {}
-        self._budget = Budget(ModelError, "compute constants before the model is exported")
 
     def reserve(self, names: Iterable[str]) -> None:
         """Keep names for the model's values."""
@@ -281,13 +271,11 @@ class Translator:
 
     def names(self, name: str, ends: Iterable[int | str] = (), *, inner: bool = False) -> tuple[str, ...]:
         """Names of new tensors: the first has the call's, unless an inner node gives it."""
-        found = []
-        for wanted in (f"{name}.inner" if inner else name, *(f"{name}.{end}" for end in ends)):
-            free = (
-                each for each in _numbered(wanted) if not (each in self._constants or self._produced(each))
-            )
-            found.append(next(free))
-        return tuple(found)
+        wanted = [f"{name}.inner" if inner else name, *(f"{name}.{end}" for end in ends)]
+        return tuple(
+            next(free for free in _numbered(each) if free not in self._constants and not self._produced(free))
+            for each in wanted
+        )
 
     def _produced(self, name: str) -> bool:
         return name in self.inputs or name in self._made
@@ -297,20 +285,19 @@ class Translator:
         self.nodes.append(node)
         self._made |= dict.fromkeys(node.outputs, node)
 
-    def reference(self, value: Any, label: str) -> str:
+    def reference(self, value: Any, where: str) -> str:
         """The name of a value as an input of a node."""
-        if value is None:
-            return ""
-        if isinstance(value, Tensor):
-            return str(value)
-        if not isinstance(value, Constant | int | float | np.ndarray):
-            raise ModelError(f"{label!r} must read tensors, not {_shown(value)}")
-        constant = value if isinstance(value, Constant) else Constant.of(value)
-        name, number = constant.name or f"{label}.constant", 1
-        while self._constants.get(name, constant) is not constant or name in self._taken:
-            name, number = f"{constant.name or label}.constant{number}", number + 1
-        self._constants[name] = constant
-        return name
+        if value is None or isinstance(value, Tensor):
+            return str(value or "")
+        if isinstance(value, int | float | np.ndarray):
+            value = Constant.of(value)
+        if not isinstance(value, Constant):
+            raise ModelError(f"{where} must read tensors, not {_shown(value)}")
+        if value not in self._stored:
+            name = value.name or "constant"
+            name = f"{name}.constant" if name in self._taken else name
+            self._stored[value] = self._constants.add(name, lambda: value.value)
+        return self._stored[value]
 
     # Calls
 
@@ -366,7 +353,7 @@ class Translator:
         return value
 
     def _overwrite(self, call: Call, value: Tensor) -> None:
-        """Put the result of an operation in place of what it has written over; of a part, refuse the whole."""
+        """Put a result in place of what was written over; if that is a part, refuse the whole."""
         written, made = str(call.x), self._made.get(value)
         if made is None or made.operator == "identity":
             return
@@ -375,43 +362,12 @@ class Translator:
         while (node := self._made.get(name)) is not None and node.operator in _VIEWS and node.kind != "clone":
             name = node.inputs[0]
             if name not in self._constants and name not in self._replaced:
-                why = f"{call.where} writes over a part of the tensor {name!r}, which is not supported; make a new tensor"
+                why = (
+                    f"{call.where} writes over a part of {name!r}, which is not supported; make a new tensor"
+                )
                 refused = self.names(call.output, inner=True)
                 self.add(Node("refused", (name,), refused, call.label, call.kind, {"why": why}, hidden=True))
                 self._replaced[name] = Tensor(refused[0])
-
-    # Constants
-
-    def folded(self, operator: str, values: Sequence[Any], given: Mapping[str, Any]) -> Any:
-        """The result of an operator that reads constants alone; None if it is another one."""
-        if (
-            operator not in _FOLDED
-            or not values
-            or not all(isinstance(v, Constant | int | float) for v in values)
-        ):
-            return None
-        if operator == "identity":
-            return values[0]
-        arrays = [each.value if isinstance(each, Constant) else np.asarray(each) for each in values]
-        try:
-            if operator in ("add", "sub", "mul", "div"):
-                self._budget.take(np.broadcast_shapes(*(each.shape for each in arrays)), "a constant")
-            else:
-                self._budget.take([sum(each.size for each in arrays)], "a constant")
-            with np.errstate(all="ignore"):
-                found = _FOLDED[operator](arrays, given)
-        except (ValueError, TypeError, IndexError, ZeroDivisionError):
-            return None  # What reads it then says what it must have.
-        if not any(isinstance(value, Constant) for value in values):
-            return found.item()
-        return self.constant(found)
-
-    def constant(self, array: Any, shape: Sequence[int] | None = None) -> Constant:
-        """A computed constant; ``shape`` repeats it, which is counted before."""
-        if shape is not None:
-            self._budget.take(shape, "a constant")
-            array = np.broadcast_to(array, shape)
-        return Constant(lambda: np.asarray(array))
 
     # The end
 
@@ -420,35 +376,30 @@ class Translator:
         results: Any,
         options: ReadOptions,
         report: ReportBuilder,
-        names: Mapping[str, str] | None = None,
+        names: Mapping[str, Any] | None = None,
     ) -> Graph:
         """The graph of a model that gives ``results``."""
-        results = self.current(results)
-        outputs = [
-            value for value in flat(results) if isinstance(value, Tensor) and not isinstance(value, Number)
-        ]
-        outputs = list(dict.fromkeys(map(str, outputs)))
+        found = [each for each in flat(self.current(results)) if isinstance(each, Tensor)]
+        outputs = list(dict.fromkeys(str(each) for each in found if not isinstance(each, Number)))
         self._name_end(options.output)
-        found = {
-            tensor: self._layer(tensor) if len(outputs) > 1 else self._label(tensor) for tensor in outputs
-        }
+        called = {each: self._layer(each) if len(outputs) > 1 else self._label(each) for each in outputs}
         for key, value in (names or {}).items():
             tensors = [str(each) for each in flat(self.current(value)) if isinstance(each, Tensor)]
-            found |= dict.fromkeys(tensors[:1], key)
+            called |= dict.fromkeys(tensors[:1], key)
         taken: set[str] = set()
-        for tensor, name in found.items():
-            found[tensor] = next(each for each in _numbered(name) if each not in taken)
-            taken.add(found[tensor])
+        for tensor, name in called.items():
+            called[tensor] = next(each for each in _numbered(name) if each not in taken)
+            taken.add(called[tensor])
         for name in self.inputs:
             self.sizes.setdefault(name, ("",) * self._rank(name))
         return Graph(
             self.nodes,
             self.inputs,
             outputs,
-            _Constants(self._constants),
+            self._constants,
             words=self.words,
             dimensions=lambda tensor: self.sizes.get(tensor, ()),
-            names=found,
+            names=called,
             integer_rows=report.integer_rows,
         )
 
@@ -472,9 +423,8 @@ class Translator:
             return
         if any(node.label == wanted and not node.hidden for node in self.nodes):
             return
-        found = next(
-            (each for each in flat(self.current(self.known[wanted])) if isinstance(each, Tensor)), None
-        )
+        values = flat(self.current(self.known[wanted]))
+        found = next((each for each in values if isinstance(each, Tensor)), None)
         if found is not None:
             self.add(Node("identity", (str(found),), (wanted,), wanted, "identity", hidden=True))
 
@@ -485,24 +435,16 @@ class Translator:
         Without either, a module computes each sample from itself alone, and reads (samples, features), unless
         it names a third axis.
         """
-        for operator in ("recurrent", "conv"):
-            for node in self.nodes:
-                if node.operator == operator:
-                    rank = (
-                        len(node.attributes["axes"])
-                        if operator == "recurrent"
-                        else 2 + len(node.attributes["strides"])
-                    )
-                    found = self._rank_before(node.inputs[0], rank, name)
-                    if found:
-                        return found
-        axes = [axis for node in self.nodes if node.operator in ("transpose", "pad") for axis in _axes(node)]
-        recurrent = any(node.operator == "recurrent" for node in self.nodes)
-        return (
-            3
-            if recurrent or not {2, -3}.isdisjoint(axes) or any(node.operator == "pad" for node in self.nodes)
-            else 2
-        )
+        recurrent = [node for node in self.nodes if node.operator == "recurrent"]
+        layers = [(node, len(node.attributes["axes"])) for node in recurrent]
+        layers += [(n, 2 + len(n.attributes["strides"])) for n in self.nodes if n.operator == "conv"]
+        for node, rank in layers:
+            found = self._rank_before(node.inputs[0], rank, name)
+            if found:
+                return found
+        moves = [node.attributes for node in self.nodes if node.operator == "transpose"]
+        thrice = any({2, -3} & {*given.get("swap", ()), *given.get("perm", ())} for given in moves)
+        return 3 if recurrent or thrice or any(node.operator == "pad" for node in self.nodes) else 2
 
     def _rank_before(self, name: str, rank: int, wanted: str) -> int:
         """The rank of the input ``wanted``, if a tensor of this rank is made of it; else 0.
@@ -526,88 +468,68 @@ _REMOVED: dict[str, Callable[[Mapping[str, Any]], int]] = {
 """How many axes more an operator reads than it gives."""
 
 
-def _axes(node: Node) -> list[int]:
-    return [*node.attributes.get("swap", ()), *node.attributes.get("perm", ())]
+# Operators that read constants alone
 
 
-class _Constants:
-    """The constants of a graph by name."""
-
-    def __init__(self, constants: Mapping[str, Constant]) -> None:
-        self._constants = constants
-
-    def __contains__(self, tensor: object) -> bool:
-        return tensor in self._constants
-
-    def get(self, tensor: str) -> Any | None:
-        """The value, None if it depends on the inputs."""
-        found = self._constants.get(tensor)
-        return None if found is None else found.value
-
-
-# Operators of the graph on arrays
-
-
-def _reshape(arrays: list[Any], given: Mapping[str, Any]) -> Any:
-    return arrays[0].reshape(given["shape"])
+def _folded(operator: str, values: Sequence[Any], given: Mapping[str, Any], budget: Budget) -> Any:
+    """What an operator makes of constants and numbers; None if it reads a tensor, or is not known."""
+    known = values and all(isinstance(value, Constant | int | float) for value in values)
+    if operator not in _FOLDED or not known:
+        return None
+    arrays = [each.value if isinstance(each, Constant) else np.asarray(each) for each in values]
+    try:
+        shapes = [each.shape for each in arrays]
+        joined = operator in ("concat", "stack")
+        budget.take([sum(map(math.prod, shapes))] if joined else np.broadcast_shapes(*shapes), "a constant")
+        with np.errstate(all="ignore"):
+            found = np.asarray(_FOLDED[operator](*arrays, **given))
+    except (ValueError, TypeError, IndexError, ZeroDivisionError):
+        return None  # What reads it then says what it must have.
+    return Constant.of(found) if any(isinstance(each, Constant) for each in values) else found.item()
 
 
-def _transpose(arrays: list[Any], given: Mapping[str, Any]) -> Any:
-    if "swap" in given:
-        return arrays[0].swapaxes(*given["swap"])
-    return arrays[0].transpose(given.get("perm"))
+def _transpose(array: Any, perm: Any = None, swap: Any = None) -> Any:
+    return array.swapaxes(*swap) if swap else array.transpose(perm)
 
 
-def _squeeze(arrays: list[Any], given: Mapping[str, Any]) -> Any:
-    (array,) = arrays
-    axes = given.get("axes", range(array.ndim))
-    return np.squeeze(array, tuple(axis for axis in axes if array.shape[axis] == 1))
+def _squeeze(array: Any, axes: Any = None, strict: int = 0) -> Any:
+    chosen = range(array.ndim) if axes is None else axes
+    return np.squeeze(array, tuple(axis for axis in chosen if array.shape[axis] == 1))
 
 
-def _flatten(arrays: list[Any], given: Mapping[str, Any]) -> Any:
-    (array,) = arrays
-    start, end = (given[key] % array.ndim for key in ("start", "end"))
-    return array.reshape(*array.shape[:start], -1, *array.shape[end + 1 :])
+def _flatten(array: Any, start: int, end: int) -> Any:
+    first, last = start % array.ndim, end % array.ndim
+    return array.reshape(*array.shape[:first], -1, *array.shape[last + 1 :])
 
 
-def _slice(arrays: list[Any], given: Mapping[str, Any]) -> Any:
-    (array,) = arrays
-    parts = zip(given["axes"], given["starts"], given["ends"], given["steps"], strict=True)
-    for axis, *ends in parts:
-        array = array[(slice(None),) * (axis % array.ndim) + (slice(*ends),)]
-    return array
+def _slice(array: Any, axes: Any, starts: Any, ends: Any, steps: Any) -> Any:
+    (axis,), cut = axes, slice(starts[0], ends[0], steps[0])
+    return array[(*(slice(None),) * (axis % array.ndim), cut)]
 
 
-def _reduce(function: Any) -> Callable[[list[Any], Mapping[str, Any]], Any]:
-    def reduce(arrays: list[Any], given: Mapping[str, Any]) -> Any:
-        axes = given.get("axes")
-        return np.asarray(function(arrays[0], axis=axes and tuple(axes), keepdims=bool(given["keepdims"])))
-
-    return reduce
+def _reduce(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda array, keepdims, axes=None: function(
+        array, axis=axes and tuple(axes), keepdims=bool(keepdims)
+    )
 
 
-def _activated(arrays: list[Any], given: Mapping[str, Any]) -> Any:
-    return np.asarray(given["function"](arrays[0]))
-
-
-_FOLDED: dict[str, Callable[[list[Any], Mapping[str, Any]], Any]] = {
-    "add": lambda arrays, given: np.asarray(arrays[0] + arrays[1]),
-    "sub": lambda arrays, given: np.asarray(arrays[0] - arrays[1]),
-    "mul": lambda arrays, given: np.asarray(arrays[0] * arrays[1]),
-    "div": lambda arrays, given: np.asarray(arrays[0] / arrays[1]),
-    "neg": lambda arrays, given: -arrays[0],
-    "activation": _activated,
-    "identity": lambda arrays, given: arrays[0],
+_FOLDED: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "neg": np.negative,
+    "activation": lambda array, function: function(array),
+    "identity": lambda array: array,
     "transpose": _transpose,
-    "reshape": _reshape,
+    "reshape": lambda array, shape: array.reshape(shape),
     "squeeze": _squeeze,
-    "unsqueeze": lambda arrays, given: np.expand_dims(arrays[0], tuple(given["axes"])),
+    "unsqueeze": lambda array, axes: np.expand_dims(array, tuple(axes)),
     "flatten": _flatten,
     "slice": _slice,
-    "select": lambda arrays, given: np.asarray(np.take(arrays[0], given["index"], given["axis"])),
-    "gather": lambda arrays, given: np.asarray(np.take(*arrays, given["axis"])),
-    "concat": lambda arrays, given: np.concatenate(arrays, given["axis"]),
-    "stack": lambda arrays, given: np.stack(arrays, given["axis"]),
+    "select": lambda array, index, axis: np.take(array, index, axis),
+    "concat": lambda *arrays, axis: np.concatenate(arrays, axis),
+    "stack": lambda *arrays, axis: np.stack(arrays, axis),
     "reduce_sum": _reduce(np.sum),
     "reduce_mean": _reduce(np.mean),
 }
