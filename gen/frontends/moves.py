@@ -27,7 +27,8 @@ def _cast(step: Step) -> Value:
 def _transpose(step: Step) -> Value:
     axes, attributes = step.only().axes, step.attributes()
     if "swap" in attributes:
-        return step.moved(axes.swap(*attributes["swap"], step.where))
+        first, second = attributes["swap"]
+        return step.moved(axes.swap(first, second, step.where))
     perm = attributes.get("perm", list(range(len(axes.tags)))[::-1])
     return step.moved(axes.transpose(perm, step.where))
 

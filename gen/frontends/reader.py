@@ -54,6 +54,11 @@ STATE_ONLY = (
 _SIZES = ("shape", "size")
 _CLASSES = ("softmax", "log_softmax", "argmax")
 _CUT = "to end earlier, give the tensor to end at as `output`"
+_LENGTHS = {
+    "pack": ("give the lengths to the driver, run(x, lengths); they may be in any order",),
+    "unpack": ("the driver gives zeros past the end of a sequence",),
+}
+"""What a user should know of sequences of several lengths."""
 _BEFORE_CONVOLUTION = ("average_pool", "conv", "identity", "pad", "transpose")
 """Operators that may read steps with zeros in front."""
 _Known = TypeVar("_Known", Value, State)
@@ -202,6 +207,11 @@ class _Reader:
         found = [index for index, node in enumerate(nodes) if is_recurrent(node)]
         if not found:
             weighted = any(nodes[index].operator in WEIGHTED for index in self.needed)
+            if wanted is not None and weighted:
+                kinds = listed(node.kind for node in nodes if not node.hidden)
+                raise ModelError(
+                    f"`lstm` must name {graph.words.begin}, but the model has none; it has {kinds}"
+                )
             hidden = any(node.inner and node.attributes.get("holds") for node in nodes)
             if wanted is not None or hidden or not weighted:
                 raise ModelError(self._none())
@@ -223,7 +233,10 @@ class _Reader:
             )
         first = [index for index in used if graph.ancestors(nodes[index].inputs).isdisjoint(found)]
         if len({nodes[index].inputs[0] for index in first}) > 1:
-            names = listed(nodes[index].label for index in first)
+            labels = [nodes[index].label for index in first]
+            if len(set(labels)) < len(labels):  # One layer that is called for each step: it says so itself.
+                nodes[first[0]].attributes["layers"]()
+            names = listed(labels)
             raise ModelError(
                 f"LSTM nodes must follow one another, but these stand side by side: {names}; "
                 "choose one as `lstm` and, if needed, an end as `output`"
@@ -613,7 +626,8 @@ class _Reader:
             return self._recurrent(step)
         if operator in MOVES:
             moved = MOVES[operator](step)
-            return Applied(tuple(moved) if isinstance(moved, list) else (moved,), "shape", notes=node.notes)
+            results = tuple(moved) if isinstance(moved, list) else (moved,)
+            return Applied(results, "shape", notes=(*node.notes, *_LENGTHS.get(operator, ())))
         apply = LAYERS.get(operator) or ARITHMETIC.get(operator)
         if apply is not None:
             return Applied((apply(step),), "core", notes=node.notes)
@@ -653,6 +667,10 @@ class _Reader:
         if front and self.options.lstm is None:
             label = self.graph.nodes[self.first[0]].label
             leave = f"to leave it outside of the core, give `lstm={label!r}`"
+        elif tensor in self.graph.inputs:
+            leave = (
+                "to leave it outside of the core, compute it yourself, and give a model that begins behind it"
+            )
         else:
             leave = f"to leave it outside of the core, end at `output={self._end_name(tensor)!r}`"
         separator = ":" if node.attributes.get("advice") else ";"

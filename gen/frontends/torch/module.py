@@ -61,7 +61,7 @@ def trace(torch: Any, module: Any) -> Any:
     from torch import fx
     from torch.nn.utils import rnn
 
-    class Tracer(fx.Tracer):
+    class Tracer(fx.Tracer):  # type: ignore[misc]
         def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
             if isinstance(m, torch.nn.RNNBase | torch.nn.RNNCellBase):
                 return True

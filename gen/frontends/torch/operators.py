@@ -225,7 +225,11 @@ class _Layers:
         axes = ("N", "F") if self.cell else ("N", "T", "F") if first else ("T", "N", "F")
         h, c = (*states, None, None)[:2]
         why = "has batch_first in PyTorch" if self.batch_first else ""
-        given = {"y_axes": axes, "h_axes": axes if self.cell else ("D", "N", "F"), "why_sequences_first": why}
+        given: dict[str, Any] = {
+            "y_axes": axes,
+            "h_axes": axes if self.cell else ("D", "N", "F"),
+            "why_sequences_first": why,
+        }
         read, ends = (x, h, c if long else None), "hc"[: 1 + long]
         found = call.emit("recurrent", *read, outputs=ends, layers=self, axes=axes, **given)
         y = Packed(found[0]) if isinstance(x, Packed) else found[0]
@@ -379,7 +383,8 @@ def _softplus(call: Call) -> Any:
 
 def _reduce(call: Call, name: str) -> Any:
     axes, keep = call.get(1, "dim", "axis"), int(bool(call.get(2, "keepdim")))
-    return call.emit(name, call.x, keepdims=keep, **({} if axes is None else {"axes": call.wholes(axes)}))
+    given: dict[str, Any] = {} if axes is None else {"axes": call.wholes(axes)}
+    return call.emit(name, call.x, keepdims=keep, **given)
 
 
 def _host(call: Call, function: Callable[[Any], Any]) -> Any:
@@ -457,8 +462,8 @@ def _repeat(call: Call) -> Any:
 
 
 def _arange(call: Call) -> Any:
-    limits = [whole(value) for value in call.args]
-    if None in limits or not limits or call.kwargs.get("start") is not None:
+    limits = [limit for value in call.args if (limit := whole(value)) is not None]
+    if len(limits) < len(call.args) or not limits or call.kwargs.get("start") is not None:
         return call.unknown()
     call.to.budget.take([len(range(*limits))], "a constant")
     return Constant.of(np.arange(*limits))
@@ -529,7 +534,8 @@ def _movedim(call: Call) -> Any:
 
 def _squeeze(call: Call) -> Any:
     axes = call.get(1, "dim")
-    return call.emit("squeeze", call.x, strict=0, **({} if axes is None else {"axes": call.wholes(axes)}))
+    given: dict[str, Any] = {} if axes is None else {"axes": call.wholes(axes)}
+    return call.emit("squeeze", call.x, strict=0, **given)
 
 
 def _element(call: Call, axis: int, index: Any) -> Step:

@@ -249,7 +249,9 @@ class _Walk:
         kind, state = script_kind(module), with_pruned(module.state_dict())
         where = f"{kind} {label!r}"
         self.calls[path] += 1
-        refusals = [found for name in state if (found := parts_refusal(name, state)) is not None]
+        # A traced recurrent layer gets its pruned weights among its states.
+        held = module.state_dict() if kind in _RECURRENT else state
+        refusals = [found for name in held if (found := parts_refusal(name, held)) is not None]
         why = f"{where} {refusals[0][1]}" if refusals else ""
         options: dict[str, Any] = {}
         try:

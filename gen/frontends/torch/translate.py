@@ -214,7 +214,8 @@ class Call:
         """Some of a tensor's sizes: known numbers of a constant."""
         if isinstance(tensor, Constant):
             return list(tensor.value.shape[start:end])
-        return self.emit("shape", tensor, inner=True, start=start, **({} if end is None else {"end": end}))
+        limit: dict[str, Any] = {} if end is None else {"end": end}
+        return self.emit("shape", tensor, inner=True, start=start, **limit)
 
 
 def _shown(value: Any) -> str:
@@ -320,7 +321,8 @@ class Translator:
         """
         from rtlstm.gen.frontends.torch.operators import find
 
-        args, kwargs = self.current(tuple(args)), {key: self.current(value) for key, value in kwargs.items()}
+        args = tuple(self.current(tuple(args)))
+        kwargs = {key: self.current(value) for key, value in kwargs.items()}
         notes: tuple[str, ...] = ()
         if module is not None and args and isinstance(args[0], tuple):
             first = args[0]
@@ -452,7 +454,8 @@ class Translator:
         It looks through embeddings and operators that insert or remove axes, as a decoder's step has them.
         """
         while (node := self._made.get(name)) is not None and any(node.inputs):
-            rank += _REMOVED.get(node.operator, lambda _: 0)(node.attributes)
+            removed = _REMOVED.get(node.operator)
+            rank += 0 if removed is None else removed(node.attributes)
             name = next(each for each in node.inputs if each)
         return max(rank, 1) if name == wanted else 0
 

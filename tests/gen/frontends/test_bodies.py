@@ -249,7 +249,8 @@ def translated(form, module, x, folder):
         return translate_script(torch.jit.trace(module, x), options, report)
     if form == "exported":
         torch.export.save(torch.export.export(module, (x,)), folder / "net.pt2")
-        return translate_exported((folder / "net.pt2").open("rb"), options, report)
+        with (folder / "net.pt2").open("rb") as file:
+            return translate_exported(file, options, report)
     torch.onnx.export(module, (x,), folder / "net.onnx", dynamo=form == "dynamo")
     return translate_onnx(take_branches(load_onnx(folder / "net.onnx"), ())[0])
 

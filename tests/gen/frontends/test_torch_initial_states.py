@@ -255,10 +255,6 @@ def test_what_h_cannot_hold_is_told() -> None:
 
 
 REFUSED = {
-    r"is computed from parameters or other constants \(h0\); begin at .*lstm='rnn'": lambda m, x: (
-        m.h0.tanh(),
-        torch.zeros(1, 1, H),
-    ),
     "must be \\(1, sequences, 4\\), not \\(1, 1, 3\\)": lambda m, x: (m.h0[:, :, :3], m.c0),
     "differs from sequence to sequence": lambda m, x: (m.several, m.several),
 }
