@@ -162,9 +162,8 @@ def test_a_bit_more_makes_up_for_it() -> None:
     assert wider < 1.1 * half_up
 
 
-def test_manifests_of_builds_without_it_stay_as_they_are() -> None:
+def test_manifests_say_the_rounding() -> None:
     texts = [quantise(TWO, settings).numerics.model_dump_json() for settings in (HALF_UP, ODD)]
-    assert ["hidden_rounding" in text for text in texts] == [False, True]
     for text, rounding in zip(texts, ("half_up", "odd"), strict=True):
         assert Numerics(**json.loads(text)).hidden_rounding == rounding
 

@@ -17,6 +17,7 @@ OTHER_PROGRAMS = {
     "gen/builds/report_html.py": "whole commands in the page, to be typed",
     "rtlstm/pytest_plugin.py": "pytest's",
     "hdl/emit/header.py": "a comment in a file: how the build was generated",
+    "spec/parameters.py": "the same, of capacities",
 }
 """Files whose flags are not those of a message, and what they are."""
 FLAGS = {

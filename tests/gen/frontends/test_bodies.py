@@ -4,6 +4,7 @@ All bodies of a group are results of one module, which is exported once in each 
 1/16, so that what an exporter folds in float32 is exact.
 """
 
+import io
 import warnings
 
 import numpy as np
@@ -249,8 +250,8 @@ def translated(form, module, x, folder):
         return translate_script(torch.jit.trace(module, x), options, report)
     if form == "exported":
         torch.export.save(torch.export.export(module, (x,)), folder / "net.pt2")
-        with (folder / "net.pt2").open("rb") as file:
-            return translate_exported(file, options, report)
+        file = io.BytesIO((folder / "net.pt2").read_bytes())
+        return translate_exported(file, options, report)
     torch.onnx.export(module, (x,), folder / "net.onnx", dynamo=form == "dynamo")
     return translate_onnx(take_branches(load_onnx(folder / "net.onnx"), ())[0])
 
