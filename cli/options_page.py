@@ -133,8 +133,8 @@ def _section(name: str, shown: dict[tuple[str, ...], str]) -> Iterator[str]:
             yield ""
         yield from _table([_COLUMNS, *rows])
         yield ""
-    for first, flags in again.items():
-        yield f"As in [`rtlstm {first}`](#rtlstm-{first}): {', '.join(flags)}."
+    for first, names in again.items():
+        yield f"As in [`rtlstm {first}`](#rtlstm-{first}): {', '.join(names)}."
         yield ""
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,11 +11,9 @@ from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
 if TYPE_CHECKING:
     from rtlstm.gen.frontends.step import Value
-    from rtlstm.gen.frontends.torch.values import Data
 
 __all__ = ["at_last_step", "pair_directions", "without_identity"]
 
-_Tensor = TypeVar("_Tensor", "Value", "Data")
 
 
 def pair_directions(first: Flow, second: Flow) -> tuple[Flow, Flow]:
@@ -37,7 +35,7 @@ def pair_directions(first: Flow, second: Flow) -> tuple[Flow, Flow]:
     return _widened(first, both), _widened(second, both)
 
 
-def at_last_step(values: Sequence[_Tensor]) -> list[_Tensor]:
+def at_last_step(values: Sequence["Value"]) -> list["Value"]:
     """Bring final states of both directions to the same step.
 
     The backward direction has its final state at the first step, the forward one at the last. A layer whose
