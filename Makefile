@@ -16,6 +16,8 @@ PYTEST ?=
 JOBS ?= 2
 MUTANTS ?= 40
 
+# Most lines of Python in these folders: the number goes down, or up with a reason in the commit.
+MOST_LINES := 78650
 FOLDERS := rtlstm spec tools hdl sim host fpga boards gen train explore zoo cli bench
 VENV := .venv
 BIN := $(VENV)/bin
@@ -37,7 +39,7 @@ OLDEST_TESTS := tests/spec tests/hdl/test_yosys.py tests/sim/test_icarus.py test
   tests/gen/frontends/test_hdf5.py tests/cli/test_command_help.py tests/cli/test_command_words.py \
   tests/cli/test_results.py tests/test_front_door.py
 
-.PHONY: help setup system tcl riscv demo test test-all sweep test-oldest train-examples formal mutate lint types layers docs wheels clean FORCE
+.PHONY: help setup system tcl riscv demo test test-all sweep test-oldest train-examples formal mutate lint types layers size docs wheels clean FORCE
 
 help:
 	@echo 'make demo      the worked example: model in, hardware proven, speech found'
@@ -136,6 +138,12 @@ layers: build/setup-dev
 	  { cat layers.log; exit 1; }
 	@echo 'layers: ok'
 
+size:
+	@lines=$$(find $(FOLDERS) -name '*.py' -exec cat {} + | wc -l); \
+	if (( lines > $(MOST_LINES) )); then \
+	  echo "the packages must have at most $(MOST_LINES) lines of Python, not $$lines: make something simpler" >&2; exit 1; fi; \
+	echo "size: ok, $$lines of $(MOST_LINES) lines"
+
 # The notebooks run, too. Their simulators run for a moment only.
 docs: build/setup-dev
 	@RTLSTM_OPTIMISATION=-O1 $(BIN)/sphinx-build -q -W --keep-going -c docs -d build/site-cache . build/site
@@ -146,7 +154,7 @@ docs: build/setup-dev
 # Each has one OpenMP thread: more would compete for the cores.
 test: system tcl build/setup-dev
 	@trap 'kill 0' INT; \
-	($(MAKE) --no-print-directory lint types layers >build/checks.log 2>&1 || { cat build/checks.log >&2; exit 1; }) & \
+	($(MAKE) --no-print-directory lint types layers size >build/checks.log 2>&1 || { cat build/checks.log >&2; exit 1; }) & \
 	failed=0; \
 	RTLSTM_OPTIMISATION=-O1 RTLSTM_JOBS=1 OMP_NUM_THREADS=1 \
 	  $(BIN)/pytest -q -n $(JOBS) --dist worksteal $(PYTEST) || failed=$$?; \

@@ -8,8 +8,6 @@ from typing import Literal
 
 from rtlstm.spec.record import Record
 
-__all__ = ["ANCHORS", "Anchor", "Kind", "PeerUnit", "Timed"]
-
 Kind = Literal["read", "quoted", "derived", "recalled"]
 Timed = Literal["on chip", "on chip, estimated", "on chip, simulated", "end to end", "in process"]
 """On chip: from the first to the last bit on the device. End to end: through a host and back.

@@ -33,8 +33,6 @@ from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import digest
 from rtlstm.tools.work import open_workers
 
-__all__ = ["Plan", "run_bench"]
-
 _TOOL_SHAPE, _BIG_SHAPE, _DEVICE_SHAPE = "vad128", "stac_b", "stac_a"
 """The networks whose golden model and simulation are timed, whose generation is timed, and whose overhead is
 compared with the target."""

@@ -15,8 +15,6 @@ from rtlstm.cli.results import View
 if TYPE_CHECKING:
     from rtlstm.bench.records import BenchResult
 
-__all__ = ["bench"]
-
 
 class _Files(NamedTuple):
     """Where results are written, too."""

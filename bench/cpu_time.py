@@ -7,8 +7,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ONE_THREAD", "pin", "sample"]
-
 _WARM, _FEWEST, _MOST = 20, 20, 100_000
 
 ONE_THREAD = dict.fromkeys(

@@ -27,16 +27,6 @@ from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "CASES",
-    "EstimateCase",
-    "EstimateResult",
-    "fit_clocks",
-    "fit_factors",
-    "measure_case",
-    "measure_estimates",
-]
-
 
 class EstimateCase(Record):
     """A build to be synthesised: a benchmark network, formats and sizes."""

@@ -23,16 +23,6 @@ from rtlstm.spec.program.step import Program, compile_program
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.toolchain import compiler, verilator
 
-__all__ = [
-    "build_shape",
-    "check_simulator",
-    "describe",
-    "measure_cycles",
-    "post_route",
-    "predict_cycles",
-    "with_streams",
-]
-
 _STREAMS, _ROUNDS = 4, 32
 """Sequences of the prediction for several streams, in turns, and the number of turns."""
 _INTERVALS = 8

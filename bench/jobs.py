@@ -18,8 +18,6 @@ from rtlstm.spec.errors import BuildError
 from rtlstm.tools.cache import digest
 from rtlstm.tools.work import Workers
 
-__all__ = ["Journal", "code_digest", "open_journal"]
-
 Shared = TypeVar("Shared")
 Item = TypeVar("Item")
 

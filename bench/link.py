@@ -27,18 +27,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "BAUD",
-    "LEAST_SHARE",
-    "LEAST_USE",
-    "STREAMS",
-    "Efficiency",
-    "LinkSetup",
-    "measure_efficiency",
-    "register_step_cycles",
-    "serial_step_us",
-]
-
 LEAST_SHARE = 0.85
 """Least share of payload in all bytes, with payloads of 256 bytes."""
 LEAST_USE = 0.90

@@ -15,8 +15,6 @@ from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ToolError
 from rtlstm.tools.toolchain import compiler, run_tool
 
-__all__ = ["ENGINES", "CppLoop", "Engine", "OnnxRuntimeStep", "TorchStep", "lstm_session"]
-
 Floats = NDArray[np.float32]
 
 _CPP_FLAGS = (

@@ -5,21 +5,6 @@ from typing import Literal
 from rtlstm.bench.anchors import Anchor
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "BenchResult",
-    "Clock",
-    "CpuTime",
-    "GoldenSpeed",
-    "HardwareFigures",
-    "Instances",
-    "LayerFigures",
-    "Machine",
-    "ShapeResult",
-    "StacResult",
-    "StacShape",
-    "Target",
-]
-
 
 class Machine(Record):
     """The machine on which times were measured."""

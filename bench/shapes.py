@@ -15,8 +15,6 @@ from rtlstm.spec.network import Activation, Dense, Gru, Lstm, Network
 from rtlstm.spec.parameters import Parameters, TableKind
 from rtlstm.spec.record import Record
 
-__all__ = ["SHAPES", "DenseWeights", "GruWeights", "LstmWeights", "Shape", "Weights", "find_shapes"]
-
 Floats = NDArray[np.float32]
 
 _SEED = 20_26

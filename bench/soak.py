@@ -32,8 +32,6 @@ from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 from rtlstm.tools.work import Workers
 
-__all__ = ["Soak", "soak", "soak_board", "soak_pieces"]
-
 _BLOCK = 64
 """Steps of each stream between two comparisons."""
 _BOARD_BLOCK = 4

@@ -20,8 +20,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.schedule import offer_cycles
 from rtlstm.spec.progress import Progress
 
-__all__ = ["INSTANCES", "PROFILE", "count_instances", "run_profile"]
-
 PROFILE = ("stac_a", "stac_b", "stac_c")
 """Its networks: LSTM_A, LSTM_B and LSTM_C."""
 INSTANCES = (1, 2, 4, 8)

@@ -11,8 +11,6 @@ import subprocess
 import sys
 import time
 
-__all__ = ["main", "measure"]
-
 INPUTS, UNITS, BATCH, STEPS = 128, 128, 32, 100
 """vad128: the LSTM of silero VAD."""
 _REPEATS, _WARM_UP = 15, 3

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from rtlstm.bench.anchors import Anchor
     from rtlstm.bench.records import Clock, ShapeResult
 
-__all__ = ["BENCH", "BOARD", "ESTIMATES", "LINK", "STAC"]
-
 _LOOPS = {"float": "c++", "int8": "c++ int8"}
 """Engines that are loops in C++, by their numbers."""
 

@@ -33,8 +33,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import pack
 
-__all__ = ["describe_machine", "main", "measure_engine", "measure_generate", "measure_golden", "start"]
-
 Row = dict[str, Any]
 
 _CHECKED_STEPS = 32

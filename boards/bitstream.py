@@ -19,8 +19,6 @@ from rtlstm.spec.record import Record
 from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import run_tool
 
-__all__ = ["BITSTREAM_RECORD", "Bitstream", "Use", "constraints", "file_hash", "load_board", "make_bitstream"]
-
 BITSTREAM_RECORD = "bitstream.json"
 """The record of a bitstream, stored beside it."""
 

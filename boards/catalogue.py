@@ -19,17 +19,6 @@ from rtlstm.fpga.families.device import Chosen
 from rtlstm.spec.errors import ConfigurationError, RtlstmError
 from rtlstm.spec.plugins import Registry
 
-__all__ = [
-    "BOARDS",
-    "Target",
-    "describe",
-    "find_any_board",
-    "find_board",
-    "find_device_alone",
-    "find_target",
-    "usable_boards",
-]
-
 _33 = Attrs(IO_TYPE="LVCMOS33")
 _COLORLIGHT = (
     # The module in its common extension board, whose debugger has a serial port.

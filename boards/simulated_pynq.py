@@ -23,8 +23,6 @@ from rtlstm.spec.files import write_file
 from rtlstm.spec.overlay import CORE_CELL, CORE_MODULE, CORE_TYPE
 from rtlstm.spec.registers import Register
 
-__all__ = ["SimulatedPynq"]
-
 _PACKAGE, _DRIVER = "pynq", "rtlstm.host.pynq_driver"
 
 

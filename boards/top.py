@@ -27,8 +27,6 @@ from rtlstm.hdl.flat_ports import flat_ports
 from rtlstm.hdl.link.serial_link import SerialLink
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["PLL", "TOP", "BoardTop", "board_verilog"]
-
 TOP = "rtlstm_board"
 """The top's module; no build may have this name."""
 

@@ -15,8 +15,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.overlay import CORE_CELL, CORE_MODULE, OVERLAY
 from rtlstm.spec.record import Record
 
-__all__ = ["RECORD", "RESERVED", "SCRIPT", "Template", "VivadoProject", "write_project"]
-
 SCRIPT = "build.tcl"
 RECORD = "vivado.json"
 RESERVED = (CORE_MODULE, "top", "system", "system_wrapper")

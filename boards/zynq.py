@@ -10,16 +10,6 @@ from rtlstm.fpga.families.device import FpgaDevice, megahertz
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "ZYNQ_7000",
-    "ZYNQ_BOARDS",
-    "ZYNQ_ULTRASCALE",
-    "FabricClock",
-    "Processor",
-    "ZynqBoard",
-    "find_fabric_clock",
-]
-
 _LARGEST_DIVISOR = 63
 
 

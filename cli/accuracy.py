@@ -24,8 +24,6 @@ from rtlstm.spec.files import check_writable
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option_text
 
-__all__ = ["accuracy"]
-
 
 @takes_options(ReadOptions)
 def accuracy(

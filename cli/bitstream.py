@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rtlstm.gen.builds.on_board import OnBoard
     from rtlstm.host.link.byte_ports import BytePort
 
-__all__ = ["bitstream", "board", "program"]
-
 _SHOWN = 8
 """Resources in the table, those most used."""
 _LINGER = 0.5

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand
 
-__all__ = ["COMMANDS", "HelpPage", "command_function", "find_command"]
-
 
 def _without_types(parameters: list[Any]) -> list[Any]:
     """Have help show no type for what takes no value."""

@@ -31,15 +31,6 @@ from rtlstm.cli.wording import worded
 from rtlstm.spec.errors import DeviceError, RtlstmError
 from rtlstm.spec.progress import Progress, is_silent
 
-__all__ = [
-    "FAILED",
-    "UNEXPECTED",
-    "WRONG_INPUT",
-    "Console",
-    "explain",
-    "print_error",
-]
-
 FAILED, WRONG_INPUT, UNEXPECTED, INTERRUPTED = 1, 2, 70, 130
 """Exit codes: a check failed or a device did not answer; what was asked for cannot be done; a
 mistake in rtlstm; Ctrl-C."""

@@ -11,16 +11,6 @@ from rtlstm.spec.array_files import DamagedArraysError, read_arrays
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.files import check_writable, write_file
 
-__all__ = [
-    "check_results",
-    "load_array",
-    "load_arrays",
-    "load_lengths",
-    "load_state",
-    "save_array",
-    "save_state",
-]
-
 Array = NDArray[Any]
 
 

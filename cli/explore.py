@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from rtlstm.explore.records import Exploration, Point
     from rtlstm.explore.space import Space
 
-__all__ = ["Given", "explore"]
-
 _NUMBERS, _WORK = "Numbers", "How it is worked out"
 _ROWS = 16
 """Points that the table shows, shared among the devices."""

@@ -29,8 +29,6 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.capacity import CAPACITIES
 from rtlstm.spec.errors import ConfigurationError
 
-__all__ = ["generate"]
-
 _NUMBERS, _LOADABLE = "Numbers", "Loadable program"
 
 

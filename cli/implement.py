@@ -16,8 +16,6 @@ from rtlstm.spec.family import GENERIC
 if TYPE_CHECKING:
     from rtlstm.fpga.implementation import Implementation, ResourceUse
 
-__all__ = ["implement"]
-
 
 @takes_options(ImplementOptions)
 def implement(

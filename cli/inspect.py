@@ -34,8 +34,6 @@ from rtlstm.spec.packing import check_image
 from rtlstm.spec.program.step import Op
 from rtlstm.spec.record import Record
 
-__all__ = ["OpWords", "describe_program", "inspect", "program_notes"]
-
 
 @takes_options(ReadOptions)
 def inspect(

@@ -22,9 +22,6 @@ from rtlstm.cli.terminal import (
     write_output,
 )
 
-__all__ = ["app", "main"]
-
-
 _HELP_COLUMNS = 110
 """Columns of a help page, if the terminal has so many."""
 

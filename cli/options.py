@@ -13,22 +13,6 @@ from pydantic import BaseModel
 from rtlstm.spec.options import DeclaredOption, declared_options
 from rtlstm.spec.padding import Pad
 
-__all__ = [
-    "CALIBRATE",
-    "BatchFirstOption",
-    "BuildArgument",
-    "CalibrationBatchFirstOption",
-    "CalibrationLengthsOption",
-    "CalibrationPadOption",
-    "DebugOption",
-    "JsonOption",
-    "LengthsOption",
-    "PadOption",
-    "SchedulerOption",
-    "WorkersOption",
-    "takes_options",
-]
-
 _NUMBERS, _WORK = "Numbers", "How it is worked out"
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]

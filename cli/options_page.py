@@ -12,8 +12,6 @@ from rtlstm.cli.commands import COMMANDS, command_function, find_command
 from rtlstm.gen.builds.compiled import Build, compile
 from rtlstm.spec.options import plain_type
 
-__all__ = ["options_page"]
-
 _HEAD = """\
 # Commands and options
 

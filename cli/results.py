@@ -15,20 +15,6 @@ from rtlstm.cli.wording import worded
 if TYPE_CHECKING:
     from rtlstm.spec.manifest import Manifest
 
-__all__ = [
-    "Field",
-    "Found",
-    "Result",
-    "Section",
-    "Table",
-    "Text",
-    "Values",
-    "View",
-    "named_parts",
-    "part_ends",
-    "write_value",
-]
-
 Found = Mapping[str, Any]
 """A command's JSON object, as it is read back."""
 

@@ -29,8 +29,6 @@ from rtlstm.spec.layout import sequences_first
 if TYPE_CHECKING:
     from rtlstm.spec.manifest import Manifest
 
-__all__ = ["run"]
-
 
 def run(
     folder: BuildArgument,

@@ -26,8 +26,6 @@ from rtlstm.spec.errors import BuildError, ConfigurationError
 if TYPE_CHECKING:
     from rtlstm.spec.manifest import Manifest
 
-__all__ = ["simulate"]
-
 
 @takes_options(SimulateOptions)
 def simulate(

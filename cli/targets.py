@@ -6,8 +6,6 @@ from rtlstm.cli.console import Console
 from rtlstm.cli.options import DebugOption, JsonOption
 from rtlstm.cli.results import Field, Table, Text
 
-__all__ = ["boards", "devices"]
-
 
 def devices(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """List the FPGAs that --fit and --device take by name."""

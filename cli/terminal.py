@@ -11,20 +11,6 @@ from typing import Any, Self, TextIO
 
 from rtlstm.spec.errors import RtlstmError
 
-__all__ = [
-    "Ended",
-    "ForgivingStream",
-    "OutputError",
-    "ReaderGoneError",
-    "abandon_output",
-    "ends_cleanly",
-    "plain",
-    "prepare_streams",
-    "render_table",
-    "write_error",
-    "write_output",
-]
-
 _PLAIN_WIDTH = 140
 """Columns of a table that goes to a file or a pipe."""
 

@@ -10,8 +10,6 @@ from typing import Any, Final
 from rtlstm.cli.commands import COMMANDS, find_command
 from rtlstm.spec.errors import ToolError
 
-__all__ = ["as_typed", "chosen_for", "next_command", "typed_options", "worded"]
-
 _BARE: Final = object()
 """No value: only the option's name is given."""
 _QUOTED = re.compile(r"""`((?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|[^`'"\n])+)`""")

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from rtlstm.zoo.check import ZooResult
     from rtlstm.zoo.entry import Entry
 
-__all__ = ["zoo"]
-
 _FOLDER = Path("build", "zoo")
 
 

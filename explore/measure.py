@@ -31,8 +31,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.record import Record
 
-__all__ = ["Context", "Proving", "few_digits", "measure_numbers", "measure_point", "prove_point"]
-
 
 @dataclass(frozen=True)
 class Context:

@@ -21,22 +21,6 @@ from rtlstm.gen.accuracy.samples import Labels, Samples
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.spec.errors import ConfigurationError, InputError
 
-__all__ = [
-    "BUILT_IN",
-    "Evaluation",
-    "Figure",
-    "Limit",
-    "Metric",
-    "costs",
-    "figures",
-    "find_metric",
-    "pareto_front",
-    "parse_limit",
-    "rank",
-    "ruled_out",
-    "unbeaten",
-]
-
 Floats = NDArray[np.float64]
 
 _MEANINGS = {

@@ -7,8 +7,6 @@ from typing import Any
 from rtlstm.gen.pictures.picture import escape_controls
 from rtlstm.spec.errors import ToolError
 
-__all__ = ["render_page"]
-
 _MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "star", "plus")
 _COLUMNS = {
     "number": "#",

@@ -8,8 +8,6 @@ from rtlstm.spec.parameters import TableMemory
 from rtlstm.spec.program.passes import Passes
 from rtlstm.spec.record import Record
 
-__all__ = ["Errors", "Exploration", "Numbers", "Outcome", "Point", "Proof", "Refusal"]
-
 
 class Errors(Record):
     """How far a network's outputs are from float ones."""

@@ -9,8 +9,6 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record
 
-__all__ = ["SearchOptions", "SpaceOptions"]
-
 _SPACE, _RESULT, _WORK = "What is searched", "What is wanted", "How it is worked out"
 
 

@@ -37,9 +37,6 @@ from rtlstm.spec.program.sequences import longest_sequence
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.work import Workers
 
-__all__ = ["Plan", "check_boards", "explore", "find_shapes", "make_context"]
-
-
 _RECORDS = "6"
 """Raised with the fields of points, and what they mean: a study of others is refused."""
 

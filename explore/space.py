@@ -19,8 +19,6 @@ from rtlstm.spec.numerics import LayerShape, vector_lengths
 from rtlstm.spec.parameters import TableKind
 from rtlstm.spec.record import Record
 
-__all__ = ["Choice", "Space", "find_devices", "parse_numbers", "parse_roundings", "parse_tables"]
-
 _LARGEST = 1024
 """Largest numbers of lanes, and of multipliers per lane, that can be built."""
 _BITS = ("weight_bits", "data_bits", "gate_bits", "cell_bits")

@@ -21,8 +21,6 @@ from rtlstm.explore.records import Numbers, Outcome, Point, Proof
 from rtlstm.explore.space import Choice, Space
 from rtlstm.spec.errors import BuildError, ToolError
 
-__all__ = ["JOURNAL", "Study", "import_optuna"]
-
 JOURNAL = "study.journal"
 GENERATION = 32
 """Choices of a generation."""

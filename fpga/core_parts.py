@@ -25,17 +25,6 @@ from rtlstm.spec.memory_words import to_bits
 from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.registers import Region
 
-__all__ = [
-    "GateSizes",
-    "chain_parts",
-    "ff_parts",
-    "gate_sizes",
-    "lut_parts",
-    "multiplier_luts",
-    "multiplier_registers",
-    "multiplier_tiles",
-]
-
 _TABLE_PART = 32
 """Rows of a constant table that a few LUTs hold."""
 

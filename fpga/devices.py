@@ -7,8 +7,6 @@ from rtlstm.fpga.families.base import fpga_families
 from rtlstm.fpga.families.device import Chosen, FpgaDevice, device_label
 from rtlstm.spec.errors import ConfigurationError
 
-__all__ = ["UnknownDeviceError", "devices", "find_device", "similar_devices"]
-
 
 class UnknownDeviceError(ConfigurationError):
     """There is no device of a name."""

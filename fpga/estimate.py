@@ -42,25 +42,6 @@ from rtlstm.spec.inventory import (
 )
 from rtlstm.spec.manifest import Manifest
 
-__all__ = [
-    "MARGIN",
-    "Blocks",
-    "Demand",
-    "Estimate",
-    "board_clock",
-    "check_estimate",
-    "check_inventory",
-    "count_blocks",
-    "cycle_charge",
-    "demands",
-    "estimate",
-    "estimate_devices",
-    "least_blocks",
-    "step_energy_nj",
-    "top_sizes",
-    "unpacked_registers",
-]
-
 MARGIN = 0.15
 """Largest relative error of estimated LUTs and flip-flops; ``bench/estimates.py`` measures it."""
 _BOARD_SHARE = 0.75

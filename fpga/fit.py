@@ -30,8 +30,6 @@ from rtlstm.spec.program.sequences import check_gate_units, longest_sequence
 from rtlstm.spec.program.step import unit_cycles
 from rtlstm.spec.record import Record
 
-__all__ = ["Fit", "FitRequest", "NothingFitsError", "fit_device"]
-
 _MOST_UNITS = 16
 """Largest number of gate units that is tried: no network was faster with more."""
 _MOST = 1024

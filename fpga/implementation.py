@@ -11,8 +11,6 @@ from rtlstm.fpga.worst_path import PathFamily, WorstPath
 from rtlstm.spec.program.schedule import Cycles
 from rtlstm.spec.record import Record
 
-__all__ = ["Implementation", "ResourceUse", "error_percent", "folder_name"]
-
 
 def folder_name(device: str, cores: int) -> str:
     """Return the name of the folder with the logs of a build on a device, named with its speed grade."""

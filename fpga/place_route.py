@@ -22,16 +22,6 @@ from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 from rtlstm.tools.cache import digest
 
-__all__ = [
-    "Routed",
-    "nextpnr_options",
-    "overfull",
-    "place_and_route",
-    "read_report",
-    "route_with_rip_up",
-    "seed_name",
-]
-
 _REPORT, _PINS, _DELAYS, _FAMILIES = "report.json", "pins.txt", "delays.sdf", "families.json"
 
 _ROUTING = "routing arcs"

@@ -8,8 +8,6 @@ from rtlstm.spec.family import FamilyName
 from rtlstm.spec.options import Option
 from rtlstm.spec.parameters import HARDWARE, CoreOptions, Parameters, Size, TableMemory, WeightMemory
 
-__all__ = ["HardwareRequest", "Placer", "Router"]
-
 Router = Literal["router1", "router2"]
 Placer = Literal["heap", "static"]
 """nextpnr's placer."""

@@ -13,26 +13,6 @@ from rtlstm.fpga.netlist.ecp5 import count_chains
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "BLOCK_RAMS",
-    "RESERVE",
-    "Counts",
-    "FillLimits",
-    "Resources",
-    "check_chains",
-    "check_fit",
-    "count_cells",
-    "count_text",
-    "design_name",
-    "fill_limits",
-    "fit_advice",
-    "large_name",
-    "percent",
-    "resource_uses",
-    "whole",
-    "without_blocks",
-]
-
 BLOCK_RAMS = "block RAMs"
 """What messages call them."""
 

@@ -20,18 +20,6 @@ from rtlstm.spec.files import copy_file, write_file
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import cached, digest
 
-__all__ = [
-    "NETLIST",
-    "StoredRun",
-    "Synthesis",
-    "Top",
-    "read_json",
-    "read_script",
-    "run_stored",
-    "script",
-    "synthesise",
-]
-
 NETLIST = "netlist.json"
 """The mapped netlist of core and surrounding top, for place and route."""
 _CORE_CELLS, _TOP_CELLS = "core.json", "harness.json"

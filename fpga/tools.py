@@ -22,8 +22,6 @@ from rtlstm.spec.files import copy_file
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.toolchain import package_version, yowasp_environment
 
-__all__ = ["TimeLimitError", "Tool", "find_tool", "find_yosys", "run_logged"]
-
 _OLDEST_YOSYS = (0, 40)
 _SECONDS = 0.1
 """Seconds between two checks of a running tool."""

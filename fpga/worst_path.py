@@ -11,8 +11,6 @@ from rtlstm.fpga.netlist.canonical import plain_name
 from rtlstm.fpga.netlist.harness import INSTANCE, PORT_REGISTER
 from rtlstm.spec.record import Record
 
-__all__ = ["Hop", "PathFamily", "WorstPath", "path_families", "signal_name", "worst_path"]
-
 
 class Hop(Record):
     """A cell of a path, and the wire behind it."""

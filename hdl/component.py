@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from amaranth.hdl import ClockDomain, Module, Signal
 from amaranth.lib import data, wiring
 
-__all__ = ["AnyInterface", "Component", "Domain", "Interface", "Struct", "connect_some"]
-
 if TYPE_CHECKING:
     Component: TypeAlias = wiring.Component[wiring.Signature]
     Interface: TypeAlias = wiring.PureInterface[wiring.Signature]

@@ -11,8 +11,6 @@ from amaranth.lib import data, wiring
 
 from rtlstm.hdl.component import AnyInterface, Interface
 
-__all__ = ["FlatPort", "flat_ports", "instance_of", "lead_out"]
-
 _CONTRACT = {"x_suppress": "x_quiet"}
 """Names that ``docs/ports.md`` has for fields which are called otherwise inside."""
 _LAST = "x_last"

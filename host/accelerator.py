@@ -43,8 +43,6 @@ from rtlstm.spec.padding import Pad, is_front, padded_behind, padded_in_front, v
 from rtlstm.spec.progress import Progress, shown
 from rtlstm.spec.registers import Register
 
-__all__ = ["Accelerator", "Outputs", "html_table"]
-
 Outputs = Literal["all", "last", "none"]
 """Which steps' outputs a run computes."""
 

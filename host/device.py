@@ -14,8 +14,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import IDENTITY, Command, Region, Register, field
 
-__all__ = ["Device"]
-
 _BUSY = field(Register.STATUS, "BUSY")
 _STATE_IS_ZERO = field(Register.FLAGS, "ZERO")
 _IS_COPIED = field(Register.FLAGS, "COPIED")

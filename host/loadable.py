@@ -7,8 +7,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.step import compile_program
 from rtlstm.spec.registers import Register, field
 
-__all__ = ["check_loadable", "check_program"]
-
 _STOPPED = field(Register.STATUS, "STOPPED")
 
 

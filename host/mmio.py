@@ -26,8 +26,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Register, field
 
-__all__ = ["MappedRegisters", "MmioTransport", "RegisterFile", "check_fifos", "open_mmio"]
-
 _BYTES = 128
 """Size of the map: registers 0 to 31."""
 

@@ -16,8 +16,6 @@ from rtlstm.spec.overlay import CORE_TYPE
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import Register
 
-__all__ = ["PynqRegisters", "load_overlay", "open_core", "open_pynq"]
-
 
 class PynqRegisters:
     """Registers behind PYNQ's ``MMIO``, one word at a time.

@@ -12,8 +12,6 @@ from rtlstm.host.pynq import open_core
 from rtlstm.spec.overlay import CORE_TYPE
 from rtlstm.spec.progress import Progress
 
-__all__ = ["RtlstmCore"]
-
 
 class RtlstmCore(DefaultIP):
     """What ``overlay.core`` is: a cell of the type in the block designs of ``rtlstm bitstream``."""

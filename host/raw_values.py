@@ -9,19 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import Format, IntArray, where_bad
 
-__all__ = [
-    "CodesWarning",
-    "SaturationWarning",
-    "argmax",
-    "as_array",
-    "as_numbers",
-    "is_raw",
-    "quantise",
-    "softmax",
-    "to_caller",
-    "warn_saturated",
-]
-
 _FLOAT32_BITS = 25
 """Width in bits, with the sign, of the widest codes that float32 holds exactly."""
 

@@ -28,8 +28,6 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.progress import Progress
 
-__all__ = ["AsyncAccelerator", "AsyncStream", "SharedAccelerator", "SharedStream"]
-
 Result = TypeVar("Result")
 
 _AHEAD = 4

@@ -14,8 +14,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.memory_words import gather, pack_fields, pack_vector, spread, unpack_fields, unpack_vector
 from rtlstm.spec.numerics import LayerShape, Numerics
 
-__all__ = ["LayerArrays", "Saturations", "State", "StateFormats", "StateLayout", "StatePart", "split_layers"]
-
 LayerArrays = tuple[IntArray, ...]
 """One integer array ``(N, H_l)`` per layer."""
 

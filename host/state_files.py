@@ -22,8 +22,6 @@ from rtlstm.spec.files import write_file
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.manifest import INITIAL_STATE, Manifest
 
-__all__ = ["SNAPSHOT_VERSION", "load_initial_state", "load_snapshot", "save_snapshot"]
-
 SNAPSHOT_VERSION = 1
 
 

@@ -12,8 +12,6 @@ from rtlstm.spec.fixed import IntArray, check_range
 from rtlstm.spec.frames import join_frames
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["Steps", "as_codes", "check_values"]
-
 
 def check_values(
     x: ArrayLike, leading: tuple[int | str, ...], manifest: Manifest, advice: str = ""

@@ -17,8 +17,6 @@ from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["Stream", "StreamDevice"]
-
 
 class StreamDevice(Protocol):
     """The part of an accelerator that its streams use."""

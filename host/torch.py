@@ -15,8 +15,6 @@ from torch.nn.utils import rnn
 from rtlstm.host.accelerator import Accelerator
 from rtlstm.spec.errors import ConfigurationError, InputError
 
-__all__ = ["GRU", "LSTM", "RNN"]
-
 
 class _Recurrent(torch.nn.Module):
     """The network of an accelerator, called as PyTorch's recurrent modules are.

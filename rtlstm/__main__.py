@@ -3,8 +3,6 @@
 import sys
 from typing import NoReturn
 
-__all__ = ["main"]
-
 _INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
 

@@ -15,8 +15,6 @@ from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["REGION_BYTES", "RtlstmCore", "add_core"]
-
 REGION_BYTES = 128
 """Size of a core's registers on the bus."""
 

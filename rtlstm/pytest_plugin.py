@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from rtlstm.gen.builds.compiled import Build
     from rtlstm.sim.cocotb_run import TestRun
 
-__all__ = ["Simulation", "pytest_addoption", "rtlstm_build", "rtlstm_simulation"]
-
 _SIMULATORS = ("icarus", "verilator")
 
 

@@ -23,8 +23,6 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.progress import Progress
 
-__all__ = ["AmaranthDevice", "AmaranthModel"]
-
 T = TypeVar("T")
 
 

@@ -28,8 +28,6 @@ from rtlstm.hdl.primitives.pipeline import (
 from rtlstm.hdl.primitives.primitive import Platform, Primitive
 from rtlstm.spec.inventory import MemorySpec
 
-__all__ = ["AMARANTH", "AmaranthPlatform", "simulator"]
-
 
 class AmaranthPlatform(Platform):
     """The platform of Amaranth's simulator: its models of the primitives."""

@@ -4,8 +4,6 @@ import math
 
 from rtlstm.sim.simulated_board import NativeBoard
 
-__all__ = ["BoardPort"]
-
 _AWAKE = 2000
 """Cycles of the core's clock until the PLL has locked and the reset has ended."""
 _GONE = 0.001

@@ -60,8 +60,6 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
 
-__all__ = ["Core", "CoreStream"]
-
 _CLOCKS = ("aclk", "clk", "clock")
 _RESETS = ("aresetn", "rst_n", "resetn", "rst", "reset")
 _PLAIN = {"x": "x", "y": "y", "registers": "bus"}

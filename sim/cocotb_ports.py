@@ -22,22 +22,6 @@ from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.tools.toolchain import package_version
 
-__all__ = [
-    "AxiLiteRegisters",
-    "AxiStreams",
-    "CoreClock",
-    "Monitor",
-    "PlainRegisters",
-    "PlainStreams",
-    "Registers",
-    "Stalls",
-    "Streams",
-    "WishboneRegisters",
-    "find_core",
-    "has_ports",
-    "level",
-]
-
 _CORE = (
     "x_data",
     "x_stream",

@@ -16,8 +16,6 @@ from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import Compiler, Verilator, compiler, run_tool, verilator
 
-__all__ = ["compile_library"]
-
 _FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-DVL_TIME_CONTEXT", "-w")
 _UNSET = ("--x-assign", "unique", "--x-initial", "unique")
 _TRANSLATE = ("--cc", "-O3", *_UNSET, "-Wno-fatal", "-Wno-lint", f"-D{SIMULATION}")

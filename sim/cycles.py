@@ -9,8 +9,6 @@ from rtlstm.host import Accelerator
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.spec.registers import Register
 
-__all__ = ["SETTLE_STEPS", "Latencies", "last_intervals", "measure_latencies", "wait_for_core"]
-
 SETTLE_STEPS = 8
 """Steps at the start of a sequence that are not yet back to back."""
 

@@ -9,8 +9,6 @@ from enum import Enum
 
 from rtlstm.host.link.byte_ports import BytePort, PortBroken
 
-__all__ = ["Fault", "FaultInjector", "FaultyPort"]
-
 
 class Fault(Enum):
     """What can happen to a frame on the link."""

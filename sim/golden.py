@@ -15,8 +15,6 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.program.passes import part_layers, reverse_valid
 
-__all__ = ["Golden", "GoldenResult", "GoldenStream"]
-
 Mask = NDArray[np.bool_]
 GoldenState = tuple[Sequence[IntArray], Sequence[IntArray]]
 

@@ -21,8 +21,6 @@ from rtlstm.spec.numerics import (
     QuantizedNetwork,
 )
 
-__all__ = ["CellNetwork", "CellStream", "GraphLayer", "Integers"]
-
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 

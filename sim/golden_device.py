@@ -21,8 +21,6 @@ from rtlstm.spec.packing import pack_tables, unpack
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import Command, Region, Register, field
 
-__all__ = ["GoldenDevice"]
-
 _WORD = 0xFFFFFFFF
 _ZERO = field(Register.FLAGS, "ZERO")
 _PARTIALS_INVALID = field(Register.FLAGS, "PARTIALS_INVALID")

@@ -40,8 +40,6 @@ from rtlstm.spec.numerics import (
 )
 from rtlstm.spec.sum_bounds import bound_sums
 
-__all__ = ["LstmNetwork", "LstmStream"]
-
 Floats = NDArray[np.float64]
 AnyFloats = NDArray[Any]
 """float32 or float64, as a layer's sums are."""

@@ -10,8 +10,6 @@ from rtlstm.spec.image import WordArray
 from rtlstm.spec.manifest import RegionLayout
 from rtlstm.spec.registers import Region, Register, field
 
-__all__ = ["MemoryWindow"]
-
 _REGION, _BANK = field(Register.SELECT, "REGION"), field(Register.SELECT, "BANK")
 
 

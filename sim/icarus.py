@@ -28,8 +28,6 @@ from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import icarus, run_tool
 
-__all__ = ["IcarusModel", "build_icarus"]
-
 _PROGRAM = "core.vvp"
 _WRITING = 60
 """Seconds in which a program must have written its waveforms after its last command."""

@@ -26,8 +26,6 @@ from rtlstm.spec.link import (
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register
 
-__all__ = ["DEVICE_LIMITS", "DeviceEngine"]
-
 DEVICE_LIMITS = Limits(body=512, request_bytes=4096, response_bytes=4096, frames=32)
 _REGISTERS = 16
 """How many addresses the core's bus has."""

@@ -7,8 +7,6 @@ from functools import partial
 
 from rtlstm.sim.link_device import DeviceEngine
 
-__all__ = ["SimulatedPort"]
-
 _BITS = 10
 """Bits that are sent for a byte: start, eight of data, stop."""
 

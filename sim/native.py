@@ -17,8 +17,6 @@ from rtlstm.sim.sources import own_file, simulation_sources
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.progress import Progress
 
-__all__ = ["NativeModel", "build_native"]
-
 _SLICE = 1 << 20
 """Cycles between two checks for an interrupt and calls of ``progress``."""
 

@@ -16,8 +16,6 @@ from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.manifest import INITIAL_STATE, Manifest
 from rtlstm.tools.toolchain import formal_environment, run_tool
 
-__all__ = ["flat_netlist", "netlist_build", "netlist_families"]
-
 SCRIPT = """
 read_verilog {source}
 {synthesis}

@@ -13,8 +13,6 @@ from rtlstm.host.link.byte_ports import BytePort, PortBroken
 from rtlstm.host.transport import Closing, Owner
 from rtlstm.spec.errors import ConfigurationError
 
-__all__ = ["PortServer"]
-
 _SLICE = 0.001
 """Seconds of the port's time between two checks of who is connected."""
 _REST = 0.02

@@ -11,8 +11,6 @@ from rtlstm.spec.cells.kinds import cells_of
 from rtlstm.spec.network import LINEAR, Bidirectional, CellLayer, Dense, Gru, Lstm, Network, PseudoLayer, Rnn
 from rtlstm.spec.program.passes import reverse_valid
 
-__all__ = ["FloatResult", "FloatState", "LayerRange", "run_float"]
-
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 FloatState = tuple[Sequence[Floats], Sequence[Floats]]

@@ -21,8 +21,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.prediction import prediction
 from rtlstm.spec.registers import Command, Region, Register, field
 
-__all__ = ["Scoreboard", "Step"]
-
 _STREAM_BEGINS = {Register.COMMAND, Register.DATA}
 _REGION = field(Register.SELECT, "REGION")
 _STATES = (Region.VECTORS, Region.CELLS)

@@ -15,8 +15,6 @@ from rtlstm.sim.sources import board_models, own_file, simulation_sources
 from rtlstm.spec.family import GENERIC
 from rtlstm.spec.progress import Progress
 
-__all__ = ["BoardSpec", "NativeBoard", "build_board"]
-
 _ROOM = 1 << 16
 """Bytes taken from a board at once; the next call takes more."""
 

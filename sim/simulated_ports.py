@@ -12,17 +12,6 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 
-__all__ = [
-    "Model",
-    "PortFault",
-    "PortSpec",
-    "StepCycles",
-    "pack_beats",
-    "sign_extend",
-    "step_marks",
-    "unpack_beats",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PortSpec:

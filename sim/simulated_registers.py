@@ -9,8 +9,6 @@ from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.registers import Register
 from rtlstm.tools.toolchain import icarus, run_tool
 
-__all__ = ["SimulatedRegisters"]
-
 
 class SimulatedRegisters:
     """A testbench that takes accesses from its standard input, such as ``sim/axilite_port.v``.

@@ -2,6 +2,4 @@
 
 from typing import Literal
 
-__all__ = ["Simulator"]
-
 Simulator = Literal["verilator", "icarus"]

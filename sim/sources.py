@@ -17,8 +17,6 @@ from pathlib import Path
 
 from rtlstm.spec.family import FAMILIES
 
-__all__ = ["SIMULATION", "board_models", "cell_models", "copy_sources", "own_file", "simulation_sources"]
-
 SIMULATION = "RTLSTM_SIMULATION"
 """Macro that replaces hard cells by descriptions of their behaviour."""
 

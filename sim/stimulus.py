@@ -5,8 +5,6 @@ import numpy as np
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["random_input"]
-
 _MOST_SEQUENCES = 8
 _STEPS = 64
 

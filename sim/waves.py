@@ -14,8 +14,6 @@ from rtlstm.spec.files import check_writable, write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 
-__all__ = ["CYCLE_TIME", "RESET_CYCLES", "Waves"]
-
 RESET_CYCLES: Final = 8
 """Cycles of the harnesses' reset, before cycle 0."""
 CYCLE_TIME: Final = 2

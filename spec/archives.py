@@ -11,8 +11,6 @@ from typing import IO, cast
 
 from rtlstm.spec.errors import RtlstmError
 
-__all__ = ["DAMAGE", "DamagedArchiveError", "open_archive", "open_member", "read_member"]
-
 DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,

@@ -18,8 +18,6 @@ from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.files import open_file
 
-__all__ = ["DamagedArraysError", "read_arrays"]
-
 Array = NDArray[Any]
 
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}

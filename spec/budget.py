@@ -5,8 +5,6 @@ from collections.abc import Iterable
 
 from rtlstm.spec.errors import ModelError, RtlstmError
 
-__all__ = ["MAX_COMPUTED", "MAX_ELEMENTS", "MAX_TEXT", "Budget", "check_size"]
-
 MAX_ELEMENTS = 2**26
 """Elements of all arrays of a file together: half a GiB in float64, far beyond any core's memory."""
 MAX_COMPUTED = 2**22

@@ -12,8 +12,6 @@ from rtlstm.spec.errors import BuildError
 from rtlstm.spec.files import read_file
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["check_rtl", "read_listed", "read_verilog"]
-
 
 def read_listed(folder: Path, manifest: Manifest, name: str) -> bytes:
     """Return a file of a build folder, ``name`` relative to it, as its manifest lists it.

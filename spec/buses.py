@@ -9,8 +9,6 @@ from pydantic import AfterValidator
 from rtlstm.spec.plugins import Registry
 from rtlstm.spec.registers import REGISTERS, Owner, Register
 
-__all__ = ["BUSES", "NO_BUS", "Bus", "BusName", "registers_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Bus:

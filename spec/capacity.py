@@ -7,8 +7,6 @@ from pydantic import Field
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 
-__all__ = ["CAPACITIES", "Capacity", "Needs"]
-
 _LEAST_OPERATIONS = 16
 _MOST_HEADROOM = 16
 

@@ -2,8 +2,6 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["DRIVER", "WHOLE", "distribution"]
-
 WHOLE, DRIVER = "rtlstm", "rtlstm-driver"
 
 

@@ -5,19 +5,6 @@ prints only the message and exits with 2; a Python caller catches :class:`Rtlstm
 of its subclasses.
 """
 
-__all__ = [
-    "AbsentError",
-    "AbsentImportError",
-    "BuildError",
-    "ConfigurationError",
-    "DeviceError",
-    "ImageError",
-    "InputError",
-    "ModelError",
-    "RtlstmError",
-    "ToolError",
-]
-
 
 class RtlstmError(Exception):
     """Base of every error that rtlstm raises on purpose."""

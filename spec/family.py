@@ -16,17 +16,6 @@ from pydantic import AfterValidator, Field, model_validator
 from rtlstm.spec.plugins import Registry
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "DEFAULT_PIPELINE",
-    "FAMILIES",
-    "GENERIC",
-    "Family",
-    "FamilyName",
-    "NetlistScript",
-    "OpenSynthesis",
-    "Pipeline",
-]
-
 GENERIC = "generic"
 """The family of builds for no particular device: portable Verilog, few registers."""
 

@@ -13,8 +13,6 @@ from typing import Any, BinaryIO
 
 from rtlstm.spec.errors import InputError
 
-__all__ = ["as_path", "check_writable", "copy_file", "open_file", "read_file", "write_file"]
-
 _NO_FOLDER = "its folder does not exist"
 
 Content = str | bytes | Callable[[BinaryIO], object]

@@ -14,19 +14,6 @@ from pydantic import Field
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "Format",
-    "HiddenRounding",
-    "IntArray",
-    "check_range",
-    "odd_codes",
-    "round_half_up",
-    "round_odd",
-    "round_shift",
-    "saturate",
-    "where_bad",
-]
-
 IntArray = NDArray[np.int64]
 HiddenRounding = Literal["half_up", "odd"]
 

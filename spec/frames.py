@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from rtlstm.spec.errors import InputError
 
-__all__ = ["as_steps", "join_frames"]
-
 
 def join_frames(name: str, x: NDArray[Any], axis: int, frames: int) -> NDArray[Any]:
     """Return frames along an axis as steps of ``frames`` each, with their values side by side, oldest first.

@@ -21,8 +21,6 @@ from rtlstm.spec.files import as_path, read_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["IMAGE_VERSION", "MAGIC", "WeightImage", "WordArray", "image_shapes"]
-
 WordArray = NDArray[np.uint32]
 
 MAGIC = b"RTLSTMWI"

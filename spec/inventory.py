@@ -26,27 +26,6 @@ from rtlstm.spec.parameters import (
 )
 from rtlstm.spec.registers import Region
 
-__all__ = [
-    "LINK_BLOCKS",
-    "TIMED_STEPS",
-    "WAITING_STEPS",
-    "ActivationSpec",
-    "LaneKind",
-    "MemorySpec",
-    "MultiplierSpec",
-    "activation_spec",
-    "activations",
-    "constant_tables",
-    "gate_multipliers",
-    "lane_kinds",
-    "link_limits",
-    "link_memories",
-    "memories",
-    "multipliers",
-    "weight_memory",
-    "wrapper_memories",
-]
-
 TIMED_STEPS = 8
 """Steps whose last input beats are recorded: two that wait, two that are computed, and a margin."""
 WAITING_STEPS = 4

@@ -4,8 +4,6 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["json_difference", "short_json"]
-
 
 def json_difference(found: Any, wanted: Any, path: str = "") -> str | None:
     """Return a text with the first path at which two JSON values differ, and both values, or None."""

@@ -7,8 +7,6 @@ import numpy as np
 
 from rtlstm.spec.options import as_flag
 
-__all__ = ["LayoutWarning", "sequences_first"]
-
 
 class LayoutWarning(UserWarning):
     """Neither the model nor the caller said whether data have steps or sequences first."""

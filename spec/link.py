@@ -5,30 +5,6 @@ from dataclasses import astuple, dataclass
 from enum import IntEnum
 from typing import Final, Self
 
-__all__ = [
-    "BAUD_RATES",
-    "BODY_LIMIT",
-    "CRC_BYTES",
-    "CRC_CHECK",
-    "CRC_POLYNOMIAL",
-    "CRC_RESIDUE",
-    "HEADER",
-    "LINK_VERSION",
-    "NUMBERED",
-    "PAYLOAD_LIMIT",
-    "READ_LIMIT",
-    "RECORDS",
-    "REQUEST_FIELDS",
-    "SEQUENCE",
-    "STREAM_MASK",
-    "SUPPRESS",
-    "ErrorCode",
-    "FrameType",
-    "Limits",
-    "LinkReport",
-    "value_bytes",
-]
-
 LINK_VERSION: Final = 1
 
 BAUD_RATES: Final = (3_000_000, 2_000_000, 1_000_000, 115_200)

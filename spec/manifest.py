@@ -36,14 +36,6 @@ from rtlstm.spec.program.step import Program, compile_program
 from rtlstm.spec.record import Record, describe_validation
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Region, Register
 
-__all__ = [
-    "C_HEADER",
-    "INITIAL_STATE",
-    "FileHash",
-    "Manifest",
-    "RegionLayout",
-]
-
 C_HEADER: Final = "rtlstm_registers.h"
 """The C header's name in a build."""
 INITIAL_STATE: Final = "state.npz"

@@ -7,17 +7,6 @@ from rtlstm.spec.errors import ImageError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WordArray
 
-__all__ = [
-    "gather",
-    "pack_fields",
-    "pack_vector",
-    "spread",
-    "to_bits",
-    "to_words",
-    "unpack_fields",
-    "unpack_vector",
-]
-
 
 def pack_fields(values: ArrayLike, bits: int, signed: bool = True) -> WordArray:
     """Pack integers side by side, the first in the least significant bits.

@@ -14,25 +14,6 @@ from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.output_parts import OutputPart, check_parts
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "LINEAR",
-    "NETWORK_SCHEMA",
-    "Activation",
-    "Bidirectional",
-    "CellLayer",
-    "Custom",
-    "Dense",
-    "FloatArray",
-    "Gru",
-    "Layer",
-    "Lstm",
-    "Network",
-    "PseudoLayer",
-    "Recurrent",
-    "RecurrentLayer",
-    "Rnn",
-]
-
 NETWORK_SCHEMA: Final = 1
 
 Activation = FunctionName

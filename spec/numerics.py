@@ -19,27 +19,6 @@ from rtlstm.spec.network import LINEAR, Activation
 from rtlstm.spec.program.passes import Passes, part_layers
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "GUARD_BITS",
-    "MOST_INPUT_SHIFT",
-    "Accumulator",
-    "FusedTables",
-    "LayerShape",
-    "Numerics",
-    "QuantizedDense",
-    "QuantizedLayer",
-    "QuantizedNetwork",
-    "QuantizedRecurrent",
-    "ShapeKind",
-    "array_words",
-    "continues_sums",
-    "has_four_rows",
-    "rounding_offsets",
-    "steps_back",
-    "vector_lengths",
-]
-
-
 ShapeKind = Literal[
     "lstm", "gru", "gru_reset", "gru_candidate", "unit", "product", "rnn", "dense", "skip", "sum"
 ]

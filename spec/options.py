@@ -20,18 +20,6 @@ from pydantic.fields import FieldInfo
 
 from rtlstm.spec.errors import InputError
 
-__all__ = [
-    "DeclaredOption",
-    "Option",
-    "as_flag",
-    "declared_options",
-    "option_text",
-    "option_values",
-    "plain_type",
-    "shows_options",
-]
-
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

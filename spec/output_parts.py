@@ -7,8 +7,6 @@ from pydantic import Field
 
 from rtlstm.spec.record import Record
 
-__all__ = ["OutputPart", "check_parts", "part_slices"]
-
 
 class OutputPart(Record):
     """One of a model's outputs: so many of the core's output values, behind those of the parts before it."""

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["CORE_CELL", "CORE_MODULE", "CORE_TYPE", "OVERLAY"]
-
 CORE_MODULE: Final = "rtlstm_zynq"
 """The Verilog module that the block design instantiates."""
 CORE_CELL: Final = "core"

@@ -26,8 +26,6 @@ from rtlstm.spec.program.step import Op, dense_lanes
 from rtlstm.spec.registers import Region
 from rtlstm.spec.sum_bounds import bound_sums
 
-__all__ = ["WordMap", "check_image", "find_kept", "map_words", "pack", "pack_tables", "unpack"]
-
 _GATES = 4
 
 

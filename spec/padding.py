@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
 
-__all__ = ["Pad", "is_front", "padded_behind", "padded_in_front", "valid_steps"]
-
 Pad = Literal["back", "front"]
 """``back``: a sequence's steps are the first ones; ``front``: the last ones, as Keras pads by default."""
 

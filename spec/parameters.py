@@ -12,20 +12,6 @@ from rtlstm.spec.family import DEFAULT_PIPELINE, FAMILIES, GENERIC, FamilyName, 
 from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "HARDWARE",
-    "CoreOptions",
-    "MemoryStyle",
-    "MultiplierKind",
-    "Parameters",
-    "Size",
-    "TableKind",
-    "TableMemory",
-    "Tables",
-    "WeightMemory",
-    "ceil_log2",
-]
-
 TableKind = Literal["interpolated", "direct"]
 """Interpolation between a table's entries, or an entry for each input: faster, larger, coarser."""
 MemoryStyle = Literal["auto", "block", "distributed", "huge"]

@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 from rtlstm.spec.distribution import DRIVER, WHOLE
 from rtlstm.spec.errors import ConfigurationError, RtlstmError
 
-__all__ = ["PluginWarning", "Registry"]
-
 T = TypeVar("T")
 U = TypeVar("U")
 

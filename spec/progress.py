@@ -8,8 +8,6 @@ from threading import Lock, Timer
 from time import monotonic
 from typing import TextIO
 
-__all__ = ["Progress", "is_silent", "shown"]
-
 Progress = Callable[[str, int, int], None]
 """Called as ``progress(what, done, total)`` during long work."""
 

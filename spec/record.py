@@ -8,8 +8,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.options import declared_options, plain_type
 
-__all__ = ["Record", "describe_validation"]
-
 
 def describe_validation(error: ValidationError, record: type[BaseModel] | None = None) -> str:
     """Return one sentence with all problems of pydantic's list of errors.

@@ -10,20 +10,6 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Literal
 
-__all__ = [
-    "IDENTITY",
-    "MAP_VERSION",
-    "REGISTERS",
-    "Command",
-    "Description",
-    "Field",
-    "Interrupt",
-    "Owner",
-    "Region",
-    "Register",
-    "field",
-]
-
 IDENTITY = 0x4C53544D
 """Value of the ID register: "LSTM" in ASCII."""
 

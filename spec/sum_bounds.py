@@ -14,8 +14,6 @@ from rtlstm.spec.numerics import (
     QuantizedRecurrent,
 )
 
-__all__ = ["SumBound", "SumBounds", "bound_sums", "row_parts"]
-
 
 @dataclass(frozen=True)
 class SumBound:

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from rtlstm.spec.fixed import IntArray, round_half_up
 
-__all__ = ["WeightFormat"]
-
 Floats = NDArray[np.float64]
 
 

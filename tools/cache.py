@@ -22,8 +22,6 @@ from typing import TypeVar
 from rtlstm.spec.errors import DeviceError, ToolError
 from rtlstm.spec.progress import Progress
 
-__all__ = ["CACHE_VARIABLE", "CacheError", "cache_folder", "cached", "digest", "load_cached", "user_cache"]
-
 Loaded = TypeVar("Loaded")
 
 CACHE_VARIABLE = "RTLSTM_CACHE"

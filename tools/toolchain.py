@@ -21,20 +21,6 @@ from pathlib import Path
 from rtlstm.spec.errors import ToolError
 from rtlstm.tools.cache import cache_folder, user_cache
 
-__all__ = [
-    "Compiler",
-    "Icarus",
-    "Verilator",
-    "compiler",
-    "formal_environment",
-    "icarus",
-    "package_version",
-    "run_tool",
-    "verilator",
-    "verilator_environment",
-    "yowasp_environment",
-]
-
 _TAIL = 20
 """Last lines of a failed tool's output that its error shows."""
 

@@ -21,8 +21,6 @@ from typing import Any, Protocol, TypeVar
 
 from rtlstm.spec.errors import ConfigurationError, ToolError
 
-__all__ = ["Workers", "dask_setup", "open_workers"]
-
 Shared = TypeVar("Shared")
 Item = TypeVar("Item")
 Result = TypeVar("Result")

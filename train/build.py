@@ -16,8 +16,6 @@ from rtlstm.spec.options import option_values
 from rtlstm.spec.progress import Progress
 from rtlstm.train.finetune import FinetuneReport, FinetuneRequest, finetune
 
-__all__ = ["finetune_build"]
-
 
 def finetune_build(
     model: Path,

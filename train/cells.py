@@ -14,8 +14,6 @@ from rtlstm.spec.cells.evaluate import Reals
 from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.train.rounding import floor_to, odd_to, round_to, straight_through
 
-__all__ = ["Floats", "LookUp", "StraightThrough", "activate"]
-
 
 class Floats(Reals):
     """Computes a description in the floats' own arithmetic."""

@@ -11,8 +11,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import map_words
 from rtlstm.train.pruning import Masks
 
-__all__ = ["ExistingDevice"]
-
 
 @dataclass(frozen=True)
 class ExistingDevice:

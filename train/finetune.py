@@ -25,8 +25,6 @@ from rtlstm.train.module import Prepared
 from rtlstm.train.prepare import prepare
 from rtlstm.train.pruning import Among, Pruned
 
-__all__ = ["Errors", "FinetuneReport", "FinetuneRequest", "Finetuned", "PruningStage", "finetune"]
-
 _MEASURED = 24
 """Batches that show what the words change."""
 _STAGES = 8

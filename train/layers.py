@@ -22,8 +22,6 @@ from rtlstm.train.parameters import LayerArrays
 from rtlstm.train.ranges import RangeTensors, exponent
 from rtlstm.train.rounding import round_to, rounded, straight_through
 
-__all__ = ["LayerStates", "Squares", "TorchLayers"]
-
 _FLOAT32_EXACT = 1 << 24
 
 LayerStates = tuple[list[Any], list[Any]]

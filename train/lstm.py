@@ -16,8 +16,6 @@ from rtlstm.spec.numerics import GUARD_BITS
 from rtlstm.train.cells import LookUp
 from rtlstm.train.rounding import FLOAT32_BITS, odd_codes
 
-__all__ = ["FusedLayer", "run_fused"]
-
 _ORDER = [0, 1, 3, 2]
 """Gates i, f, o, g: the sigmoids side by side. The order is its own inverse."""
 

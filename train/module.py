@@ -37,8 +37,6 @@ from rtlstm.train.ranges import TrainedRanges
 from rtlstm.train.rounding import FLOAT32_BITS, round_to
 from rtlstm.train.rows import LayerRows
 
-__all__ = ["CallForm", "Prepared", "Steps"]
-
 Steps = Literal["all", "first", "last"]
 
 

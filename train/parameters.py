@@ -18,8 +18,6 @@ from rtlstm.gen.quantise.input_shifts import fold_shifts
 from rtlstm.gen.quantise.lowering import ArrayLayer, lower
 from rtlstm.spec.network import Bidirectional, Network
 
-__all__ = ["ARRAYS", "LayerArrays", "NetworkParameters", "array_names"]
-
 Floats = NDArray[np.float64]
 ARRAYS = ("w_in", "w_rec", "bias", "unit_constants")
 """The arrays of an array layer that a network's numbers determine."""

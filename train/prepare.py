@@ -29,8 +29,6 @@ from rtlstm.spec.progress import Progress, shown
 from rtlstm.train.existing import ExistingDevice
 from rtlstm.train.module import CallForm, Prepared, Steps
 
-__all__ = ["prepare"]
-
 _STEPS, _SEQUENCES, _SEED = 7, 3, 0
 _TOLERANCE = 1e-3
 _DEFAULT_BITS = 4

@@ -15,8 +15,6 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import WordMap, find_kept, map_words
 from rtlstm.spec.record import Record
 
-__all__ = ["Among", "Masks", "Pruned", "choose_words", "manifest_of", "pruned_report"]
-
 Floats = NDArray[np.float64]
 Masks = list[dict[bool, NDArray[np.bool_]]]
 """The weights of each layer that are kept: of the product with h (True), and of that with its input."""

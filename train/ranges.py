@@ -14,8 +14,6 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.network import Network
 
-__all__ = ["Range", "RangeTensors", "TrainedRanges", "exponent"]
-
 _REACH = 8
 """The most powers of two that a range goes from its first one."""
 

@@ -12,18 +12,6 @@ import torch
 
 from rtlstm.spec.fixed import Format
 
-__all__ = [
-    "FLOAT32_BITS",
-    "RoundedRows",
-    "floor_to",
-    "odd_codes",
-    "odd_to",
-    "round_to",
-    "rounded",
-    "row_codes",
-    "straight_through",
-]
-
 FLOAT32_BITS = 24
 """Bits of integers that float32 holds exactly."""
 

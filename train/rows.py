@@ -14,8 +14,6 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.train.parameters import LayerArrays
 from rtlstm.train.rounding import RoundedRows, round_to, row_codes, straight_through
 
-__all__ = ["LayerRows"]
-
 Floats = NDArray[np.float64]
 _COARSER = 3
 """Powers of two above the finest that a row's first scale is chosen from."""

@@ -23,8 +23,6 @@ from rtlstm.zoo.gait import GAIT
 from rtlstm.zoo.silero import SILERO
 from rtlstm.zoo.taggers import SEGMENTER, UZMORPH
 
-__all__ = ["ENTRIES", "ZooResult", "check_model", "find_entry"]
-
 
 class ZooResult(Record):
     """What a model's build is, and what was measured of it."""

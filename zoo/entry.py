@@ -21,8 +21,6 @@ from rtlstm.spec.errors import InputError, ToolError
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import CACHE_VARIABLE, cache_folder
 
-__all__ = ["Entry", "Floats", "Integers", "Metric", "Package", "Subject", "fetch"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 

@@ -16,8 +16,6 @@ from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.spec.progress import Progress
 from rtlstm.zoo.entry import Entry, Floats, Metric, Package, Subject, fetch
 
-__all__ = ["GAIT", "SETTLING", "TYPICAL", "differences", "load_gait", "phase", "read_gait"]
-
 _FOLDER = "ao_compensation_model"
 _MODEL = f"{_FOLDER}/model/2026_03_26_15_45_0.0212_best/gru_model.keras"
 _RECORDING = f"{_FOLDER}/dataset/training/training_data_H_3km_target.csv"

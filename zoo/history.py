@@ -16,8 +16,6 @@ from rtlstm.spec.errors import InputError
 from rtlstm.spec.files import write_file
 from rtlstm.zoo.check import ENTRIES, ZooResult
 
-__all__ = ["COLUMNS", "read_history", "record", "table", "with_table"]
-
 COLUMNS = tuple(name for name in ZooResult.model_fields if name not in ("metric_holds", "comparison"))
 _HEAD = (
     "model",

@@ -19,23 +19,6 @@ from rtlstm.spec.errors import InputError
 from rtlstm.spec.progress import Progress
 from rtlstm.zoo.entry import Entry, Floats, Metric, Package, Subject, fetch
 
-__all__ = [
-    "CHUNK",
-    "CONTEXT",
-    "MODEL",
-    "RATE",
-    "SILERO",
-    "SPEECH",
-    "STEPS_PER_SECOND",
-    "Recording",
-    "SileroFiles",
-    "chunk_audio",
-    "fetch_silero",
-    "open_session",
-    "read_speech",
-    "run_float_model",
-]
-
 _REQUIREMENT = "silero-vad==6.2.3"
 MODEL = Package(
     _REQUIREMENT,

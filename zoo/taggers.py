@@ -20,8 +20,6 @@ from rtlstm.sim.reference import run_float
 from rtlstm.spec.progress import Progress
 from rtlstm.zoo.entry import Entry, Floats, Integers, Metric, Package, Subject, fetch
 
-__all__ = ["SEGMENTER", "TAGGERS", "UZMORPH", "Tagger", "best_path", "load_segmenter", "load_uzmorph"]
-
 TYPICAL = 20
 """Words whose letters calibrate the formats, the first ones; all words are compared."""
 UZBEK = (

@@ -18,22 +18,6 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES, Family
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "INFERRED_MEMORY",
-    "LOGIC_MULTIPLIERS",
-    "BitstreamTools",
-    "Cells",
-    "FpgaFamily",
-    "Pin",
-    "PlaceRoute",
-    "Yosys",
-    "estimated_families",
-    "estimated_names",
-    "fpga_families",
-    "fpga_family",
-    "largest_blocks",
-]
-
 _COMMON = Path(str(files("rtlstm.hdl").joinpath("primitives"))).absolute()
 LOGIC_MULTIPLIERS = _COMMON / "rows.v"
 """Verilog of multipliers made of LUTs, for primitives with an ``rtlstm_sum`` of their own."""

@@ -11,21 +11,6 @@ from pydantic import Field
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "MEGA",
-    "Chosen",
-    "Dividers",
-    "FpgaDevice",
-    "Memory",
-    "Pins",
-    "Pll",
-    "PllSearch",
-    "PowerFigures",
-    "device_label",
-    "megahertz",
-]
-
-
 Pins = tuple[()] | tuple[str, str, str]
 """Pins for a clock, an input and an output; empty if nextpnr chooses them."""
 

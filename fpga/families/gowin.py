@@ -30,8 +30,6 @@ from rtlstm.spec.family import Pipeline
 from rtlstm.spec.inventory import MemorySpec
 from rtlstm.tools.toolchain import package_version
 
-__all__ = ["GOWIN", "Gowin"]
-
 
 class _Pll(PllSearch):
     """The PLL rPLL."""

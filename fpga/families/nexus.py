@@ -19,8 +19,6 @@ from rtlstm.fpga.families.estimates import (
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.inventory import MemorySpec
 
-__all__ = ["NEXUS", "Nexus"]
-
 # nextpnr takes constants from cells, but the first carry input of a chain must be unconnected, where Yosys
 # connects a constant (Yosys issue 4081): remove constants, disconnect first carries, insert constants.
 _FILES = {

@@ -16,8 +16,6 @@ from rtlstm.fpga.families.base import (
 from rtlstm.fpga.families.device import FpgaDevice, Memory
 from rtlstm.spec.family import NetlistScript, OpenSynthesis, Pipeline
 
-__all__ = ["ULTRASCALE", "XILINX", "UltraScale", "Xilinx"]
-
 _HERE = Path(__file__).absolute()
 
 

@@ -16,8 +16,6 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["CANONICAL", "canonical_netlist", "plain_name"]
-
 CANONICAL = "cells and nets ranked by their connections, 4"
 """The rule, as a text for the hash of a synthesis: increase the number when it changes."""
 

@@ -6,17 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "CHAIN_CELLS",
-    "CUT",
-    "REPLICATED",
-    "Chains",
-    "chain_tiles",
-    "count_chains",
-    "cut_carries",
-    "replicate",
-]
-
 CUT = "unread carry outputs, and carry inputs that have no effect"
 """What is disconnected, as a text for the hash of a synthesis."""
 

@@ -17,8 +17,6 @@ from typing import Any
 
 from rtlstm.fpga.netlist.harness import INSTANCE
 
-__all__ = ["DIES", "PLAN", "Die", "Site", "floorplan", "plan"]
-
 PLAN = "lanes along the rows of multipliers, 7; cores, 1"
 """The rule, as a text for the hash of a synthesis: increase the number when it changes."""
 

@@ -15,8 +15,6 @@ from typing import Literal
 
 from rtlstm.spec.errors import BuildError
 
-__all__ = ["CORE", "HARNESS", "INSTANCE", "PORT_REGISTER", "Port", "black_box", "harness", "read_ports"]
-
 HARNESS = "rtlstm_harness"
 """The harness's module; no build may have this name."""
 

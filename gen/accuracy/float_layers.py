@@ -28,8 +28,6 @@ from rtlstm.spec.numerics import (
 )
 from rtlstm.spec.program.passes import feeds
 
-__all__ = ["FloatLayer", "float_layers", "gate_format", "layers_of_build", "unit_constants"]
-
 Floats = NDArray[np.float64]
 
 

@@ -20,8 +20,6 @@ from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import LayerShape, QuantizedNetwork
 from rtlstm.spec.progress import Progress
 
-__all__ = ["measure_errors"]
-
 _POINTS = 240
 """Most points of an error over time."""
 

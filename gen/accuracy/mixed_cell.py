@@ -17,8 +17,6 @@ from rtlstm.spec.cells.graph import CellGraph, Node
 from rtlstm.spec.fixed import Format, odd_codes, round_half_up
 from rtlstm.spec.numerics import Numerics
 
-__all__ = ["PARTS", "CellValues", "MixedCell", "Part", "reads_table"]
-
 Floats = NDArray[np.float64]
 
 Part = Literal["weights", "activations", "tables", "state"]

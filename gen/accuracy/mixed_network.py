@@ -18,8 +18,6 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import GUARD_BITS, QuantizedNetwork
 from rtlstm.spec.program.passes import part_layers, reverse_valid
 
-__all__ = ["LayerValues", "MixedNetwork", "MixedRun"]
-
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 Mask = NDArray[np.bool_]

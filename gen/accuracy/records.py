@@ -9,8 +9,6 @@ from rtlstm.gen.accuracy.mixed_cell import Part
 from rtlstm.spec.options import option_text
 from rtlstm.spec.record import Record
 
-__all__ = ["ErrorReport", "LayerErrors", "PartErrors", "Saturations", "Score", "WidthErrors", "largest_part"]
-
 
 class PartErrors(Record):
     """Root mean square errors with one part in float, and with nothing but that part rounded."""

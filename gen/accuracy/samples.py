@@ -13,8 +13,6 @@ from rtlstm.spec.fixed import IntArray, where_bad
 from rtlstm.spec.frames import as_steps
 from rtlstm.spec.padding import Pad, is_front, padded_behind, padded_in_front, valid_steps
 
-__all__ = ["Labels", "Samples"]
-
 Floats = NDArray[np.float64]
 
 

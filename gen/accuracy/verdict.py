@@ -4,8 +4,6 @@ from collections.abc import Iterable, Sequence
 
 from rtlstm.gen.accuracy.records import LayerErrors, Score, WidthErrors, largest_part
 
-__all__ = ["PART_NAMES", "best_width", "conclude"]
-
 PART_NAMES = {
     "weights": "weights",
     "activations": "activations (input, h, dense results)",

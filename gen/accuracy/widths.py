@@ -14,8 +14,6 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
 
-__all__ = ["changeable_widths", "fixed_outputs", "measure_widths"]
-
 _CHANGES = (1, -1)
 
 

@@ -20,8 +20,6 @@ from rtlstm.spec.packing import check_image
 from rtlstm.spec.padding import Pad
 from rtlstm.spec.progress import Progress
 
-__all__ = ["measure_build"]
-
 _FIXED_WIDTHS = (
     "other widths are not tried: the build has the formats of the hardware that it is for; measure a build "
     "of that hardware"

@@ -38,18 +38,6 @@ from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 from rtlstm.spec.sum_bounds import bound_sums, row_parts
 
-__all__ = [
-    "FitAdvice",
-    "Headroom",
-    "WeightChange",
-    "change_notes",
-    "find_fit_advice",
-    "list_assumptions",
-    "measure_changes",
-    "measure_headroom",
-    "refuse_fit_anyway",
-]
-
 
 class Headroom(Record):
     """Ratios of what the hardware holds to what a network's weights need, each 1 or more.

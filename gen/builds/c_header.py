@@ -12,8 +12,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.output_parts import part_slices
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, REGISTERS, Command, Interrupt, Region
 
-__all__ = ["c_header"]
-
 
 def c_header(manifest: Manifest, initial_state: InitialState | None = None) -> str:
     """Return the header, in C99: byte offsets of the registers that the build answers, masks and shifts of

@@ -11,8 +11,6 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record
 
-__all__ = ["DEFAULT_SEEDS", "BitstreamOptions", "BoardOptions", "ImplementOptions", "SimulateOptions"]
-
 DEFAULT_SEEDS = 3
 
 ClockMhz = Annotated[float, Field(ge=1, le=1000)]

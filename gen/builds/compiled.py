@@ -49,8 +49,6 @@ from rtlstm.spec.progress import Progress, shown
 from rtlstm.spec.record import Record
 from rtlstm.tools.cache import digest
 
-__all__ = ["OPTIONS", "Build", "check_alone", "check_hardware", "compile", "device_folder"]
-
 OPTIONS = (ReadOptions, HardwareRequest, QuantizationSettings)
 """The records that declare the options of :func:`compile`: for model, hardware and numbers."""
 

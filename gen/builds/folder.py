@@ -16,8 +16,6 @@ from rtlstm.spec.files import read_file
 from rtlstm.spec.manifest import C_HEADER, INITIAL_STATE
 from rtlstm.spec.record import Record
 
-__all__ = ["FormerResult", "ReplacedWarning", "check_target", "former_results", "new_folder", "write_files"]
-
 _OURS = {
     "manifest.json",
     "rtl",

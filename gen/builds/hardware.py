@@ -19,18 +19,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, QuantizedNetwork, array_words, vector_lengths
 from rtlstm.spec.parameters import Parameters
 
-__all__ = [
-    "ArrayRequest",
-    "capacity_hardware",
-    "choose_array",
-    "device_hardware",
-    "device_settings",
-    "formats_note",
-    "refuse_capacities",
-    "shape_note",
-    "with_capacity",
-]
-
 _LANES, _MACS = 4, 32
 """The reference array, for each gate unit."""
 _STEPS = 50

@@ -25,8 +25,6 @@ from rtlstm.spec.family import GENERIC
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.progress import Progress
 
-__all__ = ["check_family", "default_jobs", "implement"]
-
 
 def default_jobs() -> int:
     """Return the number of seeds to run in parallel: all processors but one."""

@@ -28,8 +28,6 @@ from rtlstm.spec.manifest import INITIAL_STATE, Manifest
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import load_cached
 
-__all__ = ["OnBoard", "OnZynq", "load_bitstream", "slower_clock"]
-
 _FROM_VIVADO = (
     "the bitstream for {board} is Vivado's to make and to load: run boards/{board}/build.tcl of the build in "
     "it, then load NAME.bit over JTAG, or NAME.bin from Linux (docs/boards.md)"

@@ -40,27 +40,6 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import MultiplierKind
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "CLOCKS_MHZ",
-    "BuildReport",
-    "CycleReport",
-    "FormatReport",
-    "LayerReport",
-    "MemoryReport",
-    "MultiplierReport",
-    "TableReport",
-    "TimeReport",
-    "create_report",
-    "cycle_report",
-    "find_fit",
-    "format_reports",
-    "layer_reports",
-    "memory_reports",
-    "multiplier_reports",
-    "table_error",
-    "time_reports",
-]
-
 CLOCKS_MHZ = (50, 100, 200)
 """Clocks at which latencies are stated. None of them was placed and routed."""
 _SIZES = (

@@ -30,9 +30,6 @@ from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.output_parts import part_slices
 
-__all__ = ["Pictures", "check_drawing", "next_commands", "render_report", "templates", "write_report"]
-
-
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup

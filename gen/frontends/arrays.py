@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from rtlstm.spec.errors import ModelError, ToolError
 
-__all__ = ["FLOAT_TYPES", "expect_shape", "first_line", "import_extra", "listed", "to_float64"]
-
 FLOAT_TYPES = ("float16", "bfloat16", "float32", "float64")
 
 

@@ -16,8 +16,6 @@ from types import MappingProxyType
 from rtlstm.gen.frontends.sizes import SINGLE, Size, merge, regroup
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["Axes"]
-
 _NOTHING: Mapping[str, Size] = MappingProxyType({})
 
 

@@ -12,9 +12,6 @@ from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 if TYPE_CHECKING:
     from rtlstm.gen.frontends.step import Value
 
-__all__ = ["at_last_step", "pair_directions", "without_identity"]
-
-
 
 def pair_directions(first: Flow, second: Flow) -> tuple[Flow, Flow]:
     """Return both as functions of one bidirectional layer's output, or unchanged if they are not."""

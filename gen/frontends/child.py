@@ -31,8 +31,6 @@ from rtlstm.spec.files import open_file
 from rtlstm.spec.network import Network
 from rtlstm.spec.record import Record
 
-__all__ = ["FOREIGN", "load", "main", "read_foreign", "read_in_child"]
-
 _FRONTENDS = "rtlstm.gen.frontends"
 FOREIGN: dict[FileKind, tuple[str, str, tuple[str, ...]]] = {
     "keras": (f"{_FRONTENDS}.keras.translate", "read_keras", ("h5py",)),

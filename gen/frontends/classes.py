@@ -1,7 +1,5 @@
 """What a classifier ends in, after its scores: the host computes it."""
 
-__all__ = ["host_classes"]
-
 _HOST = {
     "softmax": "rtlstm.host.softmax(y)",
     "logsoftmax": "numpy.log(rtlstm.host.softmax(y))",

@@ -18,8 +18,6 @@ from rtlstm.gen.frontends.gates import reorder
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Lstm, Network
 
-__all__ = ["CudnnLstm", "CudnnWeights"]
-
 Floats = NDArray[np.float64]
 
 

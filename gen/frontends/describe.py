@@ -3,8 +3,6 @@
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Gru, Layer, PseudoLayer, Rnn
 
-__all__ = ["layer_options", "one_input"]
-
 
 def one_input(found: str) -> str:
     """Return the refusal of two inputs where the core has one; ``found`` says what needs them."""

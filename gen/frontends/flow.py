@@ -21,8 +21,6 @@ from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Network, PseudoLayer, Rnn
 from rtlstm.spec.output_parts import OutputPart
 
-__all__ = ["Flow", "Skip", "looks_back"]
-
 Floats = NDArray[np.float64]
 _ONE, _ZERO = np.array(1.0), np.array(0.0)
 

@@ -5,8 +5,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CELL_ORDERS", "GATE_ORDERS", "CellKind", "GateOrder", "reorder"]
-
 GateOrder = Literal["torch", "onnx", "keras", "cudnn"]
 CellKind = Literal["lstm", "gru", "rnn", "peephole"]
 

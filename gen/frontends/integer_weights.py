@@ -12,8 +12,6 @@ from rtlstm.spec.network import Bidirectional, Network
 from rtlstm.spec.record import Record
 from rtlstm.spec.weights import WeightFormat
 
-__all__ = ["MATRICES", "IntegerRows", "IntegerWeights", "change_text"]
-
 Floats = NDArray[np.float64]
 
 MATRICES = ("w_ih", "w_hh", "projection", "weight", "skip")

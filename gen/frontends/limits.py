@@ -125,8 +125,6 @@ def _restrict_calls(libc: ctypes.CDLL) -> None:
 if sys.platform != "win32":
     import resource
 
-__all__ = ["ENVIRONMENT", "MEMORY", "SECONDS", "keep_limits", "keeps_files_shut", "no_files"]
-
 SECONDS = 60
 """Seconds of processor time."""
 MEMORY = 4 * 2**30

@@ -19,8 +19,6 @@ from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import read_file
 from rtlstm.spec.network import Dense, Lstm, Network
 
-__all__ = ["read_nam"]
-
 Floats = NDArray[np.float64]
 
 _SIZES = ("input_size", "hidden_size", "num_layers")

@@ -17,8 +17,6 @@ from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Dense, Layer, PseudoLayer, Rnn
 
-__all__ = ["EACH_STEP", "CausalTaps", "LayerState", "Pace", "Placed", "widen"]
-
 Floats = NDArray[np.float64]
 Columns = NDArray[np.int64]
 

@@ -13,18 +13,6 @@ from rtlstm.spec.network import FloatArray, Network
 from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "Embedding",
-    "InitialState",
-    "ModelReport",
-    "NodeReport",
-    "ReadOptions",
-    "ReadResult",
-    "ReportBuilder",
-    "Role",
-    "look_up",
-]
-
 Role = Literal["core", "shape", "state", "outside", "refused"]
 """How a node is treated: computed by the core, only moving axes, only about state, left outside
 of the core (its work stays with the caller), or refused."""

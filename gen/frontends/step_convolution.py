@@ -8,8 +8,6 @@ from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Activation, Dense
 
-__all__ = ["convolve_step"]
-
 
 def convolve_step(
     name: str,

@@ -14,8 +14,6 @@ from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import read_file
 
-__all__ = ["Tensors", "load_safetensors", "load_state_dict", "quantised_refusal"]
-
 _PACKED = "packed by torch.ao.quantization, as quantize_dynamic does"
 _PACKED_LINEAR = "._packed_params._packed_params"
 _PACKED_NAMES = (b"_packed_params", b"_all_weight_values")

@@ -18,8 +18,6 @@ from rtlstm.spec.activations.functions import ACTIVATIONS, RELU, ActivationFunct
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Activation, Bidirectional, Gru, Lstm, Network, Rnn
 
-__all__ = ["read_safetensors", "read_state_dict"]
-
 _RECURRENT_NAME = re.compile(
     r"^(?P<prefix>.*?)(?P<kind>(?:weight|bias)_(?:ih|hh|hr))(?:_l(?P<layer>\d{1,9}))?(?P<reverse>_reverse)?$"
 )

@@ -4,8 +4,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["PLAIN", "parts_refusal", "with_pruned"]
-
 _PART = re.compile(
     r"^(?:(?P<owner>.*\.|)parametrizations\.(?P<new>\w+)\.original\d*|(?P<old>.*(?:weight|bias)\w*?)_(?P<kind>g|v|orig))$"
 )

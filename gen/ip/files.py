@@ -27,19 +27,6 @@ from rtlstm.spec.registers import IDENTITY, REGISTERS, Description, Field, Regis
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = [
-    "DEFAULT_MHZ",
-    "OUTPUT_LICENCE",
-    "FieldEntry",
-    "RegisterEntry",
-    "Vectors",
-    "bill_of_materials",
-    "driver_files",
-    "ip_files",
-    "is_mapped",
-    "register_entries",
-]
-
 DEFAULT_MHZ: Final = 100.0
 """Clock of the constraints if no device was named."""
 _TEST_STEPS: Final = 4

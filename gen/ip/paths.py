@@ -5,8 +5,6 @@ It imports nothing of the generator: whoever only looks at a folder needs no mor
 
 from dataclasses import dataclass
 
-__all__ = ["IpPaths"]
-
 
 @dataclass(frozen=True)
 class IpPaths:

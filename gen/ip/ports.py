@@ -8,18 +8,6 @@ from typing import Final, Literal
 from rtlstm.hdl.buses.wrappers import Pins, Wrapper, wrapper_class, wrapper_name
 from rtlstm.spec.manifest import Manifest
 
-__all__ = [
-    "CorePorts",
-    "Interface",
-    "IpxactInterface",
-    "Port",
-    "QsysInterface",
-    "core_ports",
-    "ipxact_interfaces",
-    "qsys_interfaces",
-    "read_ports",
-]
-
 
 @dataclass(frozen=True)
 class Port:

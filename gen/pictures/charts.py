@@ -15,21 +15,6 @@ from rtlstm.gen.quantise.histograms import Histogram
 from rtlstm.gen.quantise.traces import Trace
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "DeviceUse",
-    "LayerCycles",
-    "draw_cycles",
-    "draw_error_parts",
-    "draw_error_steps",
-    "draw_histogram",
-    "draw_path",
-    "draw_trace",
-    "draw_use",
-    "expected_use",
-    "measured_uses",
-    "rounded_parts",
-]
-
 
 class LayerCycles(Protocol):
     """A layer and its cycles, as the report has them."""

@@ -8,8 +8,6 @@ from rtlstm.gen.pictures.picture import NARROW, Picture, colour
 from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Layer, Lstm, Network, PseudoLayer
 from rtlstm.spec.record import Record
 
-__all__ = ["Block", "Diagram", "describe_blocks", "draw_network"]
-
 _LEFT, _BOX = 64, 224
 """Widths of what is left of the boxes, and of a box."""
 _HEIGHT, _GAP = 46, 30

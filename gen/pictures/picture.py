@@ -19,20 +19,6 @@ from xml.etree import ElementTree
 
 from rtlstm.gen.frontends.arrays import import_extra
 
-__all__ = [
-    "NARROW",
-    "NO_AXIS",
-    "WIDE",
-    "Picture",
-    "can_draw",
-    "colour",
-    "escape_controls",
-    "rows_axis",
-    "run_vega",
-    "shorten",
-    "whole_numbers",
-]
-
 NARROW = 360
 """Width of a picture that a phone shows as it is."""
 WIDE = 640

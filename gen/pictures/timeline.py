@@ -15,16 +15,6 @@ from rtlstm.spec.program.schedule import Issued, Timeline, step_cycles
 from rtlstm.spec.program.sequence_schedule import SequenceSchedule
 from rtlstm.spec.program.step import Op
 
-__all__ = [
-    "Activity",
-    "Row",
-    "activities",
-    "draw_activity",
-    "sequence_activity",
-    "step_activity",
-    "steps_activity",
-]
-
 _STEPS, _MORE = 8, 2
 """Steps back to back until the last two are like all that follow: the manifest's interval is theirs. And as
 many more as the input buffer takes before the last one ends."""

@@ -15,8 +15,6 @@ from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.record import Record
 
-__all__ = ["Accuracy", "measure_accuracy"]
-
 _WORK = 400_000_000
 """How many multiplications a comparison may take, roughly."""
 _RANDOM_STEPS, _RANDOM_SEQUENCES, _SEED = 64, 4, 0

@@ -17,8 +17,6 @@ from rtlstm.spec.network import CellLayer, Lstm, Network, PseudoLayer
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.padding import Pad, is_front, padded_behind, valid_steps
 
-__all__ = ["Calibration", "check_lengths", "keeps_cell_state", "repeat_state", "run_reference"]
-
 Floats = NDArray[np.float64]
 
 

@@ -17,8 +17,6 @@ from rtlstm.sim.reference import FloatResult
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 
-__all__ = ["MARGIN", "power_of_two", "search_cell_range", "search_sample", "states_leave"]
-
 MARGIN = 1.25
 """Factor from the largest calibrated magnitude to the one that a format must hold."""
 _SATURATED = 2 / 3

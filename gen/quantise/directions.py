@@ -10,8 +10,6 @@ from rtlstm.sim.reference import FloatResult, LayerRange
 from rtlstm.spec.network import Bidirectional, Dense, Network, PseudoLayer
 from rtlstm.spec.program.passes import Part, Passes
 
-__all__ = ["FlatLayer", "Product", "Unfolded", "unfold"]
-
 
 @dataclass(frozen=True)
 class Product:

@@ -14,8 +14,6 @@ from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.record import Record
 
-__all__ = ["FormatRequest", "as_numbers"]
-
 Layers = tuple[tuple[float, ...], ...]
 State = tuple[Layers, Layers]
 

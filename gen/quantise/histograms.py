@@ -12,8 +12,6 @@ from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.record import Record
 
-__all__ = ["Histogram", "count_histograms"]
-
 _BINS = 49
 """An odd number: 0 is in the middle of a bin, not at an edge where a last digit decides."""
 _MOST = 100_000

@@ -14,8 +14,6 @@ from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Bidirectional, Dense, Network
 from rtlstm.spec.numerics import MOST_INPUT_SHIFT
 
-__all__ = ["choose_shifts", "fold_shifts"]
-
 Floats = NDArray[np.float64]
 
 _MARGIN = 2.0

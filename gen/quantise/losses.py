@@ -14,8 +14,6 @@ from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork
 from rtlstm.spec.record import Record
 
-__all__ = ["Loss", "find_losses"]
-
 _MOST = 0.5
 """Share of lost values from which a feature or unit counts as mostly lost."""
 _NAMED = 8

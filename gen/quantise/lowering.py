@@ -31,8 +31,6 @@ from rtlstm.spec.network import Activation, CellLayer, Dense, Gru, Lstm, Rnn
 from rtlstm.spec.numerics import ShapeKind, has_four_rows, steps_back
 from rtlstm.spec.program.passes import Passes, part_layers
 
-__all__ = ["ArrayLayer", "is_fused", "lower"]
-
 Floats = NDArray[np.float64]
 
 

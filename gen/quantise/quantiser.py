@@ -57,19 +57,6 @@ from rtlstm.spec.record import Record
 from rtlstm.spec.sum_bounds import bound_sums, row_parts
 from rtlstm.spec.weights import WeightFormat
 
-__all__ = [
-    "FormatChoices",
-    "QuantizationSettings",
-    "RangeFormats",
-    "RowChoices",
-    "RowPlan",
-    "choose_formats",
-    "plan_rows",
-    "quantise",
-    "quantise_with",
-    "range_formats",
-]
-
 Floats = NDArray[np.float64]
 
 _SUM_BITS, _WEIGHT_RANGE = 46, 20

@@ -16,16 +16,6 @@ from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.program.passes import feeds
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "Calibrated",
-    "Ranges",
-    "begin_ranges",
-    "bound_ranges",
-    "guess_ranges",
-    "largest_begins",
-    "measure_ranges",
-]
-
 
 @dataclass(frozen=True)
 class Ranges:

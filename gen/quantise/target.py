@@ -13,8 +13,6 @@ from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import Accumulator, LayerShape, Numerics
 from rtlstm.spec.sum_bounds import SumBounds
 
-__all__ = ["FINEST", "TargetHardware"]
-
 FINEST = 10
 """Bits by which a row's scale may be finer than that of its products with the smallest input."""
 _MOST_ALIGN, _MOST_BITS, _MOST_PARTIAL_BITS = 32, 48, 50

@@ -5,8 +5,6 @@ from numpy.typing import NDArray
 
 from rtlstm.spec.record import Record
 
-__all__ = ["Trace", "find_traces"]
-
 _MOST_STEPS = 160
 _MOST_OUTPUTS = 3
 _FINE = 1024

@@ -11,8 +11,6 @@ from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
 
-__all__ = ["TrainedModel", "TrainedNetwork"]
-
 
 @dataclass(frozen=True)
 class TrainedNetwork:

@@ -12,8 +12,6 @@ from rtlstm.hdl.buses.wrappers import Wrapper
 from rtlstm.hdl.component import Component
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["AxiCore"]
-
 _STREAM_TEXTS = {
     "s_axis_x_tdata": "next values of a step's input, each in whole bytes, the first in the low bits",
     "s_axis_x_tid": "the step's stream",

@@ -10,15 +10,6 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.buses.request_port import NUMBER_BITS, BusSlave, Requests
 from rtlstm.hdl.buses.wrappers import FifoWrapper, Pins
 
-__all__ = [
-    "AXI_LITE_TEXTS",
-    "AXI_PINS",
-    "AxiLite",
-    "AxiLiteCore",
-    "axi_lite_ports",
-    "interface_attributes",
-]
-
 AXI_PINS = Pins("aclk", "aresetn", reset_low=True)
 """AXI's names of clock and reset."""
 AXI_LITE_TEXTS = {

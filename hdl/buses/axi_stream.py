@@ -12,8 +12,6 @@ from rtlstm.hdl.core.step_values import SHAPE_PORT, StepPart, count_values
 from rtlstm.spec.inventory import wrapper_memories
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["InputStream", "Mode", "OutputStream", "padded_bits"]
-
 
 def padded_bits(bits: int) -> int:
     """Return the width in TDATA of a value of ``bits`` bits: whole bytes."""

@@ -13,8 +13,6 @@ from rtlstm.spec.buses import registers_of
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
 
-__all__ = ["Control"]
-
 
 class Control(Component):
     """Answers a bus' requests for registers of the wrapper, the core, and the data FIFOs, if any.

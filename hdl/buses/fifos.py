@@ -13,8 +13,6 @@ from rtlstm.spec.inventory import WAITING_STEPS, MemorySpec, wrapper_memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
 
-__all__ = ["InputFifo", "OutputFifo"]
-
 
 def _queue(memory: MemorySpec, width: int) -> fifo.SyncFIFOBuffered:
     """Return a FIFO around a memory of the inventory; its output register holds one word more."""

@@ -7,8 +7,6 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component, Interface
 from rtlstm.spec.registers import Register
 
-__all__ = ["NUMBER_BITS", "BusSlave", "FifoPort", "PortRequests", "RequestPort", "Requests"]
-
 NUMBER_BITS = (max(Register)).bit_length()
 """Width of a register number."""
 

@@ -10,8 +10,6 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.buses.request_port import NUMBER_BITS, BusSlave, Requests
 from rtlstm.hdl.buses.wrappers import FifoWrapper
 
-__all__ = ["Wishbone", "WishboneCore", "wishbone_ports"]
-
 _TEXTS = {
     "wb_cyc": "bus cycle",
     "wb_stb": "request",

@@ -22,8 +22,6 @@ from rtlstm.spec.buses import BUSES, NO_BUS
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["FifoWrapper", "Pins", "Wrapper", "wrapper", "wrapper_class", "wrapper_name"]
-
 
 @dataclass(frozen=True)
 class Pins:

@@ -8,8 +8,6 @@ from rtlstm.hdl.primitives.pipeline import constant_table, delay, delay_event, s
 from rtlstm.hdl.primitives.staged import Staged
 from rtlstm.spec.inventory import ActivationSpec
 
-__all__ = ["ActivationUnit"]
-
 
 class ActivationUnit(Component):
     """Piecewise linear function by table; :meth:`ActivationTable.magnitude` in hardware.

@@ -29,8 +29,6 @@ from rtlstm.hdl.primitives.pipeline import copies, delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["MacArray", "any_of"]
-
 LANE_INPUTS = ("address", "vector", "add", "ends")
 """What all lanes see; a write goes to one of them."""
 

@@ -15,8 +15,6 @@ from rtlstm.spec.inventory import MultiplierSpec
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["CellUnit"]
-
 
 class CellUnit(Unit):
     """Computes every cell of the network for one unit a cycle; a beat says which one counts.

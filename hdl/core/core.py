@@ -26,8 +26,6 @@ from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["Core", "CoreInstance", "CorePorts", "core_instance", "core_ports"]
-
 DRAINED = ("blocks", "lanes", "shift_row", "addend_row", "next_beat", "cell_row", "cell_zero_state")
 """What gate units see of the drain."""
 

@@ -35,8 +35,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.fields import BEAT_FLAGS
 from rtlstm.spec.registers import Region
 
-__all__ = ["Drain"]
-
 
 class Drain(ProgramPart):
     """Counts the beats of every group and the memory rows that go with them.

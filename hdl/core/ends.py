@@ -20,8 +20,6 @@ from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["Ends", "Sink", "Source", "StepEnds"]
-
 _INPUT_NEWS = ("full", "coming", "words", "grows", "fills", "stream", "suppress", "bank")
 """What the sequencer hears of the input buffer."""
 

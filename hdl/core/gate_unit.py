@@ -39,8 +39,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import LINEAR
 from rtlstm.spec.registers import Region
 
-__all__ = ["GateUnit"]
-
 GATES = ("input", "forget", "candidate", "output")
 
 

@@ -34,9 +34,6 @@ from rtlstm.spec.inventory import LaneKind, lane_kinds, memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["Lane", "LaneInstance", "LaneModule", "lane_instance", "lane_modules", "lanes_per_module"]
-
-
 _Term = tuple[Value, Value | None]
 """A signed value, and a carry that belongs to it, if it has one."""
 

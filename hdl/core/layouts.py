@@ -8,17 +8,6 @@ from rtlstm.hdl.component import Struct
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 
-__all__ = [
-    "DelayLine",
-    "beat_layout",
-    "input_beats",
-    "output_beats",
-    "result_layout",
-    "result_words",
-    "row_bits",
-    "token_layout",
-]
-
 
 def row_bits(rows: int) -> int:
     """Width of an address of ``rows`` rows."""

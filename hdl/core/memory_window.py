@@ -13,8 +13,6 @@ from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Command, Region, Register
 
-__all__ = ["CoreBus", "CoreBusPort", "MemoryWindow"]
-
 READ_WAIT = 16
 """Cycles from opening the window to its row's data standing at every read port near the window."""
 

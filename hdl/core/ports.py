@@ -12,8 +12,6 @@ from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.spec.inventory import TIMED_STEPS, memories
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["InputBuffer", "OutputQueue"]
-
 
 class InputBuffer(Component):
     """Holds two steps' inputs, so that one can arrive while the other is read.

@@ -37,8 +37,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import GUARD_BITS
 from rtlstm.spec.registers import Region
 
-__all__ = ["GATES", "Preactivation"]
-
 GATES = 4
 """Rows of a unit."""
 CANDIDATE = 2

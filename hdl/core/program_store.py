@@ -29,17 +29,6 @@ from rtlstm.spec.program.fields import (
     step_widths,
 )
 
-__all__ = [
-    "Loaded",
-    "NextOp",
-    "OpFields",
-    "PortSide",
-    "ProgramPart",
-    "ProgramStore",
-    "program_ports",
-    "program_store",
-]
-
 _ADMITTING = ("emit", "single", "first_word", "waits_for_input", "waits_for_results", "newer_results")
 """Fields of the next operation on which it depends whether its first word is issued."""
 _READ_TO_LOAD = (

@@ -11,8 +11,6 @@ from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import REGISTERS, Field, Register
 
-__all__ = ["ADDRESS_BITS", "RegisterBank"]
-
 ADDRESS_BITS = 4
 """Width of the number of a register of the core."""
 

@@ -20,8 +20,6 @@ from rtlstm.hdl.core.layouts import result_layout, result_words
 from rtlstm.hdl.primitives.pipeline import delay_event
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["ResultWords"]
-
 
 class ResultWords(Component):
     """Gives each beat's results as words of ``macs`` values.

@@ -9,8 +9,6 @@ from amaranth.lib.wiring import In
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.core.program_store import PortSide, ProgramStore
 
-__all__ = ["SHAPE_PORT", "StepPart", "StepValues", "count_values"]
-
 SHAPE_PORT: dict[str, wiring.Member] = {"shape": In(32)}
 """The port of the sizes of a step, as the SHAPE register gives them."""
 

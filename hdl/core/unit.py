@@ -18,8 +18,6 @@ from rtlstm.spec.inventory import activations, memories, multipliers
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["Entries", "ResultKind", "Unit", "round_down"]
-
 
 @dataclass(frozen=True)
 class ResultKind:

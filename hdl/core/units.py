@@ -6,8 +6,6 @@ from rtlstm.hdl.core.unit import Unit
 from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["make_unit"]
-
 
 def make_unit(manifest: Manifest, index: int) -> Unit:
     """Return the ``index``-th of a core's gate units: the fused one, or one with a pipeline for each cell."""

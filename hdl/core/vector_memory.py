@@ -31,8 +31,6 @@ from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["VectorMemory"]
-
 
 @dataclass(frozen=True)
 class _Filled:

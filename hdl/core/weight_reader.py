@@ -26,8 +26,6 @@ from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["WeightReader"]
-
 
 class WeightReader(Component):
     """Gives a lane's word of weights without wires from every lane.

@@ -7,8 +7,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import declared_options
 from rtlstm.spec.parameters import CoreOptions, Parameters
 
-__all__ = ["LICENCE", "PORT_TEXTS", "SPDX", "PortLine", "build_options", "verilog_header"]
-
 SPDX = "SPDX-License-Identifier: 0BSD"
 """Licence of every generated text; see ``LICENSE-OUTPUT.txt``."""
 LICENCE = "Use, change and pass it on as you like, without conditions: see LICENSE-OUTPUT.txt of rtlstm."

@@ -19,8 +19,6 @@ from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.cache import CacheError, cached, digest, load_cached
 
-__all__ = ["kept_verilog"]
-
 _BEGIN = time.time()
 _NAME = "verilog.gz"
 _ELSEWHERE = {"files", "frames", "batch_first", "parts"}

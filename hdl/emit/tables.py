@@ -6,8 +6,6 @@ from rtlstm.spec.inventory import ActivationSpec, constant_tables
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 
-__all__ = ["table_modules"]
-
 _MODULE = """
 // Constants of LUTs: {rows} words of {name}. A word comes {latency} after its row.
 module {module} (

@@ -20,8 +20,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
-__all__ = ["drop_head", "tidy_netlist", "tidy_verilog"]
-
 Bit = tuple[str, int] | str
 """A bit of a wire, or a constant one: 0, 1 or x."""
 

@@ -26,8 +26,6 @@ from rtlstm.spec.family import FAMILIES, GENERIC
 from rtlstm.spec.inventory import link_limits
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["convert", "core_to_verilog", "linked_core_to_verilog", "primitives", "to_verilog"]
-
 # Processes are converted to assignments and flip-flops, because Icarus leaves some combinational always
 # blocks at X. In between, the netlist is changed for linters.
 READ = """

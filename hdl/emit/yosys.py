@@ -22,8 +22,6 @@ from rtlstm.spec.errors import ToolError
 if TYPE_CHECKING:
     import wasmtime
 
-__all__ = ["find_writer", "run_yosys"]
-
 _OLDEST = (0, 40)
 _END = "\nselect -none\nwrite_rtlil -selected\n"
 """What follows a script: it writes the head of a file without modules, which shows that nothing was lost."""

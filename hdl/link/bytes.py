@@ -4,8 +4,6 @@ from amaranth.hdl import Module, Signal, Value
 
 from rtlstm.hdl.primitives.pipeline import ReadPort
 
-__all__ = ["read_bytes"]
-
 
 def read_bytes(
     m: Module, read: ReadPort, byte_address: Signal, there: Value

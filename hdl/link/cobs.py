@@ -10,8 +10,6 @@ from rtlstm.hdl.link.bytes import read_bytes
 from rtlstm.hdl.primitives.pipeline import storage
 from rtlstm.spec.inventory import LINK_BLOCKS
 
-__all__ = ["DECODED", "FRAMED", "CobsDecoder", "CobsEncoder"]
-
 DECODED = StructLayout({"data": 8, "end": 1, "good": 1})
 """A byte of a frame, or its end (then without a byte), and whether the frame was whole."""
 FRAMED = StructLayout({"data": 8, "last": 1})

@@ -6,8 +6,6 @@ from rtlstm.hdl.core.core import core_ports
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["core_names", "core_side"]
-
 
 def core_names(manifest: Manifest) -> tuple[str, ...]:
     """Return the names of a build's core's ports that the link is wired to."""

@@ -13,8 +13,6 @@ from rtlstm.hdl.link.steps import StepFeeder, StepReader
 from rtlstm.spec.link import CRC_BYTES, NUMBERED, READ_LIMIT, ErrorCode, FrameType
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["Executor"]
-
 
 class Executor(CorePorts):
     """Takes requests from their memory, drives the core, and writes responses.

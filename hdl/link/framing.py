@@ -9,8 +9,6 @@ from rtlstm.hdl.component import Component
 from rtlstm.hdl.link.cobs import DECODED, CobsDecoder, CobsEncoder
 from rtlstm.spec.link import CRC_BYTES, CRC_POLYNOMIAL, CRC_RESIDUE
 
-__all__ = ["BODY", "Crc32c", "FrameReceiver", "FrameSender"]
-
 BODY = StructLayout({"data": 8, "end": 1})
 """A byte of a body, or its end, then without a byte."""
 

@@ -10,8 +10,6 @@ from rtlstm.hdl.link.core_side import core_names
 from rtlstm.hdl.link.serial_link import SerialLink
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["LinkedCore"]
-
 
 class LinkedCore(Component):
     """A :class:`~rtlstm.hdl.core.core.Core` with a :class:`~rtlstm.hdl.link.serial_link.SerialLink`.

@@ -12,8 +12,6 @@ from rtlstm.spec.inventory import link_memories
 from rtlstm.spec.link import CRC_BYTES, PAYLOAD_LIMIT, RECORDS, REQUEST_FIELDS, Limits
 from rtlstm.spec.parameters import ceil_log2
 
-__all__ = ["REQUEST", "RequestMemory"]
-
 REQUEST = StructLayout(REQUEST_FIELDS)
 """A record's length, and the type of its request."""
 

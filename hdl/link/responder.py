@@ -12,8 +12,6 @@ from rtlstm.hdl.primitives.pipeline import ReadPort
 from rtlstm.spec.link import HEADER, RECORDS, FrameType, LinkReport
 from rtlstm.spec.parameters import ceil_log2
 
-__all__ = ["Responder"]
-
 
 class Responder(Component):
     """Sends answers and responses, and drops responses that the host has received.

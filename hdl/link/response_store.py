@@ -10,8 +10,6 @@ from rtlstm.spec.inventory import link_memories
 from rtlstm.spec.link import PAYLOAD_LIMIT, RECORDS, Limits
 from rtlstm.spec.parameters import ceil_log2
 
-__all__ = ["ResponseMemory"]
-
 
 class ResponseMemory(Component):
     """Writes responses into a ring, one after the other. The end of each is in a separate memory.

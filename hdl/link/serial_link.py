@@ -19,8 +19,6 @@ from rtlstm.spec.link import LINK_VERSION, Limits
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY
 
-__all__ = ["LinkDevice", "SerialLink"]
-
 
 class LinkDevice(CorePorts):
     """The device's side of the protocol in ``docs/link.md``, on streams of bytes.

@@ -9,8 +9,6 @@ from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.link.cobs import DECODED
 from rtlstm.spec.link import CRC_BYTES, HEADER, NUMBERED, FrameType
 
-__all__ = ["ANSWER", "LinkSession"]
-
 ANSWER = StructLayout({"lost": 1, "session": 16, "number": 16})
 """A REPORT (or LOST) to be sent, and the fields that its header repeats."""
 

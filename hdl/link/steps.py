@@ -10,8 +10,6 @@ from rtlstm.hdl.core.step_values import SHAPE_PORT, StepPart, count_values
 from rtlstm.spec.link import STREAM_MASK, SUPPRESS, value_bytes
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["StepFeeder", "StepReader"]
-
 
 class StepFeeder(StepPart):
     """Passes steps that come as bytes to the core.

@@ -7,8 +7,6 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component
 from rtlstm.spec.errors import ConfigurationError
 
-__all__ = ["SMALLEST_DIVISOR", "Uart", "UartReceiver", "UartTransmitter", "check_divisor"]
-
 SMALLEST_DIVISOR = 4
 """Fewest clock cycles per bit at which the two rates may still differ by 2 %."""
 

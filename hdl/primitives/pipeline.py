@@ -16,29 +16,6 @@ from rtlstm.hdl.primitives.primitive import Primitive
 from rtlstm.spec.inventory import ActivationSpec, MemorySpec, MultiplierSpec
 from rtlstm.spec.parameters import Parameters, ceil_log2
 
-__all__ = [
-    "ConstantTable",
-    "Copy",
-    "Factors",
-    "Memory",
-    "MemoryPair",
-    "Multiplier",
-    "MultiplierPair",
-    "ProductSum",
-    "ReadPort",
-    "WritePort",
-    "constant_table",
-    "copies",
-    "delay",
-    "delay_event",
-    "lookup",
-    "multiply",
-    "multiply_pair",
-    "product_sums",
-    "storage",
-    "storage_pair",
-]
-
 
 def delay(m: Module, value: Value, cycles: int) -> Value:
     """Return a datapath value as it was ``cycles`` clock cycles ago; it carries no reset."""

@@ -4,8 +4,6 @@ from abc import ABC, abstractmethod
 
 from amaranth.hdl import Elaboratable, Instance
 
-__all__ = ["Platform", "Primitive"]
-
 
 class Primitive(Elaboratable, ABC):
     """An instance of a Verilog module.

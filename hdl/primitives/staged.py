@@ -13,8 +13,6 @@ from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, ValueLik
 from rtlstm.hdl.primitives.pipeline import delay, multiply
 from rtlstm.spec.inventory import MultiplierSpec
 
-__all__ = ["Staged", "combine", "mux"]
-
 
 class Staged:
     """A value, and its stage: the cycles from an input's stage 0 to the cycle with its value.

@@ -13,8 +13,6 @@ from rtlstm.hdl.primitives.pipeline import delay, delay_event, lookup, storage
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["SequenceMemory"]
-
 
 class _Phase(enum.Enum):
     LOAD = 0

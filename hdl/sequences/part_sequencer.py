@@ -4,8 +4,6 @@ from rtlstm.hdl.core.sequencer.sequencer import Sequencer
 from rtlstm.hdl.sequences.part_steps import PartPorts, PartSteps
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["PartSequencer"]
-
 
 class PartSequencer(PartPorts, Sequencer):
     """Executes the programs of several parts.

@@ -10,8 +10,6 @@ from rtlstm.hdl.core.sequencer.steps import Steps
 from rtlstm.hdl.primitives.pipeline import lookup
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["PartPorts", "PartSteps"]
-
 
 class PartPorts:
     """Ports at which the controller tells of the next step.

@@ -10,8 +10,6 @@ from rtlstm.hdl.sequences.controller import SequenceMemory
 from rtlstm.hdl.sequences.part_sequencer import PartSequencer
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["SequenceEnds", "make_core"]
-
 
 def make_core(manifest: Manifest) -> Core:
     """Return the core of a build: one of single steps, or of whole sequences."""

@@ -8,8 +8,6 @@ from typing import Any, Protocol
 from rtlstm.spec.distribution import distribution
 from rtlstm.spec.errors import ConfigurationError, DeviceError, ToolError
 
-__all__ = ["BytePort", "PortBroken", "SerialPort", "TcpPort"]
-
 _CHUNK = 65536
 _WRITE_SECONDS = 5.0
 """Seconds after which a port that accepts no byte counts as broken."""

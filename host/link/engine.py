@@ -10,8 +10,6 @@ from rtlstm.host.link.framing import Deframer, Frame, Request
 from rtlstm.host.link.send_window import SendWindow
 from rtlstm.spec.link import LINK_VERSION, SEQUENCE, FrameType, LinkReport
 
-__all__ = ["LinkEngine", "LinkStatistics", "LinkTimeouts", "RetryTimer"]
-
 _HELLO = struct.Struct("<BH")
 
 

@@ -31,8 +31,6 @@ except ImportError as error:
         f"pip install '{distribution()}[link]'"
     ) from None
 
-__all__ = ["FRAME_LIMIT", "Deframer", "Frame", "Request", "StepCodec", "decode_values", "encode_values"]
-
 _ENCODED_LIMIT = BODY_LIMIT + CRC_BYTES + (BODY_LIMIT + CRC_BYTES) // 254 + 2
 """Bytes of the longest frame before its zero; one more than is needed if a block ends with it."""
 FRAME_LIMIT = _ENCODED_LIMIT + 1

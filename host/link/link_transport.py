@@ -18,8 +18,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import Register
 
-__all__ = ["LinkTransport", "open_serial", "open_tcp"]
-
 _REOPEN_SECONDS = 0.1
 _SEARCH = LinkTimeouts(retry=0.1, opening=1.0)
 """Timeouts for a device that may use another baud rate."""

@@ -7,8 +7,6 @@ from rtlstm.host.link.framing import Frame, Request
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import SEQUENCE, Limits
 
-__all__ = ["SendWindow"]
-
 
 class SendWindow:
     """The host's queue of requests, of which the device may hold as many as its limits allow.

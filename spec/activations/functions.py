@@ -17,19 +17,6 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.plugins import Registry
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "ACTIVATIONS",
-    "IDENTITY",
-    "RELU",
-    "SIGMOID",
-    "TANH",
-    "ActivationFunction",
-    "FunctionDefinition",
-    "FunctionName",
-    "Lines",
-    "TorchNames",
-]
-
 Floats = NDArray[np.float64]
 
 

@@ -20,8 +20,6 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, IntArray, round_half_up
 from rtlstm.spec.record import Record
 
-__all__ = ["DIRECT_BITS", "VALUE_BITS", "ActivationTable", "correctly_rounded", "design_table"]
-
 _EXTRA_MAX = 24
 VALUE_BITS = 18
 """Largest width of a table's values."""

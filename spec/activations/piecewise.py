@@ -11,8 +11,6 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, IntArray, round_shift
 from rtlstm.spec.record import Record
 
-__all__ = ["PiecewiseLinear", "design_pieces"]
-
 
 class PiecewiseLinear(Record):
     """``(slope * x + offset) / 2**extra`` of the piece that ``x`` is in, rounded half up and saturated.

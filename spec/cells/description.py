@@ -15,8 +15,6 @@ from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 
-__all__ = ["Cell", "CellBuilder", "Operation", "Term"]
-
 MAX_GATES = 4
 
 StepKind = Literal[

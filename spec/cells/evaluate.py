@@ -16,8 +16,6 @@ from rtlstm.spec.activations.functions import IDENTITY
 from rtlstm.spec.cells.description import Cell, Operation
 from rtlstm.spec.cells.graph import CellGraph, Node
 
-__all__ = ["Arithmetic", "Reals", "evaluate", "rounded_gates"]
-
 Kind = TypeVar("Kind", bound=Operation | Node)
 V = TypeVar("V")
 

@@ -12,8 +12,6 @@ from rtlstm.spec.cells.graph import CellGraph, Node, NodeKind
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, HiddenRounding, round_half_up
 
-__all__ = ["CellFormats", "Functions", "resolve"]
-
 T = TypeVar("T")
 
 _WIDEST = 48

@@ -8,8 +8,6 @@ from rtlstm.spec.fixed import Format
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.record import Record
 
-__all__ = ["CellGraph", "Node", "NodeKind"]
-
 NodeKind = Literal[
     "gate",
     "state",

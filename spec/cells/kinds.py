@@ -10,18 +10,6 @@ from rtlstm.spec.activations.functions import IDENTITY, RELU, SIGMOID, TANH, Act
 from rtlstm.spec.cells.description import Cell, CellBuilder, Term
 from rtlstm.spec.network import Gru, Lstm, PseudoLayer, Rnn
 
-__all__ = [
-    "cells_of",
-    "dense_cell",
-    "gru_candidate_cell",
-    "gru_cell",
-    "gru_reset_cell",
-    "is_fused_cell",
-    "lstm_cell",
-    "product_cell",
-    "rnn_cell",
-]
-
 
 def cells_of(layer: PseudoLayer) -> tuple[Cell, ...]:
     """Return the cell of a layer; of a GRU that resets before the product, both."""

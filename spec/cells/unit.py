@@ -16,8 +16,6 @@ from rtlstm.spec.network import Activation
 from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.registers import Region
 
-__all__ = ["FusedUnit", "GraphUnit", "Product", "Unit", "UnitTiming"]
-
 
 @dataclass(frozen=True)
 class UnitTiming:

@@ -11,17 +11,6 @@ from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.step import CREDIT_CYCLES, Op, Program
 
-__all__ = [
-    "BEAT_FLAGS",
-    "drain_fields",
-    "drain_widths",
-    "issue_fields",
-    "issue_widths",
-    "kept_words",
-    "step_fields",
-    "step_widths",
-]
-
 BEAT_FLAGS = ("writes_partial", "lstm", "dense", "relu", "sigmoid", "tanh", "emit", "store")
 """Flags that all beats of an operation share, in addition to the index of their cell's kind."""
 

@@ -12,8 +12,6 @@ from typing import Final
 
 from rtlstm.spec.errors import ConfigurationError
 
-__all__ = ["NOTHING_SKIPPED", "Groups", "Kept", "check_groups", "keep", "no_loadable_program"]
-
 Groups = tuple[tuple[int, ...], ...]
 """Indices of the kept words of each group, in order."""
 Kept = Mapping[tuple[int, bool], Groups]

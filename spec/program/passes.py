@@ -15,8 +15,6 @@ from pydantic import Field
 
 from rtlstm.spec.record import Record
 
-__all__ = ["Part", "Passes", "feeds", "input_positions", "output_positions", "part_layers", "reverse_valid"]
-
 
 class Part(Record):
     """Consecutive layers that process a sequence together."""

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from rtlstm.spec.program.schedule import Schedule, StepSchedule, Timeline
 from rtlstm.spec.program.sequence_schedule import SequenceSchedule
 
-__all__ = ["Prediction", "SequencePrediction", "StepPrediction", "prediction"]
-
 
 class Prediction(ABC):
     """Follows the steps that a core accepts, from its reset on or from a moment in which it was idle."""

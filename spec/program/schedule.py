@@ -20,17 +20,6 @@ from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.step import Op, Program, group_ends
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "Cycles",
-    "Issued",
-    "LayerCycles",
-    "Schedule",
-    "StepSchedule",
-    "Timeline",
-    "offer_cycles",
-    "step_cycles",
-]
-
 REDIRECT_CYCLES = 2
 """Cycles from a step's input being complete to the first recurrent word, if the stream's partial sums are
 invalid; the sequencer's module text shows them."""

@@ -18,8 +18,6 @@ from rtlstm.spec.program.schedule import Cycles, Issued, LayerCycles, Schedule, 
 from rtlstm.spec.program.sequences import PartPlan, SequencePlan
 from rtlstm.spec.program.step import Program
 
-__all__ = ["SequenceCycles", "SequenceSchedule", "sequence_lengths"]
-
 START = 3
 """Cycles from a sequence's last input beat to its first word being issued."""
 LOOK = 2

@@ -18,8 +18,6 @@ from rtlstm.spec.program.passes import Passes, input_positions, output_positions
 from rtlstm.spec.program.step import Op, Program, compile_program, idle_between
 from rtlstm.spec.record import Record
 
-__all__ = ["PartPlan", "SequencePlan", "check_gate_units", "compile_sequences", "longest_sequence"]
-
 
 class PartPlan(Record):
     """The operations of a part, and the target of its results."""

@@ -17,17 +17,6 @@ from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.kept import NOTHING_SKIPPED, Groups, Kept, check_groups, no_loadable_program
 from rtlstm.spec.record import Record
 
-__all__ = [
-    "CREDIT_CYCLES",
-    "Op",
-    "Program",
-    "compile_program",
-    "dense_lanes",
-    "group_ends",
-    "idle_between",
-    "unit_cycles",
-]
-
 CREDIT_CYCLES = 4
 """Cycles after a beat is offered in which the sequencer hears that the output queue has room for another."""
 

@@ -11,8 +11,6 @@ from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
-__all__ = ["RECURRENT", "activation", "activation_name", "recurrent"]
-
 _RECURRENT: dict[str, CellKind] = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn"}
 _CELLS = {f"{kind}Cell": kind for kind in _RECURRENT}
 _MERGES: dict[str | None, Literal["concat", "sum", "average", "product"]] = {

@@ -11,8 +11,6 @@ from rtlstm.gen.frontends.keras.archive import KerasLayer
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["Rounding", "read_table", "read_weights", "rounding"]
-
 Floats = NDArray[np.float64]
 
 _KERNEL, _TABLE = "kernel", "embeddings"

@@ -8,8 +8,6 @@ from rtlstm.gen.frontends.arrays import import_extra, listed
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, subgraphs
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["take_branches"]
-
 _BRANCHES = ("then", "else")
 
 

@@ -11,8 +11,6 @@ from typing import Any, Final
 from rtlstm.gen.frontends.arrays import first_line, import_extra
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, subgraphs
 
-__all__ = ["find_undefined"]
-
 _MOST_NUMBERS = 64
 """Whole numbers in a constant that may be sizes, axes or limits of slices."""
 _ONE: Final = "one"

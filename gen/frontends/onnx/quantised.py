@@ -17,15 +17,6 @@ from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.spec.errors import ModelError
 
-__all__ = [
-    "INTEGER_ADVICE",
-    "Rounding",
-    "input_text",
-    "is_integer_operator",
-    "replace_quantisers",
-    "results_text",
-]
-
 Floats = NDArray[np.float64]
 
 _ONNX: Final = ("", "ai.onnx")

@@ -16,8 +16,6 @@ from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError, RtlstmError
 from rtlstm.spec.files import read_file
 
-__all__ = ["Constant", "TfliteFile", "TfliteOperator", "TfliteTensor", "load_tflite"]
-
 Floats = NDArray[np.float64]
 
 _TYPES: Final = {

@@ -14,8 +14,6 @@ from rtlstm.gen.frontends.arrays import import_extra, listed
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["without_brevitas"]
-
 _PACKAGE: Final = "brevitas.nn."
 _GATES: Final = ("input", "forget", "cell", "output")
 """brevitas' names of gates, in PyTorch's order."""

@@ -12,8 +12,6 @@ from rtlstm.spec.activations.functions import RELU, TANH
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
-__all__ = ["KINDS", "PARAMETERS", "TorchCell", "bidirectional_layer", "recurrent_layer"]
-
 Floats = NDArray[np.float64]
 TorchCell = Literal["LSTM", "GRU", "RNN"]
 

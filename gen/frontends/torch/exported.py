@@ -21,7 +21,7 @@ from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.gen.frontends.graph import Graph
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
-from rtlstm.gen.frontends.torch.operators import words
+from rtlstm.gen.frontends.torch.operators import find, words
 from rtlstm.gen.frontends.torch.translate import Constant, Tensor, Translator
 from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
@@ -65,7 +65,7 @@ class _Program:
     """Goes through the operators once; ``scope`` has what each name stands for."""
 
     def __init__(self, archive: "Archive") -> None:
-        self.archive, self.to = archive, Translator(words())
+        self.archive, self.to = archive, Translator(words(), find)
         self.scope: dict[str, Any] = {}
         self.tensors = archive.graph["tensor_values"]
 
@@ -121,7 +121,7 @@ class _Program:
         given = named.get("params") or [named.get("weight"), named.get("w_ih"), named.get("running_mean")]
         stored = [value.name for value in given if isinstance(value, Constant) and "." in value.name]
         label = stored[0].rpartition(".")[0] if stored else output
-        return self.to.call(operation, (), named, label, kind, output, in_place=name.endswith("_"))
+        return self.to.call(operation, (), named, label, kind, output, overwrites=name.endswith("_"))
 
     def _value(self, arg: Mapping[str, Any]) -> Any:
         """An argument: what its names stand for, and numbers."""

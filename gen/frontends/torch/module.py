@@ -12,9 +12,9 @@ from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.tensor_files import quantised_refusal
 from rtlstm.gen.frontends.torch.brevitas import without_brevitas
+from rtlstm.gen.frontends.torch.operators import find, words
 from rtlstm.gen.frontends.torch.operators import modules as known_modules
-from rtlstm.gen.frontends.torch.operators import words
-from rtlstm.gen.frontends.torch.translate import Constant, Translator
+from rtlstm.gen.frontends.torch.translate import Constant, Translator, loop_refusal
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Network
 
@@ -80,16 +80,6 @@ def trace(torch: Any, module: Any) -> Any:
         ) from None
 
 
-def loop_refusal(cell: str) -> str:
-    """Return the advice for a cell that the module calls in a loop over the steps."""
-    return (
-        f"the cell {cell!r} is called in a loop over the steps, but the core itself goes from step to step; "
-        f"save the module's state_dict() and name its parts (`lstm={cell!r}`, and the layers "
-        "behind it with `dense`), or use nn.LSTM, nn.GRU or nn.RNN, or a module "
-        "whose forward computes one step"
-    )
-
-
 # Translation
 
 
@@ -105,7 +95,7 @@ class _Walk:
     def __init__(self, root: Any, graph: Any) -> None:
         self.root, self.nodes = root, list(graph.nodes)
         self.modules = dict(root.named_modules(remove_duplicate=False))
-        self.to = Translator(words())
+        self.to = Translator(words(), find)
         self.to.reserve(node.name for node in self.nodes)
         self.values: dict[Any, Any] = {}
         self.calls = Counter(node.target for node in self.nodes if node.op == "call_module")
@@ -151,12 +141,12 @@ class _Walk:
             return self._module(node, args, kwargs)
         kind = getattr(node.target, "__name__", str(node.target))
         name = node.target if node.op == "call_method" else _function(node.target)
-        in_place = (
+        overwrites = (
             (kind.endswith("_") and not kind.endswith("__"))
-            or name in _IN_PLACE
+            or name in _OVERWRITES
             or kwargs.get("inplace") is True
         )
-        return self.to.call(name.rstrip("_"), args, kwargs, node.name, kind, in_place=in_place)
+        return self.to.call(name.rstrip("_"), args, kwargs, node.name, kind, overwrites=overwrites)
 
     def _module(self, node: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         import torch
@@ -170,9 +160,9 @@ class _Walk:
         for name in () if why else attributes:
             value = getattr(module, name, None)
             kwargs[name] = Constant.of(value, f"{label}.{name}") if hasattr(value, "detach") else value
-        in_place = getattr(module, "inplace", False) is True
+        overwrites = getattr(module, "inplace", False) is True
         return self.to.call(
-            operation, args, kwargs, label, kind, node.name, module=module, in_place=in_place, why=why
+            operation, args, kwargs, label, kind, node.name, module=module, overwrites=overwrites, why=why
         )
 
     def _refusal(self, module: Any, where: str, label: str) -> str:
@@ -194,7 +184,7 @@ class _Walk:
         return ""
 
 
-_IN_PLACE = ("iadd", "imul", "isub", "itruediv", "setitem")
+_OVERWRITES = ("iadd", "imul", "isub", "itruediv", "setitem")
 
 
 def _function(target: Any) -> str:

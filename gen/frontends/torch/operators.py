@@ -523,13 +523,13 @@ def _transpose(call: Call) -> Any:
 
 
 def _movedim(call: Call) -> Any:
-    """One axis to another place: it changes places with each axis on the way."""
+    """Move one axis to another position: it is exchanged with each axis between."""
     source, target = call.whole(call.get(1, "source")), call.whole(call.get(2, "destination"))
     if (source < 0) != (target < 0):
         raise ModelError(f"{call.where} must name both axes from the front, or both from the end")
     step = 1 if source < target else -1
-    way = range(source, target, step)
-    return call.chain(call.x, [("transpose", (), {"swap": [at, at + step]}) for at in way])
+    walk = range(source, target, step)
+    return call.chain(call.x, [("transpose", (), {"swap": [at, at + step]}) for at in walk])
 
 
 def _squeeze(call: Call) -> Any:
@@ -653,11 +653,11 @@ def _index(call: Call, key: Sequence[Any]) -> list[Step]:
     """The nodes of an index; after an ellipsis, axes are counted from the end."""
     at = next((number for number, item in enumerate(key) if item is Ellipsis), len(key))
     steps: list[Step] = []
-    for items, axis, way in ((key[:at], 0, 1), (key[:at:-1], -1, -1)):
+    for items, axis, direction in ((key[:at], 0, 1), (key[:at:-1], -1, -1)):
         for item in items:
             found = _one_index(call, axis, item)
             steps += found
-            axis += way * (not found or found[0][0] != "select")
+            axis += direction * (not found or found[0][0] != "select")
     return steps
 
 

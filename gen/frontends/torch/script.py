@@ -16,11 +16,11 @@ from typing import Any, BinaryIO
 from rtlstm.gen.frontends.arrays import first_line, import_extra, listed
 from rtlstm.gen.frontends.graph import Graph
 from rtlstm.gen.frontends.limits import keeps_files_shut, no_files
+from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.archive import checked_archive
-from rtlstm.gen.frontends.torch.module import loop_refusal, read_module
-from rtlstm.gen.frontends.torch.operators import words
-from rtlstm.gen.frontends.torch.translate import Constant, Tensor, Translator, flat
+from rtlstm.gen.frontends.torch.operators import find, words
+from rtlstm.gen.frontends.torch.translate import Constant, Tensor, Translator, flat, loop_refusal
 from rtlstm.gen.frontends.weight_parts import parts_refusal, with_pruned
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Network
@@ -56,7 +56,7 @@ def read_script(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> 
             f"must be a TorchScript file, but cannot be loaded ({first_line(error)[:100]}); save "
             "the model again"
         ) from None
-    return read_module(module, options, report)
+    return read(translate_script(module, options, report), options, report)
 
 
 def import_all(torch: Any) -> None:
@@ -125,7 +125,7 @@ class _Walk:
 
     def __init__(self, root: Any, report: ReportBuilder) -> None:
         self.modules, self.report = dict(root.named_modules()), report
-        self.to = Translator(words())
+        self.to = Translator(words(), find)
         self.taken: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
 
@@ -210,10 +210,10 @@ class _Walk:
             named = dict(zip(names, args, strict=False))
         if isinstance(named.get("dtype"), int):
             named["dtype"] = SimpleNamespace(is_floating_point=named["dtype"] in _FLOATS)
-        in_place = name.endswith("_") and not name.startswith("__")
+        overwrites = name.endswith("_") and not name.startswith("__")
         operation = plain if home == "aten" else ""
         given = () if named else args
-        return self._call(plain, given, named, operation=operation, in_place=in_place)
+        return self._call(plain, given, named, operation=operation, overwrites=overwrites)
 
     def _function(self, node: Any, args: list[Any]) -> Any:
         from torch.nn import functional
@@ -227,7 +227,7 @@ class _Walk:
         except (TypeError, ValueError):
             return self._call(name, args, {})
         named = dict(zip(names, args, strict=False))
-        return self._call(name, (), named, in_place=named.get("inplace") is True)
+        return self._call(name, (), named, overwrites=named.get("inplace") is True)
 
     # Modules
 

@@ -244,6 +244,8 @@ class Translator:
     """Collects the nodes and constants of one model; ``known`` has what each of its values became."""
 
     words: Words
+    find: Callable[[str], Callable[["Call"], Any] | None]
+    """What translates an operation, by its name; None for one that is not known."""
     nodes: list[Node] = field(default_factory=list)
     known: dict[str, Any] = field(default_factory=dict)
     sizes: dict[str, Sequence[int | str]] = field(default_factory=dict)
@@ -312,15 +314,13 @@ class Translator:
         output: str = "",
         *,
         module: Any = None,
-        in_place: bool = False,
+        overwrites: bool = False,
         why: str = "",
     ) -> Any:
         """Translate an operation; return what stands for its result.
 
-        ``in_place`` says that it writes over what it reads first, ``why`` that it is refused.
+        ``overwrites`` says that it writes over what it reads first, ``why`` that it is refused.
         """
-        from rtlstm.gen.frontends.torch.operators import find
-
         args = tuple(self.current(tuple(args)))
         kwargs = {key: self.current(value) for key, value in kwargs.items()}
         notes: tuple[str, ...] = ()
@@ -331,14 +331,14 @@ class Translator:
             args = (first, *args[1:])
             notes = (f"{kind} {label!r} reads the tuple of a recurrent module; its first item is taken",)
         call = Call(self, operation, args, kwargs, label, kind, output or label, module, notes, why)
-        translate = find(operation)
+        translate = self.find(operation)
         try:
             if why and operation != "recurrent":
                 raise ModelError(why)
             value = call.unknown() if translate is None else translate(call)
         except ModelError as error:
             value = call.unknown("refused", why=str(error))
-        if in_place and isinstance(call.x, Tensor) and isinstance(value, Tensor):
+        if overwrites and isinstance(call.x, Tensor) and isinstance(value, Tensor):
             self._overwrite(call, value)
         return value
 
@@ -536,3 +536,13 @@ _FOLDED: dict[str, Callable[..., Any]] = {
     "reduce_sum": _reduce(np.sum),
     "reduce_mean": _reduce(np.mean),
 }
+
+
+def loop_refusal(cell: str) -> str:
+    """Return the advice for a cell that the module calls in a loop over the steps."""
+    return (
+        f"the cell {cell!r} is called in a loop over the steps, but the core itself goes from step to step; "
+        f"save the module's state_dict() and name its parts (`lstm={cell!r}`, and the layers "
+        "behind it with `dense`), or use nn.LSTM, nn.GRU or nn.RNN, or a module "
+        "whose forward computes one step"
+    )

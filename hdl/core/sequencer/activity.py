@@ -8,8 +8,6 @@ from rtlstm.hdl.core.program_store import OpFields, program_store
 from rtlstm.hdl.core.sequencer.signatures import Fetched, FetchedPort, Walk, WalkPort
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["Activity"]
-
 
 class Activity(Component):
     """Counts the cycles until whatever was issued has left the pipeline.

@@ -15,8 +15,6 @@ from rtlstm.hdl.core.sequencer.signatures import (
 )
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["Admission"]
-
 
 class Admission(Component):
     """Decides in each cycle whether a word is issued in the next one.

@@ -2,8 +2,6 @@
 
 from amaranth.hdl import Const, Value
 
-__all__ = ["exceeds"]
-
 
 def exceeds(a: Value, b: Value) -> Value:
     """Whether ``a > b``, bit by bit from the top: ``above``, a larger bit was seen; ``equal``, none differed.

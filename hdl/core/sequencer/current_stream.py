@@ -8,8 +8,6 @@ from rtlstm.hdl.core.sequencer.signatures import vector_bits
 from rtlstm.hdl.primitives.pipeline import lookup
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["CurrentStream"]
-
 
 class CurrentStream(Component):
     """Takes the next step's stream as long as an operation waits for that step.

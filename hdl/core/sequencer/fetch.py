@@ -12,8 +12,6 @@ from rtlstm.hdl.core.program_store import NextOp, OpFields, ProgramPart, program
 from rtlstm.hdl.core.sequencer.signatures import AFTER, Fetched, FetchedPort, Walk, WalkPort
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["Fetch"]
-
 
 class Fetch(ProgramPart):
     """Loads the next operation when one ends, at a redirect, and after the window.

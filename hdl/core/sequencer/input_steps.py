@@ -12,8 +12,6 @@ from rtlstm.hdl.core.sequencer.steps import Steps
 from rtlstm.hdl.core.sequencer.stream_flags import StreamFlags
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["InputPorts", "InputSteps"]
-
 
 class InputPorts:
     """Ports at which the input buffer tells of the next input.

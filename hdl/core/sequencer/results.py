@@ -9,8 +9,6 @@ from rtlstm.hdl.core.sequencer.compare import exceeds
 from rtlstm.hdl.core.sequencer.signatures import READY, Fetched, FetchedPort, Walk, WalkPort
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["Results"]
-
 
 class Results(Component):
     """Counts results under way, so that each word is issued when its results will be there in time.

@@ -35,8 +35,6 @@ from rtlstm.hdl.core.sequencer.walker import Walker
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["Sequencer"]
-
 # Members of the sequencer that are those of one of its parts.
 _COMMANDS = ("reset_stream", "state_written", "weights_written", "command_stream", "flags")
 _OF_STEPS = ("window_wanted", "blank")

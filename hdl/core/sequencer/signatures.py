@@ -10,16 +10,6 @@ from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.core.program_store import OpFields, program_store
 from rtlstm.spec.manifest import Manifest
 
-__all__ = [
-    "AFTER",
-    "READY",
-    "Fetched",
-    "FetchedPort",
-    "Walk",
-    "WalkPort",
-    "vector_bits",
-]
-
 READY = StructLayout({"loaded": 1, "goes_on": 1, "waits": 1})
 """Whether a word of the vector may be read in the next cycle, for three of the four cases of this cycle; see
 :class:`rtlstm.hdl.core.sequencer.admission.Admission`."""

@@ -4,8 +4,6 @@ from rtlstm.hdl.core.sequencer.input_steps import InputPorts, InputSteps
 from rtlstm.hdl.core.sequencer.sequencer import Sequencer
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["StepSequencer"]
-
 
 class StepSequencer(InputPorts, Sequencer):
     """Executes the program of a step; :mod:`rtlstm.spec.program.schedule` is its exact model.

@@ -17,8 +17,6 @@ from rtlstm.hdl.core.sequencer.signatures import (
 )
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["Steps"]
-
 
 class Steps(Component):
     """Decides which step comes next, when it begins and with which operation; knows its stream and vectors.

@@ -5,8 +5,6 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component
 
-__all__ = ["StreamFlags"]
-
 
 class StreamFlags(Component):
     """Keeps three bits per stream: its state is zero; its partial sums are invalid; h is in the other half.

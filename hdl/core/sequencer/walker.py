@@ -17,8 +17,6 @@ from rtlstm.hdl.core.sequencer.words import group_words
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["Walker"]
-
 
 class Walker(Component):
     """Walks the words of an operation: each group reads the next words of weights, and the vector anew.

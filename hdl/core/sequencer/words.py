@@ -11,8 +11,6 @@ from rtlstm.hdl.primitives.pipeline import lookup
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.fields import kept_words
 
-__all__ = ["Walking", "Words", "group_words"]
-
 
 class Walking(Protocol):
     """The members of a walker that its words depend on."""
