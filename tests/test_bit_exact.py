@@ -1,18 +1,22 @@
 """Random configurations: golden model, Icarus and Verilator agree on every bit and every cycle."""
 
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.loadable_builds import Build, build_for, check, make_device
 from support.paths import TESTS
 from support.quick import quick
-from support.random_builds import TINY, make_case, random_case
+from support.random_builds import TINY, make_case, random_case, random_network
 from support.small_builds import NARROW
 from support.small_builds import network as small_network
 from support.step_checks import check_device
 
 from rtlstm.gen.quantise.quantiser import quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
+from rtlstm.host import Accelerator
 from rtlstm.sim.cocotb_run import Design, Simulator, run_tests
 from rtlstm.sim.sources import simulation_sources
 from rtlstm.spec.network import Lstm, Network
@@ -22,14 +26,13 @@ from rtlstm.spec.program.schedule import offer_cycles
 pytestmark = pytest.mark.rtl
 
 ALL = range(1, 65)
-# Without the cases of large arrays or tables, which take Icarus minutes; the four longest are slow.
-ICARUS = (3, 16, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 9, 11, 14)))
-_LONG = (201, 203, 204, 205, 206, 208, 211)
-TINY_SEEDS = [
-    pytest.param(seed, marks=pytest.mark.slow) if seed in _LONG else seed for seed in range(201, 213)
-]
-VERILATOR = quick(range(1, 6), 2, 5)
+# Without the cases of large arrays or tables, which take Icarus minutes.
+ICARUS = quick((3, 16, 2, 9, 11, 14), 3)
+TINY_SEEDS = quick(range(201, 213), 210)
+VERILATOR = quick(range(1, 6), 5)
 COCOTB = quick((118, 101, 102), 118)
+LOADED = quick(range(1, 101), *range(1, 21))
+"""Networks that one loadable core takes."""
 SMALL = (1, 2, 3, 5, 7, 11, 13)
 
 
@@ -46,7 +49,7 @@ def test_tiny_layers_equal_golden(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("inputs", "units", "lanes", "macs"),
-    quick([(1, 2, 8, 4), (2, 3, 12, 4), (2, 4, 16, 4), (3, 3, 16, 4)], (1, 2, 8, 4), (3, 3, 16, 4)),
+    quick([(1, 2, 8, 4), (2, 3, 12, 4), (2, 4, 16, 4), (3, 3, 16, 4)], (1, 2, 8, 4)),
 )
 def test_partial_sums_of_short_steps(inputs: int, units: int, lanes: int, macs: int, tmp_path: Path) -> None:
     """Shapes whose next step would overtake its partial sums without idle cycles."""
@@ -61,13 +64,34 @@ def test_partial_sums_of_short_steps(inputs: int, units: int, lanes: int, macs: 
     check_device(case, tmp_path, "icarus")
 
 
-@pytest.mark.parametrize("tables", ["interpolated", "direct"])
+@pytest.mark.parametrize("tables", quick(["interpolated", "direct"], "interpolated"))
 def test_two_registers_for_products(tables: TableKind, tmp_path: Path) -> None:
     """The pipeline of UltraScale+ registers the operands of all products of a gate unit."""
     parameters = Parameters.for_family("ultrascale", lanes=4, macs=2, streams=2, tables=tables)
     assert (parameters.pipeline.product, parameters.pipeline.slope) == (2, 2)
     network = quantise(small_network(), NARROW.replace(tables=tables))
     check_device(make_case(1, network, parameters, steps=8), tmp_path, "icarus")
+
+
+@pytest.fixture(scope="module")
+def loadable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Build, Accelerator]]:
+    """A core that is compiled once, and takes every drawn network."""
+    sizes = {"lanes": 8, "macs": 4, "gate_units": 2, "beat_in": 2, "beat_out": 2, "streams": 3}
+    parameters = Parameters.for_family("ecp5", factor_bits=6, lut_macs=1, **sizes)
+    device = make_device(
+        small_network(), parameters, headroom=14, weight_rows=600, bias_rows=200, shift_rows=300
+    )
+    folder = device.save(tmp_path_factory.mktemp("loadable") / "device", core_to_verilog(device.manifest))
+    with Accelerator.open(folder, "verilator") as accelerator:
+        yield device, accelerator
+
+
+@pytest.mark.parametrize("seed", LOADED)
+def test_drawn_networks_on_one_core(seed: int, loadable: tuple[Build, Accelerator], tmp_path: Path) -> None:
+    device, accelerator = loadable
+    build = build_for(random_network(np.random.default_rng(seed), SMALL), device)
+    accelerator.load(build.save(tmp_path / "build"))
+    check(accelerator, build, seed)
 
 
 @pytest.mark.parametrize("seed", VERILATOR)
@@ -84,7 +108,7 @@ def test_both_simulators_equal_golden(seed: int, backend: str, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("stalled", "simulator"),
-    quick(product((False, True), ("icarus", "verilator")), (True, "icarus"), (False, "icarus")),
+    quick(product((False, True), ("icarus", "verilator")), (True, "icarus")),
 )
 @pytest.mark.parametrize("seed", COCOTB)
 def test_cocotb(seed: int, stalled: bool, simulator: Simulator, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.estimate_checks import check_synthesis
+from support.quick import quick
 from support.random_builds import Case, make_case
 from support.small_builds import network
 from support.step_checks import check_device, check_netlist
@@ -36,12 +37,10 @@ def make(name: str, steps: int = 6) -> Case:
 @pytest.mark.rtl
 @pytest.mark.parametrize(
     ("name", "backend"),
-    [
-        ("alone", "verilator"),
-        pytest.param("alone, all in LUTs", "icarus", marks=pytest.mark.slow),
-        ("pairs", "verilator"),
+    quick(
+        zip(SIZES, ("verilator", "icarus", "verilator", "icarus"), strict=True),
         ("pairs, all in LUTs", "icarus"),
-    ],
+    ),
 )
 def test_bits_and_cycles(name: str, backend: str, tmp_path: Path) -> None:
     case = make(name)
@@ -49,9 +48,10 @@ def test_bits_and_cycles(name: str, backend: str, tmp_path: Path) -> None:
     check_device(case, tmp_path, backend)
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 @pytest.mark.tools
-@pytest.mark.parametrize("name", [pytest.param("alone", marks=pytest.mark.slow), "pairs"])
+@pytest.mark.parametrize("name", ["alone", "pairs"])
 def test_netlist_equals_golden(name: str, tmp_path: Path) -> None:
     check_netlist(make(name, steps=4), tmp_path)
 

@@ -76,7 +76,7 @@ def check(case: Case, backend: str, folder: Path, verify: bool = True) -> None:
                 np.testing.assert_array_equal(got, want[0])
 
 
-@pytest.mark.parametrize("family", quick(FAMILIES, "ecp5", "ice40"))
+@pytest.mark.parametrize("family", quick(FAMILIES, "ice40"))
 def test_tiny_netlist_equals_golden(family: str, tmp_path: Path) -> None:
     network, settings = tiny()
     memory = "large" if family in ("ice40", "ultrascale") else "block"
@@ -84,7 +84,8 @@ def test_tiny_netlist_equals_golden(family: str, tmp_path: Path) -> None:
     check(make_case(1, quantise(network, settings), parameters, steps=4), "icarus", tmp_path)
 
 
-@pytest.mark.parametrize("family", quick(["ecp5", "ice40", "xilinx"], "ecp5"))
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["ecp5", "ice40", "xilinx"])
 def test_netlist_with_constant_tables_equals_golden(family: str, tmp_path: Path) -> None:
     network, settings = tiny()
     parameters = Parameters.for_family(family, lanes=4, macs=2, table_memory="rom")

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+from support.quick import quick
 from support.second_model import SecondModel
 from support.small_builds import tensors
 
@@ -61,7 +62,7 @@ def test_the_middle_of_two_steps(shift: int) -> None:
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("family", [pytest.param("generic", marks=pytest.mark.slow), "ecp5"])
+@pytest.mark.parametrize("family", quick(["generic", "ecp5"], "ecp5"))
 def test_a_cycle_less_in_each_layer(family: str, tmp_path: Path) -> None:
     """On every bit and cycle, of pipelines whose results have a register; it is the same without one."""
     x = inputs(20, 2, 3)
@@ -87,7 +88,7 @@ def test_a_cycle_less_in_each_layer(family: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("registers", [0, 1])
+@pytest.mark.parametrize("registers", quick([0, 1], 0))
 def test_products_of_nothing_are_positive(registers: int, tmp_path: Path) -> None:
     """An output gate that is 0 gives h its smallest positive code, whatever the sign of tanh."""
     x = inputs(12, 1, 3)

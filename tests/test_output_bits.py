@@ -1,9 +1,12 @@
 """Outputs and dense weights of their own width: golden models and RTL, through every way out of a core."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from support.link_bench import LinkBench
 from support.loadable_builds import Build
+from support.quick import quick
 from support.second_model import SecondModel
 from support.small_builds import NARROW, TINY, network
 
@@ -43,23 +46,15 @@ NETWORKS = {
     ),
     "GRU with a residual": Network(layers=(GRU, dense(3, 4, skip=np.eye(3)))),
 }
-QUICK = ("scores", "GRU with a residual")
-"""Those whose wider outputs are no slow test; of the others narrower ones are none."""
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        pytest.param(name, NARROWER, id=f"{name}, narrower", marks=pytest.mark.slow if name in QUICK else [])
-        for name in NETWORKS
-    ]
-    + [
-        pytest.param(name, WIDE, id=f"{name}, wider", marks=[] if name in QUICK else pytest.mark.slow)
-        for name in NETWORKS
-    ],
+    ("name", "width"),
+    quick(product(NETWORKS, ("wider", "narrower")), ("scores", "wider"), ("tanh behind tanh", "narrower")),
 )
-def test_rtl_equals_golden_model(name, settings, tmp_path):
+def test_rtl_equals_golden_model(name, width, tmp_path):
     """On every bit and cycle, with larger inputs than calibrated, so that outputs are limited."""
+    settings = WIDE if width == "wider" else NARROWER
     parameters = TINY.replace(beat_out=2) if name == "scores" else TINY
     options = {"settings": settings, "parameters": parameters, "name": "tiny"}
     generate_build(NETWORKS[name], tmp_path / "b", calibration=0.02 * X, **options)
@@ -153,7 +148,7 @@ def test_what_has_no_outputs_of_its_own_is_refused():
     assert quantise(Network(layers=(LSTM,)), WIDE.replace(output_bits=8)).numerics.output_bits == 8
 
 
-@pytest.mark.parametrize(("bits", "dense_bits"), [(4, 9), (9, 4)])
+@pytest.mark.parametrize(("bits", "dense_bits"), quick([(4, 9), (9, 4)], (4, 9)))
 def test_dense_weights_have_bits_of_their_own(tmp_path, bits, dense_bits):
     """Wider and narrower than an LSTM's, whose projection's are its own; RTL as the golden model."""
     projected = LSTM.replace(w_hh=LSTM.w_hh[:, :2], projection=RNG.normal(size=(2, 4)))

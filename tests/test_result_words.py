@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
 from support.loadable_builds import NARROW, build_for, check, make_device, stacked
+from support.quick import quick
 from support.random_builds import Case, make_case
 from support.random_sequences import random_lstm
 from support.step_checks import check_device, check_netlist
@@ -53,16 +54,10 @@ def case_of(name: str, steps: int = 8) -> Case:
 
 @pytest.mark.parametrize(
     ("name", "backend"),
-    [
-        ("one block", "icarus"),
+    quick(
+        [(name, "icarus" if name in ("one block", "narrow weights") else "verilator") for name in CASES],
         ("narrow weights", "icarus"),
-        pytest.param("wide words", "verilator", marks=pytest.mark.slow),
-        pytest.param("wider words", "verilator", marks=pytest.mark.slow),
-        pytest.param("six terms", "verilator", marks=pytest.mark.slow),
-        pytest.param("two blocks", "verilator", marks=pytest.mark.slow),
-        pytest.param("words of one value", "verilator", marks=pytest.mark.slow),
-        ("a word of all units", "verilator"),
-    ],
+    ),
 )
 def test_bits_and_cycles(name: str, backend: str, tmp_path: Path) -> None:
     check_device(case_of(name), tmp_path, backend)
@@ -70,11 +65,7 @@ def test_bits_and_cycles(name: str, backend: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param("two_reset_before", marks=pytest.mark.slow),
-        pytest.param("custom_c", marks=pytest.mark.slow),
-        "dense_first_and_mixed",
-    ],
+    quick(["two_reset_before", "custom_c", "dense_first_and_mixed"], "dense_first_and_mixed"),
 )
 def test_other_cells(name: str, tmp_path: Path) -> None:
     network = quantise(CELL_NETWORKS[name], NARROW)

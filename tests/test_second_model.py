@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, reject
 from hypothesis import settings as hypothesis_settings
 from support.cell_networks import CELL_NETWORKS
 from support.drawn_networks import DrawnBuild, drawn_builds
+from support.quick import quick
 from support.random_builds import make_case, random_case
 from support.random_sequences import random_sequence_case
 from support.second_model import SecondModel, State
@@ -52,7 +53,7 @@ def random_inputs(network: QuantizedNetwork, steps: int, batch: int, seed: int) 
     return rng.integers(form.lowest, form.maximum, (steps, batch, network.inputs), endpoint=True)
 
 
-@pytest.mark.parametrize("seed", range(1000, 1040))
+@pytest.mark.parametrize("seed", quick(range(1000, 1040), *range(1000, 1020)))
 def test_lstm_and_dense_layers(seed: int) -> None:
     case = random_case(seed, sizes=SIZES, steps=12)
     for stream in range(case.manifest.parameters.streams):
@@ -60,7 +61,7 @@ def test_lstm_and_dense_layers(seed: int) -> None:
         compare(case.network, case.x[case.streams == stream][:, None], state)
 
 
-@pytest.mark.parametrize("bits", [5, 8, 14])
+@pytest.mark.parametrize("bits", quick([5, 8, 14], 5))
 @pytest.mark.parametrize("name", sorted(CELL_NETWORKS))
 def test_cells(name: str, bits: int) -> None:
     """GRUs, RNNs, LSTMs with every option, own cells, skips; with saturating states."""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.quick import quick
 from support.random_sequences import (
     make_sequence_case,
     random_gru,
@@ -77,7 +78,7 @@ def test_outputs_of_both_directions_with_gate_units(tmp_path: Path) -> None:
     check_device(case, tmp_path, "icarus")
 
 
-@pytest.mark.parametrize("merge", ["concat", "product"])
+@pytest.mark.parametrize("merge", quick(["concat", "product"], "product"))
 def test_reversed_outputs_and_products(merge: str, tmp_path: Path) -> None:
     """A direction with reversed output beside one without, then a reversed layer that both read."""
     rng = np.random.default_rng(4)
@@ -100,7 +101,7 @@ def test_reversed_outputs_and_products(merge: str, tmp_path: Path) -> None:
     check_device(make_sequence_case(4, network, parameters, 4), tmp_path, "icarus")
 
 
-@pytest.mark.parametrize("kind", ["gru", "projection"])
+@pytest.mark.parametrize("kind", quick(["gru", "projection"], "gru"))
 def test_cells_of_other_kinds(kind: str, tmp_path: Path) -> None:
     """Both forms of a GRU, one in each direction; projections in both."""
     rng = np.random.default_rng(1)

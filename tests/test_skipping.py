@@ -42,7 +42,7 @@ BUILDS = {
 }
 
 
-@pytest.mark.parametrize("name", quick(BUILDS, "streams, beats", "gate units", "registered"))
+@pytest.mark.parametrize("name", quick(BUILDS, "gate units"))
 def test_pruned_network(name: str, tmp_path: Path) -> None:
     """LSTM layers and a head, of several row groups; with stalls, suppressed outputs and states written."""
     seed, sizes, head, parameters = BUILDS[name]
@@ -66,6 +66,7 @@ def test_zeros_in_the_input_alone(tmp_path: Path) -> None:
     check_device(case, tmp_path, "icarus")
 
 
+@pytest.mark.slow
 def test_a_table_of_all_words(tmp_path: Path) -> None:
     """The same cycles as without the table."""
     network = quantise(stacked(5, 6, dense=((3, "tanh"),)), NARROW)

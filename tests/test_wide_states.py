@@ -1,6 +1,7 @@
 """States beyond +-1 in which sequences begin: h holds them, in golden models, RTL, training and accuracy."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
 from support.loadable_builds import stacked
+from support.quick import quick
 from support.random_builds import make_case
 from support.random_sequences import make_sequence_case
 from support.second_model import SecondModel, State
@@ -234,11 +236,12 @@ BOTH = {"both_lstms": {"hidden_rounding": "odd"}, "both_grus": {}, "product": {}
 
 @pytest.mark.rtl
 @pytest.mark.parametrize(
-    ("backend", "reach"),
-    [("icarus", 3.0), pytest.param("verilator", 1.6, marks=pytest.mark.slow),
-     pytest.param("icarus", 300.0, marks=pytest.mark.slow)],
-)  # fmt: skip
-@pytest.mark.parametrize("name", CASES)
+    ("name", "backend", "reach"),
+    quick(
+        [(name, *run) for name in CASES for run in (("icarus", 3.0), ("verilator", 1.6), ("icarus", 300.0))],
+        *((name, "icarus", 3.0) for name in ("lstm", "odd_direct", "mixed")),
+    ),
+)
 def test_rtl_equals_golden(name: str, backend: str, reach: float, tmp_path: Path) -> None:
     """Every bit from states anywhere in h's range, and every cycle."""
     of, more = CASES[name]
@@ -252,8 +255,9 @@ def test_rtl_equals_golden(name: str, backend: str, reach: float, tmp_path: Path
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("backend", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize(
+    ("name", "backend"), quick(product(BOTH, ("icarus", "verilator")), ("both_lstms", "icarus"))
+)
 def test_rtl_of_both_directions_equals_golden(name: str, backend: str, tmp_path: Path) -> None:
     network = NETWORKS[name]
     quantised = calibrated(network, begin(network, 1.6), NARROW.replace(**BOTH[name]))
@@ -300,7 +304,7 @@ def test_a_device_holds_them_or_refuses_the_network(name: str, tmp_path: Path) -
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("name", ["lstm", pytest.param("gru", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", quick(["lstm", "gru"], "lstm"))
 def test_another_network_on_a_wide_device(name: str, tmp_path: Path) -> None:
     network, other = NETWORKS[name], Network(layers=(layer(name, 2, 4, seed=5),))
     made = {"settings": NARROW, "parameters": Parameters(lanes=8, macs=2), "calibration": inputs(network)}
@@ -347,8 +351,15 @@ def test_the_end_of_the_range_is_its_last_code(tmp_path: Path) -> None:
     np.testing.assert_allclose(y, run_float(network, inputs(network), ones).y, atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
-@pytest.mark.parametrize("calibration", [None, "data", "another state"])
+@pytest.mark.parametrize(
+    ("kind", "calibration"),
+    quick(
+        product(["LSTM", "GRU", "RNN"], [None, "data", "another state"]),
+        ("LSTM", "another state"),
+        ("GRU", "data"),
+        ("RNN", None),
+    ),
+)
 def test_learned_states_never_saturate(kind: str, calibration: str | None, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
 
@@ -377,8 +388,9 @@ def test_learned_states_never_saturate(kind: str, calibration: str | None, tmp_p
     assert build.report().accuracy.max_abs_error < 4e-3
 
 
-@pytest.mark.parametrize("ranges", [False, True])
-@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize(
+    ("kind", "ranges"), quick(product(["LSTM", "GRU"], [False, True]), ("LSTM", True), ("GRU", False))
+)
 def test_training_gives_the_same_bits(kind: str, ranges: bool) -> None:
     torch = pytest.importorskip("torch")
     train = pytest.importorskip("rtlstm.train")

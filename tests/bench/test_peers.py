@@ -2,10 +2,12 @@
 
 import platform
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.quick import quick
 
 from rtlstm.bench.cpu_time import sample
 from rtlstm.bench.peers import ENGINES, CppLoop, lstm_session
@@ -16,7 +18,10 @@ from rtlstm.spec.errors import RtlstmError, ToolError
 
 ODD = Shape(name="odd", origin="a test", inputs=3, units=(5, 7), dense=(9, 2), steps=4, family="generic")
 """No size is a multiple of a vector."""
-ODD_GRU = ODD.replace(name="odd_gru", cell="gru")
+NETWORKS = {
+    shape.name: shape
+    for shape in (ODD, ODD.replace(name="odd_gru", cell="gru"), SHAPES["traffic20"], SHAPES["deepbench256"])
+}
 
 
 def reference(shape: Shape, x: np.ndarray) -> np.ndarray:
@@ -25,10 +30,10 @@ def reference(shape: Shape, x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.rtl
 @pytest.mark.parametrize(
-    "shape", [ODD, ODD_GRU, SHAPES["traffic20"], SHAPES["deepbench256"]], ids=lambda s: s.name
+    ("engine", "name"), quick(product(ENGINES, NETWORKS), *product(ENGINES, ("odd",)), ("c++", "odd_gru"))
 )
-@pytest.mark.parametrize("engine", ENGINES)
-def test_engine_computes_the_network(engine: str, shape: Shape) -> None:
+def test_engine_computes_the_network(engine: str, name: str) -> None:
+    shape = NETWORKS[name]
     x = shape.input_values(20)
     runner = ENGINES[engine](shape)
     y = runner.run(x)
@@ -53,13 +58,13 @@ KERNELS = {
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", quick(KERNELS, "AVX2", "portable C++"))
 def test_int8_loop_on_every_kernel(kernel: str) -> None:
     needed, flags = KERNELS[kernel]
     if needed and not processor_has(needed):
         pytest.skip(f"needs a processor with {needed}")
     found = []
-    for shape in (ODD, ODD_GRU.replace(dense=())):
+    for shape in (ODD, NETWORKS["odd_gru"].replace(dense=())):
         loop = CppLoop(shape, int8=True, flags=flags)
         assert loop.kernel == kernel
         x = shape.input_values(40)

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from support.quick import quick
 from support.random_sequences import random_gru, random_lstm, random_projection
 from support.small_builds import named_options, network
 
@@ -34,7 +35,7 @@ def fit(device: str, settings: QuantizationSettings = EIGHT, **given: object):
     return quantised, *fit_device("tiny", quantised.shapes, quantised.numerics, request)
 
 
-@pytest.mark.parametrize("device", ["lfe5u-12f-8", "hx8k", "up5k", "gw1n-9", "lifcl-17"])
+@pytest.mark.parametrize("device", quick(["lfe5u-12f-8", "hx8k", "up5k", "gw1n-9", "lifcl-17"], "up5k"))
 def test_nothing_tried_is_better(device: str):
     chosen = find_device(device)
     quantised, parameters, found = fit(device, FOUR)
@@ -70,7 +71,7 @@ def both_ways(kind: str) -> Network:
     return Network(layers=layers if kind == "projection" else (*layers, head))
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru", "projection"])
+@pytest.mark.parametrize("kind", quick(["lstm", "gru", "projection"], "gru"))
 def test_nothing_tried_is_better_for_whole_sequences(kind: str):
     quantised = quantise(both_ways(kind), FOUR)
     request = FitRequest(chosen=find_device("lfe5u-12f-8"), max_steps=9)
@@ -137,7 +138,10 @@ def test_hard_multipliers_first_then_tables():
 
 @pytest.mark.parametrize(
     ("device", "name", "weight_bits"),
-    [("lfe5u-85f-8", "stac_a", 8), ("lfe5u-85f-8", "stac_a", 4), ("lfe5u-25f-8", "mnist32", 8)],
+    quick(
+        [("lfe5u-85f-8", "stac_a", 8), ("lfe5u-85f-8", "stac_a", 4), ("lfe5u-25f-8", "mnist32", 8)],
+        ("lfe5u-85f-8", "stac_a", 4),
+    ),
 )
 def test_no_dsp_block_is_left(device: str, name: str, weight_bits: int):
     """Some lanes have one more multiplier of LUTs, so that all others can be DSP blocks."""

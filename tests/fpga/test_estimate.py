@@ -169,9 +169,7 @@ FACTORS = [(4, 8), (5, 8), (8, 6), (8, 8), (12, 9), (16, 16)]
 @pytest.mark.tools
 @pytest.mark.parametrize(
     ("a", "b", "stages"),
-    quick(
-        [(*factors, stages) for factors in FACTORS for stages in (1, 2, 3)], (5, 8, 3), (8, 6, 1), (12, 9, 2)
-    ),
+    quick([(*factors, stages) for factors in FACTORS for stages in (1, 2, 3)], (5, 8, 3)),
 )
 def test_multipliers_against_synthesis(a: int, b: int, stages: int, tmp_path: Path):
     """LUTs and flip-flops of a multiplier made of LUTs are known to the cell."""

@@ -4,7 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
-from itertools import chain
+from itertools import chain, product
 
 import pytest
 from amaranth.back.rtlil import convert
@@ -12,6 +12,7 @@ from amaranth.hdl import Value
 from support.bus_builds import CAPACITIES, SETTINGS, SIZES, small_network
 from support.cell_networks import CELL_NETWORKS
 from support.loadable_builds import NARROW, make_device, stacked
+from support.quick import quick
 from support.random_builds import TINY, random_case
 from support.random_sequences import random_sequence_case
 
@@ -251,30 +252,40 @@ def check(manifest: Manifest) -> None:
     assert multiplier_counts(manifest, text) == Counter({key: count for key, count in listed if count})
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(
+    "name",
+    quick(
+        OPTIONS,
+        "logic slopes",
+        "chains beside LUTs",
+        "chains of two kinds of pairs",
+        "two kinds of neighbours",
+        "direct",
+    ),
+)
 def test_plain_cores(name: str) -> None:
     check(plain(name))
 
 
-@pytest.mark.parametrize("seed", [200, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (201, 202))])
+@pytest.mark.parametrize("seed", quick([200, 201, 202], 200))
 def test_drawn_cores(seed: int) -> None:
     check(replace_name(random_case(seed, TINY).manifest))
 
 
-@pytest.mark.parametrize("name", ["peephole", "gru", "other_functions", "rnns_without_bounds", "custom_c"])
+@pytest.mark.parametrize(
+    "name",
+    quick(["peephole", "gru", "other_functions", "rnns_without_bounds", "custom_c"], "other_functions"),
+)
 def test_cores_with_cells(name: str) -> None:
     check(with_cells(name))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["peephole", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gru", "two_reset_before"))],
-)
+@pytest.mark.parametrize("name", quick(["peephole", "gru", "two_reset_before"], "peephole"))
 def test_tables_on_two_ports_of_a_memory(name: str) -> None:
     check(with_paired_tables(name))
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", quick([0, 1], 0))
 def test_cores_of_whole_sequences(seed: int) -> None:
     check(replace_name(random_sequence_case(seed, TINY).manifest))
 
@@ -295,8 +306,10 @@ WRAPPER_MEMORIES = {
 }
 
 
-@pytest.mark.parametrize("device", [False, True], ids=["fixed", "loadable"])
-@pytest.mark.parametrize("bus", ["axi", "axilite", "wishbone"])
+@pytest.mark.parametrize(
+    ("bus", "device"),
+    quick(product(["axi", "axilite", "wishbone"], [False, True]), ("axi", True), ("wishbone", False)),
+)
 def test_wrappers(bus: str, device: bool) -> None:
     options = {**SIZES, "bus": bus, "streams": 3, "beat_in": 2}
     if device:
@@ -335,7 +348,9 @@ def test_links() -> None:
     )
 
 
-@pytest.mark.parametrize("stages", [{"adder_terms": 3}, {"tree_levels": 2}], ids=str)
+@pytest.mark.parametrize(
+    "stages", quick([{"adder_terms": 3}, {"tree_levels": 2}], {"tree_levels": 2}), ids=str
+)
 def test_other_trees_add_in_luts(stages: dict[str, int]) -> None:
     """A chain adds two products, and has a register behind them: other trees have none."""
     made = plain("chains of one lane")

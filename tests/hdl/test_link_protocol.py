@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.linked_core import LinkedPort, compile_linked
+from support.quick import quick
 from support.random_builds import Case, make_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -113,7 +114,7 @@ def comparable(frame: Frame) -> Frame:
     return frame._replace(payload=payload, ack=0)
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=quick(CASES, "short steps"))
 def pair(request: pytest.FixtureRequest) -> Pair:
     return Pair(CASES[request.param]())
 

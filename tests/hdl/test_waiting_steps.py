@@ -2,11 +2,13 @@
 
 import subprocess
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.loadable_builds import build_for, make_device, stacked
+from support.quick import quick
 from support.random_builds import make_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, QuantizedNetwork, quantise
@@ -153,12 +155,7 @@ def core(dense: bool, inputs: int = 6, **sizes: object) -> Core:
 
 @pytest.mark.parametrize(
     ("asks", "dense", "accept"),
-    [
-        pytest.param(asks, dense, accept, marks=[] if dense == bool(accept) else pytest.mark.slow)
-        for asks in ("reads", "resets")
-        for dense in (False, True)
-        for accept in (0, 1)
-    ],
+    quick(product(("reads", "resets"), (False, True), (0, 1)), ("reads", False, 0), ("resets", True, 1)),
 )
 def test_bus_in_the_middle_of_an_input(asks: str, dense: bool, accept: int, tmp_path: Path) -> None:
     """After each beat of a step's input the core waits, is asked on the bus, and goes on."""
@@ -214,7 +211,7 @@ def test_another_network_in_the_middle_of_an_input(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("inputs", "accept"),
-    [(2, 0), (4, 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((2, 1), (4, 0)))],
+    quick(product((2, 4), (0, 1)), (4, 1)),
 )
 def test_streams_with_time_between_steps(inputs: int, accept: int, tmp_path: Path) -> None:
     """Outputs are right, and every step takes the cycles of a cold or a warm one."""
@@ -243,11 +240,7 @@ def test_streams_with_time_between_steps(inputs: int, accept: int, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("dense", "accept"),
-    [
-        (False, 0),
-        (True, 1),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((False, 1), (True, 0))),
-    ],
+    quick(product((False, True), (0, 1)), (True, 1)),
 )
 def test_status_is_busy_from_the_last_beat_to_the_last_output(
     dense: bool, accept: int, tmp_path: Path

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.quick import quick
 from support.random_builds import make_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -52,13 +53,8 @@ CASES = {
 }
 
 
-_SLOW = ("blocks of three units", "seven blocks")
-"""Blocks of several units, and several blocks, are those of "lanes that share multipliers", too."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in _SLOW else []) for name in CASES]
-)
+# Blocks of several units, and several blocks, are those of "lanes that share multipliers", too.
+@pytest.mark.parametrize("name", quick(CASES, "lanes that share multipliers", "weights of zero"))
 def test_any_word_reads_back(name: str, tmp_path: Path) -> None:
     settings, parameters = CASES[name]
     case = make_case(1, network(*settings), parameters, steps=2)

@@ -5,6 +5,7 @@ import pytest
 from support.cell_networks import CELL_NETWORKS
 from support.link_bench import LinkBench
 from support.loadable_builds import NARROW
+from support.quick import quick
 
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host import Accelerator
@@ -38,7 +39,7 @@ def test_another_backend_continues_on_the_same_bits(name, request, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["stream.npz"]
 
 
-@pytest.mark.parametrize("name", CELL_NETWORKS)
+@pytest.mark.parametrize("name", quick(CELL_NETWORKS, "gru", "projections", "custom_c"))
 def test_states_of_other_cells(name, tmp_path):
     """A GRU keeps its h with more bits, plain cells keep no cell state, a projected h is narrower than c."""
     network = quantise(CELL_NETWORKS[name], NARROW)

@@ -37,6 +37,7 @@ def test_lstm_and_dense(tmp_path: Path) -> None:
     check_device(make_case(1, quantise(network(), NARROW), TINY, steps=4), tmp_path, "amaranth")
 
 
+@pytest.mark.slow
 def test_lanes_and_tables_in_pairs(tmp_path: Path) -> None:
     """Two lanes share multipliers, whose carries count; two gates share a table."""
     made = quantise(network(), LITTLE.replace(tables="direct"))
@@ -47,6 +48,7 @@ def test_lanes_and_tables_in_pairs(tmp_path: Path) -> None:
     check_device(case, tmp_path, "amaranth", verify=False)
 
 
+@pytest.mark.slow
 def test_gru_with_large_memories(tmp_path: Path) -> None:
     made = quantise(CELL_NETWORKS["gru"], LITTLE)
     parameters = Parameters.for_family("ice40", lanes=8, macs=3, weight_memory="large", lut_macs=1)
@@ -61,6 +63,7 @@ def test_whole_sequences(tmp_path: Path) -> None:
     sequence_checks.check_device(case, tmp_path, "amaranth")
 
 
+@pytest.mark.slow
 def test_loads_another_network(tmp_path: Path) -> None:
     device = make_device(stacked(2, 3, dense=((2, "sigmoid"),)), Parameters(lanes=4, macs=2), LITTLE)
     other = build_for(stacked(4, 2, seed=1), device)

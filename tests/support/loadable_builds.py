@@ -71,11 +71,12 @@ def make_device(
     parameters: Parameters,
     settings: QuantizationSettings = NARROW,
     name: str = "device",
+    headroom: int = 6,
     **capacities: int,
 ) -> Build:
     """A loadable device, and the network that it is made from."""
     chosen = ROOMY | capacities
-    found = quantise(network, settings, hardware=TargetHardware(headroom=6))
+    found = quantise(network, settings, hardware=TargetHardware(headroom=headroom))
     parameters = with_capacity(name, found, parameters, chosen)
     return Build(found, Manifest.create(name, found.shapes, parameters, found.numerics))
 

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, Phase, given, reject, settings
 from support.cell_networks import CELL_NETWORKS
 from support.drawn_networks import DrawnBuild, drawn_builds
 from support.lazy import nets, torch, train
+from support.quick import quick
 from support.random_builds import write_build
 from support.sequence_checks import check_states
 
@@ -134,7 +135,7 @@ MODULES = {
 
 
 @pytest.mark.parametrize("name", MODULES)
-@pytest.mark.parametrize("weight_bits", [2, 4, 8])
+@pytest.mark.parametrize("weight_bits", quick([2, 4, 8], 4))
 def test_a_state_goes_from_run_to_run(name, weight_bits):
     torch.manual_seed(1)
     q = train.prepare(MODULES[name](), weight_bits=weight_bits, data_bits=8)
@@ -196,7 +197,11 @@ def test_limits_go_as_far_as_the_hardware_shifts(limit):
 
 @pytest.mark.rtl
 @pytest.mark.parametrize(
-    "name", ["both directions", "projection", "gru_reset_before", "custom_c", "skip_around_two"]
+    "name",
+    quick(
+        ["both directions", "projection", "gru_reset_before", "custom_c", "skip_around_two"],
+        "gru_reset_before",
+    ),
 )
 def test_the_rtl_computes_what_was_trained(name):
     torch.manual_seed(2)

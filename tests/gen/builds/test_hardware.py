@@ -1,7 +1,10 @@
 """The array of a build whose size nobody chose: as fast as 4 x 32, and nothing smaller is."""
 
+from itertools import product
+
 import numpy as np
 import pytest
+from support.quick import quick
 
 from rtlstm.gen.builds.hardware import ArrayRequest, choose_array
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -32,8 +35,12 @@ def as_fast(found: tuple[int, int], wanted: tuple[int, int]) -> bool:
     return found[0] <= wanted[0] and found[1] <= wanted[1]
 
 
-@pytest.mark.parametrize("family", ["generic", "ecp5"])
-@pytest.mark.parametrize("sizes", [(3, 4, 2), (1, 12, 0)])
+@pytest.mark.parametrize(
+    ("sizes", "family"),
+    quick(
+        product([(3, 4, 2), (1, 12, 0)], ["generic", "ecp5"]), ((3, 4, 2), "generic"), ((1, 12, 0), "ecp5")
+    ),
+)
 def test_nothing_smaller_is_as_fast(sizes: tuple[int, int, int], family: str):
     network = quantised(*sizes)
     request = ArrayRequest(family=family)

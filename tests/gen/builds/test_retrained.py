@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import safetensors.numpy
 from support.cell_networks import CELL_NETWORKS
 from support.linked_core import LinkedPort, compile_linked
+from support.quick import quick
 from support.small_builds import NARROW, TINY, network, tensors
 
 from rtlstm.gen.builds.advice import measure_headroom
@@ -121,8 +123,10 @@ def switch(accelerator: Accelerator, first: Path, fresh: Path, keep: bool) -> No
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("keep", [False, True])
-@pytest.mark.parametrize("backend", ["golden", "icarus", "verilator"])
+@pytest.mark.parametrize(
+    ("backend", "keep"),
+    quick(product(["golden", "icarus", "verilator"], [False, True]), ("golden", False), ("icarus", True)),
+)
 def test_reload_between_two_steps(first, fresh, backend, keep):
     with Accelerator.open(first, backend) as accelerator:
         switch(accelerator, first, fresh, keep)

@@ -13,6 +13,7 @@ import pytest
 from lxml import etree
 from support.bus_builds import small_network, two_ways
 from support.lazy import Lazy
+from support.quick import quick
 
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.fit import FitRequest
@@ -89,7 +90,7 @@ def spoiled(text: str, after: str) -> str:
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("bus", ["none", pytest.param("axi", marks=pytest.mark.slow), "wishbone"])
+@pytest.mark.parametrize("bus", quick(["none", "axi", "wishbone"], "none"))
 def test_cocotb_test_in_icarus(builds: Path, tmp_path: Path, bus: str) -> None:
     """Whole sequences, several streams with wide beats, and a loadable core."""
     build = builds / bus
@@ -98,7 +99,7 @@ def test_cocotb_test_in_icarus(builds: Path, tmp_path: Path, bus: str) -> None:
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("bus", ["none", "axi", "wishbone"])
+@pytest.mark.parametrize("bus", quick(["none", "axi", "wishbone"], "axi"))
 def test_testbench_in_icarus(builds: Path, tmp_path: Path, bus: str) -> None:
     """Whole sequences, several streams with wide beats, and a loadable core."""
     build = builds / bus
@@ -125,6 +126,7 @@ def test_testbench_in_icarus(builds: Path, tmp_path: Path, bus: str) -> None:
     assert "FAIL: the weight image is of build" in said
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_testbench_in_verilator(builds: Path, tmp_path: Path) -> None:
     build = builds / "axi"
@@ -224,7 +226,7 @@ def registers_of_xml(path: Path):
     return found
 
 
-@pytest.mark.parametrize("bus", ["axi", "axilite", "wishbone"])
+@pytest.mark.parametrize("bus", quick(["axi", "axilite", "wishbone"], "axi"))
 def test_registers_are_those_of_the_map(builds: Path, tmp_path: Path, bus: str) -> None:
     """In SystemRDL, in IP-XACT, and in the IP-XACT and HTML that PeakRDL makes of the SystemRDL."""
     build, compiler = builds / bus, Lazy("systemrdl").RDLCompiler()
