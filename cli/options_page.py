@@ -49,7 +49,8 @@ An error is one sentence: what must hold, what was given, and what to do.
 
 ## Caches
 
-rtlstm keeps compiled simulators and synthesis results in your cache folder. `RTLSTM_CACHE` names another one.
+rtlstm keeps Verilog, compiled simulators and synthesis results in your cache folder. `RTLSTM_CACHE` names
+another one.
 The packaged Yosys and nextpnr have a cache below `XDG_CACHE_HOME`. If your home folder is not writable, set
 both variables. Otherwise `generate` compiles Yosys every time.
 """
