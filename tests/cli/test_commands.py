@@ -195,7 +195,7 @@ def test_generate_into_a_foreign_folder(cli, model, tmp_path):
 
 def test_help_names_every_format(cli):
     shown = " ".join(cli("generate", "--help").out.split())
-    assert "ONNX, Keras, TorchScript, .pt2 or safetensors file, or a PyTorch state dict" in shown
+    assert "ONNX, .pt2, TorchScript, Keras, TFLite, safetensors, state dict or .nam" in shown
 
 
 def test_inspect_model(cli, model):
