@@ -117,7 +117,7 @@ def explore(
         for text in (*given.notes, *space.notes):
             console.note(text)
         study = Path("build", "explore", context.name) if folder is None else folder
-        plan = Plan.asked(asked, space, study, limits)
+        plan = Plan(space, study, limits, asked)
         with open_workers(workers, scheduler) as running, console.progress() as progress:
             try:
                 found = search(context, plan, running, progress)

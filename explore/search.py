@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,7 +26,6 @@ from rtlstm.gen.accuracy.samples import Labels, Samples
 from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.gen.quantise.calibration import Calibration, run_reference
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.sim.simulator_names import Simulator
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import HiddenRounding
@@ -48,34 +47,8 @@ class Plan:
     space: Space
     folder: Path
     """The study's."""
-    choices: int
-    """How many are tried at most, those of earlier calls included."""
-    seed: int
-    goal: str
     limits: Sequence[Limit]
-    simulate: int = 0
-    """How many points of the front are built and simulated, the best first."""
-    route: int = 0
-    """How many of them are placed and routed."""
-    simulator: Simulator = "verilator"
-    seeds: int = 1
-    """Times that each of these is placed and routed."""
-
-    @classmethod
-    def asked(cls, asked: SearchOptions, space: Space, folder: Path, limits: Sequence[Limit]) -> Self:
-        """Return what a user typed."""
-        return cls(
-            space=space,
-            folder=folder,
-            choices=asked.choices,
-            seed=asked.seed,
-            goal=asked.goal,
-            limits=limits,
-            simulate=asked.simulate,
-            route=asked.route,
-            simulator=asked.simulator or "verilator",
-            seeds=asked.seeds or 1,
-        )
+    options: SearchOptions
 
 
 def make_context(
@@ -165,11 +138,11 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
     ToolError
         If a package or a tool is missing, or the workers are lost.
     """
-    if plan.goal == "energy" or any(limit.figure.name == "energy" for limit in plan.limits):
+    if plan.options.goal == "energy" or any(limit.figure.name == "energy" for limit in plan.limits):
         _check_energy(plan.space)
-    total = min(plan.choices, plan.space.size)
+    total = min(plan.options.choices, plan.space.size)
     in_float = context.metric.measure_float(context.evaluation)
-    with Study.opened(plan.folder, plan.space, plan.seed, _about(context, plan)) as study:
+    with Study.opened(plan.folder, plan.space, plan.options.seed, _about(context, plan)) as study:
         stage = _FirstStage(context, plan, workers, study)
         started = time.perf_counter()
         for done in stage.run(total):
@@ -179,7 +152,7 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
         outcomes = study.outcomes()
         points = [each for each in outcomes if isinstance(each, Point)]
         within = [point for point in points if all(limit.met(point) for limit in plan.limits)]
-        front = rank(pareto_front(within, context.metric), plan.goal, context.metric)
+        front = rank(pareto_front(within, context.metric), plan.options.goal, context.metric)
         front = _prove(front, context, plan, workers, study, progress)
     refused = [each for each in outcomes if isinstance(each, Refusal)]
     return Exploration(
@@ -193,7 +166,7 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
         metric_meaning=context.metric.meaning,
         larger_is_better=context.metric.larger_is_better,
         float_metric=None if in_float is None else few_digits(in_float),
-        goal=plan.goal,
+        goal=plan.options.goal,
         limits=tuple(limit.text for limit in plan.limits),
         ruled_out=ruled_out(points, plan.limits),
         new=stage.new,
@@ -296,9 +269,15 @@ def _prove(
 ) -> list[Point]:
     """Prove the first points of the front, those that were proven before not again."""
     known = study.proofs()
+    asked = plan.options
     wanted = {
-        index: Proving(point=point, simulator=plan.simulator, route=index < plan.route, seeds=plan.seeds)
-        for index, point in enumerate(front[: max(plan.simulate, plan.route)])
+        index: Proving(
+            point=point,
+            simulator=asked.simulator or "verilator",
+            route=index < asked.route,
+            seeds=asked.seeds or 1,
+        )
+        for index, point in enumerate(front[: max(asked.simulate, asked.route)])
     }
     keys = {index: _proof_key(each) for index, each in wanted.items()}
     open_ones = [index for index in wanted if keys[index] not in known]
@@ -335,7 +314,7 @@ def _about(context: Context, plan: Plan) -> Mapping[str, str]:
         "evaluation data": _digest((data.samples, data.given)),
         "metric": metric.name,
         "space": plan.space.model_dump_json(),
-        "seed": str(plan.seed),
+        "seed": str(plan.options.seed),
     }
     return about | ({"source of the metric": metric.source} if metric.source else {})
 

@@ -21,7 +21,7 @@ from support.small_builds import INPUTS, tensors
 from rtlstm.boards.catalogue import find_board
 from rtlstm.cli.explore import Given
 from rtlstm.explore.metrics import find_metric
-from rtlstm.explore.request import SpaceOptions
+from rtlstm.explore.request import SearchOptions, SpaceOptions
 from rtlstm.explore.search import Plan
 from rtlstm.explore.search import explore as search
 from rtlstm.gen.builds.compiled import compile
@@ -460,7 +460,7 @@ def test_nothing_is_lost(files, tmp_path, monkeypatch):
     space, context = given.read(find_metric("error"), None, asked)
 
     def plan(name: str) -> Plan:
-        return Plan(space, tmp_path / name, choices=48, seed=3, goal="latency", limits=())
+        return Plan(space, tmp_path / name, (), SearchOptions(choices=48, seed=3))
 
     def found(name: str, workers: Workers) -> dict:
         result = search(context, plan(name), workers)
