@@ -67,12 +67,22 @@ class Golden:
     def __init__(self, network: QuantizedNetwork) -> None:
         self.network = network
         self._passes = [
-            [(part, Golden(_part(network, layers))) for part, layers in zip(parts, indices, strict=True)]
+            [(part, self._part(layers)) for part, layers in zip(parts, indices, strict=True)]
             for parts, indices in zip(network.passes, part_layers(network.passes), strict=True)
         ]
         if not self._passes:
-            unit = network.numerics.unit
-            self._model = LstmNetwork(network, unit) if isinstance(unit, FusedUnit) else CellNetwork(network)
+            self._model = self._layers()
+
+    def _part(self, layers: range) -> "Golden":
+        """Return the model of some layers, as they go through a sequence forward."""
+        return Golden(self.network.part(layers))
+
+    def _layers(self) -> LstmNetwork | CellNetwork:
+        """Return the model of all layers, which go forward."""
+        unit = self.network.numerics.unit
+        if isinstance(unit, FusedUnit):
+            return LstmNetwork(self.network, unit)
+        return CellNetwork(self.network)
 
     def stream(self, batch: int = 1, state: GoldenState | None = None) -> GoldenStream:
         """Begin ``batch`` sequences that are computed step by step; ``state`` as in :meth:`run`.
@@ -159,9 +169,3 @@ class Golden:
 
     def _begin(self, batch: int, state: GoldenState | None) -> tuple[list[IntArray], list[IntArray]]:
         return self._model.zeros(batch) if state is None else (list(state[0]), list(state[1]))
-
-
-def _part(network: QuantizedNetwork, layers: range) -> QuantizedNetwork:
-    """Some of a network's layers, as they go through a sequence forward."""
-    some = slice(layers[0], layers[-1] + 1)
-    return QuantizedNetwork(network.shapes[some], network.numerics, network.layers[some])

@@ -188,11 +188,11 @@ def _where(alive: Mask | None, new: IntArray, old: IntArray) -> IntArray:
 
 
 class CellNetwork:
-    """All layers of a network, with their initial state."""
+    """All layers of a network, with their initial state; ``layers`` may compute them otherwise."""
 
-    def __init__(self, network: QuantizedNetwork) -> None:
+    def __init__(self, network: QuantizedNetwork, layers: Sequence[GraphLayer] = ()) -> None:
         pairs = zip(network.layers, network.shapes, strict=True)
-        self.layers = [GraphLayer(layer, shape, network.numerics) for layer, shape in pairs]
+        self.layers = layers or [GraphLayer(layer, shape, network.numerics) for layer, shape in pairs]
 
     def zeros(self, batch: int) -> tuple[list[IntArray], list[IntArray]]:
         """Return the zero state."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,7 +15,6 @@ from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.files import read_file
-from rtlstm.spec.json_difference import json_difference, short_json
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.output_parts import OutputPart, check_parts
 from rtlstm.spec.parameters import Parameters
@@ -450,7 +449,7 @@ class Manifest(Record):
         # The fields that are given; all others follow from them.
         given = {"rtlstm_version", "files", "frames", "batch_first", "parts"}
         found, wanted = (each.model_dump(mode="json", exclude=given) for each in (self, expected))
-        if difference := json_difference(found, wanted):
+        if difference := _json_difference(found, wanted):
             raise ConfigurationError(f"by its shapes, formats and options {difference}")
 
     def _check_files(self, folder: Path) -> None:
@@ -460,7 +459,7 @@ class Manifest(Record):
         if listed != [path for path in (*compiled, INITIAL_STATE) if path in listed]:
             raise ConfigurationError(
                 f"its files must be {' and '.join(compiled)}, or {INITIAL_STATE}, too, not "
-                f"{short_json(listed)}"
+                f"{_short_json(listed)}"
             )
         if self.rtl not in listed and (folder / self.rtl).exists():
             raise ConfigurationError(f"its files do not list {self.rtl}")
@@ -488,3 +487,23 @@ def _read_fields(path: Path) -> dict[str, Any]:
             f"{path} cannot be read as JSON: {error}; the build is damaged: generate it again"
         ) from None
     return fields if isinstance(fields, dict) else {}
+
+
+def _json_difference(found: Any, wanted: Any, path: str = "") -> str | None:
+    """Return a text with the first path at which two JSON values differ, and both values, or None."""
+    if type(found) is type(wanted) and isinstance(wanted, dict | list) and len(found) == len(wanted):
+        pairs: Iterable[tuple[Any, Any]] = wanted.items() if isinstance(wanted, dict) else enumerate(wanted)
+        for key, value in pairs:
+            inside = f"{path}.{key}" if path else str(key)
+            if difference := _json_difference(found[key], value, inside):
+                return difference
+        return None
+    if found == wanted:
+        return None
+    return f"{path} must be {_short_json(wanted)}, not {_short_json(found)}"
+
+
+def _short_json(value: Any) -> str:
+    """Return a value's JSON, cut after some 40 characters."""
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:36]} ..."

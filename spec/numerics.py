@@ -368,6 +368,11 @@ class QuantizedNetwork:
     passes: Passes = ()
     """The passes of whole sequences through the layers; none if all layers go forward, step by step."""
 
+    def part(self, layers: range) -> "QuantizedNetwork":
+        """Return some of the layers, as they go through a sequence forward."""
+        some = slice(layers.start, layers.stop)
+        return QuantizedNetwork(self.shapes[some], self.numerics, self.layers[some])
+
     @property
     def inputs(self) -> int:
         """Width of one step's input."""

@@ -15,7 +15,6 @@ from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
-from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.padding import Pad
 from rtlstm.spec.progress import Progress, shown
@@ -287,7 +286,8 @@ def _split(data: Calibration, share: float, whole: bool) -> tuple[Calibration, C
     count = data.sequences
     if count >= 5:
         last = min(max(1, round(share * count)), count - 1)
-        return _sequences(data, np.arange(count - last)), _sequences(data, np.arange(count - last, count))
+        order, steps = np.arange(count), data.steps
+        return data.take(order[:-last], steps), data.take(order[-last:], steps)
     if whole or data.lengths.min() < 10:
         raise InputError(
             "data to train on must be 5 sequences or more, or long ones of a network that goes forward, so "
@@ -296,15 +296,6 @@ def _split(data: Calibration, share: float, whole: bool) -> tuple[Calibration, C
     cut = max(2, int(data.lengths.min() * (1.0 - share)))
     head = Calibration(data.x[:cut], np.full(count, cut), data.state)
     return head, Calibration(data.x[cut:], data.lengths - cut, data.state)
-
-
-def _sequences(data: Calibration, chosen: IntArray) -> Calibration:
-    state = data.state
-    if state is not None:
-        h, c = ([part[chosen] for part in parts] for parts in state)
-        state = h, c
-    lengths = data.lengths[chosen]
-    return Calibration(data.x[: lengths.max(), chosen], lengths, state)
 
 
 class _Judge:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rtlstm.gen.quantise.quantiser import RowPlan
+from rtlstm.gen.quantise.plan import RowPlan
 from rtlstm.spec.cells.evaluate import evaluate
 from rtlstm.spec.cells.graph import CellGraph, Node
 from rtlstm.spec.cells.kinds import is_fused_cell

@@ -12,30 +12,31 @@ from rtlstm.gen.frontends.reading import InitialState, ModelReport
 from rtlstm.gen.quantise.calibration import Calibration, check_lengths
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer
-from rtlstm.gen.quantise.quantiser import (
-    FormatChoices,
-    QuantizationSettings,
-    RowChoices,
-    RowPlan,
-    plan_rows,
-    quantise_with,
-)
+from rtlstm.gen.quantise.plan import FormatChoices, Plan, QuantizationSettings, RowChoices, RowPlan
+from rtlstm.gen.quantise.quantiser import quantise_with
 from rtlstm.gen.quantise.ranges import Ranges
 from rtlstm.gen.quantise.trained import TrainedNetwork
 from rtlstm.sim.reference import FloatState
 from rtlstm.spec.errors import ConfigurationError, InputError
-from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.padding import Pad, is_front, padded_behind, padded_in_front
-from rtlstm.train.existing import ExistingDevice
 from rtlstm.train.layers import LayerStates, Squares, TorchLayers
 from rtlstm.train.parameters import LayerArrays, NetworkParameters
-from rtlstm.train.pruning import Among, Pruned, choose_words, manifest_of, pruned_report
+from rtlstm.train.pruning import (
+    Among,
+    ExistingDevice,
+    Pruned,
+    choose_words,
+    contributions,
+    effects,
+    manifest_of,
+    pruned_report,
+)
 from rtlstm.train.ranges import TrainedRanges
-from rtlstm.train.rounding import FLOAT32_BITS, round_to
 from rtlstm.train.rows import LayerRows
+from rtlstm.train.states import States
 
 Steps = Literal["all", "first", "last"]
 
@@ -135,7 +136,7 @@ class Prepared(torch.nn.Module):
             origin = self._network.layers[unfolded.origins[layer.origin][0]]
             return self._weight_bits.get(origin.name, self.settings.bits_of(isinstance(origin, Dense)))
 
-        return plan_rows(self._network, self.settings, self._choices, bits, self._hardware)
+        return Plan(self._network, self.settings, self._choices, self._hardware, weight_bits=bits).rows()
 
     def _formats(self, plans: list[RowPlan]) -> QuantizedNetwork:
         """Return the network's formats, for which its numbers do not matter."""
@@ -303,52 +304,17 @@ class Prepared(torch.nn.Module):
             If the share or the array is none, or no gradients have been seen for ``"network"``.
         """
         _, manifest = self._on_array(array)
-        weights = self._effects() if among == "network" else self._contributions()
+        arrays = self.weights()
+        if among == "network":
+            weights = effects(self.rows, arrays, [self.weights.trains(at) for at in range(len(arrays))])
+        else:
+            if self._calibration is not None and not self._squares:
+                self._squares = self._measure_squares(self._calibration)
+            weights = contributions(self.rows, arrays, self._squares)
         counted = [mine if self.weights.trains(index) else {} for index, mine in enumerate(weights)]
         for rows, kept in zip(self.rows, choose_words(manifest, counted, share, among), strict=True):
             rows.keep(kept)
         return self.cycles(**array)
-
-    def _effects(self) -> list[dict[bool, np.ndarray[Any, Any]]]:
-        """Return each weight times the root mean square of its gradient (LeCun et al., Optimal Brain Damage,
-        with squares of gradients for the curvature)."""
-        with torch.no_grad():
-            found = []
-            for index, (rows, mine) in enumerate(zip(self.rows, self.weights(), strict=True)):
-                matrices = rows.matrices(mine)
-                if self.weights.trains(index) and set(rows.slopes) != set(matrices):
-                    raise ConfigurationError(
-                        "words of the whole network are compared by their gradients, but there "
-                        "were none yet: train some updates before words go"
-                    )
-                found.append(
-                    {
-                        recurrent: (values * rows.slopes[recurrent][0].sqrt()).cpu().double().numpy()
-                        for recurrent, values in matrices.items()
-                        if recurrent in rows.slopes
-                    }
-                )
-            return found
-
-    def _contributions(self) -> list[dict[bool, np.ndarray[Any, Any]]]:
-        """Return each weight times the root mean square of what it multiplies, up to a factor per product.
-
-        Weights alone say little where values differ much (Sun et al., arXiv 2306.11695). Without calibration
-        data they are all there is.
-        """
-        with torch.no_grad():
-            if self._calibration is not None and not self._squares:
-                self._squares = self._measure_squares(self._calibration)
-            return [
-                {
-                    recurrent: (rows_of * self._squares.get((index, recurrent), rows_of.new_ones(1)).sqrt())
-                    .cpu()
-                    .double()
-                    .numpy()
-                    for recurrent, rows_of in rows.matrices(mine).items()
-                }
-                for index, (rows, mine) in enumerate(zip(self.rows, self.weights(), strict=True))
-            ]
 
     def _measure_squares(self, data: Calibration) -> Squares:
         """Run the float network of the parameters on the calibration data."""
@@ -446,7 +412,7 @@ class Prepared(torch.nn.Module):
         if is_front(pad, lengths):
             valid = alive[:, :, 0].sum(dim=0).cpu().numpy()
             x = padded_behind(x, valid)
-        y, state = self.run(x, self._begin(hx, x.shape[1], single), alive)
+        y, state = self.run(x, self._states.begin(hx, x.shape[1], single), alive)
         y = self._chosen(y, alive)
         if valid is not None and self.form.steps == "all":
             y = padded_in_front(y, valid)
@@ -458,7 +424,7 @@ class Prepared(torch.nn.Module):
             result = y[0] if single else y
         if self.form.squeezed:
             result = result.squeeze(-1)
-        return (result, self._end(state, single)) if self.form.state else result
+        return (result, self._states.end(state, single)) if self.form.state else result
 
     def run(
         self, x: Any, state: LayerStates, alive: Any = None, seen: dict[int, Any] | None = None
@@ -471,7 +437,7 @@ class Prepared(torch.nn.Module):
         read = self.layers.read(x, ranges) if self.rounding else x * self.layers.shifted(x)
         like = self._like()
         if self.rounding:
-            begin = self._rounded_state(state)
+            begin = self._states.rounded(state)
         else:
             begin = [part.to(like) for part in state[0]], [part.to(like) for part in state[1]]
         arrays = self.arrays()
@@ -518,97 +484,12 @@ class Prepared(torch.nn.Module):
     # States
 
     @property
-    def _has_c(self) -> bool:
-        return any(shape.kind == "lstm" for shape in self.layers.shapes)
-
-    def _begin(self, hx: Any, batch: int, single: bool) -> LayerStates:
-        """Return the layers' states for those of the caller."""
-        h, c = self.layers.zeros(batch, self._like())
-        if hx is None:
-            return h, c
-        if self._has_c and (not isinstance(hx, tuple | list) or len(hx) != 2):
-            raise InputError(f"hx must be a pair (h_0, c_0), not {type(hx).__name__}")
-        given_h = self._split("h_0", hx[0] if self._has_c else hx, h, single)
-        lstms = [number for number, shape in enumerate(self._stateful()) if shape.kind == "lstm"]
-        given_c = self._split("c_0", hx[1], [c[number] for number in lstms], single) if self._has_c else []
-        for number, values in zip(lstms, given_c, strict=True):
-            c[number] = values
-        for number, (values, wide) in enumerate(zip(given_h, self._hidden()[0], strict=True)):
-            h[number] = values
-            if wide is not None:
-                c[wide] = values
-        return h, c
+    def _states(self) -> States:
+        return States(self.layers, self._like())
 
     def first_state(self, given: FloatState | None, batch: int) -> LayerStates:
         """Return the layers' states for those of calibration data; zeros if None."""
-        hx: Any = given
-        if given is not None:
-            h, c = ([torch.from_numpy(values) for values in part] for part in given)
-            hx = (h, c) if self._has_c else h
-        return self._begin(hx, batch, single=False)
-
-    def _rounded_state(self, state: LayerStates) -> LayerStates:
-        """Round states to the formats in which the layers keep them; what is a multiple already stays."""
-        c = [
-            round_to(values.double(), shape.state)
-            for values, shape in zip(state[1], self._stateful(), strict=True)
-        ]
-        wide, forms = self._hidden()
-        h = [
-            round_to(values.double() if number is None else c[number], form).to(self._like())
-            for values, number, form in zip(state[0], wide, forms, strict=True)
-        ]
-        return h, [self._held(values, shape.state) for values, shape in zip(c, self._stateful(), strict=True)]
-
-    def _held(self, values: Any, form: Format) -> Any:
-        """Return values of a format in the module's type, or in float64 if that type does not hold them."""
-        exact = self._like().dtype if form.bits <= FLOAT32_BITS else torch.float64
-        return values.to(self._like().device, exact)
-
-    def _end(self, state: LayerStates, single: bool) -> Any:
-        """Return the final states as the caller sees them."""
-        stateful = self._stateful()
-        c = [self._held(values, shape.state) for values, shape in zip(state[1], stateful, strict=True)]
-        seen = [
-            values.to(self._like()) if wide is None else c[wide]
-            for values, wide in zip(state[0], self._hidden()[0], strict=True)
-        ]
-        if not self._has_c:
-            return _joined(seen, single)
-        mine = [values for values, shape in zip(c, stateful, strict=True) if shape.kind == "lstm"]
-        return _joined(seen, single), _joined(mine, single)
-
-    def _stateful(self) -> list[Any]:
-        return [shape for shape in self.layers.shapes if shape.has_state]
-
-    def _hidden(self) -> tuple[list[int | None], list[Format]]:
-        """Return of each recurrent layer the state that is its h with more bits, if any, and h's format."""
-        shapes = self.layers.shapes
-        numbers = {id(shape): number for number, shape in enumerate(self._stateful())}
-        wide: list[int | None] = []
-        forms = []
-        for index, shape in enumerate(shapes):
-            if shape.recurrent:
-                wide.append(None if shape.kind == "lstm" else numbers.get(id(shape)))
-                forms.append(shapes[index + shape.feedback].output)
-        return wide, forms
-
-    @staticmethod
-    def _split(name: str, part: Any, like: list[Any], single: bool) -> list[Any]:
-        given = list(part) if isinstance(part, tuple | list) else [part]
-        for values in given:
-            if not isinstance(values, torch.Tensor) or not values.is_floating_point():
-                kind = values.dtype if isinstance(values, torch.Tensor) else type(values).__name__
-                raise InputError(f"{name} must be a tensor of floats, not {kind}")
-            if not bool(torch.isfinite(values.detach()).all()):
-                raise InputError(f"{name} must be finite numbers, but some are NaN or infinite")
-        parts = list(part) if isinstance(part, tuple | list) or part.ndim > 1 + (not single) else [part]
-        parts = [values[None] for values in parts] if single else parts
-        found = [tuple(values.shape) for values in parts]
-        wanted = [tuple(values.shape) for values in like]
-        if found != wanted:
-            raise InputError(f"{name} must have the shapes {wanted} layer by layer, not {found}")
-        return [values.to(like[0].device) for values in parts]
+        return self._states.first(given, batch)
 
     # Checks
 
@@ -636,12 +517,6 @@ class Prepared(torch.nn.Module):
                     "diverged; go back to a checkpoint, and train with a smaller learning rate or clipped "
                     "gradients"
                 )
-
-
-def _joined(parts: list[Any], single: bool) -> Any:
-    """One tensor ``(layers, N, H)``; a tuple of ``(N, H_l)`` where the layers differ in size."""
-    mine = [values[0] for values in parts] if single else parts
-    return torch.stack(mine) if len({values.shape for values in mine}) == 1 else tuple(mine)
 
 
 def _check_exact_products() -> None:

@@ -1,23 +1,33 @@
-"""Pruning by whole words of weights, those that the array can skip, with the cycles that this saves."""
+"""Pruning by whole words of weights, those that the array can skip, and what an existing device skips."""
 
 import math
-from collections.abc import Sequence
-from typing import Literal, get_args
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from rtlstm.gen.builds.hardware import ArrayRequest, choose_array
+from rtlstm.gen.builds.hardware import ArrayRequest, choose_array, device_hardware
 from rtlstm.gen.builds.report import CycleReport, cycle_report
+from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import WordMap, find_kept, map_words
 from rtlstm.spec.record import Record
+from rtlstm.train.layers import Squares
+from rtlstm.train.parameters import LayerArrays
+from rtlstm.train.rows import LayerRows
 
 Floats = NDArray[np.float64]
 Masks = list[dict[bool, NDArray[np.bool_]]]
 """The weights of each layer that are kept: of the product with h (True), and of that with its input."""
+
+Scores = list[dict[bool, Floats]]
+"""What each weight counts, of the product with h (True) and of that with its input; for each layer."""
 
 Among = Literal["group", "network"]
 """Which words are compared to choose those that go."""
@@ -36,6 +46,50 @@ def manifest_of(network: QuantizedNetwork, array: ArrayRequest) -> Manifest:
     """Return the manifest of a network on an array, which skips nothing."""
     parameters = choose_array(network, array)
     return Manifest.create("network", network.shapes, parameters, network.numerics, network.passes)
+
+
+def effects(rows: Iterable[LayerRows], arrays: Iterable[LayerArrays], trained: Iterable[bool]) -> Scores:
+    """Return each weight times the root mean square of its gradient (LeCun et al., Optimal Brain Damage,
+    with squares of gradients for the curvature).
+
+    Raises
+    ------
+    ConfigurationError
+        If no gradients of ``trained`` rows have been seen.
+    """
+    found = []
+    with torch.no_grad():
+        for mine, weights, trains in zip(rows, arrays, trained, strict=True):
+            matrices = mine.matrices(weights)
+            if trains and set(mine.slopes) != set(matrices):
+                raise ConfigurationError(
+                    "words of the whole network are compared by their gradients, but there "
+                    "were none yet: train some updates before words go"
+                )
+            seen = [recurrent for recurrent in matrices if recurrent in mine.slopes]
+            found.append({each: _numbers(matrices[each] * mine.slopes[each][0].sqrt()) for each in seen})
+    return found
+
+
+def contributions(rows: Iterable[LayerRows], arrays: Iterable[LayerArrays], squares: Squares) -> Scores:
+    """Return each weight times the root mean square of what it multiplies, up to a factor per product.
+
+    Weights alone say little where values differ much (Sun et al., arXiv 2306.11695). Without calibration
+    data, of which ``squares`` are, they are all there is.
+    """
+    with torch.no_grad():
+        return [
+            {
+                recurrent: _numbers(values * squares.get((index, recurrent), values.new_ones(1)).sqrt())
+                for recurrent, values in mine.matrices(weights).items()
+            }
+            for index, (mine, weights) in enumerate(zip(rows, arrays, strict=True))
+        ]
+
+
+def _numbers(values: Any) -> Floats:
+    found: Floats = values.cpu().double().numpy()
+    return found
 
 
 def choose_words(
@@ -121,3 +175,35 @@ def pruned_report(network: QuantizedNetwork, manifest: Manifest) -> Pruned:
         kept=skipping.program.weight_rows,
         cycles=cycle_report(skipping),
     )
+
+
+@dataclass(frozen=True)
+class ExistingDevice:
+    """A build folder, whose hardware takes the trained weights."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def hardware(self) -> TargetHardware:
+        """Formats and, if its program is fixed, layers."""
+        return device_hardware(self.manifest)
+
+    @property
+    def skips(self) -> bool:
+        """Whether it skips words, so that the weights in them must be zero."""
+        return bool(self.manifest.program.kept)
+
+    def kept_weights(self) -> Masks:
+        """Return which weights of each layer a device with a fixed program has words for, where it skips
+        some: of the product with h (True) and of that with the layer's input."""
+        mine = self.manifest
+        whole = Manifest.create(mine.name, mine.layers, mine.parameters, mine.numerics, mine.passes)
+        found: Masks = [{} for _ in mine.layers]
+        for (layer, recurrent), groups in mine.program.kept.items():
+            words = next(each for each in map_words(whole, layer) if each.recurrent == recurrent)
+            there = np.zeros((words.groups, words.columns), dtype=bool)
+            for group, columns in enumerate(groups):
+                there[group, list(columns)] = True
+            found[layer][recurrent] = there.ravel()[words.numbers]
+        return found

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rtlstm.gen.quantise.quantiser import FormatChoices, QuantizationSettings, RangeFormats, range_formats
+from rtlstm.gen.quantise.plan import FormatChoices, Plan, QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.network import Network
@@ -41,9 +41,9 @@ class TrainedRanges(torch.nn.Module):
         self._network, self._settings = network, settings
         first = self._formats(choices)
         names: list[Range] = ["input", "preactivation", "cell", *first.together]
-        if first.preactivation is None:
+        if first.linear:
             names.remove("preactivation")
-        if first.cell is None:
+        if not first.keeps_c:
             names.remove("cell")
         bounds = {name: self._bounds(choices, name) for name in names}
         self.names = tuple(name for name, (low, high) in bounds.items() if low < high)
@@ -69,8 +69,8 @@ class TrainedRanges(torch.nn.Module):
             found.append(last)
         return found[0], found[1]
 
-    def _formats(self, choices: FormatChoices) -> RangeFormats:
-        return range_formats(self._network, self._settings, choices)
+    def _formats(self, choices: FormatChoices) -> Plan:
+        return Plan(self._network, self._settings, choices)
 
     def of(self, choices: FormatChoices) -> list[int]:
         """Return the powers of two that the formats have now."""
@@ -102,7 +102,7 @@ class TrainedRanges(torch.nn.Module):
         return found
 
 
-def _exponent(formats: RangeFormats, name: Range) -> int:
+def _exponent(formats: Plan, name: Range) -> int:
     form = getattr(formats, name) if isinstance(name, str) else formats.outputs[name[0]]
     return exponent(form)
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rtlstm.gen.quantise.quantiser import RowPlan
+from rtlstm.gen.quantise.plan import RowPlan
 from rtlstm.spec.fixed import IntArray
 from rtlstm.train.parameters import LayerArrays
 from rtlstm.train.rounding import RoundedRows, round_to, row_codes, straight_through

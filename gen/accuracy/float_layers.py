@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.input_shifts import fold_shifts
 from rtlstm.gen.quantise.lowering import ArrayLayer, lower
+from rtlstm.gen.quantise.target import describe_layer
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.cells.formats import CellFormats, Functions, resolve
@@ -19,7 +20,6 @@ from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import (
     GUARD_BITS,
-    LayerShape,
     QuantizedDense,
     QuantizedLayer,
     QuantizedNetwork,
@@ -99,7 +99,7 @@ def float_layers(model: Network, network: QuantizedNetwork) -> tuple[FloatLayer,
     if model.inputs != network.inputs:
         raise _other(f"it has {model.inputs} inputs and the build {network.inputs}")
     layers, passes = lower(unfold(fold_shifts(model, shifts) if shifts.any() else model))
-    ours, there = ([_describe(layer) for layer in each] for each in (layers, network.shapes))
+    ours, there = ([describe_layer(layer) for layer in each] for each in (layers, network.shapes))
     for number, (mine, built) in enumerate(zip(ours, there, strict=False), 1):
         if mine != built:
             raise _other(f"its layer {number} is {mine} and the build's {built}")
@@ -111,14 +111,6 @@ def float_layers(model: Network, network: QuantizedNetwork) -> tuple[FloatLayer,
     ]
     _check_weights(found, network)
     return tuple(found)
-
-
-def _describe(layer: ArrayLayer | LayerShape) -> str:
-    inputs = layer.inputs if isinstance(layer, LayerShape) else layer.w_in.shape[1]
-    text = f"{layer.kind} {inputs} -> {layer.outputs}"
-    text += f" {layer.activation}" if layer.kind in ("dense", "skip", "sum") else ""
-    text += f" from {layer.skips} layers back" if layer.skips else ""
-    return text + (" behind a ReLU" if layer.input_relu else "")
 
 
 def _other(why: str) -> InputError:

@@ -1,27 +1,39 @@
 """Measures where the accuracy of a quantised network goes."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.accuracy.float_layers import float_layers, layers_of_build
-from rtlstm.gen.accuracy.mixed_cell import PARTS, Part, reads_table
-from rtlstm.gen.accuracy.mixed_network import MixedNetwork, MixedRun
-from rtlstm.gen.accuracy.records import ErrorReport, LayerErrors, PartErrors, Saturations, WidthErrors
+from rtlstm.gen.accuracy.mixed import MixedRun, reads_table, run_mixed
+from rtlstm.gen.accuracy.records import (
+    PARTS,
+    ErrorReport,
+    LayerErrors,
+    Part,
+    PartErrors,
+    Saturations,
+    Score,
+    WidthErrors,
+    largest_part,
+)
 from rtlstm.gen.accuracy.samples import Floats, Labels, Samples
-from rtlstm.gen.accuracy.verdict import conclude
-from rtlstm.gen.accuracy.widths import changeable_widths, measure_widths
 from rtlstm.gen.quantise.format_request import FormatRequest
-from rtlstm.spec.errors import InputError
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.sim.golden import Golden
+from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import LayerShape, QuantizedNetwork
 from rtlstm.spec.progress import Progress
 
 _POINTS = 240
 """Most points of an error over time."""
+_CHANGES = (1, -1)
+_GAIN = 0.95
+"""A change is worth naming if it leaves at most this share of the error."""
 
 
 def measure_errors(
@@ -54,7 +66,7 @@ def measure_errors(
     def run(exact: Collection[Part]) -> MixedRun:
         begin()
         with np.errstate(over="ignore", invalid="ignore"):
-            found = MixedNetwork(network, floats, exact).run(samples.x, samples.lengths)
+            found = run_mixed(network, floats, exact, samples.x, samples.lengths)
         _check_finite(found)
         return found
 
@@ -66,7 +78,7 @@ def measure_errors(
     *layers, output = errors.describe(fixed, split)
     widths: tuple[WidthErrors, ...] = ()
     if model is not None and request is not None:
-        begin = _counter(progress, 2 * len(changeable_widths(network, request.settings)), "other widths")
+        begin = _counter(progress, 2 * len(_changeable_widths(network, request.settings)), "other widths")
         widths = tuple(measure_widths(model, network, request, samples, exact.y, begin))
     score = None if labels is None else labels.score(exact.y, fixed.y)
     return ErrorReport(
@@ -219,4 +231,157 @@ def _counted(name: str, quantity: str, counts: NDArray[np.int64], steps: int) ->
             "saturated": int(counts.sum()),
             "counts": tuple(counts.tolist()),
         }
+    )
+
+
+# The widths of formats
+
+
+def fixed_outputs(network: QuantizedNetwork, samples: Samples) -> Floats:
+    """Return the golden model's outputs as real values, ``(T, N, outputs)``."""
+    codes = network.numerics.quantise_input(samples.x)
+    found = Golden(network).run(codes, None, samples.lengths)
+    return network.shapes[-1].output.to_floats(found.y)
+
+
+def measure_widths(
+    model: Network,
+    network: QuantizedNetwork,
+    request: FormatRequest,
+    samples: Samples,
+    exact: Floats,
+    begin: Callable[[], None],
+) -> Iterator[WidthErrors]:
+    """Change each width by a bit, as ``generate`` does it with the options that are named.
+
+    The range of c is not searched anew but stated: else a bit more could widen the range, and gain nothing.
+
+    Parameters
+    ----------
+    request
+        What the network's formats were chosen from.
+    exact
+        The float outputs, ``(T, N, outputs)``.
+    begin
+        Called before each change.
+    """
+    kept, less = _kept_range(model, network, request)
+    for name in _changeable_widths(network, request.settings):
+        for change in _CHANGES:
+            begin()
+            bits = _bits(network, request.settings, name) + change
+            also = _wider_gates(request.settings, name, bits) | kept
+            about: dict[str, Any] = {
+                "option": name, "bits": bits, "change": change, "also": also, "less": less,
+            }  # fmt: skip
+            try:
+                changes = {name: bits, **also, **dict.fromkeys(less)}
+                wider = request.replace(settings=request.settings.replace(**changes)).quantise(model)
+            except ConfigurationError as refused:
+                yield WidthErrors(**about, rms_error=None, max_abs_error=None, refusal=str(refused))
+                continue
+            error = (fixed_outputs(wider, samples) - exact)[samples.alive]
+            yield WidthErrors(
+                **about,
+                rms_error=float(f"{np.sqrt(np.mean(error**2)):.5g}"),
+                max_abs_error=float(f"{np.abs(error).max():.5g}"),
+            )
+
+
+def _changeable_widths(network: QuantizedNetwork, settings: QuantizationSettings) -> list[str]:
+    """Return the widths that matter to a network."""
+    names = ["weight_bits", "data_bits"]
+    if settings.dense_weight_bits is not None:
+        names.append("dense_weight_bits")
+    if settings.output_bits is not None:
+        names.append("output_bits")
+    numerics = network.numerics
+    graphs = [numerics.cells[shape.cell] for shape in network.shapes]
+    if any(node.kind in ("table", "pieces") for graph in graphs for node in graph.nodes):
+        names.append("gate_bits")
+    if any(graph.state is not None for graph in graphs):
+        names.append("cell_bits")
+    return names
+
+
+def _bits(network: QuantizedNetwork, settings: QuantizationSettings, name: str) -> int:
+    bits: int | None = getattr(settings, name)
+    return network.numerics.gate.bits if bits is None else bits
+
+
+def _wider_gates(settings: QuantizationSettings, name: str, bits: int) -> dict[str, int | float]:
+    """Return wider gates where stated ones are too narrow for data or outputs of so many bits."""
+    if name not in ("data_bits", "output_bits") or settings.gate_bits is None or settings.gate_bits >= bits:
+        return {}
+    return {"gate_bits": bits}
+
+
+def _kept_range(
+    model: Network, network: QuantizedNetwork, request: FormatRequest
+) -> tuple[dict[str, int | float], tuple[str, ...]]:
+    """Return the option that states the range of c that was searched, and the one that goes without it."""
+    if not request.searches(model):
+        return {}, ()
+    cell = network.numerics.cell
+    searched = {"cell_range": 2.0 ** (cell.bits - 1 - cell.fraction)}
+    return searched, () if request.settings.final_states is None else ("final_states",)
+
+
+# The verdict
+
+
+def _best_width(errors: LayerErrors, widths: Sequence[WidthErrors]) -> WidthErrors | None:
+    """Return the bit more that gains most; None if none gains much."""
+    best = _least(each for each in widths if each.change > 0)
+    return best[1] if best is not None and best[0] <= _GAIN * errors.rms_error else None
+
+
+def _least(widths: Iterable[WidthErrors]) -> tuple[float, WidthErrors] | None:
+    """Return the least rms error and its width, of those that can be built; None if none can."""
+    built = [(each.rms_error, each) for each in widths if each.rms_error is not None]
+    return min(built, key=lambda each: each[0], default=None)
+
+
+def conclude(errors: LayerErrors, widths: Sequence[WidthErrors], score: Score | None, model: bool) -> str:
+    """Say how large the error is, what costs most, and what would help most."""
+    if not errors.rms_error:
+        return "Fixed outputs equal float ones." + _changed(score)
+    now = f"{errors.rms_error:.3g}"
+    ratio = "" if errors.snr_db is None else f", {errors.snr_db:.3g} dB below the signal"
+    against = "" if model else ", rounded weights not counted"
+    text = f"Error of the outputs{against}: {now} rms{ratio}"
+    part = largest_part(errors)
+    if part is not None and part.without <= _GAIN * errors.rms_error:
+        text += f", most of it from {part.part} ({part.without:.3g} with {part.part} in float)"
+    elif part is not None:
+        text += ", from no part alone"
+    text += "." + _changed(score)
+    best = _best_width(errors, widths)
+    if best is not None:
+        text += f" Best bit to add: {best.change_text}, {now} -> {best.rms_error:.3g}."
+    elif widths:
+        text += " No bit more of any one width gains 5 %."
+    fewer = _least(each for each in widths if each.change < 0 and _is_no_worse(each, errors))
+    if fewer is not None:
+        text += f" One bit less is no worse: {fewer[1].change_text}, {now} -> {fewer[0]:.3g}."
+    return text
+
+
+def _is_no_worse(width: WidthErrors, errors: LayerErrors) -> bool:
+    """Whether neither the rms nor the largest error is larger with a width."""
+    rms, largest = width.rms_error, width.max_abs_error
+    if rms is None or largest is None:
+        return False
+    return rms <= errors.rms_error and largest <= errors.max_abs_error
+
+
+def _changed(score: Score | None) -> str:
+    if score is None:
+        return ""
+    if score.changed is None:
+        return f" Mean absolute error {score.float_score:.4g} in float, {score.fixed_score:.4g} fixed."
+    same = " All labels are of one class, so this says little." if score.classes == 1 else ""
+    return (
+        f" {100 * score.fixed_score:.4g} % right, {100 * score.float_score:.4g} % in float; "
+        f"{score.changed:,} of {score.labels:,} decisions change.{same}"
     )

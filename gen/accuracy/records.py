@@ -1,13 +1,17 @@
 """What ``rtlstm accuracy`` finds: errors of layers and outputs, what they come from, what would help."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
-from rtlstm.gen.accuracy.mixed_cell import Part
 from rtlstm.spec.options import option_text
 from rtlstm.spec.record import Record
+
+Part = Literal["weights", "activations", "tables", "state"]
+"""What is rounded: weights with biases and peepholes; activations, which are inputs, h and dense results;
+tables with what they read and give; the state that a cell keeps."""
+PARTS: tuple[Part, ...] = get_args(Part)
 
 
 class PartErrors(Record):

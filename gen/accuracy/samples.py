@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.gen.accuracy.records import Score
+from rtlstm.gen.quantise.calibration import check_sequences
 from rtlstm.host.raw_values import as_array, as_numbers
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray, where_bad
-from rtlstm.spec.frames import as_steps
-from rtlstm.spec.padding import Pad, is_front, padded_behind, padded_in_front, valid_steps
+from rtlstm.spec.padding import Pad, padded_behind, padded_in_front, valid_steps
 
 Floats = NDArray[np.float64]
 
@@ -63,22 +63,11 @@ class Samples:
                 f"x must hold real numbers, as floats, not {array.dtype}: integers are codes of the build; "
                 "convert them with astype(float) if they are real values"
             )
-        front = is_front(pad, lengths)
         batched = array.ndim != 2
-        array, lengths = as_steps("x", array, lengths, int(batched and batch_first), inputs, frames)
-        values = array if batched else array[:, None, :]
-        if values.ndim != 3 or values.shape[2] != inputs or 0 in values.shape:
-            axes = "N, T" if batch_first else "T, N"
-            raise InputError(
-                f"x must be (T, {inputs}) or ({axes}, {inputs}) and not empty, not {array.shape}"
-            )
-        if batched and batch_first:
-            values = values.swapaxes(0, 1)
-        valid = _lengths(lengths, *values.shape[:2])
-        alive = valid_steps(len(values), valid, front)
-        floats = np.where(alive[..., None], values.astype(np.float64), 0.0)
+        floats, valid, front = check_sequences("x", array, inputs, lengths, batch_first, frames, pad)
         if not np.isfinite(floats).all():
-            given = floats.swapaxes(0, 1) if batched and batch_first else floats.reshape(array.shape)
+            given = floats if batched else floats[:, 0]
+            given = given.swapaxes(0, 1) if batched and batch_first else given
             raise InputError(
                 f"x must be finite, but {where_bad('x', given, ~np.isfinite(given))}; leave such steps out, "
                 "or replace them, for example with numpy.nan_to_num"
@@ -95,19 +84,6 @@ class Samples:
         """Return values of each step, ``(T, N, ...)``, with the axes and the padding of the data given."""
         values = padded_in_front(values, self.lengths) if self.front else values
         return values.swapaxes(0, 1) if self.batch_first else values
-
-
-def _lengths(lengths: ArrayLike | None, steps: int, count: int) -> IntArray:
-    if lengths is None:
-        return np.full(count, steps, dtype=np.int64)
-    array = np.atleast_1d(as_array("lengths", lengths))
-    whole = array.dtype.kind in "iu" and array.shape == (count,)
-    if not whole or array.min() < 1 or array.max() > steps:
-        raise InputError(
-            f"lengths must be {count} integers, one per sequence, within 1 to {steps}, not "
-            f"{np.asarray(lengths).tolist()!r:.80}"
-        )
-    return array.astype(np.int64)
 
 
 @dataclass(frozen=True)

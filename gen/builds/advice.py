@@ -15,7 +15,6 @@ from rtlstm.gen.frontends.integer_weights import MATRICES, IntegerWeights, chang
 from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.gen.quantise.accuracy import Accuracy
 from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
-from rtlstm.gen.quantise.cell_range import search_sample, states_leave
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.input_shifts import fold_shifts
 from rtlstm.gen.quantise.lowering import ArrayLayer, lower
@@ -26,6 +25,7 @@ from rtlstm.gen.quantise.quantiser import (
     choose_formats,
     quantise_with,
 )
+from rtlstm.gen.quantise.ranges import search_sample, states_leave
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest

@@ -8,11 +8,9 @@ from rtlstm.fpga.estimate import Estimate
 from rtlstm.fpga.implementation import Implementation, ResourceUse
 from rtlstm.fpga.resources import count_text, percent, resource_uses
 from rtlstm.fpga.worst_path import WorstPath
-from rtlstm.gen.accuracy.mixed_cell import PARTS
-from rtlstm.gen.accuracy.records import ErrorReport, LayerErrors
+from rtlstm.gen.accuracy.records import PARTS, ErrorReport, LayerErrors
 from rtlstm.gen.pictures.picture import NARROW, NO_AXIS, WIDE, Picture, colour, rows_axis, whole_numbers
-from rtlstm.gen.quantise.histograms import Histogram
-from rtlstm.gen.quantise.traces import Trace
+from rtlstm.gen.quantise.accuracy import Histogram, Trace
 from rtlstm.spec.record import Record
 
 

@@ -1,23 +1,224 @@
 """Accuracy of a quantised network: the golden model against the float reference."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rtlstm.gen.quantise.calibration import Calibration, repeat_state
-from rtlstm.gen.quantise.histograms import Histogram, count_histograms
-from rtlstm.gen.quantise.losses import Loss, find_losses
-from rtlstm.gen.quantise.traces import Trace, find_traces
-from rtlstm.sim.golden import Golden
-from rtlstm.sim.reference import FloatState, run_float
+from rtlstm.gen.quantise.directions import unfold
+from rtlstm.gen.quantise.lowering import lower
+from rtlstm.host.state import StateFormats
+from rtlstm.sim.golden import Golden, GoldenResult
+from rtlstm.sim.reference import FloatResult, FloatState, run_float
 from rtlstm.spec.activations.functions import ActivationFunction
+from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Network
-from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork
 from rtlstm.spec.record import Record
 
 _WORK = 400_000_000
 """How many multiplications a comparison may take, roughly."""
 _RANDOM_STEPS, _RANDOM_SEQUENCES, _SEED = 64, 4, 0
+_MOSTLY = 0.5
+"""Share of lost values from which a feature or unit counts as mostly lost."""
+_NAMED = 8
+"""How many features or units a note names."""
+_BINS = 49
+"""An odd number: 0 is in the middle of a bin, not at an edge where a last digit decides."""
+_MOST_COUNTED = 100_000
+"""How many values are counted, roughly."""
+_MOST_STEPS = 160
+_MOST_OUTPUTS = 3
+_FINE = 1024
+"""Errors are compared in parts of an output's step: the last digits of float sums differ by machine."""
+
+
+def _rounded(value: float) -> float:
+    # Float sums differ in their last digits from machine to machine; reports must be equal.
+    return float(f"{value:.5g}")
+
+
+class Loss(Record):
+    """How many values of a quantity become 0 in its format."""
+
+    quantity: str
+    values: int
+    """Values that are not 0, as floats."""
+    lost: int
+    """How many of them are below half a step of the format."""
+    columns: tuple[int, ...] = ()
+    """Indices of the features, or of a layer's units, that lose most of their values."""
+
+    @property
+    def percent(self) -> float:
+        """Percentage of the values other than 0 that are lost."""
+        return round(100 * self.lost / self.values, 1) if self.values else 0.0
+
+    @property
+    def note(self) -> str:
+        """The note for the user; empty if few values are lost."""
+        if self.lost <= _MOSTLY * self.values and not self.columns:
+            return ""
+        some = ", ".join(map(str, self.columns[:_NAMED])) + (", ..." if len(self.columns) > _NAMED else "")
+        where = f", of numbers {some} most" if self.columns else ""
+        return (
+            f"{self.percent:g} % of the values of {self.quantity} are below half a step of its format and "
+            f"become 0{where}; if they matter, choose more bits or a narrower range"
+        )
+
+
+def find_losses(
+    network: Network,
+    quantised: QuantizedNetwork,
+    x: NDArray[np.float64],
+    reference: FloatResult,
+    golden: GoldenResult,
+) -> tuple[Loss, ...]:
+    """Count lost values of a run over ``x``, ``(T, N, inputs)``: inputs, final h and c, outputs and weights.
+
+    ``reference`` and ``golden`` are of that run.
+    """
+    found = [_loss("input x", x, quantised.numerics.quantise_input(x), columns=True)]
+    found += _weight_losses(network, quantised)
+    states = [("h", reference.h, golden.h)]
+    if len(reference.c) == len(golden.c):  # A GRU's second state is its h again.
+        states.append(("c", reference.c, golden.c))
+    for name, floats, integers in states:
+        for layer, values, codes in zip(network.pseudo_layers, floats, integers, strict=False):
+            found.append(
+                _loss(f"{name} of {layer.name}, at the end of sequences", values, codes, columns=True)
+            )
+    output = quantised.shapes[-1].output
+    found.append(_loss("output y", reference.y, output.to_integers(reference.y), columns=True))
+    return tuple(found)
+
+
+def _weight_losses(network: Network, quantised: QuantizedNetwork) -> Iterator[Loss]:
+    for layer, integers in zip(lower(unfold(network))[0], quantised.layers, strict=True):
+        if isinstance(integers, QuantizedDense):
+            floats, codes = [layer.w_in], [integers.weight]
+        else:
+            assert layer.w_rec is not None
+            floats, codes = [layer.w_in, layer.w_rec], [integers.w_ih, integers.w_hh]
+        values = np.concatenate([matrix.ravel() for matrix in floats])
+        yield _loss(f"weights of {layer.name}", values, np.concatenate([matrix.ravel() for matrix in codes]))
+
+
+def _loss(quantity: str, values: NDArray[np.float64], codes: IntArray, columns: bool = False) -> Loss:
+    """Compare values with their codes; with ``columns``, name the indices of the last axis that lose most."""
+    some, lost = values != 0, (values != 0) & (codes == 0)
+    poor: tuple[int, ...] = ()
+    if columns:
+        lead = tuple(range(values.ndim - 1))
+        poor = tuple(np.flatnonzero(lost.sum(axis=lead) > _MOSTLY * some.sum(axis=lead)).tolist())
+    return Loss(quantity=quantity, values=int(some.sum()), lost=int(lost.sum()), columns=poor)
+
+
+class Histogram(Record):
+    """How many values lie in each of the equal bins from ``-span`` to ``span``.
+
+    The outer bins have those that lie beyond. Of many values, every n-th is counted.
+    """
+
+    quantity: str
+    form: str
+    limit: float
+    """Largest number of the format."""
+    span: float
+    largest: float
+    """Largest magnitude of all values."""
+    counts: tuple[int, ...]
+
+
+def count_histograms(
+    quantised: QuantizedNetwork, data: Calibration, reference: FloatResult
+) -> tuple[Histogram, ...]:
+    """Count inputs, h and cell states at the end of sequences, and outputs of a float run over ``data``.
+
+    h of layers with another format is counted apart.
+    """
+    return tuple(
+        _histogram(quantity, form, values)
+        for quantity, form, values in _quantities(quantised, data, reference)
+        if values.size
+    )
+
+
+def _quantities(
+    quantised: QuantizedNetwork, data: Calibration, reference: FloatResult
+) -> Iterator[tuple[str, Format, NDArray[np.float64]]]:
+    numerics = quantised.numerics
+    valid = data.alive
+    shifted = ", shifted" if numerics.input_shifts else ""
+    yield f"input x{shifted}", numerics.input, np.ldexp(data.x[valid], numerics.input_shift).ravel()
+    formats = StateFormats(quantised.shapes, numerics).hidden_formats
+    for form in dict.fromkeys(formats):
+        same = [h.ravel() for h, layer_form in zip(reference.h, formats, strict=True) if layer_form == form]
+        yield "final hidden state h", form, np.concatenate(same)
+    states = np.concatenate([np.zeros(0), *(c.ravel() for c in reference.c)])
+    yield "final cell state c", numerics.cell, states
+    yield "output y", quantised.shapes[-1].output, reference.y[valid].ravel()
+
+
+def _histogram(quantity: str, form: Format, values: NDArray[np.float64]) -> Histogram:
+    largest = float(np.abs(values).max())
+    # The limit is in the picture, and what is far beyond it is not.
+    span = float(f"{1.05 * form.limit * min(2.0, max(1.0, largest / form.limit)):.5g}")
+    some = np.clip(values[:: max(1, values.size // _MOST_COUNTED)], -span, span)
+    counts, _ = np.histogram(some, _BINS, (-span, span))
+    return Histogram(
+        quantity=quantity,
+        form=str(form),
+        limit=form.limit,
+        span=span,
+        largest=float(f"{largest:.5g}"),
+        counts=tuple(counts.tolist()),
+    )
+
+
+class Trace(Record):
+    """Steps of one output of one sequence; ``exact`` is the float reference."""
+
+    output: int
+    sequence: int
+    first_step: int
+    exact: tuple[float, ...]
+    fixed: tuple[float, ...]
+
+
+def find_traces(
+    exact: NDArray[np.float64], fixed: NDArray[np.float64], lengths: NDArray[np.int64], step: float
+) -> tuple[Trace, ...]:
+    """Return the outputs with the largest errors, the worst first, all around the largest error of all.
+
+    Parameters
+    ----------
+    exact, fixed
+        Outputs, ``(T, N, outputs)``.
+    lengths
+        Valid steps of each sequence, ``(N,)``.
+    step
+        That of the outputs' format.
+    """
+    valid = np.arange(len(exact))[:, None] < lengths
+    errors = np.rint(np.abs(fixed - exact) * valid[..., None] * (_FINE / step))
+    at, sequence, _ = (int(index) for index in np.unravel_index(np.argmax(errors), errors.shape))
+    length = int(lengths[sequence])
+    first = max(0, min(at - _MOST_STEPS // 2, length - _MOST_STEPS))
+    shown = slice(first, min(length, first + _MOST_STEPS))
+    order = np.argsort(-errors[shown, sequence].max(0), kind="stable")[:_MOST_OUTPUTS]
+    return tuple(
+        Trace(
+            output=int(output),
+            sequence=sequence,
+            first_step=first,
+            exact=tuple(map(_rounded, exact[shown, sequence, output])),
+            fixed=tuple(map(_rounded, fixed[shown, sequence, output])),
+        )
+        for output in order
+    )
 
 
 class Accuracy(Record):
@@ -119,8 +320,3 @@ def measure_accuracy(
         histograms=count_histograms(quantised, data, reference),
         traces=find_traces(reference.y, fixed, lengths, form.step),
     )
-
-
-def _rounded(value: float) -> float:
-    # Float sums differ in their last digits from machine to machine; reports must be equal.
-    return float(f"{value:.5g}")

@@ -109,23 +109,9 @@ class Calibration:
                 f"calibration data must be real numbers, as floats, not {values.dtype}; convert them with "
                 "astype(float) if they are real values"
             )
-        front = is_front(pad, lengths)
-        batched = values.ndim != 2
-        axis = int(batched and batch_first)
-        values, lengths = as_steps("calibration data", values, lengths, axis, network.inputs, network.frames)
-        if not batched:
-            values = values[:, None, :]
-        if values.ndim != 3 or values.shape[2] != network.inputs or 0 in values.shape:
-            axes = "N, T" if batch_first else "T, N"
-            raise InputError(
-                f"calibration data must be (T, {network.inputs}) or ({axes}, {network.inputs}) and not "
-                f"empty, not {np.shape(x)}"
-            )
-        if batched and batch_first:
-            values = values.swapaxes(0, 1)
-        valid = check_lengths("lengths of calibration data", lengths, *values.shape[:2])
-        alive = valid_steps(len(values), valid, front)
-        values = np.where(alive[..., None], values.astype(np.float64), 0.0)
+        values, valid, front = check_sequences(
+            "calibration data", values, network.inputs, lengths, batch_first, network.frames, pad
+        )
         if not np.isfinite(values).all():
             bad = tuple(int(axis) for axis in np.argwhere(~np.isfinite(values))[0])
             raise InputError(
@@ -133,7 +119,9 @@ class Calibration:
                 f"{bad[2]} are {values[bad]}; leave them out, or replace them, for example with "
                 "numpy.nan_to_num"
             )
-        begins = None if state is None else _check_state(network, state, len(valid) if batched else None)
+        begins = (
+            None if state is None else _check_state(network, state, len(valid) if np.ndim(x) != 2 else None)
+        )
         return cls(padded_behind(values, valid) if front else values, valid, begins)
 
     def scaled(self, factors: Floats) -> Self:
@@ -152,10 +140,11 @@ class Calibration:
         while len(chosen) > 1 and self.lengths[chosen].sum() > steps:
             count = max(1, min(len(chosen) - 1, int(steps / self.lengths[chosen].mean())))
             chosen = (2 * np.arange(count) + 1) * self.sequences // (2 * count)
-        lengths = self.lengths[chosen]
-        if len(chosen) == 1:
-            lengths = np.minimum(lengths, steps)
-        state = None
+        return self.take(chosen, steps if len(chosen) == 1 else self.steps)
+
+    def take(self, chosen: IntArray, steps: int) -> Self:
+        """Return some of the sequences, at most so many steps of each."""
+        lengths, state = np.minimum(self.lengths[chosen], steps), None
         if self.state is not None:
             h, c = ([part[chosen] for part in parts] for parts in self.state)
             state = h, c
@@ -230,6 +219,32 @@ def run_reference(network: Network, data: Calibration, cell_limit: float | None 
             "smaller calibration data"
         )
     return result
+
+
+def check_sequences(
+    name: str, x: NDArray[Any], inputs: int, lengths: Any, batch_first: bool, frames: int, pad: Pad
+) -> tuple[Floats, IntArray, bool]:
+    """Return floats ``(T, N, inputs)``, zero in the padding, lengths, and whether padding stands in front.
+
+    ``x`` is ``(T, inputs)`` or ``(T, N, inputs)``, ``(N, T, inputs)`` if ``batch_first``, or in frames.
+
+    Raises
+    ------
+    InputError
+        If the data have another shape, or lengths do not fit them; messages call the data ``name``.
+    """
+    front, batched, given = is_front(pad, lengths), x.ndim != 2, x.shape
+    x, lengths = as_steps(name, x, lengths, int(batched and batch_first), inputs, frames)
+    values = x if batched else x[:, None, :]
+    if values.ndim != 3 or values.shape[2] != inputs or 0 in values.shape:
+        axes = "N, T" if batch_first else "T, N"
+        raise InputError(f"{name} must be (T, {inputs}) or ({axes}, {inputs}) and not empty, not {given}")
+    if batched and batch_first:
+        values = values.swapaxes(0, 1)
+    of_data = "lengths" if name == "x" else f"lengths of {name}"
+    valid = check_lengths(of_data, lengths, *values.shape[:2])
+    alive = valid_steps(len(values), valid, front)
+    return np.where(alive[..., None], values.astype(np.float64), 0.0), valid, front
 
 
 def check_lengths(name: str, lengths: ArrayLike | None, steps: int, count: int) -> IntArray:

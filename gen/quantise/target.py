@@ -51,7 +51,7 @@ class TargetHardware:
         """
         if not self.layers:
             return
-        there, given = ([_describe(layer) for layer in each] for each in (self.layers, layers))
+        there, given = ([describe_layer(layer) for layer in each] for each in (self.layers, layers))
         for number, (ours, theirs) in enumerate(zip_longest(given, there, fillvalue="nothing"), 1):
             if ours != theirs:
                 raise ConfigurationError(
@@ -180,7 +180,7 @@ class TargetHardware:
         )
 
 
-def _describe(layer: ArrayLayer | LayerShape) -> str:
+def describe_layer(layer: ArrayLayer | LayerShape) -> str:
     """Describe the properties of a layer that a fixed program depends on."""
     inputs = layer.inputs if isinstance(layer, LayerShape) else layer.w_in.shape[1]
     text = f"{layer.kind} {inputs} -> {layer.outputs}"

@@ -6,7 +6,8 @@ from typing import Protocol, runtime_checkable
 
 from rtlstm.gen.frontends.reading import InitialState, ModelReport
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.quantiser import FormatChoices, QuantizationSettings, RowChoices, quantise_with
+from rtlstm.gen.quantise.plan import FormatChoices, QuantizationSettings, RowChoices
+from rtlstm.gen.quantise.quantiser import quantise_with
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork

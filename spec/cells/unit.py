@@ -3,7 +3,6 @@
 Program, memory layout, RTL and estimates get all data of either from a :class:`Unit`.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -55,50 +54,8 @@ class Product:
     """It has a second register where ``pipeline.cell`` asks for more than three."""
 
 
-class Unit(ABC):
-    """Computes results from pre-activations."""
-
-    functions: ClassVar[tuple[Activation, ...]] = ()
-    """The functions that the flags of a beat of single rows can select."""
-    idle_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields of the numerics that do not affect this hardware."""
-
-    @abstractmethod
-    def timing(self, parameters: Parameters) -> UnitTiming:
-        """Return when states and results are there."""
-
-    @property
-    @abstractmethod
-    def beat_fields(self) -> Mapping[str, int]:
-        """Names and widths of a beat's fields for the unit, in addition to its flags."""
-
-    @property
-    @abstractmethod
-    def number_bits(self) -> int:
-        """Bits of a cell's index in a program."""
-
-    @abstractmethod
-    def number(self, cell: int) -> int:
-        """Return a cell's index in a program."""
-
-    @property
-    @abstractmethod
-    def memories(self) -> Mapping[Region, tuple[ActivationTable, ...]]:
-        """Tables that the memory window can access, by region and bank."""
-
-    @property
-    @abstractmethod
-    def table_uses(self) -> tuple[tuple[str, ActivationTable, int], ...]:
-        """Name of each table, the table, and how many of it a unit has."""
-
-    @property
-    @abstractmethod
-    def products(self) -> tuple[Product, ...]:
-        """All products except those of tables' slopes."""
-
-
 @dataclass(frozen=True)
-class FusedUnit(Unit):
+class FusedUnit:
     """The LSTM gate unit: ``c = f c + i g``, ``h = o tanh(c)``, and the plain functions of dense layers.
 
     The flags of a beat select the function, so that networks may differ in their dense layers.
@@ -113,8 +70,14 @@ class FusedUnit(Unit):
     cell: Format
     hidden_rounding: HiddenRounding = "half_up"
 
-    functions = ("relu", "sigmoid", "tanh")
-    idle_fields = frozenset({"cells", "pieces"})
+    functions: ClassVar[tuple[Activation, ...]] = ("relu", "sigmoid", "tanh")
+    """The functions that the flags of a beat of single rows can select."""
+    idle_fields: ClassVar[frozenset[str]] = frozenset({"cells", "pieces"})
+    """Fields of the numerics that do not affect this hardware."""
+    beat_fields: ClassVar[Mapping[str, int]] = {}
+    """Names and widths of a beat's fields for the unit, in addition to the flags."""
+    number_bits: ClassVar[int] = 0
+    """Bits of a cell's index in a program: cells have none."""
 
     def timing(self, parameters: Parameters) -> UnitTiming:
         """Return when states and results are there."""
@@ -135,16 +98,6 @@ class FusedUnit(Unit):
             of_rows=table + 1 + result,
             of_linear_rows=1 + result,
         )
-
-    @property
-    def beat_fields(self) -> Mapping[str, int]:
-        """No fields: the flags select the function."""
-        return {}
-
-    @property
-    def number_bits(self) -> int:
-        """0: cells have no index."""
-        return 0
 
     def number(self, cell: int) -> int:
         """Return 0: the flags select the function."""
@@ -176,12 +129,15 @@ class FusedUnit(Unit):
 
 
 @dataclass(frozen=True)
-class GraphUnit(Unit):
+class GraphUnit:
     """Parallel pipelines, one per graph; the index in a beat selects the one whose result is used."""
 
     cells: tuple[CellGraph, ...]
     tables: tuple[ActivationTable, ...]
     pieces: tuple[PiecewiseLinear, ...]
+
+    functions: ClassVar[tuple[Activation, ...]] = ()
+    idle_fields: ClassVar[frozenset[str]] = frozenset()
 
     def timing(self, parameters: Parameters) -> UnitTiming:
         """Return the common timing of all cells, for which results come in the order of their beats."""
@@ -243,3 +199,7 @@ class GraphUnit(Unit):
                     lines = self.pieces[node.index]
                     found.append(Product(name, lines.input.bits, lines.slope_bits))
         return tuple(found)
+
+
+Unit = FusedUnit | GraphUnit
+"""Computes results from pre-activations."""

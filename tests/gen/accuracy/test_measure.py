@@ -6,10 +6,9 @@ from support.cell_networks import CELL_NETWORKS
 from support.small_builds import network as small_network
 
 import rtlstm
-from rtlstm.gen.accuracy.measure import measure_errors
+from rtlstm.gen.accuracy.measure import conclude, measure_errors
 from rtlstm.gen.accuracy.records import WidthErrors, largest_part
 from rtlstm.gen.accuracy.samples import Labels, Samples
-from rtlstm.gen.accuracy.verdict import conclude
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.format_request import FormatRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise, quantise_with

@@ -7,8 +7,8 @@ from support.cell_networks import CELL_NETWORKS
 from support.drawn_networks import DrawnBuild, drawn_builds
 
 from rtlstm.gen.accuracy.float_layers import float_layers, layers_of_build
-from rtlstm.gen.accuracy.mixed_cell import PARTS
-from rtlstm.gen.accuracy.mixed_network import MixedNetwork
+from rtlstm.gen.accuracy.mixed import run_mixed
+from rtlstm.gen.accuracy.records import PARTS
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden, GoldenResult
 from rtlstm.sim.reference import run_float
@@ -41,12 +41,12 @@ def check(network: Network, quantised: QuantizedNetwork, x: np.ndarray) -> None:
     y, found = golden(quantised, x)
     model = float_layers(network, quantised)
     for floats in (model, layers_of_build(quantised)):
-        run = MixedNetwork(quantised, floats, ()).run(x, LENGTHS)
+        run = run_mixed(quantised, floats, (), x, LENGTHS)
         np.testing.assert_array_equal(run.y, y)
         kept = sum(int(layer.state_saturations.sum()) for layer in run.layers)
         assert kept == found.cell_saturations
     exact = run_float(network, x, None, LENGTHS)
-    run = MixedNetwork(quantised, model, PARTS).run(x, LENGTHS)
+    run = run_mixed(quantised, model, PARTS, x, LENGTHS)
     np.testing.assert_allclose(run.y, exact.y, rtol=1e-9, atol=1e-9)
     assert not any(layer.row_saturations.any() or layer.result_saturations.any() for layer in run.layers)
 

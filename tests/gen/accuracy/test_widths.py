@@ -7,8 +7,8 @@ from support.cell_networks import CELL_NETWORKS
 from support.drawn_networks import DrawnBuild, drawn_builds
 from support.small_builds import network as small_network
 
+from rtlstm.gen.accuracy.measure import fixed_outputs, measure_widths
 from rtlstm.gen.accuracy.samples import Samples
-from rtlstm.gen.accuracy.widths import fixed_outputs, measure_widths
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.format_request import FormatRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise, quantise_with

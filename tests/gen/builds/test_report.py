@@ -10,7 +10,7 @@ from support.cell_networks import CELL_NETWORKS
 from support.pictures import bars, check_texts, lines, texts
 from support.small_builds import TINY, network
 
-import rtlstm.gen.quantise.cell_range
+import rtlstm.gen.quantise.ranges
 from rtlstm.gen.accuracy.records import ErrorReport, LayerErrors, PartErrors, Saturations, Score, WidthErrors
 from rtlstm.gen.builds.advice import _offset_inputs
 from rtlstm.gen.builds.report import BuildReport, create_report, table_error
@@ -200,7 +200,7 @@ def test_final_states_that_saturate_are_told():
 
 
 def test_it_is_said_how_many_sequences_were_run(monkeypatch):
-    monkeypatch.setattr(rtlstm.gen.quantise.cell_range, "_WORK", 0)
+    monkeypatch.setattr(rtlstm.gen.quantise.ranges, "_WORK", 0)
     report, _, _ = make(np.zeros((100, 300, 3)))
     assert report.accuracy.description == "the calibration data"
     (searched,) = (text for text in report.assumptions if "cell states reach" in text)

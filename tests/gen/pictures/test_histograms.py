@@ -7,9 +7,8 @@ from support.pictures import bars, check_texts, rules
 from support.small_builds import network
 
 from rtlstm.gen.pictures.charts import draw_histogram
-from rtlstm.gen.quantise.accuracy import measure_accuracy
+from rtlstm.gen.quantise.accuracy import Histogram, count_histograms, measure_accuracy
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.histograms import Histogram, count_histograms
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.reference import run_float
 

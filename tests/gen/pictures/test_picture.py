@@ -27,8 +27,7 @@ from rtlstm.gen.pictures.charts import (
 from rtlstm.gen.pictures.network import describe_blocks, draw_network
 from rtlstm.gen.pictures.picture import Picture, whole_numbers
 from rtlstm.gen.pictures.timeline import Activity, Row, draw_activity
-from rtlstm.gen.quantise.histograms import Histogram
-from rtlstm.gen.quantise.traces import Trace
+from rtlstm.gen.quantise.accuracy import Histogram, Trace
 from rtlstm.spec.network import Dense, Network
 
 pytestmark = pytest.mark.usefixtures("drawn")

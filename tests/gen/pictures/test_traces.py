@@ -5,7 +5,7 @@ import pytest
 from support.pictures import check_texts, lines, shapes, texts
 
 from rtlstm.gen.pictures.charts import draw_trace
-from rtlstm.gen.quantise.traces import Trace, find_traces
+from rtlstm.gen.quantise.accuracy import Trace, find_traces
 
 pytestmark = pytest.mark.usefixtures("drawn")
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import rtlstm.gen.quantise.cell_range
+import rtlstm.gen.quantise.ranges
 from rtlstm.gen.quantise.accuracy import measure_accuracy
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.cell_range import search_sample
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.gen.quantise.ranges import search_sample
 from rtlstm.host import Accelerator
 from rtlstm.host.raw_values import SaturationWarning
 from rtlstm.sim.golden import Golden
@@ -77,7 +77,7 @@ def test_more_sequences_do_not_make_formats_worse(monkeypatch: pytest.MonkeyPatc
     for count in (10, 100, 500):
         x = np.random.default_rng(1).uniform(-1, 1, (60, count, 3))
         errors[count] = error(network, quantise(network, calibration=x), held_out)
-    monkeypatch.setattr(rtlstm.gen.quantise.cell_range, "_WORK", 0)
+    monkeypatch.setattr(rtlstm.gen.quantise.ranges, "_WORK", 0)
     assert search_sample(network, Calibration.of(network, x)).sequences == 34
     errors[34] = error(network, quantise(network, calibration=x), held_out)
     assert max(errors.values()) < 1.1 * errors[10] < 0.002, errors

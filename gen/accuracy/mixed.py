@@ -1,0 +1,293 @@
+"""A quantised network of which some parts are in float; with none, the bits of the golden model.
+
+Values are real numbers in float64, which holds those of the hardware exactly: they have at most 48 bits.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.gen.accuracy.float_layers import FloatLayer, gate_format, unit_constants
+from rtlstm.gen.accuracy.records import PARTS, Part
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.golden_cells import CellNetwork, GraphLayer
+from rtlstm.spec.activations.functions import IDENTITY, RELU
+from rtlstm.spec.activations.interpolated import ActivationTable
+from rtlstm.spec.cells.evaluate import Reals, evaluate
+from rtlstm.spec.cells.graph import CellGraph, Node
+from rtlstm.spec.fixed import Format, odd_codes, round_half_up
+from rtlstm.spec.numerics import GUARD_BITS, Numerics, QuantizedNetwork
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+class _CellValues(NamedTuple):
+    """What a step of a cell gives."""
+
+    result: Floats
+    state: Floats | None
+    result_saturated: NDArray[np.bool_]
+    state_saturated: NDArray[np.bool_]
+
+
+def reads_table(graph: CellGraph, numerics: Numerics) -> bool:
+    """Whether a cell has a function other than ReLU, so that its pre-activations belong to the tables."""
+    return any(
+        node.kind == "table"
+        or (node.kind == "pieces" and numerics.pieces[node.index].function not in (IDENTITY, RELU))
+        for node in graph.nodes
+    )
+
+
+class _MixedCell(Reals):
+    """A layer's cell, of which ``exact`` parts are in float.
+
+    Parameters
+    ----------
+    floats
+        The layer in float, with the cell that is computed: exact constants and limits are its own.
+    graph
+        The quantised layer's graph: each operation is rounded as its node in it.
+    """
+
+    def __init__(
+        self, floats: FloatLayer, graph: CellGraph, numerics: Numerics, exact: Collection[Part]
+    ) -> None:
+        super().__init__(floats.cell)
+        self._nodes, self._graph, self._numerics = floats.nodes, graph, numerics
+        self._rounded = {part: part not in exact for part in PARTS}
+
+    def compute(self, gates: Sequence[Floats], state: Floats | None, constants: Floats | None) -> _CellValues:
+        """Compute a step.
+
+        Parameters
+        ----------
+        gates
+            Real pre-activations of each gate, ``(N, units)``, rounded already if they are to be.
+        state
+            The kept values, ``(N, units)``.
+        constants
+            Per-unit constants, ``(units, K)``.
+        """
+        shape, at = gates[0].shape, self.cell.state
+        values = evaluate(self, gates, state, () if constants is None else tuple(constants.T))
+        result, result_saturated = self._result(np.broadcast_to(values[self.cell.result], shape))
+        kept, state_saturated = None, np.zeros(shape, dtype=np.bool_)
+        if at is not None:
+            kept = np.broadcast_to(values[at], shape)
+            if self.operations[at].kind in ("keep", "narrow") and self._rounded["state"]:
+                state_saturated |= _beyond(values[self.operations[at].args[0]], self._node(at).format)
+        return _CellValues(result, kept, result_saturated, state_saturated)
+
+    def _node(self, at: int) -> Node:
+        return self._graph.nodes[self._nodes[at]]
+
+    def number(self, at: int) -> float:
+        """Return the real value of a constant or of a clip's magnitude."""
+        node = self._node(at)
+        return float(node.format.to_floats(node.value)) if self._rounded["tables"] else super().number(at)
+
+    def clip(self, at: int, x: Floats) -> Floats:
+        """Clip to a magnitude; what the format limits already has no node."""
+        if self._rounded["tables"] and self._node(at).kind != "clamp":
+            return x
+        return np.asarray(super().clip(at, x))
+
+    def apply(self, at: int, x: Floats) -> Floats:
+        """Apply a function, with its argument and its table each rounded or not."""
+        if self.operations[at].kind == "apply" and self.operations[at].function == IDENTITY:
+            return x
+        node, rounded = self._node(at), self._rounded["tables"]
+        table, read = self._numerics.function(node), self._graph.nodes[node.args[0]]
+        if not self._rounded[self._part_of_argument(read)]:
+            exact = table.function(x)
+            # A table reads rounded arguments only: of others, the result is rounded.
+            return node.format.to_floats(node.format.to_integers(exact)) if rounded else exact
+        if read.kind == "floor":
+            codes = _round_down(x, read.format)
+        else:
+            codes = _round(x, read.format, read.kind == "narrow")
+        if rounded:
+            return node.format.to_floats(table.compute(codes.astype(np.int64)))
+        middle = isinstance(table, ActivationTable) and table.middle
+        return table.function(read.format.to_floats(codes + (0.5 if middle else 0.0)))
+
+    def _part_of_argument(self, read: Node) -> Part:
+        """Return what the rounding of a function's argument belongs to: the state if c's bits limit it."""
+        if self._graph.state is None or read.kind not in ("narrow", "floor"):
+            return "tables"
+        kept = self._graph.nodes[self._graph.state]
+        of_kept = kept.kind == "narrow" and kept.args == read.args
+        return "state" if of_kept and read.format.fraction == kept.format.fraction else "tables"
+
+    def round(self, at: int, x: Floats) -> Floats:
+        """Return a value as it is kept; functions round what they read, and the layer its results."""
+        if self._nodes[at] != self._graph.state or not self._rounded["state"]:
+            return x
+        form = self._node(at).format
+        return form.to_floats(_round(x, form, True))
+
+    def _result(self, values: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return values as results, and which of them saturated."""
+        node = self._graph.nodes[self._graph.result]
+        if not self._rounded["activations"]:
+            return values, np.zeros(values.shape, dtype=np.bool_)
+        if node.kind == "odd":
+            odd = odd_codes(np.ldexp(values, node.format.fraction))
+            # Exact factors may be 1, which those of the tables are not.
+            limited = np.clip(odd, -node.format.maximum, node.format.maximum)
+            return node.format.to_floats(limited), np.zeros(values.shape, dtype=np.bool_)
+        narrowed = node.kind == "narrow"
+        rounded = node.format.to_floats(_round(values, node.format, narrowed))
+        # A value of 1, as a sigmoid gives, is a unit above the largest code: this is rounding.
+        return rounded, _beyond(values, node.format, 1) & narrowed
+
+
+def _round(values: Floats, form: Format, symmetric: bool) -> Floats:
+    """Return codes, rounded half up; what is in the format already may have its lowest code."""
+    lowest = -form.maximum if symmetric else form.lowest
+    return np.clip(round_half_up(values, form.fraction), lowest, form.maximum)
+
+
+def _round_down(values: Floats, form: Format) -> Floats:
+    """Return codes, rounded down, as a node ``floor`` does."""
+    return np.clip(np.floor(np.ldexp(values, form.fraction)), form.lowest, form.maximum)
+
+
+def _beyond(values: Floats, form: Format, units: int = 0) -> NDArray[np.bool_]:
+    """Say which values are beyond the format's limit by more than some units."""
+    return np.abs(round_half_up(values, form.fraction)) > form.maximum + units
+
+
+@dataclass(frozen=True)
+class LayerValues:
+    """A layer's results, real values, and how many of its values saturated."""
+
+    results: Floats
+    """``(T, N, outputs)``; zero past a sequence's length."""
+    row_saturations: Counts
+    """Pre-activations that saturated, of each row, gate by gate; 0 where they are in float."""
+    state_saturations: Counts
+    """States that saturated, of each unit."""
+    result_saturations: Counts
+    """Results that saturated, of each unit: that were more than a unit beyond their format's limit."""
+
+
+@dataclass(frozen=True)
+class MixedRun:
+    """Real values of a run."""
+
+    y: Floats
+    """``(T, N, outputs)``; zero past a sequence's length."""
+    layers: tuple[LayerValues, ...]
+
+
+class _MixedLayer(GraphLayer):
+    """A layer of which ``exact`` parts are in float.
+
+    Results, and what layers read, are in units of their formats; states are real values.
+    """
+
+    def __init__(
+        self, network: QuantizedNetwork, index: int, floats: FloatLayer, exact: Collection[Part]
+    ) -> None:
+        shape, numerics, integers = network.shapes[index], network.numerics, network.layers[index]
+        graph = numerics.cells[shape.cell]
+        rows: Part = "tables" if reads_table(graph, numerics) else "activations"
+        self._exact_rows = rows in exact
+        offsets, nothing = floats.offsets, np.zeros_like(floats.offsets)
+        if "weights" in exact:
+            used, constants = floats.layer, floats.constants
+            more = nothing if self._exact_rows else offsets
+        else:
+            used, constants = integers, unit_constants(network, index)
+            more = -offsets if self._exact_rows else nothing
+        super().__init__(replace(used, bias=used.bias + more), shape, numerics)
+        self._reals = constants
+        self._mixed = _MixedCell(floats, graph, numerics, exact)
+        self._fraction = gate_format(network, index).fraction
+        self._seen: list[tuple[Floats, Mask, Mask, Mask]] = []
+
+    def round_down(self, sums: Floats) -> Floats:  # type: ignore[override]
+        """Round a part's sums, unless they are in float."""
+        return sums if self._exact_rows else GraphLayer.round_down(sums)
+
+    def results(self, sums: Floats, state: Any) -> tuple[Any, Any, Any]:
+        """Return results, the new state, and which of its values saturated."""
+        pre, limited = np.ldexp(sums, -self._fraction - GUARD_BITS), np.zeros(sums.shape, dtype=np.bool_)
+        if not self._exact_rows:
+            codes = self.preactivations(sums)
+            limited = np.abs(np.floor(sums * 0.5**GUARD_BITS)) > np.abs(codes)
+            pre = np.ldexp(codes.astype(np.float64), -self._fraction)
+        found = self._mixed.compute(self.by_gate(pre), state, self._reals)
+        self._seen.append((found.result, limited, found.state_saturated, found.result_saturated))
+        return np.ldexp(found.result, self.shape.output.fraction), found.state, found.state_saturated
+
+    def values(self, reverse: bool, alive: Mask) -> LayerValues:
+        """Return what it computed where sequences are ``alive``, ``(T, N, 1)``."""
+        order = slice(None, None, -1 if reverse else 1)
+        results, *saturated = (np.stack(each)[order] for each in zip(*self._seen, strict=True))
+        return LayerValues(np.where(alive, results, 0.0), *((each & alive).sum((0, 1)) for each in saturated))
+
+
+class _Mixed(Golden):
+    """The golden model's passes and steps, with layers of which ``exact`` parts are in float; for one run."""
+
+    def __init__(
+        self, network: QuantizedNetwork, floats: Sequence[FloatLayer], exact: Collection[Part]
+    ) -> None:
+        self._floats, self._exact = floats, exact
+        self._parts: list[_Mixed] = []
+        super().__init__(network)
+
+    def _part(self, layers: range) -> "_Mixed":
+        part = _Mixed(self.network.part(layers), self._floats[layers.start : layers.stop], self._exact)
+        self._parts.append(part)
+        return part
+
+    def _layers(self) -> CellNetwork:
+        self._mixed = [
+            _MixedLayer(self.network, index, floats, self._exact) for index, floats in enumerate(self._floats)
+        ]
+        return CellNetwork(self.network, self._mixed)
+
+    def values(self, alive: Mask) -> Iterator[LayerValues]:
+        """Yield what each layer computed."""
+        orders = [part.reverse for parts in self.network.passes for part in parts] or [False]
+        for model, reverse in zip(self._parts or [self], orders, strict=True):
+            yield from (layer.values(reverse, alive) for layer in model._mixed)
+
+
+def run_mixed(
+    network: QuantizedNetwork,
+    floats: Sequence[FloatLayer],
+    exact: Collection[Part],
+    x: Floats,
+    lengths: Counts,
+) -> MixedRun:
+    """Run real inputs, ``(T, N, inputs)``, from the zero state.
+
+    Parameters
+    ----------
+    floats
+        The network's layers in float.
+    exact
+        What is not rounded. With all parts, the network in float; with none, the golden model.
+    lengths
+        The valid steps of each sequence, ``(N,)``.
+    """
+    numerics, model = network.numerics, _Mixed(network, floats, exact)
+    values: NDArray[Any] = (
+        np.ldexp(x, numerics.input.fraction + numerics.input_shift)
+        if "activations" in exact
+        else numerics.quantise_input(x)
+    )
+    alive: Mask = np.arange(len(x))[:, None, None] < lengths[None, :, None]
+    y = model._run(values, None, alive).y
+    # Parts that end a network have one format.
+    return MixedRun(network.shapes[-1].output.to_floats(y), tuple(model.values(alive)))

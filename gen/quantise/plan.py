@@ -1,0 +1,495 @@
+"""Plans the formats of a network's quantities, from settings, ranges and hardware."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from rtlstm.gen.quantise.directions import unfold
+from rtlstm.gen.quantise.input_shifts import fold_shifts
+from rtlstm.gen.quantise.lowering import ArrayLayer, is_fused, lower
+from rtlstm.gen.quantise.ranges import Ranges, power_of_two
+from rtlstm.gen.quantise.target import TargetHardware
+from rtlstm.spec.activations.interpolated import DIRECT_BITS
+from rtlstm.spec.cells.formats import CellFormats
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import Format, HiddenRounding, IntArray
+from rtlstm.spec.network import Dense, Network
+from rtlstm.spec.numerics import GUARD_BITS, continues_sums, rounding_offsets
+from rtlstm.spec.options import Option
+from rtlstm.spec.parameters import Tables
+from rtlstm.spec.program.passes import feeds, part_layers
+from rtlstm.spec.record import Record
+from rtlstm.spec.weights import WeightFormat
+
+Floats = NDArray[np.float64]
+
+_NUMBERS = "Numbers"
+_Bits = Annotated[int, Field(ge=4, le=18)]
+_WeightBits = Annotated[int, Field(ge=2, le=18)]
+_Range = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class QuantizationSettings(Record):
+    """Widths of formats, and ranges to use instead of those from calibration data."""
+
+    weight_bits: Annotated[_WeightBits, Option("Bits per weight, 2 to 18.", group=_NUMBERS)] = 16
+    dense_weight_bits: Annotated[
+        _WeightBits | None,
+        Option(
+            "Bits per weight in dense layers, 2 to 18. The weight memory is as wide as the "
+            "larger of the two. Default: the bits of the other weights.",
+            group=_NUMBERS,
+        ),
+    ] = None
+    data_bits: Annotated[
+        _Bits, Option("Bits of inputs, hidden states and dense results, 4 to 18.", group=_NUMBERS)
+    ] = 16
+    output_bits: Annotated[
+        _Bits | None,
+        Option(
+            "Bits of the outputs, if a dense layer gives them, 4 to 18. Default: the data's bits.",
+            group=_NUMBERS,
+        ),
+    ] = None
+    gate_bits: Annotated[
+        Annotated[int, Field(ge=6, le=18)] | None,
+        Option(
+            "Bits of the results of sigmoid and tanh, 6 to 18. Default: the data's or "
+            "outputs' bits, at least 12.",
+            group=_NUMBERS,
+        ),
+    ] = None
+    cell_bits: Annotated[
+        int, Field(ge=8, le=32), Option("Bits of the cell state, 8 to 32.", group=_NUMBERS)
+    ] = 16
+    input_range: Annotated[
+        _Range | None,
+        Option(
+            "Largest input of any feature. Default: from the calibration data, feature by feature, or 8.",
+            group=_NUMBERS,
+        ),
+    ] = None
+    cell_range: Annotated[
+        _Range | None,
+        Option(
+            "Largest cell state; larger ones saturate. Default: from the calibration data, or 16.",
+            group=_NUMBERS,
+        ),
+    ] = None
+    final_states: Annotated[
+        bool | None,
+        Option(
+            "Keep the final cell states in range, e.g. if they start a decoder. Default: on "
+            "unless the network ends in a dense layer.",
+            group=_NUMBERS,
+            flag="--final-states/--no-final-states",
+        ),
+    ] = None
+    headroom_bits: Annotated[
+        int,
+        Field(ge=0, le=16),
+        Option(
+            "Bits by which weights and sums of a retrained model may grow, 0 to 16.",
+            group=_NUMBERS,
+        ),
+    ] = 0
+    hidden_rounding: Annotated[
+        HiddenRounding,
+        Option(
+            "Rounding of h. odd saves one cycle per LSTM layer and costs one bit of precision.",
+            group=_NUMBERS,
+        ),
+    ] = "half_up"
+    tables: Tables = "interpolated"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.final_states is not None and self.cell_range is not None:
+            raise ValueError(
+                "the cell state's range must be stated (`cell_range`), or found with or without "
+                "regard to final states (`final_states=True`, `final_states=False`), "
+                "not both; leave one out"
+            )
+        for name in ("data_bits", "output_bits"):
+            bits = getattr(self, name)
+            if self.tables == "direct" and bits is not None and bits > DIRECT_BITS:
+                raise ValueError(
+                    f"`{name}` must be at most {DIRECT_BITS} with direct tables, not {bits}; "
+                    "choose fewer, or interpolated tables"
+                )
+        return self
+
+    def bits_of(self, dense: bool) -> int:
+        """Return the bits of weights, of a dense layer or of another one."""
+        return self.dense_weight_bits if dense and self.dense_weight_bits else self.weight_bits
+
+    @property
+    def most_weight_bits(self) -> int:
+        """Width of the weight memory: the larger of the two."""
+        return max(self.weight_bits, self.dense_weight_bits or 0)
+
+
+def _saturation_range(gate: Format) -> float:
+    """Return where sigmoid comes within half a unit in the last place of 1, rounded up to a power of two."""
+    return power_of_two(math.log(2.0) * (gate.fraction + 1))
+
+
+@dataclass(frozen=True)
+class FormatChoices:
+    """What calibration data, settings or bounds say about a network: its formats follow from these."""
+
+    input_range: float
+    input_shifts: tuple[int, ...]
+    ranges: Ranges
+    cell_range: float
+
+
+@dataclass(frozen=True)
+class RowChoices:
+    """Bits and scales of rows that are chosen already, as those of a network that was trained with them."""
+
+    weight_bits: tuple[int, ...]
+    """Bits of each array layer's weights."""
+    fractions: tuple[tuple[IntArray, ...], ...]
+    """Fraction bits of the weights of each row, ``(rows,)``, for each vector that an array layer reads."""
+    constants: tuple[Format | None, ...]
+    """Format of each array layer's per-unit constants."""
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """The formats around the rows of an array layer."""
+
+    layer: ArrayLayer
+    form: WeightFormat
+    sources: tuple[int, ...]
+    """Fraction bits of each vector that the layer reads."""
+    target: int
+    """Fraction bits of its sums, guard bits included."""
+    finest: int
+    """The most fraction bits of an accumulator that change a result."""
+    coarsest: int
+    """The least fraction bits of an accumulator, which the left shift of sums can make up for."""
+    most_sum: int | None
+    """What the magnitudes of a row's integers must sum to less than, so that the accumulators of an existing
+    device hold its products; None if they are made for the row."""
+    constants: Format | None
+    """Format of the per-unit constants, if there are some."""
+    offsets: IntArray
+    """What is added to the bias of each row, so that dropping the guard bits rounds those half up that need
+    it."""
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        """The weights for each vector that the layer reads."""
+        layer = self.layer
+        return (layer.w_in,) if layer.w_rec is None else (layer.w_in, layer.w_rec)
+
+    def finest_scales(self, weights: Floats, source: int) -> IntArray:
+        """Return each row's accumulator fraction bits: the finest at which its weights fit.
+
+        ``source`` are the fraction bits of the vector that they multiply.
+        """
+        scales = np.minimum(self.form.finest_of_rows(weights, self.target - source) + source, self.finest)
+        if self.most_sum is None:
+            return scales
+        # If the device's accumulators cannot hold a row's sums, the row's weights lose a fraction bit.
+        while True:
+            sums = np.abs(self.form.to_integers(weights, (scales - source)[:, None])).sum(axis=1)
+            wide = (sums >= self.most_sum) & (scales > self.coarsest)
+            if not wide.any():
+                return scales
+            scales = scales - wide
+
+
+class Lowered:
+    """A network's layers on its hardware, before their ranges are known.
+
+    Raises
+    ------
+    ConfigurationError
+        If hardware or settings do not take these layers.
+    """
+
+    def __init__(
+        self, network: Network, settings: QuantizationSettings, hardware: TargetHardware | None
+    ) -> None:
+        self.settings = settings
+        self.hardware = hardware or TargetHardware(headroom=settings.headroom_bits or None)
+        unfolded = unfold(network)
+        self.layers, self.passes = lower(unfolded)
+        self.recognised = is_fused(self.layers, self.passes)
+        """Whether the fused LSTM gate unit computes the network."""
+        self.weight_bits = [
+            settings.bits_of(at >= 0 and isinstance(unfolded.layers[at], Dense))
+            for at in (layer.origin for layer in self.layers)
+        ]
+        self.hardware.check_layers(self.layers)
+        plain = self.recognised and any(layer.kind == "lstm" for layer in self.layers)
+        self.rounding: HiddenRounding = settings.hidden_rounding if self.recognised else "half_up"
+        # What a device takes is compared with all of its formats.
+        if settings.hidden_rounding == "odd" and not plain and self.hardware.device is None:
+            raise ConfigurationError(
+                "`hidden_rounding='odd'` needs LSTM layers without peepholes, projections or "
+                "skips, and behind them, if any, dense layers with ReLU, sigmoid, tanh or no function; leave "
+                "it out for this network"
+            )
+        self._check_outputs()
+
+    def _check_outputs(self) -> None:
+        """Refuse bits of outputs that the network's last layer cannot give."""
+        data, bits, last = self.settings.data_bits, self.settings.output_bits, self.layers[-1]
+        if bits in (None, data):
+            return
+        if self.passes:
+            raise ConfigurationError(
+                f"outputs of a network with a reverse direction have the data's {data} bits, not {bits}: "
+                "they are kept with its inputs; leave `output_bits` out"
+            )
+        # On an existing device, h may be output in wider words.
+        wider = self.hardware.device is not None and bits is not None and bits > data
+        if not self.gives_outputs(len(self.layers) - 1) and not wider:
+            raise ConfigurationError(
+                f"outputs of {bits} bits need a dense layer at the network's end, but layer {last.name!r} "
+                f"there gives h, which has the data's {data}; leave `output_bits` out, or change "
+                "`data_bits`"
+            )
+
+    def gives_outputs(self, index: int) -> bool:
+        """Whether the results of a layer are the network's outputs and nothing else."""
+        last, layers = len(self.layers) - 1, self.layers
+        read_back = any(
+            at + layer.feedback == last for at, layer in enumerate(layers) if layer.w_rec is not None
+        )
+        # A layer with a skip has two products, in one format.
+        mine = index == last or (index == last - 1 and layers[last].kind == "sum")
+        return mine and layers[last].kind in ("dense", "sum") and not read_back and not self.passes
+
+    @property
+    def linear(self) -> bool:
+        """Whether no layer has an activation function."""
+        return all(layer.linear for layer in self.layers)
+
+    @property
+    def keeps_c(self) -> bool:
+        """Whether a layer keeps c."""
+        return any(layer.state == "cell" for layer in self.layers)
+
+    @property
+    def together(self) -> tuple[tuple[int, ...], ...]:
+        """The layers whose results are read as one vector, in one format; each layer once."""
+        ends = [tuple(part[-1] for part in parts) for parts in part_layers(self.passes)]
+        joined = {end for group in ends for end in group}
+        return (*ends, *((index,) for index in range(len(self.layers)) if index not in joined))
+
+    @property
+    def unit_parameters(self) -> int:
+        """Number of per-unit constants."""
+        constants, device = max(layer.cell.parameters for layer in self.layers), self.hardware.device
+        return constants if device is None else max(constants, device.unit_parameters)
+
+
+class Plan(Lowered):
+    """The formats of a network's quantities on its hardware.
+
+    Parameters
+    ----------
+    hardware
+        By default hardware for this network alone.
+    trained
+        The bits and scales of the rows of a network that was trained with them.
+    weight_bits
+        The function that returns the bits of a layer's weights; by default they are those of the settings.
+
+    Raises
+    ------
+    ConfigurationError
+        If there are no such formats.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        settings: QuantizationSettings,
+        choices: FormatChoices,
+        hardware: TargetHardware | None = None,
+        trained: RowChoices | None = None,
+        weight_bits: Callable[[ArrayLayer], int] | None = None,
+    ) -> None:
+        shifts = choices.input_shifts
+        super().__init__(fold_shifts(network, np.array(shifts)) if shifts else network, settings, hardware)
+        if weight_bits is not None:
+            self.weight_bits = [weight_bits(layer) for layer in self.layers]
+        if trained is not None:
+            self.weight_bits = list(trained.weight_bits)
+        self.trained, self.input_shifts = trained, shifts
+        self._ranges = choices.ranges
+        bits = settings.data_bits
+        gate_bits = settings.gate_bits or max(12, bits, settings.output_bits or 0)
+        self.gate = Format(bits=gate_bits, fraction=gate_bits - 1)
+        self._argument_bits = min(gate_bits + 2, DIRECT_BITS if settings.tables == "direct" else 20)
+        fixed = self.hardware.fixed
+        self.input = fixed.input if fixed else Format.covering(bits, choices.input_range)
+        self.preactivation = self._preactivation()
+        self.hidden_whole_bits = self._hidden_whole_bits()
+        """Bits before the binary point of h if all layers have one format of it; None if each has its own."""
+        self.outputs = self._outputs()
+        """The formats of the layers' results."""
+        self.cell, self.cell_argument = self._cell(choices.cell_range)
+
+    def _preactivation(self) -> Format:
+        """Return the format that covers the ranges' sums, or less if all functions are flat beyond it."""
+        if self.hardware.device is not None:
+            return self.hardware.device.preactivation
+        max_abs = power_of_two(self._ranges.preactivation)
+        if self.hardware.shared:
+            # For any network: up to where sigmoid is flat.
+            max_abs = max(max_abs, _saturation_range(self.gate))
+        wide = (
+            # A product reads h itself.
+            layer.wide or (layer.kind == "product" and self._ranges.begin(index) > 1.0)
+            for index, layer in enumerate(self.layers)
+            if not layer.linear
+        )
+        if not any(wide):
+            max_abs = min(max_abs, _saturation_range(self.gate))
+        return Format(bits=self._argument_bits, fraction=self._argument_bits - 1 - int(math.log2(max_abs)))
+
+    def _cell(self, max_abs: float) -> tuple[Format, Format]:
+        """Return the cell state's format for a range, and the format its tanh reads."""
+        if self.hardware.device is not None:
+            return self.hardware.device.cell, self.hardware.device.cell_argument
+        max_abs, bits = power_of_two(max_abs), self.settings.cell_bits
+        cell = Format(bits=bits, fraction=bits - 1 - int(math.log2(max_abs)))
+        flat = all(layer.output_saturates for layer in self.layers)
+        reads = min(max_abs, _saturation_range(self.gate)) if flat else max_abs
+        fraction = min(self._argument_bits - 1 - int(math.log2(reads)), cell.fraction)
+        bits = fraction + 1 + int(math.log2(reads))
+        return cell, Format(bits=max(bits, 4), fraction=fraction)
+
+    def _whole_bits(self, index: int) -> int:
+        """Return the bits before the binary point that the h needs in which a layer's sequences begin."""
+        bits, begin = self.settings.data_bits, self._ranges.begin(index)
+        return bits - 1 - Format.covering(bits, begin).fraction if begin > 1.0 else 0
+
+    def _hidden_whole_bits(self) -> int | None:
+        if self.hardware.device is not None:
+            return self.hardware.device.hidden_whole_bits
+        if not (self.recognised or self.hardware.shared):
+            return None
+        mine = (index for index, layer in enumerate(self.layers) if layer.in_format_of_h)
+        return max((self._whole_bits(index) for index in mine), default=0)
+
+    def _outputs(self) -> list[Format]:
+        ranges, found = self._ranges, [layer.output for layer in self.hardware.layers]
+        if not found:
+            found = [self._output(index, layer) for index, layer in enumerate(self.layers)]
+            if self.layers[0].origin < 0:
+                found[0] = self.input
+            # The parts of a pass are read as one vector, so they have one format.
+            for ends in self.together:
+                widest = min((found[end] for end in ends), key=lambda form: form.fraction)
+                for end in ends:
+                    found[end] = widest
+        if self.hardware.device is not None:
+            for index, form in enumerate(found):
+                self.hardware.check_begin(self.layers[index].name, form, ranges.begin(index))
+        return found
+
+    def _output(self, index: int, layer: ArrayLayer) -> Format:
+        bits, ranges = self.settings.data_bits, self._ranges
+        if self.gives_outputs(index):
+            bits = self.settings.output_bits or bits
+        if not layer.within_one:
+            return Format.covering(bits, max(ranges.layers[index], ranges.begin(index)))
+        whole = self._whole_bits(index) if self.hidden_whole_bits is None else self.hidden_whole_bits
+        return Format(bits=bits, fraction=bits - 1 - (whole if layer.in_format_of_h else 0))
+
+    def rows(self) -> list[RowPlan]:
+        """Return the formats around the rows of each layer."""
+        plans = []
+        for index, layer in enumerate(self.layers):
+            before = feeds(self.passes, index, layer.before)
+            source = self.outputs[before[0]] if before else self.input
+            target = (self.outputs[index] if layer.linear else self.preactivation).fraction + GUARD_BITS
+            sources = [source.fraction]
+            if layer.w_rec is not None:
+                sources.append(self.outputs[index + layer.feedback].fraction)
+            plans.append(
+                RowPlan(
+                    layer=layer,
+                    form=WeightFormat(self.weight_bits[index]),
+                    sources=tuple(sources),
+                    target=target,
+                    # A finer scale would change no result, but take more bits of the shifter.
+                    finest=self.hardware.finest(target, self.settings.data_bits),
+                    coarsest=self.hardware.coarsest(target),
+                    most_sum=self.hardware.most_sum(self.input),
+                    constants=self.constants(index),
+                    offsets=self._offsets(index),
+                )
+            )
+        return plans
+
+    def _offsets(self, index: int) -> IntArray:
+        """Return what the biases of a layer's rows hold for rounding."""
+        layer, *behind = self.layers[index : index + 2]
+        continued = [each.cell for each in behind if continues_sums(each.kind)]
+        readers = [] if continues_sums(layer.kind) else [layer.cell, *continued]
+        return rounding_offsets(readers, len(layer.bias), layer.outputs)
+
+    @property
+    def most_weight_bits(self) -> int:
+        """Width of the weight memory."""
+        if self.hardware.device is not None:
+            return self.hardware.device.weight_bits
+        return self.settings.most_weight_bits if self.trained is None else max(self.weight_bits)
+
+    @property
+    def own_weight_bits(self) -> tuple[int, int] | None:
+        """Bits of the weights of recurrent and of dense layers, if they differ."""
+        settings = self.settings
+        if self.hardware.device is not None:
+            return self.hardware.device.own_weight_bits
+        if settings.dense_weight_bits is None or self.trained is not None:
+            return None
+        return settings.weight_bits, settings.dense_weight_bits
+
+    def constants(self, index: int) -> Format | None:
+        """Return the format of a layer's per-unit constants; None without any."""
+        constants = self.layers[index].unit_constants
+        if constants is None:
+            return None
+        if self.trained is not None:
+            return self.trained.constants[index]
+        if self.hardware.layers:
+            return self.hardware.constants_format(index, constants)
+        return Format.covering(self.weight_bits[index], float(np.abs(constants).max()))
+
+    def cell_formats(self, index: int) -> CellFormats:
+        """Return the formats of what a layer's cell reads, keeps and gives."""
+        layer, output, reads = self.layers[index], self.outputs[index], self.preactivation
+        keeps_c = layer.state == "cell"
+        return CellFormats(
+            preactivation=Format(bits=reads.bits, fraction=output.fraction) if layer.linear else reads,
+            gate=self.gate,
+            output=output,
+            state=self._state(layer, self.outputs[index + layer.feedback]),
+            argument=self.cell_argument if keeps_c else None,
+            parameter=self.constants(index),
+            rounding=self.rounding if keeps_c else "half_up",
+        )
+
+    def _state(self, layer: ArrayLayer, h: Format) -> Format | None:
+        """Return the format of the state that a layer's cell keeps."""
+        if layer.state != "hidden":
+            return self.cell if layer.state else None
+        # The range is that of h, with more fraction bits. A GRU of two layers keeps one state, in the format
+        # of the h that it reads back.
+        bits = self.settings.cell_bits
+        return Format(bits=bits, fraction=bits - h.bits + h.fraction)
