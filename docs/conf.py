@@ -21,6 +21,7 @@ from sphinx.writers.html5 import HTML5Translator
 
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#:]+\.(?:md|ipynb))\)")
+NOTE = re.compile(r"\[([^\]]+)\]\((?:\.\./)*((?:notes|newsfragments)/\w+\.md)[^)]*\)")
 
 project = "rtlstm"
 root_doc = "docs/index"
@@ -88,6 +89,11 @@ def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
             source[0] += f"\n```{{toctree}}\n:caption: {heading}\n:hidden:\n\n{entries}\n```\n"
 
 
+def name_notes(app: Sphinx, page: str, source: list[str]) -> None:
+    """Name what is in the repository and not on the site, where the page has a link."""
+    source[0] = NOTE.sub(r"\1 (`\2`)", source[0])
+
+
 def write_math(display: bool) -> Callable[[HTML5Translator, nodes.math | nodes.math_block], None]:
     """Return a writer of formulas as MathML, which browsers draw without a script."""
 
@@ -101,6 +107,7 @@ def write_math(display: bool) -> Callable[[HTML5Translator, nodes.math | nodes.m
 def setup(app: Sphinx) -> None:
     """Connect the above to Sphinx."""
     app.connect("source-read", add_navigation)
+    app.connect("source-read", name_notes)
     app.add_html_math_renderer("mathml", (write_math(False), None), (write_math(True), None))
     # Neither a notebook's kernel nor its client tells of every start.
     os.environ["JUPYTER_PATH"] = str(ROOT / "docs" / "site" / "jupyter")

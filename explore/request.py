@@ -27,7 +27,8 @@ class SpaceOptions(Record):
         str, Option("Bits per weight to try, such as 8, 4,8,16 or 4:16.", group=_SPACE, metavar="BITS")
     ] = "4:16"
     data_bits: Annotated[
-        str, Option("Bits of inputs, hidden states and dense results to try.", group=_SPACE, metavar="BITS")
+        str,
+        Option("Bits of the inputs, hidden states and dense results to try.", group=_SPACE, metavar="BITS"),
     ] = "6:16"
     gate_bits: Annotated[
         str, Option("Bits of the results of sigmoid and tanh to try.", group=_SPACE, metavar="BITS")

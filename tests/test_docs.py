@@ -40,7 +40,7 @@ ELSEWHERE_WHOLE = [ROOT / "docs" / "extending.md"]
 
 ELSEWHERE = {
     # A pattern for the whole command: the file that runs it, and what stands there.
-    r"make test": (".ci/run", "make --no-print-directory test"),
+    r"make (setup|test)": (".ci/run", "make --no-print-directory test"),
     r"make demo": ("Makefile", "examples/silero_vad/demo.py"),
     r"pip install ('?\.\S*|.*rtlstm.*)": ("tests/test_packaging.py", '"install"'),
     r"rtlstm (board|run) \S+ --b\w+ (ulx3s-85f|tcp:localhost:5000).*": (

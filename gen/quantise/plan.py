@@ -47,7 +47,7 @@ class QuantizationSettings(Record):
         ),
     ] = None
     data_bits: Annotated[
-        _Bits, Option("Bits of inputs, hidden states and dense results, 4 to 18.", group=_NUMBERS)
+        _Bits, Option("Bits of the inputs, hidden states and dense results, 4 to 18.", group=_NUMBERS)
     ] = 16
     output_bits: Annotated[
         _Bits | None,
