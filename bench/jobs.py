@@ -10,7 +10,7 @@ When the block ends without an error the journal goes: what is finished is not t
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -86,6 +86,8 @@ def open_journal(path: Path, about: str) -> Iterator[Journal]:
             raise BuildError(f"{path} is damaged ({error}): delete it, and all jobs are done again") from None
         yield journal
         path.unlink()
+        with suppress(OSError):  # Builds are in the folder, unless none was asked for.
+            path.parent.rmdir()
 
 
 def code_digest() -> str:
