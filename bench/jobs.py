@@ -85,9 +85,9 @@ def open_journal(path: Path, about: str) -> Iterator[Journal]:
                 raise BuildError(f"another process does the jobs of {path}; wait for it") from None
             raise BuildError(f"{path} is damaged ({error}): delete it, and all jobs are done again") from None
         yield journal
-        path.unlink()
-        with suppress(OSError):  # Builds are in the folder, unless none was asked for.
-            path.parent.rmdir()
+    path.unlink()
+    with suppress(OSError):  # Builds are in the folder, unless none was asked for.
+        path.parent.rmdir()
 
 
 def code_digest() -> str:
