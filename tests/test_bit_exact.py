@@ -1,7 +1,6 @@
 """Random configurations: golden model, Icarus and Verilator agree on every bit and every cycle."""
 
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -106,10 +105,9 @@ def test_both_simulators_equal_golden(seed: int, backend: str, tmp_path: Path) -
     check_device(random_case(seed), tmp_path, backend)
 
 
-@pytest.mark.parametrize(
-    ("stalled", "simulator"),
-    quick(product((False, True), ("icarus", "verilator")), (True, "icarus")),
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("stalled", [False, True])
+@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
 @pytest.mark.parametrize("seed", COCOTB)
 def test_cocotb(seed: int, stalled: bool, simulator: Simulator, tmp_path: Path) -> None:
     case = random_case(seed, sizes=SMALL)

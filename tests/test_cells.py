@@ -26,8 +26,7 @@ from rtlstm.spec.parameters import Parameters, TableMemory
 pytestmark = pytest.mark.rtl
 
 NAMES = sorted(CELL_NETWORKS)
-QUICK = ("coupled_and_clipped", "custom_stateless", "dense_first_and_mixed", "gru_reset_before")
-QUICK += ("projections", "skip_around_a_projection")
+QUICK = ("coupled_and_clipped", "custom_stateless", "gru_reset_before")
 """What the simulator computes in any case. The pipelines of families have peepholes and others."""
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.bus_builds import write_build
 from support.paths import TESTS
+from support.quick import quick
 
 from rtlstm.sim.cocotb_core import _active_low
 from rtlstm.sim.cocotb_run import Design, Simulator, TestRun, build_design, run_tests
@@ -22,16 +23,15 @@ def failures(run: TestRun) -> list[str]:
     return [f"{each.name}: {each.failure}" for each in run.outcomes if each.failure]
 
 
-@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
+@pytest.mark.parametrize("simulator", quick(["icarus", "verilator"], "icarus"))
 def test_core_without_a_bus(simulator: str, pristine: Path, tmp_path: Path) -> None:
     run = run_tests(CORE, pristine, build_design(pristine), simulator, tmp_path)
     assert failures(run) == []
     assert len(run.outcomes) == 3
 
 
-@pytest.mark.parametrize(
-    "bus", ["axi", *(pytest.param(bus, marks=pytest.mark.slow) for bus in ("axilite", "wishbone"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("bus", ["axi", "axilite", "wishbone"])
 def test_core_on_a_bus(bus: BusName, tmp_path: Path) -> None:
     folder = tmp_path / "build"
     write_build(folder, bus)
@@ -81,6 +81,7 @@ def test_included_files_are_part_of_a_compiled_simulation(tmp_path: Path) -> Non
         before = after
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_is_one_sentence(pristine: Path, tmp_path: Path) -> None:
     module = MODULES / "wrong_core_testbench.py"
     run = run_tests(module, pristine, build_design(pristine), "icarus", tmp_path)

@@ -62,7 +62,6 @@ def make(
             ("gru", "interpolated", "generic", "amaranth"),
         ],
         ("lstm", "interpolated", "ecp5", "icarus"),
-        ("gru", "direct", "ecp5", "icarus"),
     ),
 )
 def test_bits_and_cycles(source: str, tables: TableKind, family: str, backend: str, tmp_path: Path) -> None:
@@ -133,6 +132,7 @@ def test_manifest(tmp_path: Path) -> None:
     assert constant.device_hash != memory.device_hash
 
 
+@pytest.mark.slow
 def test_fit_takes_them_where_block_ram_lacks() -> None:
     chosen = find_device("lfe5u-25f-8")
     quantised = quantise(SHAPES["stac_a"].network(), QuantizationSettings(weight_bits=4, data_bits=8))

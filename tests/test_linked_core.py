@@ -73,6 +73,7 @@ def run(transport: LinkTransport, case: Case, count: int, longest: int) -> None:
     assert transport.read(Register.STEPS)[0] == (~suppress).sum()
 
 
+@pytest.mark.slow
 def test_line_is_full(case: Case) -> None:
     """At 3 Mbaud the outputs' bytes alone take more than nine tenths of the line."""
     line = linked(case)

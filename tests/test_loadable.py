@@ -51,7 +51,9 @@ def switch(device: Build, others: list[Build], backend: str, tmp_path: Path, ste
             check(accelerator, build, number, steps)
 
 
-@pytest.mark.parametrize("parameters", [SMALL, WIDE], ids=["small", "wide"])
+@pytest.mark.parametrize(
+    "parameters", [SMALL, pytest.param(WIDE, marks=pytest.mark.slow)], ids=["small", "wide"]
+)
 def test_icarus_switches(parameters: Parameters, tmp_path: Path) -> None:
     """More and fewer layers, inputs, outputs; one that goes ahead in one word, and a single layer."""
     device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), parameters)

@@ -112,12 +112,14 @@ def test_many_drawn_networks_are_near_the_float_model(network: Network, seed: in
     check_near_float(network, seed)
 
 
+@pytest.mark.slow
 @settings(common, max_examples=3)
 @given(drawn_builds(whole=False, bits=6))
 def test_drawn_networks(drawn: DrawnBuild) -> None:
     check(drawn, "icarus")
 
 
+@pytest.mark.slow
 @settings(common, max_examples=3)
 @given(drawn_builds(whole=True, bits=6))
 def test_drawn_networks_of_whole_sequences(drawn: DrawnBuild) -> None:

@@ -88,6 +88,7 @@ def run_pytest(folder: Path, *arguments: str, path: Path | None = None) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_users_tests(pristine: Path, tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_user.py").write_text(USER.format(build=str(pristine)))

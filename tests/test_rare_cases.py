@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.quick import quick
 from support.rare_cases import BUILDS, play, write_script
 
 from rtlstm.host import Accelerator
@@ -16,7 +17,7 @@ from rtlstm.host import Accelerator
 pytestmark = pytest.mark.rtl
 
 
-@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize("name", quick(BUILDS, "odd", "activated"))
 def test_every_rare_case_is_met(
     name: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

@@ -63,10 +63,8 @@ def test_bits_and_cycles(name: str, backend: str, tmp_path: Path) -> None:
     check_device(case_of(name), tmp_path, backend)
 
 
-@pytest.mark.parametrize(
-    "name",
-    quick(["two_reset_before", "custom_c", "dense_first_and_mixed"], "dense_first_and_mixed"),
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["two_reset_before", "custom_c", "dense_first_and_mixed"])
 def test_other_cells(name: str, tmp_path: Path) -> None:
     network = quantise(CELL_NETWORKS[name], NARROW)
     parameters = Parameters.for_family("xilinx", lanes=16, macs=2, gate_units=4, beat_out=4, streams=2)
@@ -82,6 +80,7 @@ def test_a_network_that_stores_no_results(tmp_path: Path) -> None:
     check_device(make_case(1, network, parameters, steps=4), tmp_path, "icarus")
 
 
+@pytest.mark.slow
 def test_loadable_program(tmp_path: Path) -> None:
     parameters = Parameters(lanes=16, macs=2, gate_units=4, beat_out=4, streams=2)
     device = make_device(stacked(3, 5, dense=((9, "sigmoid"), (2, "relu"))), parameters)

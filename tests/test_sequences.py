@@ -53,6 +53,7 @@ def test_sweep_of_verilator(seed: int, tmp_path: Path) -> None:
     check_device(random_sequence_case(seed, LARGE, steps=20), tmp_path, "verilator")
 
 
+@pytest.mark.slow
 def test_steps_that_wait_for_the_drain_of_the_other_direction(tmp_path: Path) -> None:
     """The last word of a step's first operation waits for eight items; the step has begun by then."""
     rng = np.random.default_rng(4)
@@ -63,6 +64,7 @@ def test_steps_that_wait_for_the_drain_of_the_other_direction(tmp_path: Path) ->
     check_device(case, tmp_path, "icarus")
 
 
+@pytest.mark.slow
 def test_outputs_of_both_directions_with_gate_units(tmp_path: Path) -> None:
     """The last layer has two directions of odd sizes, beside each other in items of two values."""
     rng = np.random.default_rng(2)

@@ -104,6 +104,7 @@ def pruned_model(scale: float = 1.0, rest: float = 0.0) -> Network:
 SIZES = {"lanes": 8, "macs": 2, "weight_bits": 8, "data_bits": 8}
 
 
+@pytest.mark.slow
 def test_the_option(tmp_path: Path) -> None:
     """A build from end to end: what it says, what it takes later, and what it refuses."""
     plain = compile(pruned_model(), folder=tmp_path / "plain", **SIZES)

@@ -50,6 +50,7 @@ def found(builds: Path) -> BenchResult:
     return BenchResult.model_validate_json(saved.read_text())
 
 
+@pytest.mark.slow
 def test_cycles_are_measured_and_equal(found: BenchResult) -> None:
     (shape,) = found.shapes
     hardware = shape.hardware
@@ -122,6 +123,7 @@ def test_stac_c_is_predicted() -> None:
     assert hardware.array_cycles >= SHAPES["stac_c"].input_path_macs / 128
 
 
+@pytest.mark.slow
 def test_without_rtl_says_so(tmp_path: Path) -> None:
     names = ["traffic20", "gru512"]
     words = ["bench", *names, "--quick", "--no-rtl", "--goals", "-o", str(tmp_path / "no")]

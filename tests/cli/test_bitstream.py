@@ -35,6 +35,7 @@ def small_build(folder: Path, family: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_ecp5(cli, tmp_path: Path):
     """The whole way, then from what is stored."""
     folder = small_build(tmp_path / "small", "ecp5")

@@ -409,6 +409,7 @@ def test_data_of_a_model_with_the_batch_first(cli, read_here, tmp_path):
     assert cli(*ran, data, "--json").json["sequences"] == 4
 
 
+@pytest.mark.slow
 def test_data_of_a_model_that_tells_no_order(cli, tmp_path):
     """A file of tensors does not: then the commands say, once, how they read data."""
     torch.save(torch.nn.LSTM(3, 5).state_dict(), tmp_path / "lstm.pt")

@@ -443,6 +443,7 @@ class Killed:
             yield found
 
 
+@pytest.mark.slow
 def test_nothing_is_lost(files, tmp_path, monkeypatch):
     """Interruptions, killed workers and their number change nothing of what is found."""
     monkeypatch.chdir(files)

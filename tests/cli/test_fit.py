@@ -380,6 +380,7 @@ def test_implement_refuses_before_synthesis(cli, model, tmp_path):
     assert not (folder / "impl").exists()
 
 
+@pytest.mark.slow
 def test_refusal_names_the_options_that_fit(cli, tmp_path):
     """The LSTM of the README, on the device that is too small for 16 bits."""
     model, folder = tmp_path / "lstm.safetensors", tmp_path / "build"

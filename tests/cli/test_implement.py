@@ -307,6 +307,7 @@ def test_missing_tools_name_the_extra(cli, build, monkeypatch):
     cli("implement", build, "--device", "lfe5u-12f").refused("rtlstm[fpga]")
 
 
+@pytest.mark.slow
 def test_design_that_does_not_fit_is_refused_before_place_and_route(cli, build):
     """A core of nothing but multipliers, synthesis is quick: nextpnr never starts."""
     products = "\n".join(

@@ -20,6 +20,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_commands_take_padding_in_front(cli, folder):
     def build(name, data, *options):

@@ -78,6 +78,7 @@ def x(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_every_stream_of_every_command(model: Path, pristine: Path, x: Path, tmp_path: Path):
     """No traceback, and an exit code that says what happened, in 104 runs."""
     y = tmp_path / "y.npy"

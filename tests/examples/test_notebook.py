@@ -56,6 +56,7 @@ def shown(cell: Any) -> str:
     )
 
 
+@pytest.mark.slow
 def test_every_cell_works_twice_and_says_the_same(run: list[Any]) -> None:
     half = len(run) // 2
     assert half >= 7

@@ -10,6 +10,7 @@ pytestmark = pytest.mark.rtl
 EXAMPLE = EXAMPLES / "own_cell.py"
 
 
+@pytest.mark.slow
 def test_a_cell_of_ones_own_runs_in_simulation() -> None:
     differences = runpy.run_path(str(EXAMPLE))["compare"]("icarus")
     assert differences["bits"] == 0

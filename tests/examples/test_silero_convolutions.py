@@ -64,6 +64,7 @@ def test_network_equals_the_file(file: Path) -> None:
     np.testing.assert_allclose(y, wanted[:, 0], atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_rtl_equals_both_golden_models(file: Path, tmp_path: Path) -> None:
     """The golden model with the network's own integers is compared, too: changed ones are seen."""

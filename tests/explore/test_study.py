@@ -119,6 +119,7 @@ def test_goes_on_after_any_line(total: int, tmp_path):
         goes_on(tmp_path / str(count), lines[:count], total, SPACE, whole)
 
 
+@pytest.mark.slow
 def test_goes_on_in_the_second_generation(tmp_path):
     """After any line of its first choices: one with the array of ``--fit``, and what came again."""
     whole = explore(tmp_path / "whole", 70, ARRAYS)

@@ -175,6 +175,6 @@ LATE_BUGS = {
 }
 
 
-@pytest.mark.parametrize("bug", cases(LATE_BUGS, "a block too long"))
+@pytest.mark.parametrize("bug", cases(LATE_BUGS))
 def test_late_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
     refute(Harness(with_bug(CobsEncoder, *bug), floods=True), tmp_path, 520)

@@ -108,7 +108,7 @@ def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     prove(Harness(manifest), tmp_path, 6, lane(manifest))
 
 
-@pytest.mark.parametrize("shape", cases(SHAPES, "small"))
+@pytest.mark.parametrize("shape", cases(SHAPES))
 def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     manifest = shape()
     reach(Harness(manifest), tmp_path, 24, lane(manifest))
@@ -126,6 +126,7 @@ def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
     refute(Harness(manifest, with_bug(Core, *bug)), tmp_path, 20, lane(manifest))
 
 
+@pytest.mark.slow
 def test_a_program_is_looked_at_in_the_open_window(tmp_path: Path) -> None:
     """Else the sequencer would load what the window looks at."""
     manifest = SHAPES["loadable"]()

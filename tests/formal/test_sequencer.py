@@ -234,7 +234,7 @@ def test_programs(seed: int) -> None:
 REACHED = {name: SHAPES[name] for name in ("one word", "two words, two groups", "loadable")}
 
 
-@pytest.mark.parametrize("shape", cases(REACHED, "one word"))
+@pytest.mark.parametrize("shape", cases(REACHED))
 def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     reach(Harness(shape()), tmp_path, 60)
 
@@ -263,6 +263,7 @@ def test_bug_is_found(
     refute(Harness(SHAPES["two words, two groups"]()), tmp_path, 40)
 
 
+@pytest.mark.slow
 def test_release_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another program would find room reserved that it has not asked for."""
     kind = with_bug(Admission, "& ~self.output & ~fetched.halted", "& ~self.output")

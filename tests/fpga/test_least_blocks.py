@@ -58,17 +58,9 @@ def counted(device: FpgaDevice, folder: Path) -> dict[tuple[int, int, str], floa
     return found
 
 
-QUICK: tuple[str, ...] = ("xilinx",)
-
-
+@pytest.mark.slow
 @pytest.mark.tools
-@pytest.mark.parametrize(
-    "architecture",
-    [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-        for name in sorted({device.architecture for device in devices().values()})
-    ],
-)
+@pytest.mark.parametrize("architecture", sorted({device.architecture for device in devices().values()}))
 def test_least_multipliers(architecture: str, tmp_path: Path) -> None:
     """Exact for what fits into one block, else no more than Yosys takes; those of "lut" are blocks, too."""
     device = next(each for each in devices().values() if each.architecture == architecture)

@@ -81,6 +81,7 @@ def test_synthesis_takes_what_was_estimated(tmp_path: Path):
     assert core.luts > 100 and core.ffs > 100
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 @pytest.mark.tools
 def test_cells_and_netlist_equal_golden(tmp_path: Path):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.bus_builds import play_testbench, write_build, write_loadable
+from support.quick import quick
 
 from rtlstm.sim.cocotb_run import Simulator
 from rtlstm.spec.buses import BusName
@@ -49,7 +50,7 @@ def play(testbench: BusTestbench, folder: Path, simulator: Simulator, sequences:
     assert not any(found.values()), found
 
 
-@by_bus
+@pytest.mark.parametrize("testbench", quick(TESTBENCHES, TESTBENCHES[0]), ids=lambda testbench: testbench.bus)
 def test_bus(testbench: BusTestbench, tmp_path: Path) -> None:
     write_build(tmp_path, testbench.bus)
     play(testbench, tmp_path, "icarus", testbench.few)

@@ -193,7 +193,10 @@ some = pytest.mark.parametrize(
     ("family", "items"),
     [
         pytest.param(
-            family, items, id=f"{family}, {items.__name__}", marks=[pytest.mark.slow] * (items is every)
+            family,
+            items,
+            id=f"{family}, {items.__name__}",
+            marks=[pytest.mark.slow] * (items is every or family == "ecp5"),
         )
         for family in MEMORIES
         for items in (few, every)
@@ -234,8 +237,9 @@ def test_cells_equal_portable_under_verilator(family: str, tmp_path: Path) -> No
     check(items, [primitives(family), duts("device", items), *models], "verilator", tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.tools
-@pytest.mark.parametrize("family", quick(netlist_families(), "xilinx"))
+@pytest.mark.parametrize("family", netlist_families())
 def test_netlist_equals_portable(family: str, tmp_path: Path) -> None:
     items = few(family)
     netlist = flat_netlist(primitives(family) + duts("device", items), "device", family)
@@ -387,7 +391,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("name", quick(FAULTS, "bank", "chain"))
+@pytest.mark.parametrize("name", quick(FAULTS, "chain"))
 def test_bench_sees_faults(name: str, tmp_path: Path) -> None:
     """The testbench is worth something: each of these faults fails it."""
     kinds, good, bad = FAULTS[name]

@@ -105,8 +105,7 @@ def networks() -> dict[str, tuple[Network, Parameters]]:
     }
 
 
-_SLOW = ("copies of registers", "long drain")
-"""Copies and a long drain are those of "copies that synthesis keeps", too."""
+_SLOW = ("copies of registers", "copies that synthesis keeps", "long drain")
 
 
 @pytest.mark.parametrize(

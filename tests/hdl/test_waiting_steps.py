@@ -184,6 +184,7 @@ def test_bus_in_the_middle_of_an_input(asks: str, dense: bool, accept: int, tmp_
     assert built.run(tmp_path)[2] == wanted
 
 
+@pytest.mark.slow
 def test_another_network_in_the_middle_of_an_input(tmp_path: Path) -> None:
     """What the step that was begun had reserved of the output queue is free again, however often."""
     first, second = stacked(6, 5), stacked(6, 1, seed=1)

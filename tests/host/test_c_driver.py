@@ -99,6 +99,7 @@ def test_steps_and_states_are_golden(bus: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(driver.step(0, x[2, 0]), other)
 
 
+@pytest.mark.slow
 def test_loadable_core_takes_other_networks(tmp_path: Path) -> None:
     write_loadable(tmp_path / "build", "axilite")
     builds = [tmp_path / "build", *sorted((tmp_path / "build").glob("others/*"))]

@@ -73,7 +73,8 @@ def test_rtl_equals_golden(folder: Path, registers: SimulatedRegisters) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("bus", [pytest.param("wishbone", marks=pytest.mark.slow), "axilite"])
+@pytest.mark.slow
+@pytest.mark.parametrize("bus", ["wishbone", "axilite"])
 def test_loadable_device_switches_networks(bus: BusName, tmp_path: Path) -> None:
     """More inputs and outputs, a single one, and back: what each build's golden device says."""
     write_loadable(tmp_path, bus)

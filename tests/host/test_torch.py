@@ -111,9 +111,10 @@ def test_packed_sequences_in_any_order(accelerator, reference, given):
     both(accelerator, reference, rnn.pack_padded_sequence(x, sorted(LENGTHS, reverse=True)), *hx)
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 @lstm_alone
-@pytest.mark.parametrize("backend", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", ["icarus", "verilator"])
 def test_hardware_gives_the_same_bits(build, accelerator, backend):
     from rtlstm.host.torch import LSTM
 

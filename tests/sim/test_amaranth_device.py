@@ -55,6 +55,7 @@ def test_gru_with_large_memories(tmp_path: Path) -> None:
     check_device(make_case(3, made, parameters, steps=2), tmp_path, "amaranth", verify=False)
 
 
+@pytest.mark.slow
 def test_whole_sequences(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     net = Network(layers=(random_lstm(rng, 2, 3), random_lstm(rng, 3, 2, reverse=True)))

@@ -58,7 +58,7 @@ def at(found: list[tuple[int, int | str]], time: int) -> int | str:
         ("steps", "icarus"),
         pytest.param("steps", "verilator", marks=pytest.mark.slow),
         pytest.param("loadable", "icarus", marks=pytest.mark.slow),
-        ("sequences", "verilator"),
+        pytest.param("sequences", "verilator", marks=pytest.mark.slow),
     ],
 )
 def test_save_file_shows_the_steps(tmp_path: Path, kind: str, simulator: str) -> None:

@@ -9,6 +9,7 @@ from support import mutation
 pytestmark = [pytest.mark.rtl, pytest.mark.tools]
 
 
+@pytest.mark.slow
 def test_mutants_are_drawn_and_named() -> None:
     drawn = mutation.draw("odd", 3, seed=1)
     assert len(drawn) == 3 and drawn == mutation.draw("odd", 3, seed=1) != mutation.draw("odd", 3, seed=2)

@@ -51,6 +51,7 @@ def test_same_input_same_bytes(pristine, tmp_path, monkeypatch):
     assert snapshot(tmp_path / "elsewhere" / "again") == snapshot(pristine)
 
 
+@pytest.mark.slow
 def test_same_bytes_whatever_the_hash_seed(pristine, tmp_path):
     code = (
         "import sys; from pathlib import Path; from support.small_builds import NARROW, TINY, network;"

@@ -97,6 +97,7 @@ def test_networks_that_take_whole_sequences():
     assert (short.max_steps, long.max_steps) == (80, 1_000_000)
 
 
+@pytest.mark.slow
 def test_commands(cli, model, tmp_path):
     small = cli("generate", model, "-o", tmp_path / "small", "--json")
     assert small.code == 0, small.err

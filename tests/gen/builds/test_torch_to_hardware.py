@@ -26,6 +26,7 @@ def model():
     return nets.Net(call, conv=conv, gru=gru, norm=norm, head=head).eval()
 
 
+@pytest.mark.slow
 def test_model_on_golden_and_rtl(tmp_path):
     torch.manual_seed(0)
     net, x = model(), torch.rand(12, 2, 3) * 2 - 1

@@ -2,6 +2,7 @@
 
 import os
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 os.environ.setdefault("KERAS_BACKEND", "torch")
 import h5py
 from support.lazy import Lazy
+from support.quick import quick
 
 from rtlstm.gen.frontends import ReadResult, inspect_model, read_model
 from rtlstm.sim.reference import run_float
@@ -73,9 +75,14 @@ def config(name: str) -> Any:
     return quantizers.Int4QuantizationConfig(**BLOCKS[name])
 
 
-@pytest.mark.parametrize("suffix", [".keras", ".h5"])
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("name", ["int8", *BLOCKS])
+@pytest.mark.parametrize(
+    ("name", "bias", "suffix"),
+    quick(
+        product(["int8", *BLOCKS], [True, False], [".keras", ".h5"]),
+        ("int8", False, ".keras"),
+        *((name, True, suffix) for name, suffix in zip(BLOCKS, (".h5", ".keras", ".h5"), strict=True)),
+    ),
+)
 def test_rounded_weights_are_keras_own(name: str, bias: bool, suffix: str, tmp_path: Path) -> None:
     model = tagger(bias)
     before = model.predict(np.arange(ROWS)[None], verbose=0)

@@ -89,8 +89,9 @@ def spoiled(text: str, after: str) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
-@pytest.mark.parametrize("bus", quick(["none", "axi", "wishbone"], "none"))
+@pytest.mark.parametrize("bus", ["none", "axi", "wishbone"])
 def test_cocotb_test_in_icarus(builds: Path, tmp_path: Path, bus: str) -> None:
     """Whole sequences, several streams with wide beats, and a loadable core."""
     build = builds / bus
