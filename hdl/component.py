@@ -1,20 +1,34 @@
-"""Amaranth's classes as a type checker needs them: its generic ones with arguments, which Python refuses.
+"""Components and interfaces that declare each port once, in their bodies.
 
-A component's ports are the signature that it gives to its base class. Bare annotations in its body, such as
-``done: Signal``, tell the type checker of them; Amaranth reads those alone whose value is a member.
+.. code::
+
+    class Counter(Component):
+        enable: Signal = In(1)
+        value: Signal = Out(lambda bits: bits)
+
+        def __init__(self, bits: int) -> None:
+            super().__init__(bits)
+
+A shape may be a function of what the component gives to its base class. In Amaranth's annotations, such as
+``enable: In(1)``, it cannot, and to a type checker a call is no type.
 """
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from inspect import isfunction
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from amaranth.hdl import ClockDomain, Module, Signal
 from amaranth.lib import data, wiring
 
+# Amaranth's generic classes have arguments for a type checker, which Python refuses.
 if TYPE_CHECKING:
-    Component: TypeAlias = wiring.Component[wiring.Signature]
-    Interface: TypeAlias = wiring.PureInterface[wiring.Signature]
+    _Component: TypeAlias = wiring.Component[wiring.Signature]
+    _Interface: TypeAlias = wiring.PureInterface["InterfaceSignature"]
     Struct: TypeAlias = data.View[data.StructLayout]
-    AnyInterface: TypeAlias = Component | Interface | wiring.FlippedInterface[Any, Any]
+    AnyInterface: TypeAlias = "Component | Interface | wiring.FlippedInterface[Any, Any]"
 
     class Domain(ClockDomain):
         """A clock domain, with what the stubs leave out."""
@@ -23,11 +37,94 @@ if TYPE_CHECKING:
         rst: Signal
 
 else:
-    Component = wiring.Component
-    Interface = wiring.PureInterface
-    Struct = data.View
+    _Component, _Interface = wiring.Component, wiring.PureInterface
+    Struct, Domain = data.View, ClockDomain
     AnyInterface = object
-    Domain = ClockDomain
+
+
+@dataclass(frozen=True)
+class _Port:
+    """A port as a body declares it."""
+
+    flow: wiring.Flow
+    shape: Any
+
+    def member(self, given: Any) -> wiring.Member | None:
+        """Return Amaranth's member; none if a function says that there is no such port."""
+        shape = self.shape
+        if isfunction(shape):
+            shape = shape(given)
+        elif isinstance(shape, type) and issubclass(shape, Interface):
+            shape = shape.signature_for(given)
+        return None if shape is None else self.flow(shape)
+
+
+In: Callable[[Any], Any] = partial(_Port, wiring.In)
+"""Declare an input: its shape, signature, the class of its interface, or a function that returns one."""
+Out: Callable[[Any], Any] = partial(_Port, wiring.Out)
+"""Declare an output in the same way."""
+
+
+class Ports:
+    """A class with ports in its body: a component, an interface, or what several of them have in common."""
+
+    _declared: ClassVar[Mapping[str, _Port]] = MappingProxyType({})
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        own = {name: port for name, port in vars(cls).items() if isinstance(port, _Port)}
+        for name in own:
+            delattr(cls, name)
+        inherited = [vars(base).get("_declared", {}) for base in reversed(cls.__mro__[1:])]
+        cls._declared = {name: port for ports in (*inherited, own) for name, port in ports.items()}
+
+    @classmethod
+    def port_names(cls) -> tuple[str, ...]:
+        """Return the names of its ports, those of base classes first."""
+        return tuple(cls._declared)
+
+    @classmethod
+    def declared_members(cls, given: Any = None) -> dict[str, wiring.Member]:
+        """Return Amaranth's members; shapes are functions of ``given``."""
+        members = {name: port.member(given) for name, port in cls._declared.items()}
+        return {name: member for name, member in members.items() if member is not None}
+
+
+class Component(Ports, _Component):
+    """A component with the ports that its body declares, and perhaps more.
+
+    Parameters
+    ----------
+    given
+        What shapes are functions of.
+    more
+        Ports that no body can declare; they may stand in the first place, as in Amaranth.
+    """
+
+    def __init__(self, given: Any = None, more: Mapping[str, wiring.Member] = MappingProxyType({})) -> None:
+        given, more = (None, given) if isinstance(given, Mapping) else (given, more)
+        super().__init__({**self.declared_members(given), **more})
+
+
+class Interface(Ports, _Interface):
+    """An interface with the ports that its body declares."""
+
+    @classmethod
+    def signature_for(cls, given: Any = None) -> "InterfaceSignature":
+        """Return its signature; shapes are functions of ``given``."""
+        return InterfaceSignature(cls, given)
+
+
+class InterfaceSignature(wiring.Signature):
+    """The signature of an interface, which knows what its shapes are functions of."""
+
+    def __init__(self, kind: type[Interface], given: Any) -> None:
+        super().__init__(kind.declared_members(given))
+        self.kind, self.given = kind, given
+
+    def create(self, *, path: tuple[str | int, ...] = (), src_loc_at: int = 0) -> Interface:
+        """Make an interface."""
+        return self.kind(self, path=path, src_loc_at=src_loc_at + 1)
 
 
 class _Member:

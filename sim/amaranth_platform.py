@@ -21,11 +21,12 @@ from rtlstm.hdl.primitives.pipeline import (
     MemoryPair,
     Multiplier,
     MultiplierPair,
+    Platform,
+    Primitive,
     ProductSum,
     ReadPort,
     delay,
 )
-from rtlstm.hdl.primitives.primitive import Platform, Primitive
 from rtlstm.spec.inventory import MemorySpec
 
 

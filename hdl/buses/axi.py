@@ -6,7 +6,7 @@ from typing import ClassVar
 from amaranth.hdl import DomainRenamer, Module
 from amaranth.lib import wiring
 
-from rtlstm.hdl.buses.axi_lite import AXI_LITE_TEXTS, AXI_PINS, AxiLite, axi_lite_ports, interface_attributes
+from rtlstm.hdl.buses.axi_lite import AXI_LITE_TEXTS, AXI_PINS, AxiLite, interface_attributes
 from rtlstm.hdl.buses.axi_stream import InputStream, OutputStream
 from rtlstm.hdl.buses.wrappers import Wrapper
 from rtlstm.hdl.component import Component
@@ -51,7 +51,7 @@ class AxiCore(Wrapper):
             {
                 **_stream_ports(self._source, "s_axis_x_"),
                 **_stream_ports(self._sink, "m_axis_y_"),
-                **axi_lite_ports("s_axi_"),
+                **AxiLite.bus_ports("s_axi_"),
             },
         )
 
@@ -73,5 +73,5 @@ class AxiCore(Wrapper):
         ]
         self._lead_out(m, source, "s_axis_x_", dict.fromkeys(_STREAM))
         self._lead_out(m, sink, "m_axis_y_", dict.fromkeys(_STREAM))
-        self._lead_out(m, registers, "s_axi_", axi_lite_ports())
+        self._lead_out(m, registers, "s_axi_", AxiLite.bus_ports())
         return m

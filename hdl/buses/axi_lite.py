@@ -4,11 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from amaranth.hdl import Module, Mux, ResetSignal, Signal, Value
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.buses.request_port import NUMBER_BITS, BusSlave, Requests
+from rtlstm.hdl.buses.request_port import NUMBER_BITS, BusSlave
 from rtlstm.hdl.buses.wrappers import FifoWrapper, Pins
+from rtlstm.hdl.component import In, Out
 
 AXI_PINS = Pins("aclk", "aresetn", reset_low=True)
 """AXI's names of clock and reset."""
@@ -62,62 +61,32 @@ SLVERR = 0b10
 """The response to a refused request: SLVERR."""
 
 
-def axi_lite_ports(prefix: str = "") -> dict[str, wiring.Member]:
-    """Return the ports of the five channels; ``AxPROT`` is left out, since it is not used."""
-    ports = {
-        "awaddr": In(ADDRESS_BITS),
-        "awvalid": In(1),
-        "awready": Out(1),
-        "wdata": In(32),
-        "wstrb": In(4),
-        "wvalid": In(1),
-        "wready": Out(1),
-        "bresp": Out(2),
-        "bvalid": Out(1),
-        "bready": In(1),
-        "araddr": In(ADDRESS_BITS),
-        "arvalid": In(1),
-        "arready": Out(1),
-        "rdata": Out(32),
-        "rresp": Out(2),
-        "rvalid": Out(1),
-        "rready": In(1),
-    }
-    return {prefix + name: member for name, member in ports.items()}
-
-
 class AxiLite(BusSlave):
     """Turns AXI4-Lite transfers into requests, writes and reads in turn if both wait.
 
     Each channel holds one transfer. Latency for a register that answers at once: 4 cycles from the later
     of ``AWVALID`` and ``WVALID`` to ``BVALID``, and 4 cycles from ``ARVALID`` to ``RVALID``. No output
     depends on an input of the same cycle.
-
-    Members
-    -------
-    The ports of :func:`axi_lite_ports`, and ``bus`` : Out(Requests).
     """
 
-    awaddr: Signal
-    awvalid: Signal
-    awready: Signal
-    wdata: Signal
-    wstrb: Signal
-    wvalid: Signal
-    wready: Signal
-    bresp: Signal
-    bvalid: Signal
-    bready: Signal
-    araddr: Signal
-    arvalid: Signal
-    arready: Signal
-    rdata: Signal
-    rresp: Signal
-    rvalid: Signal
-    rready: Signal
-
-    def __init__(self) -> None:
-        super().__init__(axi_lite_ports() | {"bus": Out(Requests())})
+    awaddr: Signal = In(ADDRESS_BITS)
+    awvalid: Signal = In(1)
+    awready: Signal = Out(1)
+    wdata: Signal = In(32)
+    wstrb: Signal = In(4)
+    wvalid: Signal = In(1)
+    wready: Signal = Out(1)
+    bresp: Signal = Out(2)
+    bvalid: Signal = Out(1)
+    bready: Signal = In(1)
+    araddr: Signal = In(ADDRESS_BITS)
+    arvalid: Signal = In(1)
+    arready: Signal = Out(1)
+    rdata: Signal = Out(32)
+    rresp: Signal = Out(2)
+    rvalid: Signal = Out(1)
+    rready: Signal = In(1)
+    """The five channels, without ``AxPROT``, which is not used."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -176,4 +145,3 @@ class AxiLiteCore(FifoWrapper):
     interfaces: ClassVar[Mapping[str, str]] = {"s_axi": "aximm"}
     port_attributes = interface_attributes(AXI_LITE_TEXTS, interfaces)
     prefix, slave = "s_axi_", AxiLite
-    bus_ports = staticmethod(axi_lite_ports)

@@ -3,12 +3,10 @@
 from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, ResetSignal, Signal, Value
 from amaranth.lib import enum, fifo
 from amaranth.lib.stream import Interface as Stream
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component
+from rtlstm.hdl.component import Component, In, Out
 from rtlstm.hdl.core.layouts import input_beats, output_beats
-from rtlstm.hdl.core.program_store import program_store
-from rtlstm.hdl.core.step_values import SHAPE_PORT, StepPart, count_values
+from rtlstm.hdl.core.program_store import StepPart, count_values, program_store
 from rtlstm.spec.inventory import wrapper_memories
 from rtlstm.spec.manifest import Manifest
 
@@ -34,53 +32,30 @@ class InputStream(StepPart):
     A packet is malformed if TLAST comes before its last beat (zeros complete the step), or not with it
     (further beats are dropped up to TLAST), if TID or TUSER change within it (those of the first beat are
     used), or if TID names no stream (the packet is dropped). The next packet is read correctly in each case.
-
-    Members
-    -------
-    tdata, tid, tuser, tlast, tvalid, tready
-        The stream: values in the low bits of whole bytes; TUSER is the core's ``x_quiet``.
-    x : Out(input_beats)
-        To the core.
-    malformed : Out(1)
-        For one cycle per malformed packet.
-    frame : Out(1), frame_valid : Out(1), frame_ready : In(1)
-        With the last beat of a step that will have an output: whether its packet was malformed. Without
-        ``frame_ready`` no transfer is accepted.
-    shape : In(32)
-        Values of a step, as in the SHAPE register.
     """
 
-    tdata: Signal
-    tid: Signal
-    tuser: Signal
-    tlast: Signal
-    tvalid: Signal
-    tready: Signal
-    x: Stream
-    malformed: Signal
-    frame: Signal
-    frame_valid: Signal
-    frame_ready: Signal
+    tdata: Signal = In(
+        lambda manifest: manifest.parameters.beat_in * padded_bits(manifest.numerics.data_bits)
+    )
+    tid: Signal = In(lambda manifest: manifest.parameters.stream_bits)
+    tuser: Signal = In(1)
+    tlast: Signal = In(1)
+    tvalid: Signal = In(1)
+    tready: Signal = Out(1)
+    """The stream: values in the low bits of whole bytes; TUSER is the core's ``x_quiet``."""
+    x: Stream = Out(input_beats)
+    """To the core."""
+    malformed: Signal = Out(1)
+    """For one cycle per malformed packet."""
+    frame: Signal = Out(1)
+    frame_valid: Signal = Out(1)
+    frame_ready: Signal = In(1)
+    """With the last beat of a step that will have an output: whether its packet was malformed. Without
+    ``frame_ready`` no transfer is accepted."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        beat, streams = manifest.parameters.beat_in, manifest.parameters.stream_bits
-        super().__init__(
-            {
-                **SHAPE_PORT,
-                "tdata": In(beat * padded_bits(manifest.numerics.data_bits)),
-                "tid": In(streams),
-                "tuser": In(1),
-                "tlast": In(1),
-                "tvalid": In(1),
-                "tready": Out(1),
-                "x": Out(input_beats(manifest)),
-                "malformed": Out(1),
-                "frame": Out(1),
-                "frame_valid": Out(1),
-                "frame_ready": In(1),
-            }
-        )
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -137,54 +112,31 @@ class InputStream(StepPart):
 
 
 class OutputStream(Component):
-    """Gives each step's output as a packet; adds no cycle.
+    """Gives each step's output as a packet; adds no cycle."""
 
-    Members
-    -------
-    y : In(output_beats)
-        From the core.
-    tdata, tid, tuser, tlast, tvalid, tready
-        The stream: values sign-extended to whole bytes; TUSER says that the step's input was malformed.
-    frame, frame_valid, frame_ready
-        From :class:`InputStream`.
-    forget : In(1)
-        Frame states from :class:`InputStream` belong to steps without output and are dropped.
-    done : Out(1)
-        A step's last beat is accepted.
-    """
-
-    y: Stream
-    tdata: Signal
-    tid: Signal
-    tuser: Signal
-    tlast: Signal
-    tvalid: Signal
-    tready: Signal
-    frame: Signal
-    frame_valid: Signal
-    frame_ready: Signal
-    forget: Signal
-    done: Signal
+    y: Stream = In(output_beats)
+    """From the core."""
+    tdata: Signal = Out(
+        lambda manifest: manifest.parameters.beat_out * padded_bits(manifest.numerics.output_bits)
+    )
+    tid: Signal = Out(lambda manifest: manifest.parameters.stream_bits)
+    tuser: Signal = Out(1)
+    tlast: Signal = Out(1)
+    tvalid: Signal = Out(1)
+    tready: Signal = In(1)
+    """The stream: values sign-extended to whole bytes; TUSER says that the step's input was malformed."""
+    frame: Signal = In(1)
+    frame_valid: Signal = In(1)
+    frame_ready: Signal = Out(1)
+    """From :class:`InputStream`."""
+    forget: Signal = In(1)
+    """Frame states from :class:`InputStream` belong to steps without output and are dropped."""
+    done: Signal = Out(1)
+    """A step's last beat is accepted."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        beat, streams = manifest.parameters.beat_out, manifest.parameters.stream_bits
-        super().__init__(
-            {
-                "y": In(output_beats(manifest)),
-                "tdata": Out(beat * padded_bits(manifest.numerics.output_bits)),
-                "tid": Out(streams),
-                "tuser": Out(1),
-                "tlast": Out(1),
-                "tvalid": Out(1),
-                "tready": In(1),
-                "frame": In(1),
-                "frame_valid": In(1),
-                "frame_ready": Out(1),
-                "forget": In(1),
-                "done": Out(1),
-            }
-        )
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

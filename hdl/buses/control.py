@@ -3,11 +3,10 @@
 from typing import Literal
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.buses.request_port import NUMBER_BITS, FifoPort, PortRequests, RequestPort, Requests
-from rtlstm.hdl.component import Component
-from rtlstm.hdl.core.memory_window import CoreBus, CoreBusPort
+from rtlstm.hdl.buses.request_port import NUMBER_BITS, FifoPort, RequestPort
+from rtlstm.hdl.component import Component, In, Out
+from rtlstm.hdl.core.memory_window import CoreBus
 from rtlstm.hdl.core.register_bank import ADDRESS_BITS
 from rtlstm.spec.buses import registers_of
 from rtlstm.spec.manifest import Manifest
@@ -19,44 +18,25 @@ class Control(Component):
 
     Latency: a register of the wrapper is answered in the cycle after ``valid``; one of the core 3 cycles
     after it (4 if read), and later if the core makes the request wait.
-
-    Members
-    -------
-    bus : In(Requests)
-        From the bus.
-    port : Out(PortRequests)
-        To the data FIFOs.
-    core : Out(CoreBus)
-        To the registers of the core.
-    done, malformed : In(1)
-        A step's last output beat is given; a malformed input was found.
-    reset : Out(1)
-        High for one cycle to reset core and data path.
-    irq : Out(1)
-        An enabled interrupt is pending.
     """
 
-    bus: RequestPort
-    port: FifoPort
-    core: CoreBusPort
-    done: Signal
-    malformed: Signal
-    reset: Signal
-    irq: Signal
+    bus: RequestPort = In(RequestPort)
+    """From the bus."""
+    port: FifoPort = Out(FifoPort)
+    """To the data FIFOs."""
+    core: CoreBus = Out(CoreBus)
+    """To the registers of the core."""
+    done: Signal = In(1)
+    malformed: Signal = In(1)
+    """A step's last output beat is given; a malformed input was found."""
+    reset: Signal = Out(1)
+    """High for one cycle to reset core and data path."""
+    irq: Signal = Out(1)
+    """An enabled interrupt is pending."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._bus = manifest.parameters.bus
-        super().__init__(
-            {
-                "bus": In(Requests()),
-                "port": Out(PortRequests()),
-                "core": Out(CoreBus()),
-                "done": In(1),
-                "malformed": In(1),
-                "reset": Out(1),
-                "irq": Out(1),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -3,12 +3,11 @@
 from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal
 from amaranth.lib import fifo
 from amaranth.lib.stream import Interface as Stream
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.buses.request_port import FifoPort, PortRequests
+from rtlstm.hdl.buses.request_port import FifoPort
+from rtlstm.hdl.component import In, Out
 from rtlstm.hdl.core.layouts import input_beats, output_beats
-from rtlstm.hdl.core.program_store import program_store
-from rtlstm.hdl.core.step_values import SHAPE_PORT, StepPart, count_values
+from rtlstm.hdl.core.program_store import StepPart, count_values, program_store
 from rtlstm.spec.inventory import WAITING_STEPS, MemorySpec, wrapper_memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
@@ -25,29 +24,16 @@ class InputFifo(StepPart):
 
     Free space is counted in whole steps: there is always space for the rest of a step that has begun.
     Latency: a beat is offered to the core 2 cycles after its last value was written.
-
-    Members
-    -------
-    port : In(PortRequests)
-        X_DATA, X_STREAM and X_ROOM; others are not looked at, and read 0.
-    x : Out(input_beats)
-        To the core.
-    shape : In(32)
-        Values of a step, as in the SHAPE register.
     """
 
-    port: FifoPort
-    x: Stream
+    port: FifoPort = In(FifoPort)
+    """X_DATA, X_STREAM and X_ROOM; others are not looked at, and read 0."""
+    x: Stream = Out(input_beats)
+    """To the core."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest, self._program = manifest, program_store(manifest)
-        super().__init__(
-            {
-                **SHAPE_PORT,
-                "port": In(PortRequests()),
-                "x": Out(input_beats(manifest)),
-            }
-        )
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -102,34 +88,18 @@ class InputFifo(StepPart):
 
 
 class OutputFifo(StepPart):
-    """Stores the core's output beats and gives their values one by one through Y_DATA.
+    """Stores the core's output beats and gives their values one by one through Y_DATA."""
 
-    Members
-    -------
-    port : In(PortRequests)
-        Y_DATA, Y_STREAM and Y_STEPS; others are not looked at, and read 0.
-    y : In(output_beats)
-        From the core.
-    done : Out(1)
-        A step's last beat arrives.
-    shape : In(32)
-        See :class:`InputFifo`.
-    """
-
-    port: FifoPort
-    y: Stream
-    done: Signal
+    port: FifoPort = In(FifoPort)
+    """Y_DATA, Y_STREAM and Y_STEPS; others are not looked at, and read 0."""
+    y: Stream = In(output_beats)
+    """From the core."""
+    done: Signal = Out(1)
+    """A step's last beat arrives."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest, self._program = manifest, program_store(manifest)
-        super().__init__(
-            {
-                **SHAPE_PORT,
-                "port": In(PortRequests()),
-                "y": In(output_beats(manifest)),
-                "done": Out(1),
-            }
-        )
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

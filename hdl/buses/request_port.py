@@ -2,9 +2,8 @@
 
 from amaranth.hdl import Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Interface
+from rtlstm.hdl.component import Component, In, Interface, Out
 from rtlstm.spec.registers import Register
 
 NUMBER_BITS = (max(Register)).bit_length()
@@ -12,97 +11,50 @@ NUMBER_BITS = (max(Register)).bit_length()
 
 
 class RequestPort(Interface):
-    """A port with the members of :class:`Requests`."""
-
-    number: Signal
-    write: Signal
-    data: Signal
-    whole: Signal
-    valid: Signal
-    done: Signal
-    read_data: Signal
-    refused: Signal
-
-
-class Requests(wiring.Signature):
-    """Requests from a bus to the registers.
+    """Requests from a bus to the registers, seen from the bus.
 
     ``valid`` and the request are stable until the cycle with ``done``, which has the answer; ``valid`` in the
     cycle after that is a new request.
-
-    Members
-    -------
-    number, write, data : Out
-        Register, whether it is written, and the word to write.
-    whole : Out(1)
-        The request is for all four bytes of one word; other requests are refused.
-    valid : Out(1), done : In(1)
-        Handshake.
-    read_data : In(32), refused : In(1)
-        The answer.
     """
 
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "number": Out(NUMBER_BITS),
-                "write": Out(1),
-                "data": Out(32),
-                "whole": Out(1),
-                "valid": Out(1),
-                "done": In(1),
-                "read_data": In(32),
-                "refused": In(1),
-            }
-        )
-
-    def create(self, *, path: tuple[str | int, ...] = (), src_loc_at: int = 0) -> RequestPort:
-        """Make a port."""
-        return RequestPort(self, path=path, src_loc_at=src_loc_at + 1)
+    number: Signal = Out(NUMBER_BITS)
+    write: Signal = Out(1)
+    data: Signal = Out(32)
+    """Register, whether it is written, and the word to write."""
+    whole: Signal = Out(1)
+    """The request is for all four bytes of one word; other requests are refused."""
+    valid: Signal = Out(1)
+    done: Signal = In(1)
+    """Handshake."""
+    read_data: Signal = In(32)
+    refused: Signal = In(1)
+    """The answer."""
 
 
-class BusSlave(Component):
-    """Converts a bus' transfers to requests, one at a time; has the bus' ports in addition to ``bus``."""
-
-    bus: RequestPort
+Requests = RequestPort.signature_for
+"""The signature of a :class:`RequestPort`."""
 
 
 class FifoPort(Interface):
-    """A port with the members of :class:`PortRequests`."""
+    """Requests from the registers to a further component that has some of them, seen from the registers."""
 
-    number: Signal
-    write: Signal
-    data: Signal
-    decided: Signal
-    read_data: Signal
-    refused: Signal
+    number: Signal = Out(NUMBER_BITS)
+    write: Signal = Out(1)
+    data: Signal = Out(32)
+    """The request."""
+    decided: Signal = Out(1)
+    """The request takes effect with this cycle, unless it is refused."""
+    read_data: Signal = In(32)
+    refused: Signal = In(1)
+    """The answer, in the same cycle."""
 
 
-class PortRequests(wiring.Signature):
-    """Requests from the registers to a further component that has some of them.
+class BusSlave(Component):
+    """Converts a bus' transfers to requests, one at a time; has the bus' ports, too."""
 
-    Members
-    -------
-    number, write, data : Out
-        The request.
-    decided : Out(1)
-        The request takes effect with this cycle, unless it is refused.
-    read_data : In(32), refused : In(1)
-        The answer, in the same cycle.
-    """
+    bus: RequestPort = Out(RequestPort)
 
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "number": Out(NUMBER_BITS),
-                "write": Out(1),
-                "data": Out(32),
-                "decided": Out(1),
-                "read_data": In(32),
-                "refused": In(1),
-            }
-        )
-
-    def create(self, *, path: tuple[str | int, ...] = (), src_loc_at: int = 0) -> FifoPort:
-        """Make a port."""
-        return FifoPort(self, path=path, src_loc_at=src_loc_at + 1)
+    @classmethod
+    def bus_ports(cls, prefix: str = "") -> dict[str, wiring.Member]:
+        """Return the ports of the bus, with a prefix."""
+        return {prefix + name: port for name, port in cls.declared_members().items() if name != "bus"}

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.buses.request_port import NUMBER_BITS, BusSlave, Requests
+from rtlstm.hdl.buses.request_port import NUMBER_BITS, BusSlave
 from rtlstm.hdl.buses.wrappers import FifoWrapper
+from rtlstm.hdl.component import In, Out
 
 _TEXTS = {
     "wb_cyc": "bus cycle",
@@ -24,23 +23,6 @@ _TEXTS = {
 }
 
 
-def wishbone_ports(prefix: str = "") -> dict[str, wiring.Member]:
-    """Return the ports of a 32-bit slave that is addressed by words."""
-    ports = {
-        "cyc": In(1),
-        "stb": In(1),
-        "we": In(1),
-        "adr": In(NUMBER_BITS),
-        "dat_w": In(32),
-        "sel": In(4),
-        "dat_r": Out(32),
-        "ack": Out(1),
-        "err": Out(1),
-        "stall": Out(1),
-    }
-    return {prefix + name: member for name, member in ports.items()}
-
-
 class Wishbone(BusSlave):
     """Turns Wishbone transfers into requests.
 
@@ -48,25 +30,19 @@ class Wishbone(BusSlave):
     classic one does, and both end it in that cycle. Latency for a register that answers at once: 3 cycles
     from ``stb`` to ``ack``. A transfer that its master aborts (``cyc`` or ``stb`` low before the answer)
     still takes effect; its answer is dropped.
-
-    Members
-    -------
-    The ports of :func:`wishbone_ports`, and ``bus`` : Out(Requests).
     """
 
-    cyc: Signal
-    stb: Signal
-    we: Signal
-    adr: Signal
-    dat_w: Signal
-    sel: Signal
-    dat_r: Signal
-    ack: Signal
-    err: Signal
-    stall: Signal
-
-    def __init__(self) -> None:
-        super().__init__(wishbone_ports() | {"bus": Out(Requests())})
+    cyc: Signal = In(1)
+    stb: Signal = In(1)
+    we: Signal = In(1)
+    adr: Signal = In(NUMBER_BITS)
+    dat_w: Signal = In(32)
+    sel: Signal = In(4)
+    dat_r: Signal = Out(32)
+    ack: Signal = Out(1)
+    err: Signal = Out(1)
+    stall: Signal = Out(1)
+    """Those of a 32-bit slave that is addressed by words."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -102,4 +78,3 @@ class WishboneCore(FifoWrapper):
 
     prefix, slave, port_texts = "wb_", Wishbone, _TEXTS
     interfaces: ClassVar[Mapping[str, str]] = {"wb": "wishbone"}
-    bus_ports = staticmethod(wishbone_ports)

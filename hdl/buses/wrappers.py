@@ -1,6 +1,6 @@
 """Base of the wrappers of all buses: core, registers, and separate paths for data."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from amaranth.hdl import ClockSignal, DomainRenamer, Module, ResetSignal, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.wiring import Out
 
 from rtlstm.hdl.buses.axi_stream import InputStream, OutputStream
 from rtlstm.hdl.buses.control import Control
@@ -16,8 +15,7 @@ from rtlstm.hdl.buses.fifos import InputFifo, OutputFifo
 from rtlstm.hdl.buses.request_port import BusSlave
 from rtlstm.hdl.component import Component, Domain, connect_some
 from rtlstm.hdl.core.core import core_instance
-from rtlstm.hdl.core.program_store import program_store
-from rtlstm.hdl.core.step_values import StepPart
+from rtlstm.hdl.core.program_store import StepPart, program_store
 from rtlstm.spec.buses import BUSES, NO_BUS
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
@@ -48,7 +46,7 @@ class Wrapper(Component):
 
     def __init__(self, manifest: Manifest, ports: Mapping[str, wiring.Member]) -> None:
         self._manifest, self._program = manifest, program_store(manifest)
-        super().__init__({**ports, "irq": Out(1)})
+        super().__init__({**ports, "irq": wiring.Out(1)})
 
     def _begin(self, m: Module) -> None:
         """Add registers and core; data paths go into the domains ``data`` and ``steps``."""
@@ -89,22 +87,25 @@ class Wrapper(Component):
         """Connect a part's ports to the wrapper's, which have a prefix."""
         for name in names:
             ours, inner = getattr(self, prefix + name), getattr(part, name)
-            outward = part.signature.members[name].flow == Out
+            outward = part.signature.members[name].flow is wiring.Out
             m.d.comb += ours.eq(inner) if outward else inner.eq(ours)
 
 
 class FifoWrapper(Wrapper):
     """The core with registers and data FIFOs, for a bus that only accesses registers.
 
-    Each such bus has a subclass that sets the three attributes below.
+    Each such bus has a subclass that sets the two attributes below.
     """
 
     prefix: str
     """Prefix of the bus' ports."""
     slave: type[BusSlave]
     """Class that converts transfers to requests; it takes no arguments."""
-    bus_ports: Callable[[str], dict[str, wiring.Member]]
-    """Function that makes the bus' ports, with a prefix."""
+
+    @classmethod
+    def bus_ports(cls, prefix: str = "") -> dict[str, wiring.Member]:
+        """Return the bus' ports, with a prefix: those that the slave's body declares."""
+        return cls.slave.bus_ports(prefix)
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest, self.bus_ports(self.prefix))

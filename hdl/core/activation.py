@@ -1,9 +1,8 @@
 """Interpolated sigmoid or tanh in hardware."""
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component
+from rtlstm.hdl.component import Component, In, Out
 from rtlstm.hdl.primitives.pipeline import constant_table, delay, delay_event, storage, storage_pair
 from rtlstm.hdl.primitives.staged import Staged
 from rtlstm.spec.inventory import ActivationSpec
@@ -16,55 +15,30 @@ class ActivationUnit(Component):
     Within 1 unit in the last place of the correctly rounded function. It gives the magnitude:
     :attr:`ActivationTable.negates` says which sign belongs to it.
 
-    Members
-    -------
-    negative : In(1)
-        Sign of the input.
-    magnitude : In(input.bits - 1)
-        Magnitude of the input. While the memory window is open, its row.
-    value : Out(output.bits - 1)
-        Never negative.
-    entry : Out
-        The table's word, the memory's latency after its row was in ``negative`` and ``magnitude``.
-    write : In(1)
-        Store ``write_data`` in row ``write_row``. A constant table has no such ports.
-    second_negative, second_magnitude : In, second_value : Out
-        Only if ``paired``: the same for another input. Then the row written is that in ``negative`` and
-        ``magnitude`` a cycle after ``write``, and ``write_row`` is not looked at.
     """
 
-    negative: Signal
-    magnitude: Signal
-    value: Signal
-    entry: Signal
-    write: Signal
-    write_row: Signal
-    write_data: Signal
-
-    second_negative: Signal
-    second_magnitude: Signal
-    second_value: Signal
+    negative: Signal = In(1)
+    """Sign of the input."""
+    magnitude: Signal = In(lambda unit: unit._spec.table.magnitude_bits)
+    """Magnitude of the input. While the memory window is open, its row."""
+    value: Signal = Out(lambda unit: unit._spec.table.output.bits - 1)
+    """Never negative."""
+    entry: Signal = Out(lambda unit: unit._spec.memory.width)
+    """The table's word, the memory's latency after its row was in ``negative`` and ``magnitude``."""
+    write: Signal = In(lambda unit: None if unit._spec.constant else 1)
+    write_row: Signal = In(lambda unit: None if unit._spec.constant else range(unit._spec.table.rows))
+    write_data: Signal = In(lambda unit: None if unit._spec.constant else unit._spec.memory.width)
+    """Store ``write_data`` in row ``write_row``. A constant table has no such ports."""
+    second_negative: Signal = In(lambda unit: 1 if unit._paired else None)
+    second_magnitude: Signal = In(lambda unit: unit._spec.table.magnitude_bits if unit._paired else None)
+    second_value: Signal = Out(lambda unit: unit._spec.table.output.bits - 1 if unit._paired else None)
+    """Only if ``paired``: the same for another input. Then the row written is that in ``negative`` and
+    ``magnitude`` a cycle after ``write``, and ``write_row`` is not looked at."""
 
     def __init__(self, spec: ActivationSpec, paired: bool = False) -> None:
         self._spec = spec
         self._paired = paired
-        table, width = spec.table, spec.memory.width
-        second = {
-            "second_negative": In(1),
-            "second_magnitude": In(table.magnitude_bits),
-            "second_value": Out(table.output.bits - 1),
-        }
-        writes = {"write": In(1), "write_row": In(range(table.rows)), "write_data": In(width)}
-        super().__init__(
-            {
-                "negative": In(1),
-                "magnitude": In(table.magnitude_bits),
-                "value": Out(table.output.bits - 1),
-                "entry": Out(width),
-                **({} if spec.constant else writes),
-                **(second if paired else {}),
-            }
-        )
+        super().__init__(self)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -20,9 +20,8 @@ The drain takes one block per cycle, the first first, so that the skew of ``b`` 
 from collections.abc import Mapping
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component
+from rtlstm.hdl.component import Component, In, Out
 from rtlstm.hdl.core.lane import lane_instance, lanes_per_module
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.primitives.pipeline import copies, delay
@@ -33,61 +32,47 @@ LANE_INPUTS = ("address", "vector", "add", "ends")
 """What all lanes see; a write goes to one of them."""
 
 
+PASSED = ("address", "vector", "row", "bank", "write_data")
+"""What block after block sees."""
+EVENTS = {"add": 0, "ends": 1, "write": 0}
+"""Control that they see, and its value in reset."""
+
+
+def _row_bits(manifest: Manifest) -> int:
+    return row_bits(manifest.regions[Region.WEIGHTS].rows)
+
+
 class MacArray(Component):
     """All lanes, in blocks of ``4 * gate_units``. Each block hands on what it was given.
 
     Latency: block ``b`` works ``b`` cycles after the first, in step with the drain, which takes
     block ``b`` in a group's cycle ``b`` or later. Throughput: one word per lane and cycle.
 
-    Members
-    -------
-    address : In
-        Row of the weight banks.
-    vector : In
-        Word of the vector, when the weights are there.
-    add, ends : In(1)
-        Of the word whose products' sum stands in the first block's registers: it counts; it counts
-        and is the last of its rows. Reset and rows that begin anew end, too.
-    held : Out(lanes * accumulator.bits)
-        Each lane's last row sum.
-    write : In(1), bank, row, write_data : In
-        Store a word in a lane's bank.
     """
 
-    address: Signal
-    vector: Signal
-    row: Signal
-    bank: Signal
-    write_data: Signal
-    add: Signal
-    ends: Signal
-    write: Signal
-    held: Signal
+    address: Signal = In(_row_bits)
+    """Row of the weight banks."""
+    vector: Signal = In(lambda manifest: manifest.parameters.macs * manifest.numerics.data_bits)
+    """Word of the vector, when the weights are there."""
+    row: Signal = In(_row_bits)
+    bank: Signal = In(lambda manifest: row_bits(manifest.parameters.lanes))
+    write_data: Signal = In(lambda manifest: manifest.regions[Region.WEIGHTS].width)
+    add: Signal = In(1)
+    ends: Signal = In(1)
+    """Of the word whose products' sum stands in the first block's registers: it counts; it counts and is the
+    last of its rows. Reset and rows that begin anew end, too."""
+    write: Signal = In(1)
+    """Store a word, ``write_data``, in a row of a lane's bank."""
+    held: Signal = Out(lambda manifest: manifest.parameters.lanes * manifest.numerics.accumulator.bits)
+    """Each lane's last row sum."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        numerics, parameters = manifest.numerics, manifest.parameters
-        word = manifest.regions[Region.WEIGHTS].width
-        address = row_bits(manifest.regions[Region.WEIGHTS].rows)
-        # What block after block sees.
-        self._passed = {
-            "address": address,
-            "vector": parameters.macs * numerics.data_bits,
-            "row": address,
-            "bank": row_bits(parameters.lanes),
-            "write_data": word,
-        }
-        # Control, and its value in reset.
-        self._events = {"add": 0, "ends": 1, "write": 0}
-        super().__init__(
-            {name: In(width) for name, width in self._passed.items()}
-            | {name: In(1) for name in self._events}
-            | {"held": Out(parameters.lanes * numerics.accumulator.bits)}
-        )
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        given: Mapping[str, Value] = {name: getattr(self, name) for name in self._passed | self._events}
+        given: Mapping[str, Value] = {name: getattr(self, name) for name in (*PASSED, *EVENTS)}
         held: list[Value] = []
         for block in range(self._manifest.parameters.blocks):
             if block:
@@ -97,10 +82,8 @@ class MacArray(Component):
         return m
 
     def _hand_on(self, m: Module, given: Mapping[str, Value], block: int) -> Mapping[str, Value]:
-        delayed = {
-            name: Signal(len(given[name]), name=f"{name}{block}", reset_less=True) for name in self._passed
-        }
-        delayed |= {name: Signal(name=f"{name}{block}", init=value) for name, value in self._events.items()}
+        delayed = {name: Signal(len(given[name]), name=f"{name}{block}", reset_less=True) for name in PASSED}
+        delayed |= {name: Signal(name=f"{name}{block}", init=value) for name, value in EVENTS.items()}
         m.d.sync += [register.eq(given[name]) for name, register in delayed.items()]
         return delayed
 

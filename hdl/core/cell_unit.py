@@ -1,9 +1,8 @@
 """The cell unit: a network's cells, each a pipeline made from its graph."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib.wiring import In
 
-from rtlstm.hdl.component import Struct
+from rtlstm.hdl.component import In, Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.core.unit import ResultKind, Unit, round_down
@@ -22,35 +21,21 @@ class CellUnit(Unit):
     Latency, from pre-activations to results: ``manifest.timing.of_units`` cycles, whatever the cell.
     Throughput: one beat per cycle. Rounding: as the graphs say, half up with symmetric saturation wherever a
     value is narrowed.
-
-    Members
-    -------
-    unit_constants : In
-        The per-unit constants, with the pre-activations.
-    cell_zero_state : In
-        Whether the state is zero, with ``cell_row``, three cycles before ``timing.state``.
-    window_bank : In
-        While the memory window is open, the table that it looks at.
     """
 
-    cell_zero_state: Signal
-    unit_constants: Signal
-    window_bank: Signal
+    cell_zero_state: Signal = In(1)
+    """Whether the state is zero, with ``cell_row``, three cycles before ``timing.state``."""
+    unit_constants: Signal = In(
+        lambda manifest: max(1, manifest.numerics.unit_parameters * manifest.numerics.weight_bits)
+    )
+    """The per-unit constants, with the pre-activations."""
+    window_bank: Signal = In(lambda manifest: row_bits(max(2, len(manifest.numerics.tables))))
+    """While the memory window is open, the table that it looks at."""
 
     def __init__(self, manifest: Manifest, index: int) -> None:
         self._timing = manifest.timing
-        numerics = manifest.numerics
-        tables = manifest.regions[Region.TABLES].width if numerics.tables else 1
-        super().__init__(
-            manifest,
-            index,
-            {"cells": numerics.cell.bits, "tables": tables},
-            {
-                "cell_zero_state": In(1),
-                "unit_constants": In(max(1, numerics.unit_parameters * numerics.weight_bits)),
-                "window_bank": In(row_bits(max(2, len(numerics.tables)))),
-            },
-        )
+        tables = manifest.regions[Region.TABLES].width if manifest.numerics.tables else 1
+        super().__init__(manifest, index, {"cells": manifest.numerics.cell.bits, "tables": tables})
 
     def connect_beat(self, m: Module, unit_constants: Value, cell_zero_state: Value) -> None:
         """Connect per-unit constants, and early whether the state is zero."""

@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.data import View
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Interface, Struct
+from rtlstm.hdl.component import Component, In, Interface, Out, Ports, Struct
 from rtlstm.hdl.core.array import MacArray, any_of
+from rtlstm.hdl.core.cell_unit import CellUnit
 from rtlstm.hdl.core.drain import Drain
 from rtlstm.hdl.core.ends import Ends
+from rtlstm.hdl.core.gate_unit import GateUnit
 from rtlstm.hdl.core.layouts import DelayLine, beat_layout, input_beats, output_beats, token_layout
-from rtlstm.hdl.core.memory_window import CoreBus, CoreBusPort, MemoryWindow
+from rtlstm.hdl.core.memory_window import CoreBus, MemoryWindow, WeightReader
 from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_store import program_store
-from rtlstm.hdl.core.result_words import ResultWords
-from rtlstm.hdl.core.units import make_unit
-from rtlstm.hdl.core.vector_memory import VectorMemory
-from rtlstm.hdl.core.weight_reader import WeightReader
+from rtlstm.hdl.core.unit import Unit
+from rtlstm.hdl.core.vector_memory import ResultWords, VectorMemory
 from rtlstm.hdl.flat_ports import instance_of
 from rtlstm.hdl.primitives.pipeline import copies, delay, delay_event
+from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
@@ -40,45 +40,39 @@ class _Access:
     write_data: Signal
 
 
-def core_ports(manifest: Manifest) -> dict[str, wiring.Member]:
-    """Return a core's ports; see ``docs/ports.md``."""
-    return {
-        "x": In(input_beats(manifest)),
-        "y": Out(output_beats(manifest)),
-        "bus": In(CoreBus()),
-        **program_store(manifest).told,
-    }
+class CorePorts(Ports):
+    """The ports of a core; see ``docs/ports.md``."""
+
+    x: stream.Interface = In(input_beats)
+    y: stream.Interface = Out(output_beats)
+    bus: CoreBus = In(CoreBus)
+    shape: Signal = Out(lambda manifest: program_store(manifest).told.get("shape"))
+    stopped: Signal = Out(lambda manifest: program_store(manifest).told.get("stopped"))
+    """Only where a program can be loaded."""
 
 
-class _DriverPorts:
-    """The ports of a core that whoever drives one needs."""
-
-    x: stream.Interface
-    y: stream.Interface
-    bus: CoreBusPort
-    shape: Signal
-    """Only in a loadable core."""
-
-
-class CoreInstance(_DriverPorts, Interface):
+class CoreInstance(CorePorts, Interface):
     """Wires to the ports of a core's module."""
-
-    stopped: Signal
-    """Only in a loadable core."""
 
 
 def core_instance(m: Module, manifest: Manifest, reset: Value) -> CoreInstance:
     """Add an instance of the module of a build's core; return its ports."""
-    core = CoreInstance(wiring.Signature(core_ports(manifest)), path=("core",))
+    core = CoreInstance(CoreInstance.signature_for(manifest), path=("core",))
     m.submodules.core = instance_of(manifest.name, core, reset)
     return core
 
 
-class CorePorts(_DriverPorts, Component):
-    """A component with the ports of a core that whoever drives one needs, and more."""
+class CoreSide(Ports):
+    """The ports of what drives a core, from its side."""
+
+    x: stream.Interface = Out(input_beats)
+    y: stream.Interface = In(output_beats)
+    bus: CoreBus = Out(CoreBus)
+    shape: Signal = In(lambda manifest: program_store(manifest).told.get("shape"))
+    """Only where a program can be loaded."""
 
 
-class Core(CorePorts):
+class Core(CorePorts, Component):
     """An LSTM network in hardware, as a manifest describes it.
 
     Latency and throughput: ``manifest.cycles``, exact. Results: :class:`rtlstm.sim.golden.Golden`,
@@ -92,14 +86,11 @@ class Core(CorePorts):
         Where the input comes from and the results go: those of a core that takes steps, or whole sequences.
     """
 
-    stopped: Signal
-    """Only in a loadable core."""
-
     def __init__(self, manifest: Manifest, ends: Ends) -> None:
         self._manifest, self._program = manifest, program_store(manifest)
         self._ends = ends
         self._sequencer, self._input, self._output = ends.sequencer, ends.source, ends.sink
-        super().__init__(core_ports(manifest))
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -158,9 +149,7 @@ class Core(CorePorts):
     def _vectors(self, m: Module) -> Value:
         """Add the memory of h and dense results; return what the issued word multiplies."""
         sequencer, access, bits = self._sequencer, self._access, self._manifest.numerics.data_bits
-        m.submodules.vectors = self._vector_memory = vectors = VectorMemory(
-            self._manifest, len(sequencer.vector_row)
-        )
+        m.submodules.vectors = self._vector_memory = vectors = VectorMemory(self._manifest)
         m.d.comb += [
             vectors.row.eq(sequencer.vector_row),
             vectors.from_input.eq(sequencer.from_input),
@@ -394,3 +383,8 @@ class Core(CorePorts):
             chosen.eq(any_of(words_read)),
             window.read_data.eq(delay(m, chosen, self._read_registers)),
         ]
+
+
+def make_unit(manifest: Manifest, index: int) -> Unit:
+    """Return the ``index``-th of a core's gate units: the fused one, or one with a pipeline for each cell."""
+    return (GateUnit if isinstance(manifest.numerics.unit, FusedUnit) else CellUnit)(manifest, index)

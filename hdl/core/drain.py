@@ -24,12 +24,11 @@ of the vector memory, the next beat comes as many cycles later.
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.data import View
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Struct
+from rtlstm.hdl.component import In, Out, Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import DelayLine, beat_layout, row_bits, token_layout
-from rtlstm.hdl.core.program_store import ProgramPart, program_ports, program_store
+from rtlstm.hdl.core.program_store import ProgramPart, program_store
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, lookup
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.fields import BEAT_FLAGS
@@ -47,65 +46,37 @@ class Drain(ProgramPart):
     ``next_beat`` a cycle before its pre-activations are ready. Throughput: one beat per cycle, or one in
     ``words_per_beat`` cycles if its results are stored.
 
-    Members
-    -------
-    token : In
-        The array's word three cycles before its products' sum stands in a register, or four with
-        ``unit_copies``.
-    blocks : Out(blocks), lanes : Out(4 * blocks)
-        One-hot: the block whose held totals are an LSTM layer's beat; the block, and the lane in
-        each four, whose total is a dense layer's.
-    shift_row, addend_row : Out
-        Rows of the shift and partial-sum memories.
-    next_beat : Out
-        What comes out of the rounding in the next cycle.
-    cell_row, cell_zero_state : Out
-        Row of the cell memory, in time for the beat's gates; whether the stream's state is zero.
-    result_last, result_word : Out(1)
-        An operation's last result, or one that completes a word of the vector memory, will be there two
-        cycles more than ``parameters.ahead()`` later; of operations whose results are stored.
-    window, window_row, window_block : In
-        While the memory window is open, the row that all read ports look at, and what ``blocks`` is.
-    program_write, program_data, program_word
-        See :func:`rtlstm.hdl.core.program_store.program_ports`.
     """
 
-    token: Struct
-    blocks: Signal
-    lanes: Signal
-    shift_row: Signal
-    addend_row: Signal
-    next_beat: Struct
-    cell_row: Signal
-    cell_zero_state: Signal
-    result_last: Signal
-    result_word: Signal
-    window: Signal
-    window_block: Signal
+    token: Struct = In(lambda fields: token_layout(fields.manifest))
+    """The array's word three cycles before its products' sum stands in a register, or four with
+    ``unit_copies``."""
+    blocks: Signal = Out(lambda fields: fields.manifest.parameters.blocks)
+    lanes: Signal = Out(lambda fields: 4 * fields.manifest.parameters.blocks)
+    """One-hot: the block whose held totals are an LSTM layer's beat; the block, and the lane in each four,
+    whose total is a dense layer's."""
+    shift_row: Signal = Out(lambda fields: row_bits(fields.manifest.regions[Region.SHIFTS].rows))
+    addend_row: Signal = Out(lambda fields: row_bits(fields.manifest.regions[Region.PARTIALS].rows))
+    """Rows of the shift and partial-sum memories."""
+    next_beat: Struct = Out(lambda fields: beat_layout(fields.manifest))
+    """What comes out of the rounding in the next cycle."""
+    cell_row: Signal = Out(lambda fields: beat_layout(fields.manifest)["cell_row"].shape)
+    cell_zero_state: Signal = Out(1)
+    """Row of the cell memory, in time for the beat's gates; whether the stream's state is zero."""
+    result_last: Signal = Out(1)
+    result_word: Signal = Out(1)
+    """An operation's last result, or one that completes a word of the vector memory, will be there two cycles
+    more than ``parameters.ahead()`` later; of operations whose results are stored."""
+    window: Signal = In(1)
+    window_block: Signal = In(lambda fields: fields.manifest.parameters.blocks)
+    """While the memory window is open, all read ports look at its row, and this is what ``blocks`` is."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self._parameters = manifest.parameters
         self._program = program_store(manifest)
         self._shared = (*BEAT_FLAGS, *manifest.numerics.unit.beat_fields)
-        super().__init__(
-            program_ports(self._program.drained)
-            | {
-                "token": In(token_layout(manifest)),
-                "blocks": Out(self._parameters.blocks),
-                "lanes": Out(4 * self._parameters.blocks),
-                "shift_row": Out(row_bits(manifest.regions[Region.SHIFTS].rows)),
-                "addend_row": Out(row_bits(manifest.regions[Region.PARTIALS].rows)),
-                "next_beat": Out(beat_layout(manifest)),
-                "cell_row": Out(beat_layout(manifest)["cell_row"].shape),
-                "cell_zero_state": Out(1),
-                "result_last": Out(1),
-                "result_word": Out(1),
-                "window": In(1),
-                "window_row": In(32),
-                "window_block": In(self._parameters.blocks),
-            }
-        )
+        super().__init__(self._program.drained)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -14,8 +14,8 @@ from rtlstm.hdl.component import Struct
 from rtlstm.hdl.core.memory_window import MemoryWindow
 from rtlstm.hdl.core.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.core.program_store import Loaded, program_store
+from rtlstm.hdl.core.sequencer.input_steps import StepSequencer
 from rtlstm.hdl.core.sequencer.sequencer import Sequencer
-from rtlstm.hdl.core.sequencer.step_sequencer import StepSequencer
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest

@@ -23,13 +23,18 @@ from collections.abc import Mapping
 from itertools import islice
 
 from amaranth.hdl import Cat, Const, Instance, Module, ResetSignal, Signal, Value, signed
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Interface
+from rtlstm.hdl.component import Component, In, Interface, Out, Ports
 from rtlstm.hdl.flat_ports import instance_of
-from rtlstm.hdl.primitives.pipeline import Factors, delay, multiply, multiply_pair, product_sums, storage
-from rtlstm.hdl.primitives.primitive import Primitive
+from rtlstm.hdl.primitives.pipeline import (
+    Factors,
+    Primitive,
+    delay,
+    multiply,
+    multiply_pair,
+    product_sums,
+    storage,
+)
 from rtlstm.spec.inventory import LaneKind, lane_kinds, memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
@@ -38,17 +43,23 @@ _Term = tuple[Value, Value | None]
 """A signed value, and a carry that belongs to it, if it has one."""
 
 
-class _LanePorts:
+class _LanePorts(Ports):
     """The ports of a lane, whether it is a component or an instance of its module."""
 
-    address: Signal
-    vector: Signal
-    add: Signal
-    ends: Signal
-    held: Signal
-    write: Signal
-    write_row: Signal
-    write_data: Signal
+    address: Signal = In(lambda manifest: range(manifest.regions[Region.WEIGHTS].rows))
+    """Row of the weight bank."""
+    vector: Signal = In(lambda manifest: manifest.parameters.macs * manifest.numerics.data_bits)
+    """The vector's word, two cycles after its address, or three: its weights are at the multipliers then."""
+    add: Signal = In(1)
+    ends: Signal = In(1)
+    """The registered sum of products counts; it counts and ends a row (or nothing counts, and what was added
+    is dropped)."""
+    held: Signal = Out(lambda manifest: lanes_per_module(manifest) * manifest.numerics.accumulator.bits)
+    """The last row's sum of each lane, signed, until the next one is complete."""
+    write: Signal = In(lambda manifest: lanes_per_module(manifest))
+    write_row: Signal = In(lambda manifest: range(manifest.regions[Region.WEIGHTS].rows))
+    write_data: Signal = In(lambda manifest: manifest.parameters.macs * manifest.numerics.weight_bits)
+    """A bit for each lane: store ``write_data`` in row ``write_row`` of its bank."""
 
 
 class Lane(_LanePorts, Component):
@@ -57,20 +68,6 @@ class Lane(_LanePorts, Component):
     Latency: with the address in cycle ``n``, the word's sum of products stands in a register in
     cycle ``n + parameters.summed``, and a row's whole sum in ``held`` one cycle later. Throughput:
     one word per cycle. Exact: products and sums are as wide as the manifest's bound needs.
-
-    Members
-    -------
-    address : In
-        Row of the weight bank.
-    vector : In(macs * data_bits)
-        The vector's word, two cycles after its address, or three: its weights are at the multipliers then.
-    add, ends : In(1)
-        The registered sum of products counts; it counts and ends a row (or nothing counts, and
-        what was added is dropped).
-    held : Out(lanes * accumulator.bits)
-        The last row's sum of each lane, signed, until the next one is complete.
-    write : In, one bit for each lane
-        Store ``write_data`` in row ``write_row`` of its bank.
     """
 
     def __init__(self, manifest: Manifest, kind: LaneKind) -> None:
@@ -79,7 +76,7 @@ class Lane(_LanePorts, Component):
         self._numerics = manifest.numerics
         self._memory = memories(manifest)["weights"]
         self._lanes = lanes_per_module(manifest)
-        super().__init__(_signature(manifest))
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -257,7 +254,7 @@ class LaneModule(Primitive):
     def __init__(self, manifest: Manifest, number: int) -> None:
         self._manifest = manifest
         self._kind = next(kind for kind in lane_kinds(manifest) if number in kind.lanes)
-        self.ports = LaneInstance(_signature(manifest), path=(f"lane{number}",))
+        self.ports = LaneInstance(LaneInstance.signature_for(manifest), path=(f"lane{number}",))
 
     def instance(self) -> Instance:
         return instance_of(_module_name(self._manifest, self._kind), self.ports, ResetSignal())
@@ -271,21 +268,3 @@ def lane_instance(m: Module, manifest: Manifest, number: int) -> LaneInstance:
     """Add an instance of a lane's module, whose first lane has this number; return its ports."""
     m.submodules[f"lane{number}"] = lane = LaneModule(manifest, number)
     return lane.ports
-
-
-def _signature(manifest: Manifest) -> wiring.Signature:
-    parameters, numerics = manifest.parameters, manifest.numerics
-    rows, lanes = manifest.regions[Region.WEIGHTS].rows, lanes_per_module(manifest)
-    word = parameters.macs * numerics.weight_bits
-    return wiring.Signature(
-        {
-            "address": In(range(rows)),
-            "vector": In(parameters.macs * numerics.data_bits),
-            "add": In(1),
-            "ends": In(1),
-            "held": Out(lanes * numerics.accumulator.bits),
-            "write": In(lanes),
-            "write_row": In(range(rows)),
-            "write_data": In(word),
-        }
-    )

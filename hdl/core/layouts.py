@@ -14,6 +14,14 @@ def row_bits(rows: int) -> int:
     return max(1, ceil_log2(rows))
 
 
+def vector_bits(manifest: Manifest) -> int:
+    """Width of the address of a word that the array multiplies, in the vector memory or the input's."""
+    program = manifest.program
+    words = manifest.parameters.streams * program.vector_context
+    inputs = 2 * program.input_words if manifest.sequence is None else manifest.sequence.rows
+    return row_bits(max(words, inputs))
+
+
 def input_beats(manifest: Manifest) -> stream.Signature:
     """The stream of a core's input: a step's words, ``beat_in`` at a time.
 

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Interface, connect_some
+from rtlstm.hdl.component import Component, In, Interface, Out, connect_some
+from rtlstm.hdl.core.array import any_of
+from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.core.preactivation import GATES
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.core.register_bank import ADDRESS_BITS, RegisterBank
 from rtlstm.hdl.primitives.pipeline import delay
@@ -17,47 +19,19 @@ READ_WAIT = 16
 """Cycles from opening the window to its row's data standing at every read port near the window."""
 
 
-class CoreBusPort(Interface):
-    """A port with the members of :class:`CoreBus`."""
+class CoreBus(Interface):
+    """Requests to a core's registers, seen from where they begin; see ``docs/ports.md``."""
 
-    address: Signal
-    write: Signal
-    data: Signal
-    valid: Signal
-    ready: Signal
-    read_data: Signal
-    read_valid: Signal
-
-
-class CoreBus(wiring.Signature):
-    """Requests to a core's registers; see ``docs/ports.md``.
-
-    Members
-    -------
-    address, write, data : Out
-        Register, whether it is written, and with what.
-    valid : Out(1), ready : In(1)
-        Handshake.
-    read_data : In(32), read_valid : In(1)
-        The word read, for one cycle.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "address": Out(ADDRESS_BITS),
-                "write": Out(1),
-                "data": Out(32),
-                "valid": Out(1),
-                "ready": In(1),
-                "read_data": In(32),
-                "read_valid": In(1),
-            }
-        )
-
-    def create(self, *, path: tuple[str | int, ...] = (), src_loc_at: int = 0) -> CoreBusPort:
-        """Make a port."""
-        return CoreBusPort(self, path=path, src_loc_at=src_loc_at + 1)
+    address: Signal = Out(ADDRESS_BITS)
+    write: Signal = Out(1)
+    data: Signal = Out(32)
+    """Register, whether it is written, and with what."""
+    valid: Signal = Out(1)
+    ready: Signal = In(1)
+    """Handshake."""
+    read_data: Signal = In(32)
+    read_valid: Signal = In(1)
+    """The word read, for one cycle."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +49,11 @@ class _Request:
     accepted: Signal
 
 
+def _width(manifest: Manifest) -> int:
+    """Width of a row of the widest region, in whole words."""
+    return 32 * max(layout.words for layout in manifest.regions.values())
+
+
 class MemoryWindow(Component):
     """The register bus: :mod:`rtlstm.spec.registers` in hardware.
 
@@ -86,95 +65,52 @@ class MemoryWindow(Component):
         The build.
     read_back
         Cycles from ``multiplies`` to a row of weights at ``read_data``.
-
-    Members
-    -------
-    bus : In(CoreBus)
-        The port.
-    busy, granted : In(1)
-        Something is under way in the core, or a complete input waits in its buffer; nothing was under way in
-        the cycle before, when ``active`` was set.
-    active, opens : Out(1), row : Out(32), bank : Out(16)
-        The bus waits for the core to be idle, or reads; address registers are to follow ``row``.
-    write : Out(10)
-        One bit per region: store ``write_data`` in ``row`` of ``bank``.
-    write_data, read_data : Out, In
-        A row of the widest region; narrower ones use its low bits.
-    region : Out(4)
-        Region being read.
-    multiplies : Out(1)
-        The row stands at every read port: the array is to give it, if it is one of weights.
-    stream, reset_stream, state_written, weights_written : Out
-        COMMAND, for the sequencer.
-    flags, step_done, saturated, since, now
-        What the counters count.
-    stores : Out(1)
-        A word is being stored: until the second cycle after it, ``weights_written`` may follow.
-    touches : Out(1)
-        A word of the program memory is being written.
-    shape : In(32), stopped : In(1)
-        What SHAPE and STATUS tell of the program.
     """
 
-    bus: CoreBusPort
-    busy: Signal
-    granted: Signal
-    active: Signal
-    opens: Signal
-    row: Signal
-    bank: Signal
-    region: Signal
-    multiplies: Signal
-    write: Signal
-    write_data: Signal
-    read_data: Signal
-    stream: Signal
-    reset_stream: Signal
-    state_written: Signal
-    weights_written: Signal
-    flags: Signal
-    step_done: Signal
-    saturated: Signal
-    since: Signal
-    now: Signal
-    stores: Signal
-    touches: Signal
-    shape: Signal
-    stopped: Signal
+    bus: CoreBus = In(CoreBus)
+    """The port."""
+    busy: Signal = In(1)
+    granted: Signal = In(1)
+    """Something is under way in the core, or a complete input waits in its buffer; nothing was under way in
+    the cycle before, when ``active`` was set."""
+    active: Signal = Out(1)
+    opens: Signal = Out(1)
+    row: Signal = Out(32)
+    bank: Signal = Out(16)
+    """The bus waits for the core to be idle, or reads; address registers are to follow ``row``."""
+    write: Signal = Out(len(Region))
+    """One bit per region: store ``write_data`` in ``row`` of ``bank``."""
+    write_data: Signal = Out(_width)
+    read_data: Signal = In(_width)
+    """A row of the widest region; narrower ones use its low bits."""
+    region: Signal = Out(4)
+    """Region being read."""
+    multiplies: Signal = Out(1)
+    """The row stands at every read port: the array is to give it, if it is one of weights."""
+    stream: Signal = Out(lambda manifest: manifest.parameters.stream_bits)
+    reset_stream: Signal = Out(1)
+    state_written: Signal = Out(1)
+    weights_written: Signal = Out(1)
+    """COMMAND, for the sequencer."""
+    flags: Signal = In(3)
+    step_done: Signal = In(1)
+    saturated: Signal = In(lambda manifest: range(manifest.parameters.gate_units + 1))
+    since: Signal = In(32)
+    now: Signal = Out(32)
+    """What the counters count."""
+    stores: Signal = Out(1)
+    """A word is being stored: until the second cycle after it, ``weights_written`` may follow."""
+    touches: Signal = Out(1)
+    """A word of the program memory is being written."""
+    shape: Signal = In(32)
+    stopped: Signal = In(1)
+    """What SHAPE and STATUS tell of the program."""
 
     def __init__(self, manifest: Manifest, read_back: int) -> None:
         self._manifest, self._program = manifest, program_store(manifest)
         self._read_back = read_back
-        self._width = 32 * max(layout.words for layout in manifest.regions.values())
-        super().__init__(
-            {
-                "touches": Out(1),
-                "shape": In(32),
-                "stopped": In(1),
-                "bus": In(CoreBus()),
-                "busy": In(1),
-                "granted": In(1),
-                "active": Out(1),
-                "opens": Out(1),
-                "row": Out(32),
-                "bank": Out(16),
-                "region": Out(4),
-                "multiplies": Out(1),
-                "write": Out(len(Region)),
-                "write_data": Out(self._width),
-                "read_data": In(self._width),
-                "stream": Out(manifest.parameters.stream_bits),
-                "reset_stream": Out(1),
-                "state_written": Out(1),
-                "weights_written": Out(1),
-                "stores": Out(1),
-                "flags": In(3),
-                "step_done": In(1),
-                "saturated": In(range(manifest.parameters.gate_units + 1)),
-                "since": In(32),
-                "now": Out(32),
-            }
-        )
+        self._width = _width(manifest)
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -342,3 +278,83 @@ class MemoryWindow(Component):
             )
             with m.If(wide):
                 m.d.comb += self.write_data.eq(staging[self._width - 32 * words :])
+
+
+class WeightReader(Component):
+    """Gives a lane's word of weights without wires from every lane: as products with unit vectors.
+
+    While the memory window is open, the array multiplies and every word is the last of its row, so that each
+    lane's total is the product with the word of one cycle. The host's bank selects the block that is
+    collected. A 1 that passes from multiplier to multiplier gives a row's weights one after the other.
+
+    =================================  ================================================================
+    cycle                              what happens
+    =================================  ================================================================
+    0                                  ``start``; row and bank have stood long enough
+    1 + blocks - b + k                 ``unit`` has the 1 of multiplier ``k``, for a row in block ``b``:
+                                       an earlier block waits for what a later one takes longer
+    3 + blocks + k                     the unit vector is at the inputs of block ``b``, or in their copies
+    4 + blocks + k + sum + collect     weight ``k`` is at ``totals``; ``sum = summed - operand``
+    =================================  ================================================================
+
+    Latency: ``cycles`` from ``start``. Throughput: one word in this time. Exact: a lane's total is at least
+    as wide as a weight. A bank that does not exist reads as zero.
+    """
+
+    start: Signal = In(1)
+    """The row stands at every bank, and ``bank`` here."""
+    bank: Signal = In(lambda manifest: row_bits(manifest.parameters.lanes + 1))
+    """The lane."""
+    block: Signal = Out(lambda manifest: manifest.parameters.blocks)
+    """One-hot: the block whose totals are to be collected."""
+    unit: Signal = Out(lambda manifest: manifest.parameters.macs)
+    """What the array multiplies, two cycles before: 1 where a bit is set, 0 elsewhere."""
+    totals: Signal = In(
+        lambda manifest: manifest.parameters.gate_units * GATES * manifest.numerics.weight_bits
+    )
+    """Low bits of the totals collected for each gate unit."""
+    weights: Signal = Out(lambda manifest: manifest.regions[Region.WEIGHTS].width)
+    """The word, in that cycle only."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._parameters = manifest.parameters
+        self._bits = manifest.numerics.weight_bits
+        # Registers behind the choice of a unit's total, where wires are long.
+        self._chosen = min(manifest.parameters.pipeline.window, 1)
+        super().__init__(manifest)
+
+    @property
+    def cycles(self) -> int:
+        """Cycles from ``start`` to the cycle in which ``weights`` is the word."""
+        parameters = self._parameters
+        first = 4 + parameters.blocks + parameters.summed - parameters.pipeline.operand + parameters.collect
+        return first + parameters.macs + self._chosen
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        blocks, units = self._parameters.blocks, self._parameters.gate_units
+        fours = [self.bank[2:] == number for number in range(blocks * units)]
+        block, unit = Signal(blocks, reset_less=True), Signal(units, reset_less=True)
+        m.d.sync += [
+            block.eq(Cat(any_of(fours[index * units : (index + 1) * units]) for index in range(blocks))),
+            unit.eq(Cat(any_of(fours[index::units]) for index in range(units))),
+        ]
+        m.d.comb += self.block.eq(block)
+        self._select(m, block)
+        chosen = [Mux(unit[index], self._total(m, index), 0) for index in range(units)]
+        weights = Signal.like(self.weights, reset_less=True)
+        m.d.sync += weights.eq(Cat(weights[self._bits :], any_of(chosen)))
+        m.d.comb += self.weights.eq(weights)
+        return m
+
+    def _select(self, m: Module, block: Signal) -> None:
+        """Pass a 1 from the block's position to the last block's, and then through the multipliers."""
+        # With a reset: nothing is added to the vectors of a step.
+        position = Signal(len(block) + len(self.unit))
+        m.d.sync += position.eq(Mux(self.start, block, position << 1))
+        m.d.comb += self.unit.eq(position[len(block) :])
+
+    def _total(self, m: Module, unit: int) -> Value:
+        """Choose a gate unit's total of the bank's gate."""
+        mine = self.totals.word_select(unit, GATES * self._bits)
+        return delay(m, mine.word_select(self.bank[:2], self._bits), self._chosen)

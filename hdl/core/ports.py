@@ -3,9 +3,8 @@
 from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetSignal, Signal
 from amaranth.lib import fifo
 from amaranth.lib.stream import Interface as Stream
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Struct
+from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
@@ -19,77 +18,42 @@ class InputBuffer(Component):
     Latency: a step whose last beat is accepted in cycle ``n`` has ``full`` set, and can be read,
     in cycle ``n + 1``; with ``pipeline.accept``, it can be read in the cycle after that. Positions past
     the input's end read as zero.
-
-    Members
-    -------
-    x : In(input_beats)
-        The port; see ``docs/ports.md``.
-    row : In, word : Out
-        Clocked read: the word of ``row``, one or two cycles later, as that of the vector memory.
-    full, coming, words, bank : Out
-        The next input is complete; it is not, but what arrives is part of it; how many words of what
-        arrives are complete; the next input's half of the buffer.
-    filled, coming_number : Out
-        An input is complete with this cycle; the number of the one that arrives, among those whose output is
-        wanted.
-    grows, fills, stream, suppress : Out
-        One more of its words is complete with this cycle; so is all of it; its stream, as known with
-        this cycle; and whether its output is not wanted. With ``pipeline.accept`` nothing of this is
-        known before the cycle after a beat.
-    halves_full, halves_streams : Out
-        Of each half, whether it holds a complete input, and of which stream.
-    taken : In(1)
-        It has been read.
-    step : In, stopped : In(1)
-        What is loaded of a step. While stopped, nothing is accepted and what was is forgotten.
     """
 
-    x: Stream
-    row: Signal
-    word: Signal
-    full: Signal
-    coming: Signal
-    words: Signal
-    grows: Signal
-    fills: Signal
-    stream: Signal
-    suppress: Signal
-    halves_full: Signal
-    halves_streams: Signal
-    bank: Signal
-    filled: Signal
-    coming_number: Signal
-    taken: Signal
-    step: Struct
-    stopped: Signal
+    x: Stream = In(input_beats)
+    """The port; see ``docs/ports.md``."""
+    row: Signal = In(lambda manifest: row_bits(2 * manifest.program.input_words))
+    word: Signal = Out(lambda manifest: manifest.parameters.macs * manifest.numerics.data_bits)
+    """Clocked read: the word of ``row``, one or two cycles later, as that of the vector memory."""
+    full: Signal = Out(1)
+    coming: Signal = Out(1)
+    words: Signal = Out(lambda manifest: range(manifest.program.input_words + 1))
+    bank: Signal = Out(1)
+    """The next input is complete; it is not, but what arrives is part of it; how many words of what arrives
+    are complete; the next input's half of the buffer."""
+    filled: Signal = Out(1)
+    coming_number: Signal = Out(range(TIMED_STEPS))
+    """An input is complete with this cycle; the number of the one that arrives, among those whose output is
+    wanted."""
+    grows: Signal = Out(1)
+    fills: Signal = Out(1)
+    stream: Signal = Out(lambda manifest: manifest.parameters.stream_bits)
+    suppress: Signal = Out(1)
+    """One more of its words is complete with this cycle; so is all of it; its stream, as known with this
+    cycle; and whether its output is not wanted. With ``pipeline.accept`` nothing of this is known before the
+    cycle after a beat."""
+    halves_full: Signal = Out(2)
+    halves_streams: Signal = Out(lambda manifest: 2 * manifest.parameters.stream_bits)
+    """Of each half, whether it holds a complete input, and of which stream."""
+    taken: Signal = In(1)
+    """It has been read."""
+    step: Struct = In(lambda manifest: program_store(manifest).step_layout)
+    stopped: Signal = In(1)
+    """What is loaded of a step. While stopped, nothing is accepted and what was is forgotten."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
-        self._program = program_store(manifest)
-        data = manifest.numerics.data_bits
-        streams = manifest.parameters.stream_bits
-        super().__init__(
-            {
-                "step": In(self._program.step_layout),
-                "stopped": In(1),
-                "x": In(input_beats(manifest)),
-                "row": In(row_bits(2 * manifest.program.input_words)),
-                "word": Out(manifest.parameters.macs * data),
-                "full": Out(1),
-                "coming": Out(1),
-                "words": Out(range(manifest.program.input_words + 1)),
-                "grows": Out(1),
-                "fills": Out(1),
-                "stream": Out(streams),
-                "suppress": Out(1),
-                "halves_full": Out(2),
-                "halves_streams": Out(2 * streams),
-                "bank": Out(1),
-                "filled": Out(1),
-                "coming_number": Out(range(TIMED_STEPS)),
-                "taken": In(1),
-            }
-        )
+        self._manifest, self._program = manifest, program_store(manifest)
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -193,49 +157,28 @@ class OutputQueue(Component):
     Latency: a beat whose last result is written in cycle ``n`` is offered in cycle ``n + 1`` if
     the queue is empty. The sequencer reserves a step's beats before it starts the operation that
     emits them, so results never find the queue full.
-
-    Members
-    -------
-    result, values : In
-        Results being written, ``gate_units`` side by side.
-    y : Out(output_beats)
-        The port; see ``docs/ports.md``.
-    emits : In(1), room : Out(1)
-        Reserve a step's beats; whether there is room for them.
-    releases : In(1)
-        A step's beats that were reserved will not come: another program is loaded. Nothing is reserved in
-        this cycle, nor was in the one before.
-    pushed_last : Out(1)
-        A step's last beat enters the queue.
-    step : In
-        What is loaded of a step.
     """
 
-    result: Struct
-    values: Signal
-    y: Stream
-    emits: Signal
-    room: Signal
-    releases: Signal
-    pushed_last: Signal
-    step: Struct
+    result: Struct = In(result_layout)
+    values: Signal = In(lambda manifest: manifest.parameters.gate_units * manifest.numerics.output_bits)
+    """Results being written, ``gate_units`` side by side."""
+    y: Stream = Out(output_beats)
+    """The port; see ``docs/ports.md``."""
+    emits: Signal = In(1)
+    room: Signal = Out(1)
+    """Reserve a step's beats; whether there is room for them."""
+    releases: Signal = In(1)
+    """A step's beats that were reserved will not come: another program is loaded. Nothing is reserved in this
+    cycle, nor was in the one before."""
+    pushed_last: Signal = Out(1)
+    """A step's last beat enters the queue."""
+    step: Struct = In(lambda manifest: program_store(manifest).step_layout)
+    """What is loaded of a step."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
+        self._manifest, self._program = manifest, program_store(manifest)
         self._memory = memories(manifest)["output queue"]
-        self._program = program_store(manifest)
-        super().__init__(
-            {
-                "step": In(self._program.step_layout),
-                "releases": In(1),
-                "result": In(result_layout(manifest)),
-                "values": In(manifest.parameters.gate_units * manifest.numerics.output_bits),
-                "y": Out(output_beats(manifest)),
-                "emits": In(1),
-                "room": Out(1),
-                "pushed_last": Out(1),
-            }
-        )
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

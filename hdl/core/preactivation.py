@@ -24,9 +24,8 @@ collect + narrow        rounded down and saturated, as sign and magnitude; also 
 from functools import cached_property
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Struct
+from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import beat_layout
 from rtlstm.hdl.core.unit import round_down
@@ -52,83 +51,49 @@ class Preactivation(Component):
     Latency: from ``blocks`` and ``lanes``, ``parameters.collect + pipeline.narrow`` cycles. Throughput: one
     beat per cycle. Rounding: down when shifting and at the end; biases of rows that are to be rounded half up
     hold half a unit.
-
-    Members
-    -------
-    held : In(blocks * 4 * accumulator.bits)
-        Totals of this unit's four lanes in every block.
-    blocks, lanes : In
-        One-hot: the block whose totals are an LSTM layer's beat, the lane whose total is a dense
-        layer's.
-    shift_row, addend_row : In
-        The beat's rows, one cycle before ``blocks``.
-    next_beat : In
-        The beat, a cycle before its pre-activations come out.
-    negative : Out(4)
-        Signs of the pre-activations, gates i, f, g, o.
-    magnitudes : Out(4 * (preactivation.bits - 1))
-        Their magnitudes as ``middle`` tables count them: -1 has 0.
-    next_negative, next_magnitudes : Out
-        Those of the next cycle.
-    window : In(1)
-        The memory window is open: pre-activations are 0.
-    window_row, write_shifts, write_partials, write_data : In
-        A row that the window writes.
-    unit_constants : Out
-        The per-unit constants, with the pre-activations.
-    shifts, partials : Out
-        Words of the two memories, for read-back.
-    totals : Out(4 * weight_bits)
-        Low bits of the picked totals, for read-back of weights.
     """
 
-    held: Signal
-    blocks: Signal
-    lanes: Signal
-    shift_row: Signal
-    addend_row: Signal
-    next_beat: Struct
-    negative: Signal
-    magnitudes: Signal
-    next_negative: Signal
-    next_magnitudes: Signal
-    unit_constants: Signal
-    window: Signal
-    window_row: Signal
-    write_shifts: Signal
-    write_partials: Signal
-    write_data: Signal
-    shifts: Signal
-    partials: Signal
-    totals: Signal
+    held: Signal = In(
+        lambda manifest: manifest.parameters.blocks * GATES * manifest.numerics.accumulator.bits
+    )
+    """Totals of this unit's four lanes in every block."""
+    blocks: Signal = In(lambda manifest: manifest.parameters.blocks)
+    lanes: Signal = In(lambda manifest: GATES * manifest.parameters.blocks)
+    """One-hot: the block whose totals are an LSTM layer's beat, the lane whose total is a dense layer's."""
+    shift_row: Signal = In(lambda manifest: range(max(2, manifest.regions[Region.SHIFTS].rows)))
+    addend_row: Signal = In(lambda manifest: range(max(2, manifest.regions[Region.PARTIALS].rows)))
+    """The beat's rows, one cycle before ``blocks``."""
+    next_beat: Struct = In(beat_layout)
+    """The beat, a cycle before its pre-activations come out."""
+    negative: Signal = Out(GATES)
+    """Signs of the pre-activations, gates i, f, g, o."""
+    magnitudes: Signal = Out(lambda manifest: GATES * (manifest.numerics.preactivation.bits - 1))
+    """Their magnitudes as ``middle`` tables count them: -1 has 0."""
+    next_negative: Signal = Out(GATES)
+    next_magnitudes: Signal = Out(lambda manifest: GATES * (manifest.numerics.preactivation.bits - 1))
+    """Those of the next cycle."""
+    window: Signal = In(1)
+    """The memory window is open: pre-activations are 0."""
+    window_row: Signal = In(32)
+    write_shifts: Signal = In(1)
+    write_partials: Signal = In(1)
+    write_data: Signal = In(
+        lambda manifest: max(manifest.regions[each].width for each in (Region.SHIFTS, Region.PARTIALS))
+    )
+    """A row that the window writes."""
+    unit_constants: Signal = Out(
+        lambda manifest: max(1, manifest.numerics.unit_parameters * manifest.numerics.weight_bits)
+    )
+    """The per-unit constants, with the pre-activations."""
+    shifts: Signal = Out(lambda manifest: manifest.regions[Region.SHIFTS].width)
+    partials: Signal = Out(lambda manifest: manifest.regions[Region.PARTIALS].width)
+    """Words of the two memories, for read-back."""
+    totals: Signal = Out(lambda manifest: GATES * manifest.numerics.weight_bits)
+    """Low bits of the picked totals, for read-back of weights."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        numerics, parameters = manifest.numerics, manifest.parameters
-        shifts, partials = manifest.regions[Region.SHIFTS], manifest.regions[Region.PARTIALS]
-        super().__init__(
-            {
-                "held": In(parameters.blocks * GATES * numerics.accumulator.bits),
-                "blocks": In(parameters.blocks),
-                "lanes": In(GATES * parameters.blocks),
-                "shift_row": In(range(max(2, shifts.rows))),
-                "addend_row": In(range(max(2, partials.rows))),
-                "next_beat": In(beat_layout(manifest)),
-                "negative": Out(GATES),
-                "magnitudes": Out(GATES * (numerics.preactivation.bits - 1)),
-                "next_negative": Out(GATES),
-                "next_magnitudes": Out(GATES * (numerics.preactivation.bits - 1)),
-                "unit_constants": Out(max(1, numerics.unit_parameters * numerics.weight_bits)),
-                "window": In(1),
-                "window_row": In(32),
-                "write_shifts": In(1),
-                "write_partials": In(1),
-                "write_data": In(max(shifts.width, partials.width)),
-                "shifts": Out(shifts.width),
-                "partials": Out(partials.width),
-                "totals": Out(GATES * numerics.weight_bits),
-            }
-        )
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -8,14 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
-from amaranth.lib import wiring
 from amaranth.lib.data import StructLayout, View
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import AnyInterface, Component, Struct, connect_some
+from rtlstm.hdl.component import AnyInterface, Component, In, Out, Struct, connect_some
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.primitives.pipeline import delay, lookup, storage
 from rtlstm.spec.inventory import memories
@@ -51,6 +50,7 @@ PortSide = Literal["inputs", "outputs"]
 class OpFields:
     """Fields of an operation that a part reads."""
 
+    manifest: Manifest
     widths: Mapping[str, int]
     values: Mapping[str, list[int]] = field(default_factory=dict)
     """Their values in every operation, if these are constants."""
@@ -71,23 +71,16 @@ class OpFields:
         return StructLayout({name: self.widths[name] for name in self.widths if name not in _READ_TO_LOAD})
 
 
-def program_ports(fields: OpFields) -> dict[str, wiring.Member]:
-    """Ports of a part that reads these fields.
-
-    ``program_write`` stores ``program_data`` in the row that the window is at; ``program_word`` is the word
-    of that row, while the window looks at the program.
-    """
-    width = sum(fields.widths.values())
-    return {"program_write": In(1), "program_data": In(width), "program_word": Out(width)}
-
-
 class ProgramPart(Component):
-    """A component with the members of :func:`program_ports`, and more."""
+    """A component that reads fields of operations."""
 
-    program_write: Signal
-    program_data: Signal
-    program_word: Signal
-    window_row: Signal
+    program_write: Signal = In(1)
+    program_data: Signal = In(lambda fields: sum(fields.widths.values()))
+    """Store a word in the row that the window is at."""
+    program_word: Signal = Out(lambda fields: sum(fields.widths.values()))
+    """The word of that row, while the window looks at the program."""
+    window_row: Signal = In(32)
+    """The window's row."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +127,8 @@ class ProgramStore(ABC):
     """Cycles in which a group of an operation drains at most."""
     drained: OpFields
     """The fields that the drain reads."""
-    told: Mapping[str, wiring.Member]
-    """Ports at which a core tells of what is loaded."""
+    told: Mapping[str, int]
+    """Ports at which a core tells of what is loaded, with their widths."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -207,7 +200,7 @@ class ProgramStore(ABC):
 class _ConstantProgram(ProgramStore):
     """The program is a constant of the build: fields are looked up, and no event of loading ever comes."""
 
-    told: Mapping[str, wiring.Member] = {}
+    told: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)
@@ -224,10 +217,15 @@ class _ConstantProgram(ProgramStore):
         self.most_words = max(op.columns for op in ops)
         self.latest_results = max(op.results for op in ops)
         self.most_drain_cycles = max(op.drain_cycles for op in ops)
-        self.drained = _constants(drain_fields(program, manifest.layers, manifest.numerics.unit))
+        self.drained = self._constants(drain_fields(program, manifest.layers, manifest.numerics.unit))
 
     def issued(self, more: Mapping[str, list[int]] | None = None) -> OpFields:
-        return _constants(issue_fields(self._manifest.program) | dict(more or {}))
+        return self._constants(issue_fields(self._manifest.program) | dict(more or {}))
+
+    def _constants(self, values: Mapping[str, list[int]]) -> OpFields:
+        """Return constant fields, as wide as they need to be."""
+        widths = {name: max(1, *each).bit_length() for name, each in values.items()}
+        return OpFields(self._manifest, widths, values)
 
     def read_issued(
         self, m: Module, part: ProgramPart, fields: OpFields, looked: Value, next_op: NextOp
@@ -282,22 +280,22 @@ class _ConstantProgram(ProgramStore):
 class _WritableProgram(ProgramStore):
     """The program is in memories that the host writes through the window."""
 
-    told: Mapping[str, wiring.Member] = {"shape": Out(32), "stopped": Out(1)}
+    told: Mapping[str, int] = MappingProxyType({"shape": 32, "stopped": 1})
     first_op = 0
     least_beats = 1
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)
         parameters = manifest.parameters
-        self.step_layout = StructLayout(step_widths(parameters))
+        self.step_layout = _step_layout(manifest)
         self.at_reset = dict.fromkeys(self.step_layout.members, 0)
         self.latest_results = parameters.preactivation + manifest.timing.slowest
         self.most_drain_cycles = parameters.most_drain_cycles
         self.most_words = 1 << self.issued().widths["columns"]
-        self.drained = OpFields(drain_widths(parameters, manifest.numerics.unit))
+        self.drained = OpFields(manifest, drain_widths(parameters, manifest.numerics.unit))
 
     def issued(self, more: Mapping[str, list[int]] | None = None) -> OpFields:
-        return OpFields(issue_widths(self._manifest.parameters, self._manifest.timing))
+        return OpFields(self._manifest, issue_widths(self._manifest.parameters, self._manifest.timing))
 
     def read_issued(
         self, m: Module, part: ProgramPart, fields: OpFields, looked: Value, next_op: NextOp
@@ -329,7 +327,7 @@ class _WritableProgram(ProgramStore):
         return found
 
     def load(self, m: Module, *, touched: Value, write: Value, row: Value, data: Value) -> Loaded:
-        m.submodules.step_fields = kept = _StepFields(self.step_layout, self._manifest.capacity.operations)
+        m.submodules.step_fields = kept = _StepFields(self._manifest)
         m.d.comb += [
             kept.touched.eq(touched),
             kept.write.eq(write),
@@ -378,9 +376,9 @@ def program_store(manifest: Manifest) -> ProgramStore:
     return (_ConstantProgram if manifest.parameters.capacity is None else _WritableProgram)(manifest)
 
 
-def _constants(values: Mapping[str, list[int]]) -> OpFields:
-    """Return constant fields, as wide as they need to be."""
-    return OpFields({name: max(1, *each).bit_length() for name, each in values.items()}, values)
+def _step_layout(manifest: Manifest) -> StructLayout:
+    """The fields of a step of a program in a memory."""
+    return StructLayout(step_widths(manifest.parameters))
 
 
 def _look_up(m: Module, index: Value, fields: Mapping[str, list[int]], name: str) -> dict[str, Value]:
@@ -401,38 +399,22 @@ class _StepFields(Component):
     The core is stopped by reset, and as soon as any word of the program is written; it goes on when the
     program's last row, these fields, has been. Nothing before that row is looked at: rows, weights and tables
     may come in any order.
-
-    Members
-    -------
-    touched : In(1)
-        A word of the program is being written; the core is idle.
-    write : In(1), row, data : In
-        Store a row of the program.
-    fields : Out
-        The last row.
-    stopped : Out(1)
-        No operation is to be loaded, no input taken.
     """
 
-    touched: Signal
-    write: Signal
-    row: Signal
-    data: Signal
-    fields: Struct
-    stopped: Signal
+    touched: Signal = In(1)
+    """A word of the program is being written; the core is idle."""
+    write: Signal = In(1)
+    row: Signal = In(lambda manifest: row_bits(manifest.capacity.operations + 1))
+    data: Signal = In(lambda manifest: _step_layout(manifest).size)
+    """Store a row of the program."""
+    fields: Struct = Out(lambda manifest: _step_layout(manifest))
+    """The last row."""
+    stopped: Signal = Out(1)
+    """No operation is to be loaded, no input taken."""
 
-    def __init__(self, layout: StructLayout, last_row: int) -> None:
-        self._last = last_row
-        super().__init__(
-            {
-                "touched": In(1),
-                "write": In(1),
-                "row": In(row_bits(last_row + 1)),
-                "data": In(layout.size),
-                "fields": Out(layout),
-                "stopped": Out(1),
-            }
-        )
+    def __init__(self, manifest: Manifest) -> None:
+        self._last = manifest.capacity.operations
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -449,3 +431,36 @@ class _StepFields(Component):
         with m.Elif(complete):
             m.d.sync += stopped.eq(0)
         return m
+
+
+class StepPart(Component):
+    """A component that counts the values of steps."""
+
+    shape: Signal = In(32)
+    """Sizes of a step, as in the SHAPE register."""
+
+
+@dataclass(frozen=True)
+class StepValues:
+    """Where a part is in a step: whether the next transfer is its first, and its last."""
+
+    first: Value
+    last: Value
+
+
+def count_values(
+    m: Module, program: ProgramStore, part: StepPart, side: PortSide, moved: Value, by: int = 1
+) -> StepValues:
+    """Count a step's values, ``by`` of them in each cycle with ``moved``.
+
+    Another network is loaded between steps only. Its first step may begin in the cycle after the next.
+    """
+    begins = program.after_first(part.shape, side)
+    # How many follow the first value of the next transfer.
+    left = program.counter(side, f"{side}_left")
+    first = Signal(init=1, name=f"{side}_first")
+    last = left < by
+    with m.If(moved):
+        m.d.sync += [left.eq(Mux(last, begins, left - by)), first.eq(last)]
+    program.when(m, first, [left.eq(begins)], otherwise=True)
+    return StepValues(first, last)

@@ -1,9 +1,8 @@
 """The core's registers, made from the register map; DATA and COMMAND are the memory window's."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component
+from rtlstm.hdl.component import Component, In, Out
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.core.program_store import program_store
@@ -26,77 +25,46 @@ class RegisterBank(Component):
 
     Latency: a register's value comes two cycles after its address. Throughput: one access per cycle. Counters
     count from reset on, modulo 2**32.
-
-    Members
-    -------
-    address : In(4)
-        A register's number.
-    write : In(1), data : In(32)
-        Store ``data`` in the register whose number was at ``address`` in the cycle before.
-    value : Out(32)
-        What the register holds whose number was at ``address`` two cycles before.
-    stream, region, bank, row : Out
-        The fields of STREAM, SELECT and ROW, in as many bits as there are streams, regions, banks and rows.
-    moves : In(1)
-        ROW moves to the next row.
-    selects : Out(1)
-        SELECT or ROW is being written.
-    busy, flags, stopped, shape : In
-        Status inputs, sampled one cycle before the address register.
-    step_done, saturated, since, now
-        What the counters count, as those of :class:`rtlstm.hdl.core.memory_window.MemoryWindow`.
     """
 
-    address: Signal
-    write: Signal
-    data: Signal
-    value: Signal
-    stream: Signal
-    region: Signal
-    bank: Signal
-    row: Signal
-    moves: Signal
-    selects: Signal
-    busy: Signal
-    flags: Signal
-    stopped: Signal
-    shape: Signal
-    step_done: Signal
-    saturated: Signal
-    since: Signal
-    now: Signal
+    address: Signal = In(ADDRESS_BITS)
+    """A register's number."""
+    write: Signal = In(1)
+    data: Signal = In(32)
+    """Store ``data`` in the register whose number was at ``address`` in the cycle before."""
+    value: Signal = Out(32)
+    """What the register holds whose number was at ``address`` two cycles before."""
+    stream: Signal = Out(lambda manifest: manifest.parameters.stream_bits)
+    region: Signal = Out(4)
+    bank: Signal = Out(
+        lambda manifest: row_bits(max(layout.banks for layout in manifest.regions.values()) + 1)
+    )
+    row: Signal = Out(lambda manifest: row_bits(max(layout.rows for layout in manifest.regions.values()) + 1))
+    """The fields of STREAM, SELECT and ROW, in as many bits as there are streams, regions, banks and rows."""
+    moves: Signal = In(1)
+    """ROW moves to the next row."""
+    selects: Signal = Out(1)
+    """SELECT or ROW is being written."""
+    busy: Signal = In(1)
+    flags: Signal = In(3)
+    stopped: Signal = In(1)
+    shape: Signal = In(32)
+    """What is told, as it is in the cycle before that of the address's register."""
+    step_done: Signal = In(1)
+    saturated: Signal = In(lambda manifest: range(manifest.parameters.gate_units + 1))
+    since: Signal = In(32)
+    now: Signal = Out(32)
+    """What the counters count, as those of :class:`rtlstm.hdl.core.memory_window.MemoryWindow`."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest, self._program = manifest, program_store(manifest)
-        layouts = manifest.regions.values()
         # Where the fields that a host writes are kept.
         self._kept: dict[Register, dict[str, str]] = {
             Register.STREAM: {"": "stream"},
             Register.SELECT: {"REGION": "region", "BANK": "bank"},
             Register.ROW: {"": "row"},
         }
-        super().__init__(
-            {
-                "shape": In(32),
-                "stopped": In(1),
-                "address": In(ADDRESS_BITS),
-                "write": In(1),
-                "data": In(32),
-                "value": Out(32),
-                "stream": Out(manifest.parameters.stream_bits),
-                "region": Out(4),
-                "bank": Out(row_bits(max(layout.banks for layout in layouts) + 1)),
-                "row": Out(row_bits(max(layout.rows for layout in layouts) + 1)),
-                "moves": In(1),
-                "selects": Out(1),
-                "busy": In(1),
-                "flags": In(3),
-                "step_done": In(1),
-                "saturated": In(range(manifest.parameters.gate_units + 1)),
-                "since": In(32),
-                "now": Out(32),
-            }
-        )
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

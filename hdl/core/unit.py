@@ -7,9 +7,8 @@ from typing import Protocol
 from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.data import View
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Struct
+from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.core.activation import ActivationUnit
 from rtlstm.hdl.core.layouts import DelayLine, beat_layout, result_layout
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
@@ -47,92 +46,48 @@ class Unit(Component):
         Which of the ``gate_units`` it is: its place in a beat.
     widths
         Bits of each memory that the window reads back, by name.
-    members
-        More members of the unit's own.
-
-    Members
-    -------
-    next_beat : In
-        The beat whose pre-activations come in the next cycle.
-    negative, magnitudes : In
-        Pre-activations.
-    next_negative, next_magnitudes : In
-        The pre-activations of the next cycle.
-    cell_row : In
-        Row of the cell memory, three cycles before the old state is used.
-    result, value : Out
-        A new h or dense output, and where it goes.
-    of_units, of_rows : Out
-        The same, where it is the result of a unit or of a single row; ``result.single`` says which.
-    coming : Out
-        Where the result goes that is there in ``parameters.announced`` cycles.
-    saturated : Out(1)
-        A state saturated in this cycle.
-    window : In(1), window_row : In
-        The memory window is open; the row that it looks at or writes.
-    table_row : In
-        That row for the tables' read ports, and 0 while the window is closed; also the row of a write, in the
-        cycle after it. The row of the cell memory comes with the beat.
-    write, write_data : In
-        One bit per region: store ``write_data`` in row ``window_row``; of the cell memory, a cycle later.
-    entries : Out
-        Words of the memories, for read-back.
     """
 
-    next_beat: Struct
-    cell_row: Signal
-    negative: Signal
-    magnitudes: Signal
-    next_negative: Signal
-    next_magnitudes: Signal
-    result: Struct
-    value: Signal
-    of_units: Signal
-    of_rows: Signal
-    coming: Struct
-    saturated: Signal
-    window: Signal
-    window_row: Signal
-    table_row: Signal
-    write: Signal
+    next_beat: Struct = In(beat_layout)
+    """The beat whose pre-activations come in the next cycle."""
+    cell_row: Signal = In(lambda manifest: beat_layout(manifest)["cell_row"].shape)
+    """Row of the cell memory, three cycles before the old state is used."""
+    negative: Signal = In(4)
+    magnitudes: Signal = In(lambda manifest: 4 * (manifest.numerics.preactivation.bits - 1))
+    """Pre-activations."""
+    next_negative: Signal = In(4)
+    next_magnitudes: Signal = In(lambda manifest: 4 * (manifest.numerics.preactivation.bits - 1))
+    """The pre-activations of the next cycle."""
+    result: Struct = Out(result_layout)
+    value: Signal = Out(lambda manifest: signed(manifest.numerics.result_bits))
+    """A new h or dense output, and where it goes."""
+    of_units: Signal = Out(lambda manifest: signed(manifest.numerics.result_bits))
+    of_rows: Signal = Out(lambda manifest: signed(manifest.numerics.result_bits))
+    """The same, where it is the result of a unit or of a single row; ``result.single`` says which."""
+    coming: Struct = Out(result_layout)
+    """Where the result goes that is there in ``parameters.announced`` cycles."""
+    saturated: Signal = Out(1)
+    """A state saturated in this cycle."""
+    window: Signal = In(1)
+    window_row: Signal = In(32)
+    """The memory window is open; the row that it looks at or writes."""
+    table_row: Signal = In(32)
+    """That row for the tables' read ports, and 0 while the window is closed; also the row of a write, in the
+    cycle after it. The row of the cell memory comes with the beat."""
+    write: Signal = In(len(Region))
     write_data: Signal
+    """One bit per region: store ``write_data`` in row ``window_row``; of the cell memory, a cycle later."""
     entries: Entries
+    """Words of the memories, for read-back."""
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        index: int,
-        widths: Mapping[str, int],
-        members: Mapping[str, wiring.Member] | None = None,
-    ) -> None:
+    def __init__(self, manifest: Manifest, index: int, widths: Mapping[str, int]) -> None:
         self._manifest = manifest
         self._index = index
         self._widths = widths
         self._activations, self._multipliers = activations(manifest), multipliers(manifest)
-        numerics = manifest.numerics
-        super().__init__(
-            {
-                "next_beat": In(beat_layout(manifest)),
-                "cell_row": In(beat_layout(manifest)["cell_row"].shape),
-                "negative": In(4),
-                "magnitudes": In(4 * (numerics.preactivation.bits - 1)),
-                "next_negative": In(4),
-                "next_magnitudes": In(4 * (numerics.preactivation.bits - 1)),
-                "result": Out(result_layout(manifest)),
-                "value": Out(signed(numerics.result_bits)),
-                "of_units": Out(signed(numerics.result_bits)),
-                "of_rows": Out(signed(numerics.result_bits)),
-                "coming": Out(result_layout(manifest)),
-                "saturated": Out(1),
-                "window": In(1),
-                "window_row": In(32),
-                "table_row": In(32),
-                "write": In(len(Region)),
-                "write_data": In(max(widths.values())),
-                "entries": Out(wiring.Signature({name: Out(width) for name, width in widths.items()})),
-                **(members or {}),
-            }
-        )
+        entries = wiring.Signature({name: wiring.Out(width) for name, width in widths.items()})
+        data = wiring.In(max(widths.values()))
+        super().__init__(manifest, {"write_data": data, "entries": wiring.Out(entries)})
 
     def connect_beat(self, m: Module, unit_constants: Value, cell_zero_state: Value) -> None:
         """Connect ports that not all units have: per-unit constants, and early whether a state is zero."""

@@ -21,11 +21,10 @@ since goes past it, whole. So a word may be issued ``operand - 1`` cycles before
 from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Struct
+from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.core.array import any_of
-from rtlstm.hdl.core.layouts import DelayLine, result_words
+from rtlstm.hdl.core.layouts import DelayLine, result_layout, result_words, vector_bits
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
@@ -51,70 +50,39 @@ class VectorMemory(Component):
 
     Latency: ``pipeline.operand`` cycles from ``row``; results as in the module's text. Throughput: one word
     and one beat of results per cycle.
-
-    Members
-    -------
-    row : In
-        Word of the memory, or of the input buffer, that is issued.
-    from_input, relu, blank : In(1)
-        Of that word: read the input; apply ReLU; read zeros.
-    input_row : Out, input_word : In
-        Clocked read of the input, whose memory is as fast as this one.
-    coming : In
-        Where the results go that are there in ``latency`` cycles.
-    of_units, of_rows : In(values_stored * data_bits)
-        Results of units and of single rows.
-    write : In(1), write_row, write_data : In
-        Store the window's word; the core is idle.
-    unit : In(macs)
-        With a blank word: makes values of ``operand`` 1, two cycles later.
-    operand : Out(macs * data_bits)
-        The word, for the multipliers.
-    entry : Out
-        Word of the memory, for read-back.
     """
 
-    row: Signal
-    from_input: Signal
-    relu: Signal
-    blank: Signal
-    input_row: Signal
-    input_word: Signal
-    coming: Struct
-    of_units: Signal
-    of_rows: Signal
-    write: Signal
-    write_row: Signal
-    write_data: Signal
-    unit: Signal
-    operand: Signal
-    entry: Signal
+    row: Signal = In(vector_bits)
+    """Word of the memory, or of the input buffer, that is issued."""
+    from_input: Signal = In(1)
+    relu: Signal = In(1)
+    blank: Signal = In(1)
+    """Of that word: read the input; apply ReLU; read zeros."""
+    input_row: Signal = Out(vector_bits)
+    input_word: Signal = In(lambda manifest: manifest.regions[Region.VECTORS].width)
+    """Clocked read of the input, whose memory is as fast as this one."""
+    coming: Struct = In(result_words)
+    """Where the results go that are there in ``latency`` cycles."""
+    of_units: Signal = In(lambda manifest: manifest.parameters.values_stored * manifest.numerics.data_bits)
+    of_rows: Signal = In(lambda manifest: manifest.parameters.values_stored * manifest.numerics.data_bits)
+    """Results of units and of single rows."""
+    write: Signal = In(1)
+    write_row: Signal = In(32)
+    write_data: Signal = In(lambda manifest: manifest.regions[Region.VECTORS].width)
+    """Store the window's word; the core is idle."""
+    unit: Signal = In(lambda manifest: manifest.regions[Region.VECTORS].width // manifest.numerics.data_bits)
+    """With a blank word: makes values of ``operand`` 1, two cycles later."""
+    operand: Signal = Out(lambda manifest: manifest.regions[Region.VECTORS].width)
+    """The word, for the multipliers."""
+    entry: Signal = Out(lambda manifest: manifest.regions[Region.VECTORS].width)
+    """Word of the memory, for read-back."""
 
-    def __init__(self, manifest: Manifest, row_bits: int) -> None:
+    def __init__(self, manifest: Manifest) -> None:
         self._spec = memories(manifest)["vectors"]
         self._layout = result_words(manifest)
         self._bits, self._values = manifest.numerics.data_bits, manifest.parameters.values_stored
         self._behind = manifest.parameters.pipeline.operand - 1 - self._spec.latency
-        width = manifest.regions[Region.VECTORS].width
-        super().__init__(
-            {
-                "row": In(row_bits),
-                "from_input": In(1),
-                "relu": In(1),
-                "blank": In(1),
-                "input_row": Out(row_bits),
-                "input_word": In(width),
-                "coming": In(self._layout),
-                "of_units": In(self._values * self._bits),
-                "of_rows": In(self._values * self._bits),
-                "write": In(1),
-                "write_row": In(32),
-                "write_data": In(width),
-                "unit": In(width // self._bits),
-                "operand": Out(width),
-                "entry": Out(width),
-            }
-        )
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -236,3 +204,85 @@ def _registered(m: Module, flag: Value, of: Value) -> Value:
 
 def _spread(flags: Value, bits: int) -> Value:
     return Cat(flag.replicate(bits) for flag in flags)
+
+
+def _results(manifest: Manifest) -> int:
+    return manifest.parameters.gate_units * manifest.numerics.data_bits
+
+
+def _values(manifest: Manifest) -> int:
+    return manifest.parameters.values_stored * manifest.numerics.data_bits
+
+
+class ResultWords(Component):
+    """Gives each beat's results as words of ``macs`` values, where they fill several.
+
+    With ``parameters.words_per_beat`` words and results that are there in cycle ``t``:
+
+    ==================  ====================================================================================
+    cycle               what is given
+    ==================  ====================================================================================
+    t                   the first word, straight from the units
+    t + 1, ...          the others, one per cycle, from registers
+    ==================  ====================================================================================
+
+    The array reads one word per cycle in the same order, so it waits for none of them.
+
+    Latency: none for a beat's first word, one cycle more for each that follows. Throughput: one word per
+    cycle, so one beat in ``words_per_beat`` cycles; the drain keeps to it.
+    """
+
+    coming: Struct = In(result_layout)
+    """Where the results go that are there in ``parameters.announced`` cycles."""
+    of_units: Signal = In(_results)
+    of_rows: Signal = In(_results)
+    """Results of units and of single rows."""
+    word_coming: Struct = Out(result_words)
+    """Where the word goes that is there in ``parameters.announced`` cycles."""
+    word_of_units: Signal = Out(_values)
+    word_of_rows: Signal = Out(_values)
+    """Its values: the second for single rows, and for all words but a beat's first."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._values = manifest.parameters.values_stored
+        super().__init__(manifest)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        begins = self.coming.valid & self.coming.store
+        self._address(m, begins)
+        self._give(m, delay_event(m, begins, self._manifest.parameters.announced))
+        return m
+
+    def _address(self, m: Module, begins: Value) -> None:
+        """Say where words go: a beat's first as announced, the others to the rows behind it."""
+        row = Signal.like(self.coming.row, reset_less=True, name="next_row")
+        # Of the words that follow, the values that count; a word of which none does is not stored.
+        mask = Signal(len(self.coming.mask) - self._values, name="next_mask")
+        word = self.word_coming
+        m.d.comb += [
+            *(word[name].eq(self.coming[name]) for name in word.shape().members if name != "mask"),
+            word.valid.eq(begins | mask[: self._values].any()),
+            word.store.eq(word.valid),
+            word.row.eq(Mux(begins, self.coming.row, row)),
+            word.mask.eq(Mux(begins, self.coming.mask[: self._values], mask[: self._values])),
+            word.single.eq(self.coming.single | ~begins),
+        ]
+        m.d.sync += [
+            row.eq(word.row + 1),
+            mask.eq(Mux(begins, self.coming.mask[self._values :], mask >> self._values)),
+        ]
+
+    def _give(self, m: Module, arrive: Value) -> None:
+        """Give a beat's first word as it comes, and keep the others for the cycles after it."""
+        size, kept = len(self.word_of_units), Value.cast(self.of_units)
+        if self._manifest.stores_single_rows:
+            single = delay_event(m, self.coming.single, self._manifest.parameters.announced)
+            kept = Mux(single, self.of_rows, self.of_units)
+        held = Signal(len(self.of_units) - size, reset_less=True)
+        m.d.sync += held.eq(Mux(arrive, kept[size:], held >> size))
+        m.d.comb += [
+            self.word_of_units.eq(self.of_units[:size]),
+            self.word_of_rows.eq(Mux(arrive, self.of_rows[:size], held[:size])),
+        ]

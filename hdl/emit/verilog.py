@@ -2,7 +2,7 @@
 
 import gc
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 
@@ -15,16 +15,16 @@ from rtlstm.hdl.component import Component, Domain
 from rtlstm.hdl.core.lane import lane_modules
 from rtlstm.hdl.emit.header import PORT_TEXTS, PortLine, verilog_header
 from rtlstm.hdl.emit.kept import kept_verilog
-from rtlstm.hdl.emit.tables import table_modules
 from rtlstm.hdl.emit.tidy import drop_head, tidy_netlist, tidy_verilog
 from rtlstm.hdl.emit.yosys import run_yosys
 from rtlstm.hdl.flat_ports import flat_ports, lead_out
-from rtlstm.hdl.link.linked_core import LinkedCore
+from rtlstm.hdl.link.serial_link import LinkedCore
 from rtlstm.hdl.link.uart import check_divisor
 from rtlstm.hdl.sequences.sequence_ends import make_core
 from rtlstm.spec.family import FAMILIES, GENERIC
-from rtlstm.spec.inventory import link_limits
+from rtlstm.spec.inventory import ActivationSpec, constant_tables, link_limits
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import ceil_log2
 
 # Processes are converted to assignments and flip-flops, because Icarus leaves some combinational always
 # blocks at X. In between, the netlist is changed for linters.
@@ -190,7 +190,7 @@ def core_to_verilog(manifest: Manifest) -> str:
 def linked_core_to_verilog(manifest: Manifest, divisor: int) -> str:
     """Generate the Verilog of a core with a serial port as its interface.
 
-    The top module is a :class:`~rtlstm.hdl.link.linked_core.LinkedCore`, named like the
+    The top module is a :class:`~rtlstm.hdl.link.serial_link.LinkedCore`, named like the
     manifest with ``_link`` appended.
 
     Raises
@@ -232,3 +232,60 @@ def _with_attributes(text: str, module: str, attributes: Mapping[str, Mapping[st
     body, tail = body.split("\nendmodule", 1)
     body = re.sub(r"^( *)(?:input|output) (\[\d+:\d+\] )?(\w+);$", declared, body, flags=re.MULTILINE)
     return f"{head}\nmodule {module}({body}\nendmodule{tail}"
+
+
+_MODULE = """
+// Constants of LUTs: {rows} words of {name}. A word comes {latency} after its row.
+module {module} (
+  input clk,
+  input [{row}:0] row,
+  output reg [{word}:0] word
+);
+  // The attributes are those of Vivado, of Quartus, and of Synplify. Yosys has its own, at the case.
+  (* rom_style = "distributed", romstyle = "logic", syn_romstyle = "logic" *)
+  reg [{word}:0] found;
+{read}
+  always @(*)
+`ifdef YOSYS
+    (* rom_style = "logic" *)
+`endif
+    case ({address})
+{contents}
+      default: found = 0;
+    endcase
+endmodule
+"""
+_DIRECTLY = "  always @(posedge clk) word <= found;"
+_BY_REGISTER = """\
+  reg [{row}:0] address;
+  always @(posedge clk) begin
+    address <= row;
+    word <= found;
+  end"""
+
+
+def table_modules(manifest: Manifest) -> str:
+    """Return the modules of a build's constant tables, with names like primitives'."""
+    return "".join(map(_module, constant_tables(manifest)))
+
+
+def _module(activation: ActivationSpec) -> str:
+    memory, registered = activation.memory, activation.memory.output_register
+    row = ceil_log2(memory.depth) - 1
+    return _MODULE.format(
+        name=memory.name,
+        module=f"rtlstm_{activation.module}",
+        rows=memory.depth,
+        latency="2 cycles" if registered else "a cycle",
+        row=row,
+        word=memory.width - 1,
+        address="address" if registered else "row",
+        contents="\n".join(_cases(activation.table.words, row + 1, memory.width)),
+        read=_BY_REGISTER.format(row=row) if registered else _DIRECTLY,
+    )
+
+
+def _cases(words: Sequence[int], row_bits: int, width: int) -> Iterator[str]:
+    """Yield a line for each row: no tool takes one constant as long as a table."""
+    for row, word in enumerate(words):
+        yield f"      {row_bits}'d{row}: found = {width}'h{word:x};"

@@ -2,71 +2,41 @@
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Struct
-from rtlstm.hdl.core.core import CorePorts
+from rtlstm.hdl.component import Component, In, Out, Struct
+from rtlstm.hdl.core.core import CoreSide
 from rtlstm.hdl.core.program_store import program_store
-from rtlstm.hdl.link.core_side import core_side
-from rtlstm.hdl.link.request_queue import REQUEST
+from rtlstm.hdl.link.memories import REQUEST
 from rtlstm.hdl.link.steps import StepFeeder, StepReader
 from rtlstm.spec.link import CRC_BYTES, NUMBERED, READ_LIMIT, ErrorCode, FrameType
 from rtlstm.spec.manifest import Manifest
 
 
-class Executor(CorePorts):
-    """Takes requests from their memory, drives the core, and writes responses.
+class Executor(CoreSide, Component):
+    """Takes requests from their memory, drives the core, and writes responses."""
 
-    Members
-    -------
-    there, request, i, close
-        The current request; see :class:`~rtlstm.hdl.link.request_queue.RequestMemory`.
-    o, full, restart, finish, failed, room
-        Its response; see :class:`~rtlstm.hdl.link.response_store.ResponseMemory`.
-    ending : In(1)
-        Begin no request.
-    idle : Out(1)
-        No request is being executed.
-    steps : Out(32)
-        Steps given to the core.
-    x, y, bus
-        The core's ports; see ``docs/ports.md``.
-    """
-
-    there: Signal
-    request: Struct
-    i: stream.Interface
-    close: Signal
-    o: stream.Interface
-    full: Signal
-    restart: Signal
-    finish: Signal
-    failed: Signal
-    room: Signal
-    ending: Signal
-    idle: Signal
-    steps: Signal
+    there: Signal = In(1)
+    request: Struct = In(REQUEST)
+    i: stream.Interface = In(stream.Signature(8))
+    close: Signal = Out(1)
+    """The current request; see :class:`~rtlstm.hdl.link.memories.RequestMemory`."""
+    o: stream.Interface = Out(stream.Signature(8))
+    full: Signal = In(1)
+    restart: Signal = Out(1)
+    finish: Signal = Out(1)
+    failed: Signal = Out(1)
+    room: Signal = In(1)
+    """Its response; see :class:`~rtlstm.hdl.link.memories.ResponseMemory`."""
+    ending: Signal = In(1)
+    """Begin no request."""
+    idle: Signal = Out(1)
+    """No request is being executed."""
+    steps: Signal = Out(32)
+    """Steps given to the core."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        super().__init__(
-            {
-                "there": In(1),
-                "request": In(REQUEST),
-                "i": In(stream.Signature(8)),
-                "close": Out(1),
-                "o": Out(stream.Signature(8)),
-                "full": In(1),
-                "restart": Out(1),
-                "finish": Out(1),
-                "failed": Out(1),
-                "room": In(1),
-                "ending": In(1),
-                "idle": Out(1),
-                "steps": Out(32),
-            }
-            | core_side(manifest)
-        )
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

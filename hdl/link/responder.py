@@ -2,11 +2,10 @@
 
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Struct
-from rtlstm.hdl.link.bytes import read_bytes
+from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.link.framing import BODY
+from rtlstm.hdl.link.memories import read_bytes
 from rtlstm.hdl.link.session import ANSWER
 from rtlstm.hdl.primitives.pipeline import ReadPort
 from rtlstm.spec.link import HEADER, RECORDS, FrameType, LinkReport
@@ -19,72 +18,38 @@ class Responder(Component):
     Parameters
     ----------
     size
-        Bytes of the :class:`~rtlstm.hdl.link.response_store.ResponseMemory`.
-
-    Members
-    -------
-    o : Out(stream of :data:`~rtlstm.hdl.link.framing.BODY`)
-    made, oldest, oldest_address, address, word, number, end, error
-        From and to the :class:`~rtlstm.hdl.link.response_store.ResponseMemory`.
-    session, expected, ack, acked, answer, answers, answered, again, ending
-        From and to the :class:`~rtlstm.hdl.link.session.LinkSession`.
-    report : In
-        Payload of the answers.
-    idle : Out(1)
-        Nothing is being sent.
-    clear : In(1)
-        Drop all responses; only while ``idle`` and ``ending``.
+        Bytes of the :class:`~rtlstm.hdl.link.memories.ResponseMemory`.
     """
 
-    o: stream.Interface
-    made: Signal
-    oldest: Signal
-    oldest_address: Signal
-    address: Signal
-    word: Signal
-    number: Signal
-    end: Signal
-    error: Signal
-    session: Signal
-    expected: Signal
-    ack: Signal
-    acked: Signal
-    answer: Struct
-    answers: Signal
-    answered: Signal
-    again: Signal
-    ending: Signal
-    report: Signal
-    idle: Signal
-    clear: Signal
+    o: stream.Interface = Out(stream.Signature(BODY))
+    made: Signal = In(16)
+    oldest: Signal = Out(range(RECORDS))
+    oldest_address: Signal = Out(lambda size: ceil_log2(size) + 1)
+    address: Signal = Out(ceil_log2)
+    word: Signal = In(8)
+    number: Signal = Out(range(RECORDS))
+    end: Signal = In(lambda size: ceil_log2(size) + 1)
+    error: Signal = In(1)
+    """From and to the :class:`~rtlstm.hdl.link.memories.ResponseMemory`."""
+    session: Signal = In(16)
+    expected: Signal = In(16)
+    ack: Signal = In(16)
+    acked: Signal = In(1)
+    answer: Struct = In(ANSWER)
+    answers: Signal = In(1)
+    answered: Signal = Out(1)
+    again: Signal = In(1)
+    ending: Signal = In(1)
+    """From and to the :class:`~rtlstm.hdl.link.session.LinkSession`."""
+    report: Signal = In(8 * LinkReport.LAYOUT.size)
+    """Payload of the answers."""
+    idle: Signal = Out(1)
+    """Nothing is being sent."""
+    clear: Signal = In(1)
+    """Drop all responses; only while ``idle`` and ``ending``."""
 
     def __init__(self, size: int) -> None:
-        bits = ceil_log2(size)
-        super().__init__(
-            {
-                "o": Out(stream.Signature(BODY)),
-                "made": In(16),
-                "oldest": Out(range(RECORDS)),
-                "oldest_address": Out(bits + 1),
-                "address": Out(bits),
-                "word": In(8),
-                "number": Out(range(RECORDS)),
-                "end": In(bits + 1),
-                "error": In(1),
-                "session": In(16),
-                "expected": In(16),
-                "ack": In(16),
-                "acked": In(1),
-                "answer": In(ANSWER),
-                "answers": In(1),
-                "answered": Out(1),
-                "again": In(1),
-                "ending": In(1),
-                "report": In(8 * LinkReport.LAYOUT.size),
-                "idle": Out(1),
-                "clear": In(1),
-            }
-        )
+        super().__init__(size)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

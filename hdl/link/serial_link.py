@@ -2,16 +2,14 @@
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import connect_some
-from rtlstm.hdl.core.core import CorePorts
-from rtlstm.hdl.link.core_side import core_names, core_side
+from rtlstm.hdl.component import Component, In, Out, connect_some
+from rtlstm.hdl.core.core import Core, CoreSide
+from rtlstm.hdl.core.ends import StepEnds
 from rtlstm.hdl.link.executor import Executor
 from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
-from rtlstm.hdl.link.request_queue import RequestMemory
+from rtlstm.hdl.link.memories import RequestMemory, ResponseMemory
 from rtlstm.hdl.link.responder import Responder
-from rtlstm.hdl.link.response_store import ResponseMemory
 from rtlstm.hdl.link.session import LinkSession
 from rtlstm.hdl.link.uart import Uart, check_divisor
 from rtlstm.spec.inventory import link_limits
@@ -20,19 +18,8 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY
 
 
-class LinkDevice(CorePorts):
+class LinkDevice(CoreSide, Component):
     """The device's side of the protocol in ``docs/link.md``, on streams of bytes.
-
-    Members
-    -------
-    i : In(stream of 8), o : Out(stream of 8)
-        Received and sent bytes. ``i`` is not accepted for at most five cycles at a frame's end.
-    errors : Out(32)
-        Frames dropped.
-    active : Out(1)
-        A host has opened a session.
-    x, y, bus
-        The core's ports; see ``docs/ports.md``.
 
     Raises
     ------
@@ -40,15 +27,17 @@ class LinkDevice(CorePorts):
         If a step is too large for the protocol.
     """
 
-    i: stream.Interface
-    o: stream.Interface
-    errors: Signal
-    active: Signal
+    i: stream.Interface = In(stream.Signature(8))
+    o: stream.Interface = Out(stream.Signature(8))
+    """Received and sent bytes. ``i`` is not accepted for at most five cycles at a frame's end."""
+    errors: Signal = Out(32)
+    """Frames dropped."""
+    active: Signal = Out(1)
+    """A host has opened a session."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest, self._limits = manifest, link_limits(manifest)
-        line = {"i": In(stream.Signature(8)), "o": Out(stream.Signature(8))}
-        super().__init__(line | {"errors": Out(32), "active": Out(1)} | core_side(manifest))
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -75,7 +64,7 @@ class LinkDevice(CorePorts):
         connect_some(m, session, responder, news)
         wiring.connect(m, responder.o, sender.i)
         wiring.connect(m, sender.o, wiring.flipped(self.o))
-        connect_some(m, wiring.flipped(self), executor, core_names(self._manifest))
+        connect_some(m, wiring.flipped(self), executor, CoreSide.declared_members(self._manifest))
         ended = session.ending & executor.idle & responder.idle
         m.d.comb += [
             executor.ending.eq(session.ending),
@@ -104,31 +93,25 @@ class LinkDevice(CorePorts):
         )
 
 
-class SerialLink(CorePorts):
+class SerialLink(CoreSide, Component):
     """The link on a UART; see :class:`LinkDevice`.
 
     Parameters
     ----------
     divisor
         Clock cycles per bit.
-
-    Members
-    -------
-    rx : In(1), tx : Out(1)
-        The line; ``rx`` need not be synchronous to the clock.
-    errors, active, x, y, bus
-        See :class:`LinkDevice`.
     """
 
-    rx: Signal
-    tx: Signal
-    errors: Signal
-    active: Signal
+    rx: Signal = In(1)
+    tx: Signal = Out(1)
+    """The line; ``rx`` need not be synchronous to the clock."""
+    errors: Signal = Out(32)
+    active: Signal = Out(1)
+    """See :class:`LinkDevice`."""
 
     def __init__(self, manifest: Manifest, divisor: int) -> None:
         self._manifest, self._divisor = manifest, check_divisor(divisor)
-        line = {"rx": In(1), "tx": Out(1)}
-        super().__init__(line | {"errors": Out(32), "active": Out(1)} | core_side(manifest))
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -138,5 +121,39 @@ class SerialLink(CorePorts):
         connect_some(m, outside, uart, ("rx", "tx"))
         wiring.connect(m, uart.received, engine.i)
         wiring.connect(m, engine.o, uart.sent)
-        connect_some(m, outside, engine, ("errors", "active", *core_names(self._manifest)))
+        connect_some(m, outside, engine, ("errors", "active", *CoreSide.declared_members(self._manifest)))
+        return m
+
+
+class LinkedCore(Component):
+    """A :class:`~rtlstm.hdl.core.core.Core` with a :class:`~rtlstm.hdl.link.serial_link.SerialLink`.
+
+    Parameters
+    ----------
+    divisor
+        Clock cycles per bit, at least 4.
+    """
+
+    rx: Signal = In(1)
+    tx: Signal = Out(1)
+    """The serial port."""
+    errors: Signal = Out(32)
+    active: Signal = Out(1)
+    """Frames dropped since reset; a host has opened a session."""
+
+    def __init__(self, manifest: Manifest, divisor: int) -> None:
+        self._manifest, self._divisor = manifest, divisor
+        super().__init__()
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.core = core = Core(self._manifest, StepEnds(self._manifest))
+        m.submodules.link = link = SerialLink(self._manifest, self._divisor)
+        m.d.comb += [
+            link.rx.eq(self.rx),
+            self.tx.eq(link.tx),
+            self.errors.eq(link.errors),
+            self.active.eq(link.active),
+        ]
+        connect_some(m, core, link, CoreSide.declared_members(self._manifest))
         return m

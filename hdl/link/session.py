@@ -3,10 +3,9 @@
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import stream
 from amaranth.lib.data import StructLayout, View
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Struct
-from rtlstm.hdl.link.cobs import DECODED
+from rtlstm.hdl.component import Component, In, Out, Struct
+from rtlstm.hdl.link.framing import DECODED
 from rtlstm.spec.link import CRC_BYTES, HEADER, NUMBERED, FrameType
 
 ANSWER = StructLayout({"lost": 1, "session": 16, "number": 16})
@@ -20,73 +19,35 @@ _KIND = 0xF0
 
 
 class LinkSession(Component):
-    """Processes frames of the host: accepts requests, answers other frames, drops wrong ones.
+    """Processes frames of the host: accepts requests, answers other frames, drops wrong ones."""
 
-    Members
-    -------
-    i : In(stream of :data:`~rtlstm.hdl.link.cobs.DECODED`)
-    write, data, forget, commit, kind, publish, fits, long
-        To the :class:`~rtlstm.hdl.link.request_queue.RequestMemory`.
-    session, expected : Out(16)
-        The device's session, and the number of the next request.
-    ack : Out(16), acked : Out(1)
-        An acknowledgement has come; it may be old.
-    answer : Out(:data:`ANSWER`), answers : Out(1), answered : In(1)
-        The last answer that must still be sent; whether there is one; it is being sent.
-    again : Out(1)
-        The stored responses must be sent again.
-    ending : Out(1), ended : In(1)
-        The session ends, and its requests and responses are dropped; none is in progress any more.
-    dropped : Out(32)
-        Frames dropped.
-    """
-
-    i: stream.Interface
-    write: Signal
-    data: Signal
-    forget: Signal
-    commit: Signal
-    kind: Signal
-    publish: Signal
-    fits: Signal
-    long: Signal
-    session: Signal
-    expected: Signal
-    ack: Signal
-    acked: Signal
-    answer: Struct
-    answers: Signal
-    answered: Signal
-    again: Signal
-    ending: Signal
-    ended: Signal
-    dropped: Signal
-
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "i": In(stream.Signature(DECODED)),
-                "write": Out(1),
-                "data": Out(8),
-                "forget": Out(1),
-                "commit": Out(1),
-                "kind": Out(4),
-                "publish": Out(1),
-                "fits": In(1),
-                "long": In(1),
-                "session": Out(16),
-                "expected": Out(16),
-                "ack": Out(16),
-                "acked": Out(1),
-                "answer": Out(ANSWER),
-                "answers": Out(1),
-                "answered": In(1),
-                "again": Out(1),
-                "ending": Out(1),
-                "ended": In(1),
-                "dropped": Out(32),
-            }
-        )
+    i: stream.Interface = In(stream.Signature(DECODED))
+    write: Signal = Out(1)
+    data: Signal = Out(8)
+    forget: Signal = Out(1)
+    commit: Signal = Out(1)
+    kind: Signal = Out(4)
+    publish: Signal = Out(1)
+    fits: Signal = In(1)
+    long: Signal = In(1)
+    """To the :class:`~rtlstm.hdl.link.memories.RequestMemory`."""
+    session: Signal = Out(16)
+    expected: Signal = Out(16)
+    """The device's session, and the number of the next request."""
+    ack: Signal = Out(16)
+    acked: Signal = Out(1)
+    """An acknowledgement has come; it may be old."""
+    answer: Struct = Out(ANSWER)
+    answers: Signal = Out(1)
+    answered: Signal = In(1)
+    """The last answer that must still be sent; whether there is one; it is being sent."""
+    again: Signal = Out(1)
+    """The stored responses must be sent again."""
+    ending: Signal = Out(1)
+    ended: Signal = In(1)
+    """The session ends, and its requests and responses are dropped; none is in progress any more."""
+    dropped: Signal = Out(32)
+    """Frames dropped."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -2,60 +2,35 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import In, Out
 from rtlstm.hdl.core.layouts import input_beats, output_beats
-from rtlstm.hdl.core.program_store import program_store
-from rtlstm.hdl.core.step_values import SHAPE_PORT, StepPart, count_values
+from rtlstm.hdl.core.program_store import StepPart, count_values, program_store
 from rtlstm.spec.link import STREAM_MASK, SUPPRESS, value_bytes
 from rtlstm.spec.manifest import Manifest
 
 
 class StepFeeder(StepPart):
-    """Passes steps that come as bytes to the core.
+    """Passes steps that come as bytes to the core."""
 
-    Members
-    -------
-    i : In(stream of 8)
-    cut : In(1)
-        No more bytes come: a step that was begun is completed with zeros, or dropped if the core has no
-        part of it.
-    between, hungry : Out(1)
-        No step is in progress; a byte is needed to continue.
-    unknown : Out(1)
-        The core has no such stream; for one cycle, in which the step is dropped.
-    given, with_output : Out(1)
-        A step has been given to the core, for one cycle; its output is wanted.
-    x : Out(input_beats)
-        To the core.
-    shape : In(32)
-        Values of a step, as in the SHAPE register.
-    """
-
-    i: stream.Interface
-    cut: Signal
-    between: Signal
-    hungry: Signal
-    unknown: Signal
-    given: Signal
-    with_output: Signal
-    x: stream.Interface
+    i: stream.Interface = In(stream.Signature(8))
+    cut: Signal = In(1)
+    """No more bytes come: a step that was begun is completed with zeros, or dropped if the core has no part
+    of it."""
+    between: Signal = Out(1)
+    hungry: Signal = Out(1)
+    """No step is in progress; a byte is needed to continue."""
+    unknown: Signal = Out(1)
+    """The core has no such stream; for one cycle, in which the step is dropped."""
+    given: Signal = Out(1)
+    with_output: Signal = Out(1)
+    """A step has been given to the core, for one cycle; its output is wanted."""
+    x: stream.Interface = Out(input_beats)
+    """To the core."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest, self._program = manifest, program_store(manifest)
-        super().__init__(
-            {
-                **SHAPE_PORT,
-                "i": In(stream.Signature(8)),
-                "cut": In(1),
-                "between": Out(1),
-                "hungry": Out(1),
-                "unknown": Out(1),
-                "given": Out(1),
-                "with_output": Out(1),
-                "x": Out(input_beats(manifest)),
-            }
-        )
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -140,33 +115,17 @@ class StepFeeder(StepPart):
 
 
 class StepReader(StepPart):
-    """Converts the core's output to bytes.
+    """Converts the core's output to bytes."""
 
-    Members
-    -------
-    o : Out(stream of 8)
-    done : Out(1)
-        The last byte of a step is taken with this cycle.
-    y : In(output_beats)
-        From the core.
-    shape : In(32)
-        See :class:`StepFeeder`.
-    """
-
-    o: stream.Interface
-    done: Signal
-    y: stream.Interface
+    o: stream.Interface = Out(stream.Signature(8))
+    done: Signal = Out(1)
+    """The last byte of a step is taken with this cycle."""
+    y: stream.Interface = In(output_beats)
+    """From the core."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest, self._program = manifest, program_store(manifest)
-        super().__init__(
-            {
-                **SHAPE_PORT,
-                "o": Out(stream.Signature(8)),
-                "done": Out(1),
-                "y": In(output_beats(manifest)),
-            }
-        )
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -2,9 +2,8 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component
+from rtlstm.hdl.component import Component, In, Out
 from rtlstm.spec.errors import ConfigurationError
 
 SMALLEST_DIVISOR = 4
@@ -32,25 +31,15 @@ class UartReceiver(Component):
 
     A byte is offered half a bit time and three cycles after its stop bit begins. It is lost if it is not
     accepted before the next is complete, or if its stop bit is low.
-
-    Members
-    -------
-    rx : In(1)
-        The input, not synchronous to the clock.
-    o : Out(stream of 8)
     """
 
-    rx: Signal
-    o: stream.Interface
+    rx: Signal = In(1)
+    """The input, not synchronous to the clock."""
+    o: stream.Interface = Out(stream.Signature(8))
 
     def __init__(self, divisor: int) -> None:
         self._divisor = check_divisor(divisor)
-        super().__init__(
-            {
-                "rx": In(1),
-                "o": Out(stream.Signature(8)),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -78,26 +67,15 @@ class UartReceiver(Component):
 
 
 class UartTransmitter(Component):
-    """Transmits bytes without a pause between them.
+    """Transmits bytes without a pause between them."""
 
-    Members
-    -------
-    i : In(stream of 8)
-    tx : Out(1)
-        The output, from a register; 1 when idle.
-    """
-
-    i: stream.Interface
-    tx: Signal
+    i: stream.Interface = In(stream.Signature(8))
+    tx: Signal = Out(1)
+    """The output, from a register; 1 when idle."""
 
     def __init__(self, divisor: int) -> None:
         self._divisor = check_divisor(divisor)
-        super().__init__(
-            {
-                "i": In(stream.Signature(8)),
-                "tx": Out(1),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -124,30 +102,18 @@ class Uart(Component):
     ----------
     divisor
         Clock cycles per bit, at least :data:`SMALLEST_DIVISOR`.
-
-    Members
-    -------
-    rx : In(1), tx : Out(1)
-        The serial port's pins.
-    received : Out(stream of 8), sent : In(stream of 8)
-        Their bytes; see :class:`UartReceiver` and :class:`UartTransmitter`.
     """
 
-    rx: Signal
-    tx: Signal
-    received: stream.Interface
-    sent: stream.Interface
+    rx: Signal = In(1)
+    tx: Signal = Out(1)
+    """The serial port's pins."""
+    received: stream.Interface = Out(stream.Signature(8))
+    sent: stream.Interface = In(stream.Signature(8))
+    """Their bytes; see :class:`UartReceiver` and :class:`UartTransmitter`."""
 
     def __init__(self, divisor: int) -> None:
         self._divisor = check_divisor(divisor)
-        super().__init__(
-            {
-                "rx": In(1),
-                "tx": Out(1),
-                "received": Out(stream.Signature(8)),
-                "sent": In(stream.Signature(8)),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

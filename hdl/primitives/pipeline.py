@@ -6,15 +6,39 @@ contract; nothing else in ``hdl`` knows of them. Here they are called ``rtlstm_m
 output they bear the build's name.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from amaranth.hdl import Cat, ClockSignal, Instance, Module, Signal, Value, signed
+from amaranth.hdl import Cat, ClockSignal, Elaboratable, Instance, Module, Signal, Value, signed
 
-from rtlstm.hdl.primitives.primitive import Primitive
 from rtlstm.spec.inventory import ActivationSpec, MemorySpec, MultiplierSpec
 from rtlstm.spec.parameters import Parameters, ceil_log2
+
+
+class Primitive(Elaboratable, ABC):
+    """An instance of a Verilog module.
+
+    Platform overrides
+    ------------------
+    A :class:`Platform` has something else in its place, such as a model for a simulator that runs no Verilog.
+    """
+
+    def elaborate(self, platform: object) -> Elaboratable | Instance:
+        return platform.replace(self) if isinstance(platform, Platform) else self.instance()
+
+    @abstractmethod
+    def instance(self) -> Instance:
+        """Make the instance."""
+
+
+class Platform(ABC):
+    """A platform without the Verilog of primitives."""
+
+    @abstractmethod
+    def replace(self, primitive: Primitive) -> Elaboratable:
+        """Make what does the same as a primitive, between the same signals."""
 
 
 def delay(m: Module, value: Value, cycles: int) -> Value:
@@ -222,7 +246,7 @@ def constant_table(m: Module, spec: ActivationSpec) -> ReadPort:
     """Add one of the constant tables of an inventory; return its port.
 
     It is read as :func:`storage` is, in as many cycles. Its module is in the build's Verilog
-    (:func:`rtlstm.hdl.emit.tables.table_modules`).
+    (:func:`rtlstm.hdl.emit.verilog.table_modules`).
     """
     m.submodules.table = table = ConstantTable(spec)
     return table.read

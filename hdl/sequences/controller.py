@@ -3,9 +3,8 @@
 from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.stream import Interface as Stream
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Struct
+from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits
 from rtlstm.hdl.core.ports import OutputQueue
 from rtlstm.hdl.core.program_store import program_store
@@ -27,79 +26,44 @@ class SequenceMemory(Component):
     Latency and throughput: :mod:`rtlstm.spec.program.sequence_schedule`, exact. It takes an input beat a
     cycle; a pass's steps are announced one after the other, in turns of its parts, forward ones from the
     first step and reverse ones from the last; results are stored in the cycle after they come.
-
-    Members
-    -------
-    x : In(input_beats)
-        The port; see ``docs/ports.md``.
-    hold : In(1)
-        No sequence is to begin.
-    computing, busy : Out(1)
-        Passes are under way; or there is a sequence whose output has not been given.
-    part, stream, base : Out, there : Out(1)
-        The next step: its part, its stream, and the first word of its input; it may begin.
-    begun : In(1)
-        It has begun; what is announced in this cycle is the same still.
-    row : In, word : Out
-        Clocked read, one or two cycles later, as that of the vector memory.
-    result, values : In
-        Results being written, ``gate_units`` side by side.
-    y : Out(output_beats)
-        The port.
-    pushed_last : Out(1), since : Out(32), now : In(32)
-        A step's last beat leaves; the cycle of the last input beat; the cycle counter.
-    step : In
-        What is loaded of a step.
     """
 
-    x: Stream
-    hold: Signal
-    computing: Signal
-    busy: Signal
-    part: Signal
-    stream: Signal
-    base: Signal
-    there: Signal
-    begun: Signal
-    row: Signal
-    word: Signal
-    result: Struct
-    values: Signal
-    y: Stream
-    pushed_last: Signal
-    since: Signal
-    now: Signal
-    step: Struct
+    x: Stream = In(input_beats)
+    """The port; see ``docs/ports.md``."""
+    hold: Signal = In(1)
+    """No sequence is to begin."""
+    computing: Signal = Out(1)
+    busy: Signal = Out(1)
+    """Passes are under way; or there is a sequence whose output has not been given."""
+    part: Signal = Out(lambda manifest: row_bits(len(manifest.sequence.parts)))
+    stream: Signal = Out(lambda manifest: manifest.parameters.stream_bits)
+    base: Signal = Out(lambda manifest: row_bits(manifest.sequence.rows))
+    there: Signal = Out(1)
+    """The next step: its part, its stream, and the first word of its input; it may begin."""
+    begun: Signal = In(1)
+    """It has begun; what is announced in this cycle is the same still."""
+    row: Signal = In(lambda manifest: row_bits(manifest.sequence.rows))
+    word: Signal = Out(lambda manifest: manifest.parameters.macs * manifest.numerics.data_bits)
+    """Clocked read, one or two cycles later, as that of the vector memory."""
+    result: Struct = In(result_layout)
+    values: Signal = In(lambda manifest: manifest.parameters.gate_units * manifest.numerics.data_bits)
+    """Results being written, ``gate_units`` side by side."""
+    y: Stream = Out(output_beats)
+    """The port."""
+    pushed_last: Signal = Out(1)
+    since: Signal = Out(32)
+    now: Signal = In(32)
+    """A step's last beat leaves; the cycle of the last input beat; the cycle counter."""
+    step: Struct = In(lambda manifest: program_store(manifest).step_layout)
+    """What is loaded of a step."""
 
     def __init__(self, manifest: Manifest) -> None:
         assert manifest.sequence is not None
         self._manifest, self._program = manifest, program_store(manifest)
         self._plan = manifest.sequence
         self._specs = memories(manifest)
-        parameters, data = manifest.parameters, manifest.numerics.data_bits
         self._rows = row_bits(self._plan.rows)
-        super().__init__(
-            {
-                "x": In(input_beats(manifest)),
-                "hold": In(1),
-                "computing": Out(1),
-                "busy": Out(1),
-                "part": Out(row_bits(len(self._plan.parts))),
-                "stream": Out(parameters.stream_bits),
-                "base": Out(self._rows),
-                "there": Out(1),
-                "begun": In(1),
-                "row": In(self._rows),
-                "word": Out(parameters.macs * data),
-                "result": In(result_layout(manifest)),
-                "values": In(parameters.gate_units * data),
-                "y": Out(output_beats(manifest)),
-                "pushed_last": Out(1),
-                "since": Out(32),
-                "now": In(32),
-                "step": In(self._program.step_layout),
-            }
-        )
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

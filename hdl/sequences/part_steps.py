@@ -1,34 +1,27 @@
 """Steps of the parts of a sequence, in the order that the controller tells."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import In, Out, Ports
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.core.program_store import program_store
-from rtlstm.hdl.core.sequencer.current_stream import CurrentStream
-from rtlstm.hdl.core.sequencer.steps import Steps
+from rtlstm.hdl.core.sequencer.sequencer import Sequencer
+from rtlstm.hdl.core.sequencer.steps import CurrentStream, Steps
 from rtlstm.hdl.primitives.pipeline import lookup
 from rtlstm.spec.manifest import Manifest
 
 
-class PartPorts:
-    """Ports at which the controller tells of the next step.
+class PartPorts(Ports):
+    """Ports at which the controller tells of the next step."""
 
-    Members
-    -------
-    step_part, step_base : In, step_there : In(1)
-        The next step's part, whatever it waits for, and the first word of its input; it may begin.
-    input_stream : In
-        Its stream.
-    begun : Out(1)
-        Its first word is being issued; from the next cycle on these speak of the step after it.
-    """
-
-    step_part: Signal
-    step_base: Signal
-    step_there: Signal
-    input_stream: Signal
-    begun: Signal
+    step_part: Signal = In(lambda fields: row_bits(len(fields.manifest.sequence.parts)))
+    step_base: Signal = In(lambda fields: row_bits(fields.manifest.sequence.rows))
+    step_there: Signal = In(1)
+    """The next step's part, whatever it waits for, and the first word of its input; it may begin."""
+    input_stream: Signal = In(lambda fields: fields.manifest.parameters.stream_bits)
+    """Its stream."""
+    begun: Signal = Out(1)
+    """Its first word is being issued; from the next cycle on these speak of the step after it."""
 
 
 class PartSteps(PartPorts, Steps):
@@ -39,24 +32,15 @@ class PartSteps(PartPorts, Steps):
     there is no prefetch: a step computes its recurrent products itself, while the results of the step
     before, which is another part's, are outstanding. So no partial sums are ever invalid, and h has one
     copy. All outputs are wanted here: the controller drops those that are not.
-    Its members are those of :class:`PartPorts` and of :class:`rtlstm.hdl.core.sequencer.steps.Steps`.
     """
+
+    outside = PartPorts
 
     def __init__(self, manifest: Manifest) -> None:
         assert manifest.sequence is not None
         self._manifest = manifest
         self._plan = manifest.sequence
-        super().__init__(
-            manifest,
-            program_store(manifest).issued(_fields(manifest)),
-            {
-                "step_part": In(row_bits(len(self._plan.parts))),
-                "step_base": In(row_bits(self._plan.rows)),
-                "step_there": In(1),
-                "input_stream": In(manifest.parameters.stream_bits),
-                "begun": Out(1),
-            },
-        )
+        super().__init__(program_store(manifest).issued(_fields(manifest)))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -149,3 +133,13 @@ def _fields(manifest: Manifest) -> dict[str, list[int]]:
             for index, (part, ends) in enumerate(zip(part_of, last, strict=True))
         ],
     }
+
+
+class PartSequencer(PartPorts, Sequencer):
+    """Executes the programs of several parts.
+
+    Its exact model is :mod:`rtlstm.spec.program.sequence_schedule`.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(PartSteps(manifest))

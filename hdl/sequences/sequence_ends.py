@@ -7,7 +7,7 @@ from rtlstm.hdl.core.ends import Ends, StepEnds
 from rtlstm.hdl.core.memory_window import MemoryWindow
 from rtlstm.hdl.core.program_store import Loaded, program_store
 from rtlstm.hdl.sequences.controller import SequenceMemory
-from rtlstm.hdl.sequences.part_sequencer import PartSequencer
+from rtlstm.hdl.sequences.part_steps import PartSequencer
 from rtlstm.spec.manifest import Manifest
 
 

@@ -6,7 +6,7 @@ import pytest
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
 from support.formal import Inside, cases, free_inputs, holds, implies, prove, reach, refute, with_bug
 
-from rtlstm.hdl.link.cobs import CobsDecoder
+from rtlstm.hdl.link.framing import CobsDecoder
 
 pytestmark = pytest.mark.tools
 

@@ -19,7 +19,7 @@ from support.formal import (
     with_bug,
 )
 
-from rtlstm.hdl.link.cobs import CobsEncoder
+from rtlstm.hdl.link.framing import CobsEncoder
 from rtlstm.spec.inventory import LINK_BLOCKS
 
 pytestmark = pytest.mark.tools

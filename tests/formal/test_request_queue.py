@@ -32,7 +32,7 @@ from support.formal import (
 )
 from support.quick import quick
 
-from rtlstm.hdl.link.request_queue import RequestMemory
+from rtlstm.hdl.link.memories import RequestMemory
 from rtlstm.spec.link import BODY_LIMIT, CRC_BYTES, PAYLOAD_LIMIT, RECORDS, Limits
 
 pytestmark = pytest.mark.tools

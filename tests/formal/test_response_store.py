@@ -6,7 +6,7 @@ import pytest
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, ResetSignal, Signal
 from support.formal import Inside, before, cases, free_inputs, implies, prove, reach, refute, with_bug
 
-from rtlstm.hdl.link.response_store import ResponseMemory
+from rtlstm.hdl.link.memories import ResponseMemory
 from rtlstm.spec.link import BODY_LIMIT, PAYLOAD_LIMIT, RECORDS, Limits
 
 pytestmark = pytest.mark.tools

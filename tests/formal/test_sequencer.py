@@ -16,11 +16,10 @@ from support.random_builds import random_network, random_parameters
 
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.core.sequencer import sequencer, step_sequencer
-from rtlstm.hdl.core.sequencer.activity import Activity
+from rtlstm.hdl.core.sequencer import input_steps, sequencer
 from rtlstm.hdl.core.sequencer.admission import Admission
-from rtlstm.hdl.core.sequencer.input_steps import InputSteps
-from rtlstm.hdl.core.sequencer.step_sequencer import StepSequencer
+from rtlstm.hdl.core.sequencer.input_steps import InputSteps, StepSequencer
+from rtlstm.hdl.core.sequencer.sequencer import Activity
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.fields import issue_fields
@@ -258,7 +257,7 @@ def test_bug_is_found(
     bug: tuple[type[Component], str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part, right, wrong = bug
-    user = step_sequencer if part is InputSteps else sequencer
+    user = input_steps if part is InputSteps else sequencer
     monkeypatch.setattr(user, part.__name__, with_bug(part, right, wrong))
     refute(Harness(SHAPES["two words, two groups"]()), tmp_path, 40)
 

@@ -16,7 +16,7 @@ from support.random_sequences import random_sequence_case
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses import wrappers
 from rtlstm.hdl.core.lane import lane_modules
-from rtlstm.hdl.link.linked_core import LinkedCore
+from rtlstm.hdl.link.serial_link import LinkedCore
 from rtlstm.hdl.sequences.sequence_ends import make_core
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.manifest import Manifest

@@ -2,7 +2,7 @@
 
 import pytest
 from amaranth.hdl import Module
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out
 from support.bus_builds import CAPACITIES, SETTINGS, SIZES, quantised_network, small_network
@@ -12,7 +12,7 @@ from support.random_sequences import random_sequence_case
 
 from rtlstm.fpga.netlist.harness import read_ports
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.core.core import CoreInstance, core_ports
+from rtlstm.hdl.core.core import CoreInstance
 from rtlstm.hdl.emit.verilog import core_to_verilog, to_verilog
 from rtlstm.hdl.flat_ports import flat_ports
 from rtlstm.spec.manifest import Manifest
@@ -48,7 +48,7 @@ def test_a_cores_module_has_the_ports_of_the_contract(make, names: str) -> None:
     manifest = make()
     ports = read_ports(core_to_verilog(manifest), manifest.name)
     assert [port.name for port in ports] == names.split()
-    wires = CoreInstance(wiring.Signature(core_ports(manifest)))
+    wires = CoreInstance(CoreInstance.signature_for(manifest))
     flat = {port.name: (port.flow, len(port.value)) for port in flat_ports(wires)}
     found = {port.name: (In if port.direction == "input" else Out, port.width) for port in ports}
     assert found == flat | {"clk": (In, 1), "rst": (In, 1)}

@@ -1,7 +1,6 @@
 """Whole cores in Amaranth's own simulator: the golden model's bits, the schedule's cycles."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +15,7 @@ from support.step_checks import check_device
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.core.core import core_ports
-from rtlstm.hdl.core.memory_window import CoreBusPort
+from rtlstm.hdl.core.core import CorePorts
 from rtlstm.host import Accelerator
 from rtlstm.sim import amaranth_device
 from rtlstm.sim.amaranth_device import AmaranthDevice
@@ -108,16 +106,12 @@ FAULTS = {
 }
 
 
-class Wrong(Component):
+class Wrong(CorePorts, Component):
     """The ports of a core, which gives 5 in each word of y, and a fault of one kind."""
-
-    x: Any
-    y: Any
-    bus: CoreBusPort
 
     def __init__(self, manifest: Manifest, fault: str) -> None:
         self._fault, self._inputs = fault, manifest.program.inputs
-        super().__init__(core_ports(manifest))
+        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -12,6 +12,7 @@ from support.small_builds import network
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses.wrappers import wrapper
 from rtlstm.hdl.primitives.pipeline import (
+    Primitive,
     copies,
     multiply,
     multiply_pair,
@@ -19,7 +20,6 @@ from rtlstm.hdl.primitives.pipeline import (
     storage,
     storage_pair,
 )
-from rtlstm.hdl.primitives.primitive import Primitive
 from rtlstm.sim.amaranth_platform import simulator
 from rtlstm.spec.inventory import MemorySpec, MultiplierSpec
 from rtlstm.spec.manifest import Manifest

@@ -42,11 +42,9 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In
 
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.core.program_store import PortSide
-from rtlstm.hdl.core.step_values import StepPart
+from rtlstm.hdl.core.program_store import PortSide, StepPart
 from rtlstm.hdl.flat_ports import flat_ports
-from rtlstm.hdl.primitives.pipeline import Memory
-from rtlstm.hdl.primitives.primitive import Primitive
+from rtlstm.hdl.primitives.pipeline import Memory, Primitive
 from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import formal_environment, run_tool

@@ -1,19 +1,11 @@
 """Admission: whether a word is issued in the next cycle."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Struct
+from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.core.array import any_of
-from rtlstm.hdl.core.program_store import OpFields
-from rtlstm.hdl.core.sequencer.signatures import (
-    READY,
-    Fetched,
-    FetchedPort,
-    Walk,
-    WalkPort,
-)
-from rtlstm.spec.manifest import Manifest
+from rtlstm.hdl.core.program_store import OpFields, program_store
+from rtlstm.hdl.core.sequencer.signatures import READY, Fetched, Walk, exceeds
 
 
 class Admission(Component):
@@ -34,51 +26,28 @@ class Admission(Component):
     In an operation's first group, each word waits until it is in the vector memory or the input. The later
     groups read the same words again. Its first word waits for room for the output, a group's last word until
     the drain is free.
-
-    Members
-    -------
-    fetched, walk : In
-        The operation that is loaded, the next one, and how far it is.
-    results_ready, input_ready : In
-        The next cycle's word will be in the vector memory; it will be in the input, and the step may begin.
-    room : In(1)
-        The output has room for a whole step.
-    suppress : In(1)
-        The step's output is not wanted.
-    issued : Out(1)
-        A word is issued in this cycle.
-    emits, output : Out(1)
-        An operation that will need room for the output begins, or has ended.
-    releases : Out(1)
-        The room of an operation that began is not needed any more: another program may come.
     """
 
-    fetched: FetchedPort
-    walk: WalkPort
-    results_ready: Struct
-    input_ready: Struct
-    room: Signal
-    suppress: Signal
-    issued: Signal
-    emits: Signal
-    output: Signal
-    releases: Signal
+    fetched: Fetched = In(Fetched)
+    walk: Walk = In(Walk)
+    """The operation that is loaded, the next one, and how far it is."""
+    results_ready: Struct = In(READY)
+    input_ready: Struct = In(READY)
+    """The next cycle's word will be in the vector memory; it will be in the input, and the step may begin."""
+    room: Signal = In(1)
+    """The output has room for a whole step."""
+    suppress: Signal = In(1)
+    """The step's output is not wanted."""
+    issued: Signal = Out(1)
+    """A word is issued in this cycle."""
+    emits: Signal = Out(1)
+    output: Signal = Out(1)
+    """An operation that will need room for the output begins, or has ended."""
+    releases: Signal = Out(1)
+    """The room of an operation that began is not needed any more: another program may come."""
 
-    def __init__(self, manifest: Manifest, fields: OpFields) -> None:
-        super().__init__(
-            {
-                "fetched": In(Fetched(manifest, fields)),
-                "walk": In(Walk(manifest, fields)),
-                "results_ready": In(READY),
-                "input_ready": In(READY),
-                "room": In(1),
-                "suppress": In(1),
-                "issued": Out(1),
-                "emits": Out(1),
-                "output": Out(1),
-                "releases": Out(1),
-            }
-        )
+    def __init__(self, fields: OpFields) -> None:
+        super().__init__(fields)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -143,3 +112,54 @@ class Admission(Component):
         """Whether a word may be issued that is there or has been read before, if all else is ``free``."""
         there: Value = (free & ~self.walk.first_group) | (free & results & inputs)
         return there
+
+
+class Results(Component):
+    """Counts results under way, so that each word is issued when its results will be there in time."""
+
+    fetched: Fetched = In(Fetched)
+    walk: Walk = In(Walk)
+    """The operation that is loaded, the next one, and how far it is."""
+    result_last: Signal = In(1)
+    result_word: Signal = In(1)
+    """An operation's last result, or one that completes a word of the vector memory, will be there two cycles
+    more than ``parameters.ahead()`` later; of operations whose results are stored."""
+    results_ready: Struct = Out(READY)
+    """The word that may be issued in the next cycle is there then."""
+
+    def __init__(self, fields: OpFields) -> None:
+        self._most_words = program_store(fields.manifest).most_words
+        self._skip = fields.skip
+        super().__init__(fields)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        op, next_op, walk = self.fetched.op, self.fetched.next_op, self.walk
+        # Operations whose results are not all written: two at most, with prefetch the last layer's and the
+        # next step's first.
+        outstanding = Signal(2)
+        # Words of the vector memory written so far by the oldest of them.
+        written, some = Signal(range(self._most_words + 1)), Signal(name="some_written")
+        m.d.sync += outstanding.eq(outstanding + (walk.ends & op.stores) - self.result_last)
+        with m.If(self.result_last):
+            m.d.sync += [written.eq(0), some.eq(0)]
+        with m.Elif(self.result_word):
+            m.d.sync += [written.eq(written + 1), some.eq(1)]
+
+        def ready(of: Struct, counted: Value, more: int = 0) -> Value:
+            newer = outstanding + more
+            last = (newer == of.newer_results + 1) & counted
+            there: Value = ~of.waits_for_results | (newer <= of.newer_results) | last
+            return there
+
+        first_there = exceeds(written, next_op.first_word) if self._skip else some
+        # An operation is loaded when the one before ends, but for the first; then that one's results count.
+        one_more = op.stores & ~self.fetched.loading
+        m.d.comb += [
+            self.results_ready.loaded.eq(
+                Mux(one_more, ready(next_op, first_there, 1), ready(next_op, first_there))
+            ),
+            self.results_ready.goes_on.eq(ready(op, exceeds(written, walk.next_word))),
+            self.results_ready.waits.eq(ready(op, exceeds(written, walk.word))),
+        ]
+        return m

@@ -4,13 +4,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Struct
+from rtlstm.hdl.component import In, Out, Struct
 from rtlstm.hdl.core.array import any_of
-from rtlstm.hdl.core.program_store import NextOp, OpFields, ProgramPart, program_ports, program_store
-from rtlstm.hdl.core.sequencer.signatures import AFTER, Fetched, FetchedPort, Walk, WalkPort
-from rtlstm.spec.manifest import Manifest
+from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.core.program_store import NextOp, OpFields, ProgramPart, program_store
+from rtlstm.hdl.core.sequencer.signatures import AFTER, Fetched, Walk
 
 
 class Fetch(ProgramPart):
@@ -26,54 +25,31 @@ class Fetch(ProgramPart):
     k + 2    ``op`` is that operation.
     =======  ==============================================================================
 
-    Members
-    -------
-    walk : In
-        How far the operation is; its last word loads the next one.
-    after_op, after_next : In
-        What comes after the operation that is loaded, and after the next one.
-    redirect : In(1), target : In
-        Load another operation instead.
-    window : In(1), window_row : In
-        The memory window is open; its row.
-    fetched : Out
-        The operation that is loaded, and the next one.
-    step : In, stopped : In(1), program_window : In(1), program_write, program_data, program_word
-        See :class:`rtlstm.hdl.core.sequencer.sequencer.Sequencer`.
     """
 
-    walk: WalkPort
-    after_op: Struct
-    after_next: Struct
-    redirect: Signal
-    target: Signal
-    window: Signal
-    fetched: FetchedPort
-    step: Struct
-    stopped: Signal
-    program_window: Signal
+    step: Struct = In(lambda fields: program_store(fields.manifest).step_layout)
+    """What is loaded of a step."""
+    stopped: Signal = In(1)
+    """No operation is to be loaded."""
+    program_window: Signal = In(1)
+    """The window looks at the program."""
+    walk: Walk = In(Walk)
+    """How far the operation is; its last word loads the next one."""
+    after_op: Struct = In(AFTER)
+    after_next: Struct = In(AFTER)
+    """What comes after the operation that is loaded, and after the next one."""
+    redirect: Signal = In(1)
+    target: Signal = In(lambda fields: row_bits(fields.manifest.capacity.operations))
+    """Load another operation instead."""
+    window: Signal = In(1)
+    """The memory window is open."""
+    fetched: Fetched = Out(Fetched)
+    """The operation that is loaded, and the next one."""
 
-    def __init__(self, manifest: Manifest, fields: OpFields) -> None:
-        self._program = program_store(manifest)
+    def __init__(self, fields: OpFields) -> None:
+        self._program = program_store(fields.manifest)
         self._op_fields = fields
-        fetched = Fetched(manifest, fields)
-        index = fetched.members["index"].shape
-        super().__init__(
-            {
-                "step": In(self._program.step_layout),
-                "stopped": In(1),
-                "program_window": In(1),
-                **program_ports(fields),
-                "walk": In(Walk(manifest, fields)),
-                "after_op": In(AFTER),
-                "after_next": In(AFTER),
-                "redirect": In(1),
-                "target": In(index),
-                "window": In(1),
-                "window_row": In(32),
-                "fetched": Out(fetched),
-            }
-        )
+        super().__init__(fields)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -1,79 +1,131 @@
 """Steps whose inputs come one by one, through the input buffer."""
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In
 
-from rtlstm.hdl.component import connect_some
+from rtlstm.hdl.component import Component, In, Out, Ports, connect_some
 from rtlstm.hdl.core.program_store import program_store
-from rtlstm.hdl.core.sequencer.compare import exceeds
-from rtlstm.hdl.core.sequencer.current_stream import CurrentStream
-from rtlstm.hdl.core.sequencer.steps import Steps
-from rtlstm.hdl.core.sequencer.stream_flags import StreamFlags
+from rtlstm.hdl.core.sequencer.sequencer import Sequencer
+from rtlstm.hdl.core.sequencer.signatures import exceeds
+from rtlstm.hdl.core.sequencer.steps import CurrentStream, Steps
 from rtlstm.spec.manifest import Manifest
 
 
-class InputPorts:
-    """Ports at which the input buffer tells of the next input.
+class StreamFlags(Component):
+    """Keeps three bits per stream: its state is zero; its partial sums are invalid; h is in the other half.
 
-    Members
-    -------
-    input_full, input_coming, input_words : In
-        The next input is complete; it is not, but is coming, and so many of its words are complete.
-    input_grows, input_fills : In(1)
-        A word of it is complete with this cycle; so is all of it.
-    input_stream, input_suppress : In
-        Its stream, as known after this cycle, and whether its output is not wanted.
-    input_bank : In(1)
-        Its half of the buffer.
-    halves_full, halves_streams : In
-        Of each half of the buffer, whether it holds a complete input, and of which stream.
+    ====================  ==========  =============  ====
+    after                 zero state  sums invalid   copy
+    ====================  ==========  =============  ====
+    reset                 1           1              0
+    ``prepared``                      0
+    ``flips``                                        ~copy
+    ``step_ends``         0
+    ``reset_stream``      1           1              0
+    ``state_written``     0           1              0
+    ``weights_written``               1, all streams
+    ====================  ==========  =============  ====
     """
 
-    input_full: Signal
-    input_coming: Signal
-    input_words: Signal
-    input_grows: Signal
-    input_fills: Signal
-    input_stream: Signal
-    input_suppress: Signal
-    input_bank: Signal
-    halves_full: Signal
-    halves_streams: Signal
+    prepares: Signal = In(1)
+    """The program has recurrent operations that store partial sums; without them none are ever invalid."""
+    stream: Signal = In(lambda manifest: manifest.parameters.stream_bits)
+    input_stream: Signal = In(lambda manifest: manifest.parameters.stream_bits)
+    """The stream of the step under way, and that of the next input."""
+    prepared: Signal = In(1)
+    """Its recurrent operations, which store its partial sums, are issued."""
+    flips: Signal = In(1)
+    """The first layer's h is from now on in the other half of its ping-pong buffer."""
+    step_ends: Signal = In(1)
+    """Its last operation is issued."""
+    reset_stream: Signal = In(1)
+    state_written: Signal = In(1)
+    command_stream: Signal = In(lambda manifest: manifest.parameters.stream_bits)
+    """A stream starts from zero, or from what was written."""
+    weights_written: Signal = In(1)
+    """The partial sums of all streams are invalid."""
+    zero_state: Signal = Out(1)
+    copy: Signal = Out(1)
+    """Of ``stream``: its state is zero; which half holds the first layer's h."""
+    input_zero_state: Signal = Out(1)
+    input_invalid: Signal = Out(1)
+    """Of ``input_stream``: its state is zero; its partial sums are invalid."""
+    flags: Signal = Out(3)
+    """The three bits of ``command_stream``."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._streams = manifest.parameters.streams
+        super().__init__(manifest)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        zero_state = Signal(self._streams, init=-1)
+        invalid = Signal(self._streams, init=-1)
+        copy = Signal(self._streams)
+        with m.If(self.prepared):
+            m.d.sync += self._of(invalid, self.stream).eq(0)
+        with m.If(self.flips):
+            m.d.sync += self._of(copy, self.stream).eq(~self.copy)
+        with m.If(self.step_ends):
+            m.d.sync += self._of(zero_state, self.stream).eq(0)
+        # A host may name a stream that is not there: then nothing changes.
+        commanded = [bits.bit_select(self.command_stream, 1) for bits in (zero_state, invalid, copy)]
+        with m.If(self.reset_stream | self.state_written):
+            m.d.sync += [
+                bit.eq(value) for bit, value in zip(commanded, (self.reset_stream, 1, 0), strict=True)
+            ]
+        with m.If(self.weights_written):
+            m.d.sync += invalid.eq(-1)
+        m.d.comb += [
+            self.zero_state.eq(self._of(zero_state, self.stream)),
+            self.copy.eq(self._of(copy, self.stream)),
+            self.input_zero_state.eq(self._of(zero_state, self.input_stream)),
+            self.input_invalid.eq(self._of(invalid, self.input_stream) & self.prepares),
+            self.flags.eq(Cat(commanded[0], commanded[1] & self.prepares, commanded[2])),
+        ]
+        return m
+
+    def _of(self, bits: Signal, stream: Signal) -> Value:
+        """A stream's bit."""
+        return bits.bit_select(stream, 1) if self._streams > 1 else bits[0]
+
+
+class InputPorts(Ports):
+    """Ports at which the input buffer tells of the next input."""
+
+    input_full: Signal = In(1)
+    input_coming: Signal = In(1)
+    input_words: Signal = In(lambda fields: range(fields.manifest.program.input_words + 1))
+    """The next input is complete; it is not, but is coming, and so many of its words are complete."""
+    input_grows: Signal = In(1)
+    input_fills: Signal = In(1)
+    """A word of it is complete with this cycle; so is all of it."""
+    input_stream: Signal = In(lambda fields: fields.manifest.parameters.stream_bits)
+    input_suppress: Signal = In(1)
+    """Its stream, as known after this cycle, and whether its output is not wanted."""
+    input_bank: Signal = In(1)
+    """Its half of the buffer."""
+    halves_full: Signal = In(2)
+    halves_streams: Signal = In(lambda fields: 2 * fields.manifest.parameters.stream_bits)
+    """Of each half of the buffer, whether it holds a complete input, and of which stream."""
 
 
 class InputSteps(InputPorts, Steps):
     """Begins a step when its input comes; a stream with invalid partial sums has them computed first.
 
-    The input of such a stream is never ready, nor is any while the window is wanted. Its members are those of
-    :class:`InputPorts` and of :class:`rtlstm.hdl.core.sequencer.steps.Steps`.
+    The input of such a stream is never ready, nor is any while the window is wanted.
     """
+
+    outside = InputPorts
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest, self._program = manifest, program_store(manifest)
-        streams = manifest.parameters.stream_bits
-        super().__init__(
-            manifest,
-            self._program.issued(),
-            {
-                "input_full": In(1),
-                "input_coming": In(1),
-                "input_words": In(range(manifest.program.input_words + 1)),
-                "input_grows": In(1),
-                "input_fills": In(1),
-                "input_stream": In(streams),
-                "input_suppress": In(1),
-                "input_bank": In(1),
-                "halves_full": In(2),
-                "halves_streams": In(2 * streams),
-            },
-        )
+        super().__init__(self._program.issued())
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        parameters = self._manifest.parameters
         m.submodules.current_stream = current = CurrentStream(self._manifest)
-        m.submodules.flags = flags = StreamFlags(parameters.streams, parameters.stream_bits)
+        m.submodules.flags = flags = StreamFlags(self._manifest)
         op_ends_step, next_ends_step = self._ends_step(m)
         self._follow_streams(m, current, flags, op_ends_step)
         self._redirect(m, flags)
@@ -199,3 +251,16 @@ class InputSteps(InputPorts, Steps):
     def _same(self, stream: Value) -> Value:
         """Whether this is the current stream."""
         return stream == self.stream if self._manifest.parameters.streams > 1 else Const(1)
+
+
+class StepSequencer(InputPorts, Sequencer):
+    """Executes the program of a step; :mod:`rtlstm.spec.program.schedule` is its exact model.
+
+    The recurrent operations, which store partial sums, follow a step at once and prepare the next one; the
+    body's first operation then waits for input. If a step ends with its stream's next input there, the
+    program prefetches: it multiplies that input first. A stream whose state was reset or written from
+    outside has its recurrent operations run again first.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(InputSteps(manifest))

@@ -20,19 +20,15 @@ next one and is loaded; in k + 2 its first word may be issued.
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Struct, connect_some
-from rtlstm.hdl.core.layouts import row_bits, token_layout
-from rtlstm.hdl.core.program_store import ProgramPart, program_ports, program_store
-from rtlstm.hdl.core.sequencer.activity import Activity
-from rtlstm.hdl.core.sequencer.admission import Admission
+from rtlstm.hdl.component import Component, In, Out, Struct, connect_some
+from rtlstm.hdl.core.layouts import row_bits, token_layout, vector_bits
+from rtlstm.hdl.core.program_store import OpFields, ProgramPart, program_store
+from rtlstm.hdl.core.sequencer.admission import Admission, Results
 from rtlstm.hdl.core.sequencer.fetch import Fetch
-from rtlstm.hdl.core.sequencer.results import Results
-from rtlstm.hdl.core.sequencer.signatures import FetchedPort, WalkPort, vector_bits
+from rtlstm.hdl.core.sequencer.signatures import Fetched, Walk
 from rtlstm.hdl.core.sequencer.steps import Steps
 from rtlstm.hdl.core.sequencer.walker import Walker
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
 # Members of the sequencer that are those of one of its parts.
@@ -49,120 +45,68 @@ class Sequencer(ProgramPart):
 
     Parameters
     ----------
-    manifest
-        The build.
     steps
-        What decides which step comes next; the sequencer has its members ``outside``, too.
-
-    Members
-    -------
-    token : Out
-        The word being issued, beside its addresses.
-    weight_row, vector_row : Out
-        Addresses of the word: of its weights, and of what they multiply.
-    from_input, relu, blank : Out(1)
-        Of the word: read the input buffer; apply ReLU; read zeros.
-    input_taken : Out(1)
-        The operation that reads the input has been issued.
-    room : In(1), emits : Out(1)
-        The output has room for a whole step; an operation that will need it begins.
-    abandons : Out(1)
-        What was issued of an operation will be issued again: it waited in the middle of a row.
-    result_last, result_word : In(1)
-        An operation's last result, or one that completes a word of the vector memory, will be there two
-        cycles more than ``parameters.ahead()`` later; of operations whose results are stored.
-    window_wanted, window : In(1), window_row : In
-        The memory window waits for the core to be idle: from the next cycle on no step begins. It is
-        open: addresses follow its row.
-    reset_stream, state_written : In(1)
-        The stream ``command_stream`` starts from zero, or from what was written.
-    weights_written : In(1)
-        The partial sums of all streams are invalid from now on.
-    idle : Out(1)
-        Nothing is issued or under way, and no partial sum is to be stored any more.
-    flags : Out(3)
-        State of ``command_stream``: it is zero; its partial sums are invalid; the first layer's h is in the
-        second half of its ping-pong buffer.
-    step : In, stopped : In(1), program_window : In(1), program_write, program_data, program_word
-        What is loaded of a step; no operation is to be loaded; the window looks at the program; and the ports
-        of :func:`rtlstm.hdl.core.program_store.program_ports`.
-    releases : Out(1)
-        The room for the output that the last ``emits`` reserved is free again, since the operation that began
-        will not end: another program is loaded.
+        What decides which step comes next; a subclass has its ports ``outside``, too.
     """
 
-    step: Struct
-    stopped: Signal
-    program_window: Signal
-    releases: Signal
-    token: Struct
-    weight_row: Signal
-    vector_row: Signal
-    from_input: Signal
-    relu: Signal
-    blank: Signal
-    input_taken: Signal
-    room: Signal
-    emits: Signal
-    abandons: Signal
-    result_last: Signal
-    result_word: Signal
-    window: Signal
-    window_wanted: Signal
-    window_row: Signal
-    reset_stream: Signal
-    state_written: Signal
-    weights_written: Signal
-    command_stream: Signal
-    idle: Signal
-    flags: Signal
+    step: Struct = In(lambda fields: program_store(fields.manifest).step_layout)
+    """What is loaded of a step."""
+    stopped: Signal = In(1)
+    """No operation is to be loaded."""
+    program_window: Signal = In(1)
+    """The window looks at the program."""
+    releases: Signal = Out(1)
+    """The room for the output that the last ``emits`` reserved is free again, since the operation that began
+    will not end: another program is loaded."""
+    token: Struct = Out(lambda fields: token_layout(fields.manifest))
+    """The word being issued, beside its addresses."""
+    weight_row: Signal = Out(lambda fields: row_bits(fields.manifest.regions[Region.WEIGHTS].rows))
+    vector_row: Signal = Out(lambda fields: vector_bits(fields.manifest))
+    """Addresses of the word: of its weights, and of what they multiply."""
+    from_input: Signal = Out(1)
+    relu: Signal = Out(1)
+    blank: Signal = Out(1)
+    """Of the word: read the input buffer; apply ReLU; read zeros."""
+    input_taken: Signal = Out(1)
+    """The operation that reads the input has been issued."""
+    room: Signal = In(1)
+    emits: Signal = Out(1)
+    """The output has room for a whole step; an operation that will need it begins."""
+    abandons: Signal = Out(1)
+    """What was issued of an operation will be issued again: it waited in the middle of a row."""
+    result_last: Signal = In(1)
+    result_word: Signal = In(1)
+    """An operation's last result, or one that completes a word of the vector memory, will be there two cycles
+    more than ``parameters.ahead()`` later; of operations whose results are stored."""
+    window: Signal = In(1)
+    """The memory window is open: addresses follow its row."""
+    window_wanted: Signal = In(1)
+    """It waits for the core to be idle: from the next cycle on no step begins."""
+    reset_stream: Signal = In(1)
+    state_written: Signal = In(1)
+    """The stream ``command_stream`` starts from zero, or from what was written."""
+    weights_written: Signal = In(1)
+    """The partial sums of all streams are invalid from now on."""
+    command_stream: Signal = In(lambda fields: fields.manifest.parameters.stream_bits)
+    idle: Signal = Out(1)
+    """Nothing is issued or under way, and no partial sum is to be stored any more."""
+    flags: Signal = Out(3)
+    """State of ``command_stream``: it is zero; its partial sums are invalid; the first layer's h is in the
+    second half of its ping-pong buffer."""
 
-    def __init__(self, manifest: Manifest, steps: Steps) -> None:
-        self._manifest, self._program = manifest, program_store(manifest)
-        self._steps = steps
-        super().__init__(
-            {
-                "step": In(self._program.step_layout),
-                "stopped": In(1),
-                "program_window": In(1),
-                **program_ports(steps.fields),
-                "releases": Out(1),
-            }
-            | steps.outside
-            | {
-                "token": Out(token_layout(manifest)),
-                "weight_row": Out(row_bits(manifest.regions[Region.WEIGHTS].rows)),
-                "vector_row": Out(vector_bits(manifest)),
-                "from_input": Out(1),
-                "relu": Out(1),
-                "blank": Out(1),
-                "input_taken": Out(1),
-                "room": In(1),
-                "emits": Out(1),
-                "abandons": Out(1),
-                "result_last": In(1),
-                "result_word": In(1),
-                "window": In(1),
-                "window_wanted": In(1),
-                "window_row": In(32),
-                "reset_stream": In(1),
-                "state_written": In(1),
-                "weights_written": In(1),
-                "command_stream": In(manifest.parameters.stream_bits),
-                "idle": Out(1),
-                "flags": Out(3),
-            }
-        )
+    def __init__(self, steps: Steps) -> None:
+        self._steps, self._program = steps, program_store(steps.fields.manifest)
+        super().__init__(steps.fields)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        manifest, fields, outside = self._manifest, self._steps.fields, wiring.flipped(self)
+        fields, outside = self._steps.fields, wiring.flipped(self)
         m.submodules.steps = steps = self._steps
-        m.submodules.fetch = fetch = Fetch(manifest, fields)
-        m.submodules.walker = walker = Walker(manifest, fields)
-        m.submodules.results = results = Results(manifest, fields)
-        m.submodules.admission = admission = Admission(manifest, fields)
-        m.submodules.activity = activity = Activity(manifest, fields)
+        m.submodules.fetch = fetch = Fetch(fields)
+        m.submodules.walker = walker = Walker(fields)
+        m.submodules.results = results = Results(fields)
+        m.submodules.admission = admission = Admission(fields)
+        m.submodules.activity = activity = Activity(fields)
         followers = (steps, results, admission, activity)
         wiring.connect(m, fetch.fetched, walker.fetched, *(part.fetched for part in followers))
         wiring.connect(m, walker.walk, fetch.walk, *(part.walk for part in followers))
@@ -176,7 +120,7 @@ class Sequencer(ProgramPart):
         connect_some(m, admission, walker, ("issued",))
         connect_some(m, steps, activity, ("redirect",))
 
-        connect_some(m, outside, steps, (*steps.outside, *_COMMANDS, *_OF_STEPS))
+        connect_some(m, outside, steps, (*steps.outside.port_names(), *_COMMANDS, *_OF_STEPS))
         connect_some(m, outside, fetch, ("window", "window_row"))
         connect_some(m, outside, walker, ("window", "window_row", "weight_row", "vector_row"))
         connect_some(m, outside, results, ("result_last", "result_word"))
@@ -188,7 +132,7 @@ class Sequencer(ProgramPart):
         self._describe_word(m, fetch.fetched, walker.walk)
         return m
 
-    def _describe_word(self, m: Module, fetched: FetchedPort, walk: WalkPort) -> None:
+    def _describe_word(self, m: Module, fetched: Fetched, walk: Walk) -> None:
         """Tell what goes with the word that is issued."""
         steps, op = self._steps, fetched.op
         m.d.comb += [
@@ -206,3 +150,37 @@ class Sequencer(ProgramPart):
             self.input_taken.eq(walk.ends & op.from_input),
             self.abandons.eq(self.window | (steps.redirect & walk.underway)),
         ]
+
+
+class Activity(Component):
+    """Counts the cycles until whatever was issued has left the pipeline."""
+
+    fetched: Fetched = In(Fetched)
+    walk: Walk = In(Walk)
+    """The operation that is loaded, and how far it is."""
+    redirect: Signal = In(1)
+    """Another operation is going to be loaded."""
+    idle: Signal = Out(1)
+    """Nothing is issued or under way, and no partial sum is to be stored any more."""
+
+    def __init__(self, fields: OpFields) -> None:
+        program = program_store(fields.manifest)
+        # A word's last result can be read so many cycles after it; two are spare.
+        self._depth = program.latest_results + program.most_drain_cycles + 2
+        super().__init__(fields)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        fetched, walk = self.fetched, self.walk
+        # That nothing is left is known a cycle ahead: ``idle`` goes far.
+        left = Signal(range(self._depth + 1))
+        drained = Signal(init=1)
+        # A redirect loads an operation in the next cycle, and its first word may be issued in the one after.
+        m.d.sync += drained.eq(~walk.issued & (left <= 1) & ~self.redirect)
+        with m.If(walk.issued):
+            m.d.sync += left.eq(self._depth)
+        with m.Elif(left != 0):
+            m.d.sync += left.eq(left - 1)
+        between_steps = (walk.first_group & fetched.op.waits_for_input) | fetched.halted
+        m.d.comb += self.idle.eq(between_steps & drained & ~walk.issued & ~self.redirect)
+        return m

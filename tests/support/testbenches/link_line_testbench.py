@@ -8,8 +8,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 from cocotbext.uart import UartSink, UartSource
 
-from rtlstm.hdl.link.cobs import DECODED
-from rtlstm.hdl.link.framing import BODY
+from rtlstm.hdl.link.framing import BODY, DECODED
 from rtlstm.host.link.framing import Deframer, Frame
 
 PERIOD_NS = 1000
