@@ -72,11 +72,11 @@ class Ports:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        own = {name: port for name, port in vars(cls).items() if isinstance(port, _Port)}
-        for name in own:
+        in_body = {name: port for name, port in vars(cls).items() if isinstance(port, _Port)}
+        for name in in_body:
             delattr(cls, name)
         inherited = [vars(base).get("_declared", {}) for base in reversed(cls.__mro__[1:])]
-        cls._declared = {name: port for ports in (*inherited, own) for name, port in ports.items()}
+        cls._declared = {name: port for ports in (*inherited, in_body) for name, port in ports.items()}
 
     @classmethod
     def port_names(cls) -> tuple[str, ...]:

@@ -59,8 +59,8 @@ class MacArray(Component):
     write_data: Signal = In(lambda manifest: manifest.regions[Region.WEIGHTS].width)
     add: Signal = In(1)
     ends: Signal = In(1)
-    """Of the word whose products' sum stands in the first block's registers: it counts; it counts and is the
-    last of its rows. Reset and rows that begin anew end, too."""
+    """The word whose products' sum stands in the first block's registers counts; it counts and is the last of
+    its rows. Reset and rows that begin anew end, too."""
     write: Signal = In(1)
     """Store a word, ``write_data``, in a row of a lane's bank."""
     held: Signal = Out(lambda manifest: manifest.parameters.lanes * manifest.numerics.accumulator.bits)

@@ -44,7 +44,7 @@ class InputBuffer(Component):
     cycle after a beat."""
     halves_full: Signal = Out(2)
     halves_streams: Signal = Out(lambda manifest: 2 * manifest.parameters.stream_bits)
-    """Of each half, whether it holds a complete input, and of which stream."""
+    """Whether each half holds a complete input, and of which stream."""
     taken: Signal = In(1)
     """It has been read."""
     step: Struct = In(lambda manifest: program_store(manifest).step_layout)

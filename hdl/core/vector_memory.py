@@ -57,7 +57,7 @@ class VectorMemory(Component):
     from_input: Signal = In(1)
     relu: Signal = In(1)
     blank: Signal = In(1)
-    """Of that word: read the input; apply ReLU; read zeros."""
+    """That word is read from the input; with ReLU; as zeros."""
     input_row: Signal = Out(vector_bits)
     input_word: Signal = In(lambda manifest: manifest.regions[Region.VECTORS].width)
     """Clocked read of the input, whose memory is as fast as this one."""

@@ -46,10 +46,10 @@ class StreamFlags(Component):
     """The partial sums of all streams are invalid."""
     zero_state: Signal = Out(1)
     copy: Signal = Out(1)
-    """Of ``stream``: its state is zero; which half holds the first layer's h."""
+    """The state of ``stream`` is zero; which half holds the first layer's h."""
     input_zero_state: Signal = Out(1)
     input_invalid: Signal = Out(1)
-    """Of ``input_stream``: its state is zero; its partial sums are invalid."""
+    """The state of ``input_stream`` is zero; its partial sums are invalid."""
     flags: Signal = Out(3)
     """The three bits of ``command_stream``."""
 
@@ -107,7 +107,7 @@ class InputPorts(Ports):
     """Its half of the buffer."""
     halves_full: Signal = In(2)
     halves_streams: Signal = In(lambda fields: 2 * fields.manifest.parameters.stream_bits)
-    """Of each half of the buffer, whether it holds a complete input, and of which stream."""
+    """Whether each half of the buffer holds a complete input, and of which stream."""
 
 
 class InputSteps(InputPorts, Steps):

@@ -66,7 +66,7 @@ class Sequencer(ProgramPart):
     from_input: Signal = Out(1)
     relu: Signal = Out(1)
     blank: Signal = Out(1)
-    """Of the word: read the input buffer; apply ReLU; read zeros."""
+    """The word is read from the input buffer; with ReLU; as zeros."""
     input_taken: Signal = Out(1)
     """The operation that reads the input has been issued."""
     room: Signal = In(1)
