@@ -63,7 +63,8 @@ def test_partial_sums_of_short_steps(inputs: int, units: int, lanes: int, macs: 
     check_device(case, tmp_path, "icarus")
 
 
-@pytest.mark.parametrize("tables", quick(["interpolated", "direct"], "interpolated"))
+@pytest.mark.slow
+@pytest.mark.parametrize("tables", ["interpolated", "direct"])
 def test_two_registers_for_products(tables: TableKind, tmp_path: Path) -> None:
     """The pipeline of UltraScale+ registers the operands of all products of a gate unit."""
     parameters = Parameters.for_family("ultrascale", lanes=4, macs=2, streams=2, tables=tables)

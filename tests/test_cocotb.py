@@ -39,6 +39,7 @@ def test_core_on_a_bus(bus: BusName, tmp_path: Path) -> None:
     assert failures(run) == []
 
 
+@pytest.mark.slow
 def test_order_of_writes_and_steps(tmp_path: Path) -> None:
     folder = tmp_path / "build"
     write_build(folder, "axi")

@@ -89,7 +89,7 @@ NETWORKS = {
 
 @pytest.mark.parametrize(
     "name",
-    quick(NETWORKS, "three layers", "the drain is the limit", "a residual"),
+    quick(NETWORKS, "a residual"),
 )
 def test_network(name: str, tmp_path: Path) -> None:
     """With stalls, streams in any order and outputs that are not wanted."""
@@ -99,6 +99,7 @@ def test_network(name: str, tmp_path: Path) -> None:
     check_device(case, tmp_path, "icarus")
 
 
+@pytest.mark.slow
 def test_a_loadable_core_takes_both_kinds(tmp_path: Path) -> None:
     """From a network with states to one without, and back."""
     device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), SMALL)
@@ -127,6 +128,7 @@ def test_frames_of_strides(tmp_path: Path) -> None:
     check_device(case, tmp_path, "icarus")
 
 
+@pytest.mark.slow
 def test_heads(tmp_path: Path) -> None:
     """Bits and cycles of heads that are computed one after the other."""
     case = make_case(3, quantise(with_heads(), NARROW), Parameters(lanes=8, macs=2, streams=2), 8)

@@ -125,6 +125,7 @@ def test_accelerator_shows_itself(build: rtlstm.Build):
     assert repr(accelerator).endswith("device: closed>")
 
 
+@pytest.mark.slow
 def test_options_are_those_of_the_command_line(build: rtlstm.Build, x: np.ndarray, tmp_path: Path):
     model = tmp_path / "tiny.safetensors"
     from safetensors.numpy import save_file
@@ -178,6 +179,7 @@ def test_a_build_that_was_written_again_is_refused(x: np.ndarray, tmp_path: Path
         second.run(x)
 
 
+@pytest.mark.slow
 def test_threads_that_compile_into_one_folder(x: np.ndarray, tmp_path: Path) -> None:
     """Each gets a build of its own network, or hears that the folder was written again."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT, TESTS
+from support.quick import quick
 
 SOURCE = """
 import subprocess, sys
@@ -19,13 +20,17 @@ def test_it():
 
 @pytest.mark.parametrize(
     ("mark", "program", "ends"),
-    [
-        ("", "nothing", "1 passed"),
-        ("", "verilator", "mark this test with pytest.mark.rtl"),
+    quick(
+        [
+            ("", "nothing", "1 passed"),
+            ("", "verilator", "mark this test with pytest.mark.rtl"),
+            ("@pytest.mark.rtl", "verilator", "1 passed"),
+            ("@pytest.mark.rtl", "yosys", "mark this test with pytest.mark.tools"),
+            ("@pytest.mark.tools", "yosys", "1 passed"),
+        ],
         ("@pytest.mark.rtl", "verilator", "1 passed"),
         ("@pytest.mark.rtl", "yosys", "mark this test with pytest.mark.tools"),
-        ("@pytest.mark.tools", "yosys", "1 passed"),
-    ],
+    ),
 )
 def test_what_a_test_starts(tmp_path: Path, mark: str, program: str, ends: str) -> None:
     (tmp_path / "test_one.py").write_text(SOURCE.format(mark=mark, program=program))

@@ -66,8 +66,10 @@ def test_icarus_switches(parameters: Parameters, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("first", "family"),
-    [(stacked(3, 5, dense=((2, "sigmoid"),)), "generic"), (stacked(2, dense=((2, "identity"),)), "ecp5")],
-    ids=["recurrent", "dense"],
+    [
+        pytest.param(stacked(3, 5, dense=((2, "sigmoid"),)), "generic", id="recurrent"),
+        pytest.param(stacked(2, dense=((2, "identity"),)), "ecp5", id="dense", marks=pytest.mark.slow),
+    ],
 )
 def test_hardware_does_not_depend_on_the_network(first: Network, family: str) -> None:
     parameters = SMALL if family == "generic" else Parameters.for_family(family, lanes=8, macs=4)
@@ -93,6 +95,7 @@ def test_a_core_without_a_program_takes_nothing(tmp_path: Path) -> None:
         transport.close()
 
 
+@pytest.mark.slow
 def test_another_network_over_a_serial_port(tmp_path: Path) -> None:
     """Steps of other sizes through the device's side of the link, in hardware."""
     device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), SMALL.replace(beat_out=2))

@@ -63,6 +63,7 @@ def test_estimate_against_synthesis(name: str, tmp_path: Path) -> None:
     check_synthesis(make(name).manifest, "lfe5u-25f", tmp_path)
 
 
+@pytest.mark.slow
 def test_each_kind_is_a_module() -> None:
     text = core_to_verilog(make("alone").manifest)
     assert text.count("\nmodule random1_lane(") == text.count("\nmodule random1_lut_lane(") == 1

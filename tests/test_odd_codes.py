@@ -101,6 +101,7 @@ def test_products_of_nothing_are_positive(registers: int, tmp_path: Path) -> Non
     assert (np.ldexp(y, 7) == 1).mean() > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_a_device_keeps_its_rounding(tmp_path: Path) -> None:
     """What a loadable device takes is rounded as the device does."""
@@ -180,6 +181,7 @@ def test_dense_networks_have_no_h() -> None:
         quantise(Network(layers=(Dense(weight=np.eye(3), bias=np.zeros(3)),)), ODD)
 
 
+@pytest.mark.slow
 def test_networks_without_plain_lstm_layers_are_refused(cli, tmp_path: Path) -> None:
     safetensors.numpy.save_file(tensors(), tmp_path / "tiny.safetensors")
     asked = ("generate", tmp_path / "tiny.safetensors", "-o", tmp_path / "b", "--hidden-rounding")

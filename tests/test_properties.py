@@ -99,6 +99,7 @@ def continuous(network: Network) -> bool:
     )
 
 
+@pytest.mark.slow
 @settings(common, max_examples=15)
 @given(drawn_networks().filter(continuous), st.integers(0, 2**32 - 1))
 def test_drawn_networks_are_near_the_float_model(network: Network, seed: int) -> None:

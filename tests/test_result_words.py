@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
 from support.loadable_builds import NARROW, build_for, check, make_device, stacked
-from support.quick import quick
 from support.random_builds import Case, make_case
 from support.random_sequences import random_lstm
 from support.step_checks import check_device, check_netlist
@@ -52,12 +51,10 @@ def case_of(name: str, steps: int = 8) -> Case:
     return make_case(3, quantise(STACK, settings), CASES[name], steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "backend"),
-    quick(
-        [(name, "icarus" if name in ("one block", "narrow weights") else "verilator") for name in CASES],
-        ("narrow weights", "icarus"),
-    ),
+    [(name, "icarus" if name in ("one block", "narrow weights") else "verilator") for name in CASES],
 )
 def test_bits_and_cycles(name: str, backend: str, tmp_path: Path) -> None:
     check_device(case_of(name), tmp_path, backend)

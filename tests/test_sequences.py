@@ -80,7 +80,8 @@ def test_outputs_of_both_directions_with_gate_units(tmp_path: Path) -> None:
     check_device(case, tmp_path, "icarus")
 
 
-@pytest.mark.parametrize("merge", quick(["concat", "product"], "product"))
+@pytest.mark.slow
+@pytest.mark.parametrize("merge", ["concat", "product"])
 def test_reversed_outputs_and_products(merge: str, tmp_path: Path) -> None:
     """A direction with reversed output beside one without, then a reversed layer that both read."""
     rng = np.random.default_rng(4)

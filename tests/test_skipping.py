@@ -53,6 +53,7 @@ def test_pruned_network(name: str, tmp_path: Path) -> None:
     check_device(case, tmp_path, "icarus")
 
 
+@pytest.mark.slow
 def test_zeros_in_the_input_alone(tmp_path: Path) -> None:
     """The first group waits for the last word of its input even if no weight of it counts."""
     network = quantise(stacked(9, 3, dense=((2, "identity"),)), NARROW)
@@ -76,6 +77,7 @@ def test_a_table_of_all_words(tmp_path: Path) -> None:
     check_device(dataclasses.replace(case, manifest=full), tmp_path, "icarus")
 
 
+@pytest.mark.slow
 def test_whole_sequences(tmp_path: Path) -> None:
     """Both directions of a layer, a layer behind them and a head."""
     rng = np.random.default_rng(8)
@@ -128,6 +130,7 @@ def test_the_option(tmp_path: Path) -> None:
         compile(pruned_model(0.9, rest=0.05), folder=tmp_path / "full", device=build)
 
 
+@pytest.mark.slow
 def test_where_nothing_is_zero(tmp_path: Path) -> None:
     full = Network(layers=(Lstm(w_ih=np.ones((8, 2)), w_hh=np.ones((8, 2)), bias=np.zeros(8)),))
     build = compile(full, folder=tmp_path / "b", skip_zeros=True, lanes=4, macs=1)

@@ -58,7 +58,7 @@ KERNELS = {
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("kernel", quick(KERNELS, "AVX2", "portable C++"))
+@pytest.mark.parametrize("kernel", quick(KERNELS, "portable C++"))
 def test_int8_loop_on_every_kernel(kernel: str) -> None:
     needed, flags = KERNELS[kernel]
     if needed and not processor_has(needed):
@@ -77,6 +77,7 @@ def test_int8_loop_on_every_kernel(kernel: str) -> None:
     np.testing.assert_allclose(found[0], portable, atol=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_int8_loop_limits_what_its_dense_layers_never_saw() -> None:
     """Values of a dense layer beyond the ranges are its largest code, without a change of sign."""

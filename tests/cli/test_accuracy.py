@@ -96,6 +96,7 @@ def test_with_the_model(cli, files, narrow):
         assert words in people.out
 
 
+@pytest.mark.slow
 def test_the_printed_bit_gives_what_it_promises(cli, files, narrow):
     """Follow the advice: generate with the printed options, and measure again."""
     model = narrow / "tiny.safetensors"
@@ -113,6 +114,7 @@ def test_the_printed_bit_gives_what_it_promises(cli, files, narrow):
     assert again < 0.8 * float(words[2])
 
 
+@pytest.mark.slow
 def test_the_array_of_a_device_may_change_with_a_bit(cli, files, narrow):
     model = narrow / "tiny.safetensors"
     cli("generate", model, "-o", files / "fitted", *DENSE, "--weight-bits", 4, "--fit", "lfe5u-25f-6")

@@ -189,6 +189,7 @@ def record(**changes: object) -> Bitstream:
     return Bitstream(**(fields | changes))
 
 
+@pytest.mark.slow
 def test_usual_clock(tmp_path: Path):
     """Without a clock asked for: the board's, or a share of the core's own where that is slower."""
     small = OnBoard.create(small_build(tmp_path / "small", "ecp5"), "ulx3s-12f")

@@ -33,6 +33,7 @@ QUICK = LinkTimeouts(retry=0.003, least_retry=0.001, most_retry=0.01)
 """In the board's own seconds, of which each costs a simulator half a minute."""
 
 
+@pytest.mark.slow
 def test_three_commands(board_user: Path, board_build: Path):
     """From a model file to answers, as the README has it; only the TCP port is one that is free."""
     generate, board, run = commands()

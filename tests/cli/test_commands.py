@@ -514,6 +514,7 @@ def test_simulate(cli, pristine, x_file, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), y)
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_simulate_with_the_batch_first(cli, pristine, x_file, tmp_path):
     arguments = (

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.quick import quick
 
 from rtlstm.cli.terminal import Ended, ends_cleanly
 from rtlstm.gen.builds import folder as folder_module
@@ -153,7 +154,11 @@ def test_a_signal_within_a_finaliser_is_not_lost(number: int) -> None:
 
 @pytest.mark.parametrize(
     "moment, number",
-    [(0.0, signal.SIGTERM), (0.5, signal.SIGHUP), (1.0, signal.SIGTERM), (0.7, signal.SIGINT)],
+    quick(
+        [(0.0, signal.SIGTERM), (0.5, signal.SIGHUP), (1.0, signal.SIGTERM), (0.7, signal.SIGINT)],
+        (0.0, signal.SIGTERM),
+        (0.7, signal.SIGINT),
+    ),
 )
 def test_generate(model: Path, tmp_path: Path, moment: float, number: int):
     """Before Yosys runs and meanwhile: the old build stays, and Amaranth says nothing of components."""

@@ -70,6 +70,7 @@ def run(cli, files, tmp_path, monkeypatch):
     return call
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_commands_build_what_was_found(run, cli, tmp_path, monkeypatch, files):
     # Simulated with golden model and cycles, one point of the front.
@@ -110,6 +111,7 @@ def test_commands_build_what_was_found(run, cli, tmp_path, monkeypatch, files):
     assert "<script" in bare and not re.search(r"(src|href)=", bare)
 
 
+@pytest.mark.slow
 def test_devices_share_the_table_and_each_row_has_its_command(run):
     one = ("--tables", "direct", "--data-bits", 8, "--gate-bits", 8, "--cell-bits", 12)
     many = (
@@ -142,6 +144,7 @@ def test_devices_share_the_table_and_each_row_has_its_command(run):
     run(*many, "--show", 99).refused(f"--show must be the number of a build, 1 to {len(found['front'])}")
 
 
+@pytest.mark.slow
 def test_h_in_odd_codes_is_searched(run, cli, tmp_path):
     """A cycle less, and a bit less of h; its command says so."""
     given = ("--devices", "lfe5u-25f-8", *SMALL[2:], "--hidden-rounding", "half_up,odd")
@@ -210,6 +213,7 @@ def test_a_boards_clock_and_link_count(run, cli, tmp_path):
     assert estimate.step_latency_us == board["latency_us"]
 
 
+@pytest.mark.slow
 def test_sequences_begin_in_the_models_state(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = save(tmp_path, content()[0])
@@ -236,6 +240,7 @@ def test_energies_rank(run):
     assert limit["new"] == 0 and limit["within"] >= 1 and limit["front"][0] == found["front"][0]
 
 
+@pytest.mark.slow
 def test_metrics_of_labels(run, files, tmp_path):
     few = (*SMALL, "--evaluate", "data.npz", "--choices", 4)
     found = {

@@ -71,7 +71,8 @@ def both_ways(kind: str) -> Network:
     return Network(layers=layers if kind == "projection" else (*layers, head))
 
 
-@pytest.mark.parametrize("kind", quick(["lstm", "gru", "projection"], "gru"))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["lstm", "gru", "projection"])
 def test_nothing_tried_is_better_for_whole_sequences(kind: str):
     quantised = quantise(both_ways(kind), FOUR)
     request = FitRequest(chosen=find_device("lfe5u-12f-8"), max_steps=9)
@@ -136,12 +137,10 @@ def test_hard_multipliers_first_then_tables():
     assert parameters.lut_macs == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "name", "weight_bits"),
-    quick(
-        [("lfe5u-85f-8", "stac_a", 8), ("lfe5u-85f-8", "stac_a", 4), ("lfe5u-25f-8", "mnist32", 8)],
-        ("lfe5u-85f-8", "stac_a", 4),
-    ),
+    [("lfe5u-85f-8", "stac_a", 8), ("lfe5u-85f-8", "stac_a", 4), ("lfe5u-25f-8", "mnist32", 8)],
 )
 def test_no_dsp_block_is_left(device: str, name: str, weight_bits: int):
     """Some lanes have one more multiplier of LUTs, so that all others can be DSP blocks."""
@@ -159,7 +158,7 @@ def test_no_dsp_block_is_left(device: str, name: str, weight_bits: int):
     assert fit.estimate.step_latency_us <= other.estimate.step_latency_us
 
 
-@pytest.mark.parametrize(("weight_bits", "shared"), [(6, False), (4, True)])
+@pytest.mark.parametrize(("weight_bits", "shared"), quick([(6, False), (4, True)], (4, True)))
 def test_narrow_weights_share_multipliers(weight_bits: int, shared: bool):
     """``stac_a`` with data of 8 bits: from 4 bits on, a DSP block computes two products."""
     settings = QuantizationSettings(weight_bits=weight_bits, data_bits=8)
@@ -246,6 +245,7 @@ def test_sizes_that_no_array_has(given: dict[str, int], words: str):
         fit("lfe5u-12f-8", **given)
 
 
+@pytest.mark.slow
 def test_the_resource_that_a_faster_array_lacks():
     """Of 700 arrays that do not fit, few are faster: those that lack the least are not among them."""
     quantised = quantise(SHAPES["stac_a"].network(), QuantizationSettings(weight_bits=2, data_bits=8))
@@ -297,7 +297,11 @@ def test_estimates_without_a_device(cli, model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("target", "device"), [("tang-nano-20k", "gw2ar-18-c8-i7"), ("lifcl-40-9", "lifcl-40-9")]
+    ("target", "device"),
+    quick(
+        [("tang-nano-20k", "gw2ar-18-c8-i7"), ("lifcl-40-9", "lifcl-40-9")],
+        ("tang-nano-20k", "gw2ar-18-c8-i7"),
+    ),
 )
 def test_devices_whose_blocks_are_inferred(cli, model, tmp_path, target: str, device: str):
     """Every multiplier of their arrays is a DSP block, and all of them are there."""
@@ -340,6 +344,7 @@ def test_wrong_options_are_refused(cli, model, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
+@pytest.mark.slow
 def test_a_way_out_is_asked_for_where_there_is_one(cli, model, tmp_path):
     run = ("generate", model, "-o", tmp_path / "b", "--fit-anyway")
     cli(*run).refused("--fit-anyway says what to do if a device is too small: give --fit, too")
@@ -350,6 +355,7 @@ def test_a_way_out_is_asked_for_where_there_is_one(cli, model, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
+@pytest.mark.slow
 def test_a_refusal_works_out_few_arrays(monkeypatch):
     """The nearest array is the one that all are compared for, but few of them are worked out."""
     worked_out, design = [], _Search._design
@@ -463,6 +469,7 @@ def test_no_offer_beyond_what_was_routed():
     assert found.estimate.step_latency_us > full.step_latency_us
 
 
+@pytest.mark.slow
 def test_boards_are_fitted_at_their_own_clock(cli, model, tmp_path):
     """The link is slower than the core: of two arrays, the one with fewer cycles is faster."""
     made = cli("generate", model, "-o", tmp_path / "b", "--fit", "colorlight-i5", "--json")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.quick import quick
 from support.small_builds import INPUTS
 
 from rtlstm.cli.implement import _board
@@ -26,6 +27,7 @@ def test_people_read_it_and_json_holds_it(cli, model: Path, tmp_path: Path) -> N
     assert cli("inspect", folder, "--json").json["next"] is None
 
 
+@pytest.mark.slow
 def test_a_reverse_direction_needs_the_longest_sequence(cli, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     torch.save(torch.nn.LSTM(3, 4, bidirectional=True).state_dict(), tmp_path / "bi.pt")
@@ -58,13 +60,17 @@ def test_nothing_follows_a_run(cli, pristine: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("device", "family", "lanes", "board"),
-    [
-        ("lfe5u-85f", "ecp5", 4, "ulx3s-85f"),
+    quick(
+        [
+            ("lfe5u-85f", "ecp5", 4, "ulx3s-85f"),
+            ("up5k", "ice40", 4, "icebreaker"),
+            # With its link it is too large.
+            ("up5k", "ice40", 32, None),
+            ("xc7a35t", "xilinx", 4, None),
+        ],
         ("up5k", "ice40", 4, "icebreaker"),
-        # With its link it is too large.
         ("up5k", "ice40", 32, None),
-        ("xc7a35t", "xilinx", 4, None),
-    ],
+    ),
 )
 def test_a_board_has_the_device(
     cli, model: Path, tmp_path: Path, device: str, family: str, lanes: int, board: str | None

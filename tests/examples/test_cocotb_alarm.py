@@ -10,6 +10,7 @@ from support.paths import EXAMPLES
 pytestmark = pytest.mark.rtl
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
 def test_alarm(simulator: str, tmp_path: Path) -> None:
     plugins = ("-p", "rtlstm.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:xdist")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.explored import point
+from support.quick import quick
 
 from rtlstm.explore.metrics import Limit, figures, find_metric, parse_limit
 from rtlstm.explore.space import Choice, Space
@@ -110,7 +111,7 @@ def test_each_device_begins_with_the_fewest_bits(tmp_path):
         assert each.tables == "direct"
 
 
-@pytest.mark.parametrize("total", [3, 10])
+@pytest.mark.parametrize("total", quick([3, 10], 3))
 def test_goes_on_after_any_line(total: int, tmp_path):
     whole = explore(tmp_path / "whole", total)
     lines = journal(tmp_path / "whole")

@@ -193,7 +193,7 @@ def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
 REACHED = {name: SHAPES[name] for name in ("one value", "last beat partly filled", "loadable")}
 
 
-@pytest.mark.parametrize("shape", cases(REACHED, "last beat partly filled"))
+@pytest.mark.parametrize("shape", cases(REACHED))
 def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     reach(Harness(shape()), tmp_path, 20)
 
@@ -229,6 +229,7 @@ def test_bug_of_output_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
     refute(Harness(SHAPES["last beat partly filled"](), sink=with_bug(OutputStream, *bug)), tmp_path, 20)
 
 
+@pytest.mark.slow
 def test_more_packets_than_room(tmp_path: Path) -> None:
     """Without ``frame_ready`` the ninth packet's state would be lost."""
     kind = with_bug(InputStream, "open_ = self.frame_ready & ~ResetSignal()", "open_ = ~ResetSignal()")

@@ -140,10 +140,12 @@ def _on(place: Value, steps: int) -> Value:
     return (place + steps)[:BITS]
 
 
+@pytest.mark.slow
 def test_holds(tmp_path: Path) -> None:
     prove(Harness(), tmp_path)
 
 
+@pytest.mark.slow
 def test_reached(tmp_path: Path) -> None:
     reach(Harness(), tmp_path, 24)
 

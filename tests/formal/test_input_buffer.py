@@ -222,7 +222,7 @@ def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
 REACHED = {name: SHAPES[name] for name in ("one word", "words partly filled", "registered", "loadable")}
 
 
-@pytest.mark.parametrize("shape", cases(REACHED, "words partly filled"))
+@pytest.mark.parametrize("shape", cases(REACHED))
 def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     reach(Harness(shape()), tmp_path, 30)
 
@@ -251,6 +251,7 @@ def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
     refute(Harness(SHAPES["words partly filled"](), with_bug(InputBuffer, *bug)), tmp_path, 30)
 
 
+@pytest.mark.slow
 def test_forgetting_is_seen(tmp_path: Path) -> None:
     """A loadable core that is stopped in the middle of an input forgets all of it."""
     kind = with_bug(InputBuffer, "(full, bank_in, bank_out, slot, row))", "(full, bank_in, bank_out, row))")

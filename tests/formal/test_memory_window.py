@@ -120,7 +120,7 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize("bug", cases(BUGS, "a step begins before sums are invalid"))
+@pytest.mark.parametrize("bug", cases(BUGS))
 def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
     manifest = SHAPES["small"]()
     refute(Harness(manifest, with_bug(Core, *bug)), tmp_path, 20, lane(manifest))

@@ -186,7 +186,7 @@ REACHED = {
 }
 
 
-@pytest.mark.parametrize("shape", cases(REACHED, "last beat partly filled"))
+@pytest.mark.parametrize("shape", cases(REACHED))
 def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     reach(Harness(shape()), tmp_path, 24)
 
@@ -210,6 +210,7 @@ def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
     refute(Harness(SHAPES["last beat partly filled"](), with_bug(OutputQueue, *bug)), tmp_path, 20)
 
 
+@pytest.mark.slow
 def test_release_is_seen(tmp_path: Path) -> None:
     """What a stopped core had reserved would be lost."""
     kind = with_bug(OutputQueue, "-beats, Mux(reserved", "0, Mux(reserved")

@@ -227,6 +227,7 @@ def test_holds(limits: Limits, stage: int, tmp_path: Path) -> None:
     prove(Harness(limits, stage=stage), tmp_path)
 
 
+@pytest.mark.slow
 def test_reached(tmp_path: Path) -> None:
     reach(Harness(SHAPES["2048 bytes"]), tmp_path, 30)
 

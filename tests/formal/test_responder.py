@@ -216,6 +216,7 @@ def test_holds(size: int, stage: int, tmp_path: Path) -> None:
     prove(Harness(size, stage=stage), tmp_path)
 
 
+@pytest.mark.slow
 def test_reached(tmp_path: Path) -> None:
     reach(Harness(2048, eager=True), tmp_path, 50)
 

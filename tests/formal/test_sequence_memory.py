@@ -103,7 +103,7 @@ def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     prove(Harness(shape()), tmp_path, 5)
 
 
-@pytest.mark.parametrize("shape", cases({"one value": SHAPES["one value"]}, "one value"))
+@pytest.mark.parametrize("shape", cases({"one value": SHAPES["one value"]}))
 def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     reach(Harness(shape()), tmp_path, 24)
 

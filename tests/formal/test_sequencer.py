@@ -206,7 +206,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", cases(SHAPES, "two words, two groups", "loadable"))
+@pytest.mark.parametrize("shape", cases(SHAPES, "two words, two groups"))
 def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     prove(Harness(shape()), tmp_path, 3)
 
@@ -252,7 +252,7 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize("bug", cases(BUGS, "idle between redirect and word"))
+@pytest.mark.parametrize("bug", cases(BUGS))
 def test_bug_is_found(
     bug: tuple[type[Component], str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

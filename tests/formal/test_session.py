@@ -177,6 +177,7 @@ def test_holds(tmp_path: Path) -> None:
     prove(Harness(), tmp_path)
 
 
+@pytest.mark.slow
 def test_reached(tmp_path: Path) -> None:
     reach(Harness(eager=True), tmp_path, 56)
 
@@ -197,6 +198,7 @@ def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
     refute(Harness(with_bug(LinkSession, *bug), eager=True), tmp_path, 56)
 
 
+@pytest.mark.slow
 def test_torn_frame_is_seen(tmp_path: Path) -> None:
     kind = with_bug(LinkSession, "self.i.payload.good & (count", "(count")
     refute(Harness(kind), tmp_path, 20)

@@ -75,6 +75,7 @@ def core() -> str:
     return core_to_verilog(manifest)
 
 
+@pytest.mark.slow
 @pytest.mark.tools
 def test_text_changes_nothing(core, netlist):
     wanted = canonical_netlist(netlist(core))

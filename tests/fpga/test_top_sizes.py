@@ -43,6 +43,7 @@ def empty(ports: tuple[Port, ...]) -> str:
     return f"module dut({', '.join(heads)});\n  {body}\nendmodule\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "inputs", "outputs", "bits", "beat"),
     [

@@ -256,9 +256,7 @@ def check(manifest: Manifest) -> None:
     "name",
     quick(
         OPTIONS,
-        "logic slopes",
         "chains beside LUTs",
-        "chains of two kinds of pairs",
         "two kinds of neighbours",
         "direct",
     ),

@@ -38,14 +38,13 @@ def run(verilog: str, test: str, folder: Path, variables: Mapping[str, str]) -> 
     assert "<testcase" in text and "<failure" not in text and "<error" not in text, text
 
 
-@pytest.mark.parametrize(
-    ("divisor", "mismatch"), quick(product([4, 5, 16], [-0.02, 0.0, 0.02]), (4, -0.02), (5, 0.02), (16, 0.0))
-)
+@pytest.mark.parametrize(("divisor", "mismatch"), quick(product([4, 5, 16], [-0.02, 0.0, 0.02]), (5, 0.02)))
 def test_uart(divisor: int, mismatch: float, tmp_path: Path) -> None:
     variables = {"LINK_DIVISOR": str(divisor), "LINK_MISMATCH": str(mismatch)}
     run(uart(divisor), "uart_understands_another_uart", tmp_path, variables)
 
 
+@pytest.mark.slow
 def test_receiver(tmp_path: Path) -> None:
     run(to_verilog({"dut": FrameReceiver()}), "bodies_are_found_among_anything", tmp_path, {})
 

@@ -85,7 +85,7 @@ KINDS: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize(
     ("family", "kind"),
-    quick(product(FAMILIES, KINDS), ("ecp5", "direct"), ("ice40", "logic"), ("ultrascale", "constant")),
+    quick(product(FAMILIES, KINDS), ("ice40", "logic")),
 )
 def test_cores_of_every_family_pass(family: str, kind: str, tmp_path: Path) -> None:
     """Their primitives, too: in their descriptions for simulation, which have no hard cells."""

@@ -300,7 +300,8 @@ endmodule
 """
 
 
-@pytest.mark.parametrize("family", quick(MEMORIES, "ecp5"))
+@pytest.mark.slow
+@pytest.mark.parametrize("family", MEMORIES)
 def test_every_product_of_8_by_8(family: str, tmp_path: Path) -> None:
     models = [path.read_text() for path in cell_models(family)]
     printed = run([primitives(family), EVERY_PRODUCT, *models], "icarus", tmp_path)

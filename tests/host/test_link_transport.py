@@ -73,6 +73,7 @@ def test_every_width_with_the_least_memory(make_build, bits, rate):
     assert bench.device.steps == 60 and bench.device.overflows == 0
 
 
+@pytest.mark.slow
 def test_64_streams_over_a_bad_line(make_build):
     build = make_build(inputs=24, hidden=(3,), dense=(), streams=64)
     bench = LinkBench(build, Limits(64, 512, 512, 16), rate=0.01, seed=5)

@@ -63,6 +63,7 @@ def test_close_streams(small):
     np.testing.assert_array_equal(fresh.steps(x), accelerator.run(x)[0])
 
 
+@pytest.mark.slow
 def test_shared_streams_are_lost_too(make_build):
     build = make_build(streams=1)
     x = build.inputs(3)

@@ -20,7 +20,10 @@ PLAIN = Network(
 )
 
 
-@pytest.mark.parametrize("network", [PLAIN, CELL_NETWORKS["gru"]], ids=["plain", "gru"])
+@pytest.mark.parametrize(
+    "network",
+    [pytest.param(PLAIN, id="plain"), pytest.param(CELL_NETWORKS["gru"], id="gru", marks=pytest.mark.slow)],
+)
 def test_states_are_known_where_there_is_no_unit(network: Network, tmp_path: Path) -> None:
     settings = QuantizationSettings(weight_bits=6, data_bits=6, gate_bits=6, cell_bits=8)
     parameters = Parameters(lanes=12, macs=3, gate_units=3, beat_out=3)

@@ -84,6 +84,7 @@ def check_rtl(q, parameters, x, lengths=None):
     check_states(StateLayout(manifest), state, wanted)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(drawn_builds(whole=None))
 def test_outputs_are_the_golden_models_for_any_network(build):
@@ -218,6 +219,7 @@ def test_the_rtl_computes_what_was_trained(name):
     check_rtl(q, Parameters(lanes=8, macs=2), x.double().numpy(), np.array([STEPS, 2, 4]))
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_a_build_computes_what_was_trained(tmp_path):
     torch.manual_seed(2)

@@ -58,6 +58,7 @@ def check(q, device, folder):
     return build
 
 
+@pytest.mark.slow
 def test_a_fixed_device_takes_what_was_trained_for_it(device, tmp_path):
     q = trained(train.prepare(make_net(1), device=device))
     build = check(q, device, tmp_path / "build")
@@ -66,6 +67,7 @@ def test_a_fixed_device_takes_what_was_trained_for_it(device, tmp_path):
     assert [rows.plan.form.bits for rows in q.rows] == [4, 6]
 
 
+@pytest.mark.slow
 def test_rows_whose_sums_are_too_wide_lose_fraction_bits(device, tmp_path):
     tight = rtlstm.compile(make_net(0), folder=tmp_path / "tight", calibration=X, **FORMATS)
     q = train.prepare(make_net(0), device=tight.folder)
@@ -88,6 +90,7 @@ def test_a_loadable_device_takes_another_network(tmp_path):
     check(q, device, tmp_path / "build")
 
 
+@pytest.mark.slow
 def test_words_that_the_device_skips_stay_zero(tmp_path):
     array = {"lanes": 4, "macs": 2}
     first = train.prepare(make_net(0), weight_bits=4, data_bits=8)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support import nam_files
 from support.lazy import nets, nn, torch, train
+from support.quick import quick
 from typer.testing import CliRunner
 
 import rtlstm
@@ -209,6 +210,7 @@ def test_the_command_builds_what_it_trained(model, data, tmp_path):
     assert rms == pytest.approx(found["finetuned"]["trained"]["rms"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_command_keeps_the_rounded_weights_if_training_does_not_help(model, data, tmp_path):
     file, x = save(tmp_path, model, data)
     folder = tmp_path / "build"
@@ -238,7 +240,7 @@ def test_the_command_refuses_what_does_not_go_together(model, data, tmp_path, mo
     assert message in " ".join(done.output.split())
 
 
-@pytest.mark.parametrize("sequences", [1, 6])
+@pytest.mark.parametrize("sequences", quick([1, 6], 6))
 def test_amplifiers_are_trained_from_their_own_state(tmp_path, sequences):
     file = nam_files.save(tmp_path, nam_files.content()[0])
     result = rtlstm.read_model(file)

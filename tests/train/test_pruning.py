@@ -110,6 +110,7 @@ def zero_rows(mask):
     return whole.reshape(H, 4, -1).swapaxes(0, 1).reshape(mask.shape)
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_a_build_skips_the_words_and_takes_the_cycles_that_were_shown(q, tmp_path):
     pruned = q.prune(0.5, **ARRAY)

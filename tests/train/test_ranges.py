@@ -61,6 +61,7 @@ def test_gradients_are_those_of_trained_thresholds():
         assert float(log_range.grad) == pytest.approx(wanted, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_ranges_follow_the_loss_and_the_build_has_them(q, tmp_path):
     first, plain = q.quantised().numerics, q.rounded_only().numerics
     assert q.ranges.names == ("input", "preactivation", "cell", (1,))

@@ -61,6 +61,7 @@ def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Entry:
     return made
 
 
+@pytest.mark.slow
 def test_from_a_wheel_to_figures_and_a_history(cli, entry: Entry, tmp_path: Path) -> None:
     out, history = tmp_path / "zoo", tmp_path / "zoo" / "history.csv"
     done = cli("zoo", "--all", "-o", out, *SMALL, "--json")

@@ -63,6 +63,7 @@ def test_drawn_networks(drawn: DrawnBuild) -> None:
     check_drawn(drawn)
 
 
+@pytest.mark.slow
 @common
 @given(drawn_builds(whole=True))
 def test_drawn_networks_of_whole_sequences(drawn: DrawnBuild) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
-from support.quick import quick
 from support.small_builds import INPUTS, NARROW, TINY, network, own_verilog, snapshot
 
 from rtlstm.gen.builds.generate import generate_build
@@ -90,7 +89,8 @@ BUILDS = {
 }
 
 
-@pytest.mark.parametrize("name", quick(BUILDS, "loadable"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUILDS)
 def test_every_value_of_a_manifest(name, tmp_path):
     """One change opens only if nothing follows from it, and nothing that follows has changed."""
     net, options = BUILDS[name]

@@ -132,6 +132,7 @@ def test_reload_between_two_steps(first, fresh, backend, keep):
         switch(accelerator, first, fresh, keep)
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_reload_over_the_link(first, fresh):
     manifest = Manifest.load(first)
@@ -157,7 +158,13 @@ def test_every_kind_of_cell(name):
     assert any(not np.array_equal(a.bias, b.bias) for a, b in zip(found.layers, first.layers, strict=True))
 
 
-@pytest.mark.parametrize("net", [CELL_NETWORKS["peephole"], bidirectional()], ids=["peephole", "both ways"])
+@pytest.mark.parametrize(
+    "net",
+    [
+        pytest.param(CELL_NETWORKS["peephole"], id="peephole", marks=pytest.mark.slow),
+        pytest.param(bidirectional(), id="both ways"),
+    ],
+)
 def test_reload_of_other_networks(net, tmp_path):
     a, b = tmp_path / "a", tmp_path / "b"
     generate_build(net, a, name="other", parameters=TINY.replace(max_steps=8), settings=NARROW)

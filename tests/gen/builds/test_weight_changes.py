@@ -57,6 +57,7 @@ def test_narrower_weights_change(quantised, tmp_path):
     assert "weights differ from the model's integers" in "\n".join(build.report().notes)
 
 
+@pytest.mark.slow
 def test_shifted_inputs(quantised, tmp_path):
     """Shifts of small features divide their columns, which then need more bits; the change is measured."""
     x = np.random.default_rng(1).uniform(-1, 1, (30, 1, 3)) * [1, 2.0**-6, 1]

@@ -13,6 +13,7 @@ import safetensors.numpy
 import torch
 from onnx import helper, version_converter
 from support.onnx_files import H, I, const, ints, lstm, node, rand, save, squeezed
+from support.quick import quick
 from torch import nn
 
 from rtlstm.gen.frontends import ReadOptions, read_model
@@ -352,8 +353,18 @@ def test_one_of_two_towers(name: str, wide: int):
     np.testing.assert_allclose(run_float(found.network, x.numpy()).y, wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
-@pytest.mark.parametrize(("form", "state"), [("trace", False), ("trace", True), ("script", False)])
+@pytest.mark.parametrize(
+    ("form", "state", "kind"),
+    quick(
+        (
+            (*form, kind)
+            for form in (("trace", False), ("trace", True), ("script", False))
+            for kind in ("LSTM", "GRU", "RNN")
+        ),
+        ("trace", True, "GRU"),
+        ("script", False, "LSTM"),
+    ),
+)
 def test_torchscript_of_a_bare_module(kind: str, form: str, state: bool, tmp_path: Path):
     """A scripted one always has the state as an input, which need not be given."""
     module, x, zero = getattr(nn, kind)(4, 6, 2).eval(), torch.randn(5, 3, 4), torch.zeros(2, 3, 6)

@@ -65,6 +65,7 @@ def test_command_line_has_the_state(tmp_path: Path) -> None:
     assert "licenses" not in listed
 
 
+@pytest.mark.slow
 def test_calibration_begins_in_the_state(tmp_path: Path) -> None:
     result, x = read_model(save(tmp_path, content()[0])), np.zeros((4, 3, 1))
     swapped = {"calibration": x.swapaxes(0, 1), "batch_first": True}
@@ -113,6 +114,7 @@ def test_text_and_options_are_refused(tmp_path: Path) -> None:
         read_model(path)
 
 
+@pytest.mark.slow
 def test_example(tmp_path: Path) -> None:
     """A model that is hardly trained, in the file that the example writes."""
     example = load_example("amplifier")

@@ -61,6 +61,7 @@ def expect_equal(source, module, head, *, steps=T, batch=N):
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "batch_first", "head", "sizes", "shape"),
     cases(("static", "batch"), ("LSTM", "GRU"), FAST.__contains__),

@@ -168,6 +168,7 @@ def test_begins_that_are_refused(tmp_path: Path) -> None:
     refused(path, "MatMul node 'matmul' reads frames inside a step")
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_golden_rtl_and_streams(tmp_path: Path) -> None:
     """The file as it is: golden equals Icarus on every bit and cycle, and a stream keeps its state."""

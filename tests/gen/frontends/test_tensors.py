@@ -359,15 +359,25 @@ def saved(folder, **tensors):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda torch, zeros: zeros.to_sparse(), "not float32 in layout sparse_coo"),
-        (lambda torch, zeros: zeros.to_sparse_csr(), "not float32 in layout sparse_csr"),
-        (lambda torch, zeros: zeros.to("meta"), "not float32 on the meta device, without values"),
-        (lambda torch, zeros: zeros.to(torch.uint16), "not uint16"),
-        (lambda torch, zeros: zeros.to(torch.float8_e4m3fn), "not float8_e4m3fn"),
-        (lambda torch, zeros: torch.quantize_per_tensor(zeros, 0.1, 0, torch.qint8), "not qint8"),
-        (lambda torch, zeros: torch.nested.nested_tensor([zeros, zeros[:1]]), "not float32 nested"),
+        pytest.param(make, words, id=name, marks=[] if name in ("sparse", "float8") else pytest.mark.slow)
+        for name, make, words in (
+            ("sparse", lambda torch, zeros: zeros.to_sparse(), "not float32 in layout sparse_coo"),
+            ("rows", lambda torch, zeros: zeros.to_sparse_csr(), "not float32 in layout sparse_csr"),
+            ("meta", lambda torch, zeros: zeros.to("meta"), "not float32 on the meta device, without values"),
+            ("uint16", lambda torch, zeros: zeros.to(torch.uint16), "not uint16"),
+            ("float8", lambda torch, zeros: zeros.to(torch.float8_e4m3fn), "not float8_e4m3fn"),
+            (
+                "quantised",
+                lambda torch, zeros: torch.quantize_per_tensor(zeros, 0.1, 0, torch.qint8),
+                "not qint8",
+            ),
+            (
+                "nested",
+                lambda torch, zeros: torch.nested.nested_tensor([zeros, zeros[:1]]),
+                "not float32 nested",
+            ),
+        )
     ],
-    ids=["sparse", "rows", "meta", "uint16", "float8", "quantised", "nested"],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_tensors_of_other_kinds(tmp_path, make, words):

@@ -165,6 +165,7 @@ def test_c_header_has_it(build: Build) -> None:
     assert "INITIAL_H" not in c_header(build.manifest)
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_simulation_begins_in_it(build: Build) -> None:
     x = data()

@@ -367,6 +367,7 @@ def test_clock_is_the_one_that_was_estimated(builds: Path, tmp_path: Path) -> No
     assert texts["ip/dut_tb.hex"] == (builds / "none/ip/dut_tb.hex").read_text()
 
 
+@pytest.mark.slow
 def test_clock_of_the_device_that_a_build_is_for(tmp_path: Path) -> None:
     fit = FitRequest(chosen=find_device("lfe5u-25f-6"))
     generate_build(small_network(), tmp_path / "device", name="dut", settings=SMALL, fit=fit)

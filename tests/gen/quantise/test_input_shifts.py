@@ -184,6 +184,7 @@ def test_shifts_that_do_not_fit_the_inputs_are_refused(build):
         Manifest.create("tiny", manifest.layers, TINY, numerics)
 
 
+@pytest.mark.slow
 def test_loadable_device_takes_a_network_with_other_shifts(tmp_path, build):
     settings = {"settings": NARROW, "parameters": TINY, "name": "tiny"}
     x = small_inputs(5, 2, seed=3)
@@ -218,6 +219,7 @@ def test_retrained_network_takes_the_shifts_of_a_fixed_device(tmp_path, build, c
         generate_build(other, tmp_path / "c", device=build)
 
 
+@pytest.mark.slow
 def test_what_is_lost_is_said(cli, tmp_path):
     source, x = uneven(1.0, units=4)
     options = {
