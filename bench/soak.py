@@ -22,10 +22,10 @@ from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.host.link.byte_ports import BytePort
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
-from rtlstm.sim.board_port import BoardPort
 from rtlstm.sim.faults import FaultyPort
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.link_port import SimulatedPort
+from rtlstm.sim.simulated_board import BoardPort
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import Limits
 from rtlstm.spec.progress import Progress

@@ -20,8 +20,7 @@ from rtlstm.host.mmio import RegisterFile
 from rtlstm.host.transport import Closing
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.files import write_file
-from rtlstm.spec.overlay import CORE_CELL, CORE_MODULE, CORE_TYPE
-from rtlstm.spec.registers import Register
+from rtlstm.spec.registers import CORE_CELL, CORE_MODULE, CORE_TYPE, Register
 
 _PACKAGE, _DRIVER = "pynq", "rtlstm.host.pynq_driver"
 

@@ -20,10 +20,9 @@ from rtlstm.boards.board import Board, UartTiming
 from rtlstm.fpga.families.base import Pin
 from rtlstm.fpga.families.device import Pll, megahertz
 from rtlstm.fpga.netlist.harness import CORE, Port, read_ports
-from rtlstm.hdl.component import Domain
+from rtlstm.hdl.component import Domain, flat_ports
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.hdl.emit.verilog import convert, primitives
-from rtlstm.hdl.flat_ports import flat_ports
 from rtlstm.hdl.link.serial_link import SerialLink
 from rtlstm.spec.manifest import Manifest
 

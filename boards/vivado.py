@@ -12,8 +12,8 @@ from rtlstm.hdl.buses.wrappers import wrapper_name
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.overlay import CORE_CELL, CORE_MODULE, OVERLAY
 from rtlstm.spec.record import Record
+from rtlstm.spec.registers import CORE_CELL, CORE_MODULE, OVERLAY
 
 SCRIPT = "build.tcl"
 RECORD = "vivado.json"

@@ -250,8 +250,8 @@ def board(
     """
     with Console(as_json, debug) as console:
         from rtlstm.gen.builds.on_board import OnBoard
-        from rtlstm.sim.board_port import BoardPort
         from rtlstm.sim.port_server import PortServer
+        from rtlstm.sim.simulated_board import BoardPort
 
         if tcp is None and not pty:
             raise ConfigurationError(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.spec.array_files import DamagedArraysError, read_arrays
+from rtlstm.spec.archives import DamagedArraysError, read_arrays
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.files import check_writable, write_file
 

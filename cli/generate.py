@@ -26,8 +26,8 @@ from rtlstm.fpga.resources import count_text
 from rtlstm.gen.builds.advice import Headroom
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.spec.capacity import CAPACITIES
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.parameters import CAPACITIES
 
 _NUMBERS, _LOADABLE = "Numbers", "Loadable program"
 

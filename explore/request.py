@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rtlstm.sim.simulator_names import Simulator
+from rtlstm.sim.sources import Simulator
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record

@@ -9,12 +9,10 @@ from weakref import WeakValueDictionary
 
 from rtlstm.host.accelerator import Accelerator
 from rtlstm.host.mmio import MmioTransport, check_fifos
-from rtlstm.spec.distribution import distribution
-from rtlstm.spec.errors import ConfigurationError, DeviceError, ToolError
+from rtlstm.spec.errors import ConfigurationError, DeviceError, ToolError, distribution
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.overlay import CORE_TYPE
 from rtlstm.spec.progress import Progress
-from rtlstm.spec.registers import Register
+from rtlstm.spec.registers import CORE_TYPE, Register
 
 
 class PynqRegisters:

@@ -9,8 +9,8 @@ from pynq import DefaultIP
 
 from rtlstm.host.accelerator import Accelerator
 from rtlstm.host.pynq import open_core
-from rtlstm.spec.overlay import CORE_TYPE
 from rtlstm.spec.progress import Progress
+from rtlstm.spec.registers import CORE_TYPE
 
 
 class RtlstmCore(DefaultIP):

@@ -11,8 +11,8 @@ from rtlstm.host.raw_values import SaturationWarning, as_numbers, is_raw, quanti
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import Format, IntArray, saturate
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.memory_words import gather, pack_fields, pack_vector, spread, unpack_fields, unpack_vector
 from rtlstm.spec.numerics import LayerShape, Numerics
+from rtlstm.spec.packing import gather, pack_fields, pack_vector, spread, unpack_fields, unpack_vector
 
 LayerArrays = tuple[IntArray, ...]
 """One integer array ``(N, H_l)`` per layer."""

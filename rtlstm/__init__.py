@@ -50,13 +50,13 @@ if TYPE_CHECKING:
         ImageError,
         InputError,
         ModelError,
+        NoteWarning,
         RtlstmError,
         ToolError,
     )
     from rtlstm.spec.layout import LayoutWarning
     from rtlstm.spec.manifest import Manifest
     from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, Rnn
-    from rtlstm.spec.notes import NoteWarning
     from rtlstm.spec.parameters import Parameters
 
     __version__: str
@@ -138,11 +138,10 @@ _HOMES = {
     ),
     "rtlstm.host.raw_values": ("CodesWarning", "SaturationWarning"),
     "rtlstm.spec.cells.description": ("CellBuilder",),
-    "rtlstm.spec.errors": _ERRORS,
+    "rtlstm.spec.errors": (*_ERRORS, "NoteWarning"),
     "rtlstm.spec.layout": ("LayoutWarning",),
     "rtlstm.spec.manifest": ("Manifest",),
     "rtlstm.spec.network": ("Bidirectional", "Custom", "Dense", "Gru", "Lstm", "Network", "Rnn"),
-    "rtlstm.spec.notes": ("NoteWarning",),
     "rtlstm.spec.parameters": ("Parameters",),
 }
 """The module that each public name is imported from."""
@@ -188,7 +187,7 @@ def __getattr__(name: str) -> Any:
 def _version() -> str:
     from importlib.metadata import version
 
-    from rtlstm.spec.distribution import distribution
+    from rtlstm.spec.errors import distribution
 
     return version(distribution())
 

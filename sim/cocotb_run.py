@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-from rtlstm.sim.simulator_names import Simulator
-from rtlstm.sim.sources import SIMULATION, copy_sources
+from rtlstm.sim.sources import SIMULATION, Simulator, copy_sources
 from rtlstm.spec.build_files import check_rtl
 from rtlstm.spec.buses import NO_BUS
 from rtlstm.spec.errors import ConfigurationError, RtlstmError, ToolError

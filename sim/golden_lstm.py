@@ -37,8 +37,8 @@ from rtlstm.spec.numerics import (
     QuantizedLayer,
     QuantizedNetwork,
     QuantizedRecurrent,
+    bound_sums,
 )
-from rtlstm.spec.sum_bounds import bound_sums
 
 Floats = NDArray[np.float64]
 AnyFloats = NDArray[Any]

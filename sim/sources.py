@@ -14,8 +14,11 @@ import re
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Literal
 
 from rtlstm.spec.family import FAMILIES
+
+Simulator = Literal["verilator", "icarus"]
 
 SIMULATION = "RTLSTM_SIMULATION"
 """Macro that replaces hard cells by descriptions of their behaviour."""

@@ -8,7 +8,7 @@ from typing import Final, Self
 from vcd.gtkw import GTKWSave, make_translation_filter
 
 from rtlstm.sim.simulated_ports import StepCycles
-from rtlstm.sim.simulator_names import Simulator
+from rtlstm.sim.sources import Simulator
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.files import check_writable, write_file
 from rtlstm.spec.manifest import Manifest

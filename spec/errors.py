@@ -1,9 +1,11 @@
-"""The errors that rtlstm raises on purpose.
+"""The errors that rtlstm raises on purpose, and the warning that tells notes about a build.
 
 Every message says what must hold, what was given, and what to do about it. The command line
 prints only the message and exits with 2; a Python caller catches :class:`RtlstmError` or one
 of its subclasses.
 """
+
+from importlib.metadata import PackageNotFoundError, version
 
 
 class RtlstmError(Exception):
@@ -44,3 +46,19 @@ class AbsentError(ToolError, AttributeError):
 
 class AbsentImportError(ToolError, ImportError):
     """A public name of rtlstm is imported, but is not part of rtlstm-driver."""
+
+
+class NoteWarning(UserWarning):
+    """A note about a build: what was assumed or left to the host, or what is lost in its formats."""
+
+
+WHOLE, DRIVER = "rtlstm", "rtlstm-driver"
+
+
+def distribution() -> str:
+    """Return the name of the installed distribution, as pip takes it."""
+    try:
+        version(WHOLE)
+    except PackageNotFoundError:
+        return DRIVER
+    return WHOLE

@@ -10,14 +10,13 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from rtlstm.spec.capacity import Capacity, Needs
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.files import read_file
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.output_parts import OutputPart, check_parts
-from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.parameters import Capacity, Needs, Parameters
 from rtlstm.spec.program.fields import (
     drain_fields,
     drain_widths,
@@ -26,8 +25,7 @@ from rtlstm.spec.program.fields import (
     step_fields,
     step_widths,
 )
-from rtlstm.spec.program.kept import NOTHING_SKIPPED, Kept
-from rtlstm.spec.program.passes import Passes
+from rtlstm.spec.program.passes import NOTHING_SKIPPED, Kept, Passes
 from rtlstm.spec.program.schedule import Cycles, Schedule, StepSchedule
 from rtlstm.spec.program.sequence_schedule import SequenceSchedule
 from rtlstm.spec.program.sequences import SequencePlan, compile_sequences

@@ -1,6 +1,7 @@
-"""Formats of every quantity in the datapath, and the quantised network in those formats."""
+"""Formats of every quantity in the datapath, the quantised network in those formats, and bounds
+of its sums: no input makes an accumulator overflow."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -8,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
+from rtlstm.spec.activations.functions import PiecewiseLinear
 from rtlstm.spec.activations.interpolated import ActivationTable
-from rtlstm.spec.activations.piecewise import PiecewiseLinear
 from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.cells.evaluate import rounded_gates
 from rtlstm.spec.cells.graph import CellGraph, Node
@@ -128,7 +129,7 @@ def array_words(shapes: Sequence[LayerShape], lanes: int, macs: int) -> int:
 class Accumulator(Record):
     """Widths of the sums. No sum of a network that is loaded into the hardware may need more.
 
-    The widths that a network's sums need follow from its weights: see :mod:`rtlstm.spec.sum_bounds`. A lane
+    The widths that a network's sums need follow from its weights: see :mod:`rtlstm.spec.numerics`. A lane
     sums one part of a row (input, recurrent or dense) in ``bits``. The sum is shifted left by ``align`` and
     right by the row's shift (rounding down). It then has ``GUARD_BITS`` more fraction bits than the format
     read next; the parts and the bias are added in ``partial_bits``.
@@ -383,3 +384,80 @@ class QuantizedNetwork:
         """Width of one step's output."""
         last = part_layers(self.passes)[-1] if self.passes else [range(len(self.shapes))]
         return sum(self.shapes[layers[-1]].outputs for layers in last)
+
+
+@dataclass(frozen=True)
+class SumBound:
+    """The largest magnitude of the sums of one kind in a layer, for any inputs."""
+
+    layer: int
+    """The layer's index."""
+    what: str
+    """Name of the sums, for messages."""
+    magnitude: int
+
+    @property
+    def bits(self) -> int:
+        """Signed width that holds them."""
+        return max(4, self.magnitude.bit_length() + 1)
+
+
+@dataclass(frozen=True)
+class SumBounds:
+    """Bounds of all sums of a network's layers."""
+
+    lanes: tuple[SumBound, ...]
+    """Bounds of a lane's sums: products with one vector."""
+    partials: tuple[SumBound, ...]
+    """Bounds of the sums of a row's shifted parts and its bias."""
+
+    @property
+    def lane(self) -> SumBound:
+        """The largest of the lanes' sums."""
+        return max(self.lanes, key=lambda bound: bound.magnitude)
+
+    @property
+    def partial(self) -> SumBound:
+        """The largest of the partial sums."""
+        return max(self.partials, key=lambda bound: bound.magnitude)
+
+    def widths(self, align: int, weight_bits: int) -> Accumulator:
+        """Return the least widths that hold them, and in a lane any weight of these bits."""
+        return Accumulator(bits=max(self.lane.bits, weight_bits), align=align, partial_bits=self.partial.bits)
+
+    def lacking(self, there: Accumulator, layers: Sequence[LayerShape]) -> str | None:
+        """Return a clause that names the first sum that does not fit the widths ``there``, if any."""
+        for bound, bits, holder in (
+            (self.lane, there.bits, "accumulators"),
+            (self.partial, there.partial_bits, "partial sums"),
+        ):
+            if bound.bits > bits:
+                name = layers[bound.layer].name
+                return f"{bound.what} of layer {name!r} need {bound.bits} bits and the {holder} have {bits}"
+        return None
+
+
+def row_parts(layer: QuantizedLayer) -> tuple[tuple[str, IntArray, IntArray], ...]:
+    """Return name, weights and rows' right shifts for each vector that a layer reads."""
+    if isinstance(layer, QuantizedRecurrent):
+        return ("input products", layer.w_ih, layer.shift_ih), ("products with h", layer.w_hh, layer.shift_hh)
+    return (("products", layer.weight, layer.shift),)
+
+
+def bound_sums(layers: Iterable[QuantizedLayer], data: Format, align: int) -> SumBounds:
+    """Bound every sum of every row over all inputs.
+
+    A lane's sum is at most ``sum(|w|) * 2**(bits-1)``: the L1 bound, with inputs at their most
+    negative. Rounding down can add one unit to a shifted part's magnitude.
+    """
+    lanes: list[SumBound] = []
+    partials: list[SumBound] = []
+    total: IntArray = np.zeros(0, dtype=np.int64)
+    for index, layer in enumerate(layers):
+        total = total if isinstance(layer, QuantizedDense) and layer.continues else np.abs(layer.bias)
+        for what, weights, shift in row_parts(layer):
+            most = np.abs(weights).sum(axis=1) * -data.lowest
+            lanes.append(SumBound(index, what, int(most.max())))
+            total = total + ((most << align) >> shift) + 1
+        partials.append(SumBound(index, "sums of products and biases", int(total.max())))
+    return SumBounds(tuple(lanes), tuple(partials))

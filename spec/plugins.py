@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, 
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
-from rtlstm.spec.distribution import DRIVER, WHOLE
-from rtlstm.spec.errors import ConfigurationError, RtlstmError
+from rtlstm.spec.errors import DRIVER, WHOLE, ConfigurationError, RtlstmError
 
 T = TypeVar("T")
 U = TypeVar("U")

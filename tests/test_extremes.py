@@ -11,13 +11,11 @@ from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.memory_words import unpack_fields
 from rtlstm.spec.network import Dense, Lstm, Network
-from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork, QuantizedRecurrent
-from rtlstm.spec.packing import pack
+from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork, QuantizedRecurrent, bound_sums
+from rtlstm.spec.packing import pack, unpack_fields
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Region
-from rtlstm.spec.sum_bounds import bound_sums
 
 pytestmark = pytest.mark.rtl
 

@@ -17,12 +17,11 @@ from rtlstm.host import Accelerator
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.sim.backends import IcarusDevice
-from rtlstm.spec.capacity import Needs
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
-from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.parameters import Needs, Parameters
 from rtlstm.spec.program.step import compile_program
 from rtlstm.spec.registers import Register
 

@@ -15,8 +15,7 @@ from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.format_request import FormatRequest
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise
+from rtlstm.gen.quantise.quantiser import FormatRequest, QuantizationSettings, choose_formats, quantise
 from rtlstm.gen.quantise.ranges import Calibrated
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float

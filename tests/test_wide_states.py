@@ -23,8 +23,13 @@ from rtlstm.gen.builds.compiled import compile
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.format_request import FormatRequest, as_numbers
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise
+from rtlstm.gen.quantise.quantiser import (
+    FormatRequest,
+    QuantizationSettings,
+    as_numbers,
+    choose_formats,
+    quantise,
+)
 from rtlstm.gen.quantise.ranges import Calibrated
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.host import SaturationWarning

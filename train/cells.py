@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rtlstm.spec.activations.functions import ActivationFunction, Lines
+from rtlstm.spec.activations.functions import ActivationFunction, Lines, PiecewiseLinear
 from rtlstm.spec.activations.interpolated import ActivationTable
-from rtlstm.spec.activations.piecewise import PiecewiseLinear
 from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.cells.evaluate import Reals
 from rtlstm.spec.cells.graph import CellGraph

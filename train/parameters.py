@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from rtlstm.gen.quantise.directions import unfold
-from rtlstm.gen.quantise.input_shifts import fold_shifts
 from rtlstm.gen.quantise.lowering import ArrayLayer, lower
+from rtlstm.gen.quantise.plan import fold_shifts
 from rtlstm.spec.network import Bidirectional, Network
 
 Floats = NDArray[np.float64]

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.quantise.directions import unfold
-from rtlstm.gen.quantise.input_shifts import fold_shifts
 from rtlstm.gen.quantise.lowering import ArrayLayer, lower
+from rtlstm.gen.quantise.plan import fold_shifts
 from rtlstm.gen.quantise.target import describe_layer
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.cells.description import Cell

@@ -21,8 +21,7 @@ from rtlstm.gen.accuracy.records import (
     largest_part,
 )
 from rtlstm.gen.accuracy.samples import Floats, Labels, Samples
-from rtlstm.gen.quantise.format_request import FormatRequest
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.gen.quantise.quantiser import FormatRequest, QuantizationSettings
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.network import Network

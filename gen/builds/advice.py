@@ -16,8 +16,8 @@ from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.gen.quantise.accuracy import Accuracy
 from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
 from rtlstm.gen.quantise.directions import unfold
-from rtlstm.gen.quantise.input_shifts import fold_shifts
 from rtlstm.gen.quantise.lowering import ArrayLayer, lower
+from rtlstm.gen.quantise.plan import fold_shifts
 from rtlstm.gen.quantise.quantiser import (
     DEFAULT_CELL_RANGE,
     DEFAULT_INPUT_RANGE,
@@ -30,13 +30,12 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import LINEAR, Bidirectional, Dense, Network, PseudoLayer
-from rtlstm.spec.numerics import GUARD_BITS, QuantizedNetwork
+from rtlstm.spec.numerics import GUARD_BITS, QuantizedNetwork, bound_sums, row_parts
 from rtlstm.spec.options import option_text
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.passes import feeds
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
-from rtlstm.spec.sum_bounds import bound_sums, row_parts
 
 
 class Headroom(Record):

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from rtlstm.fpga.request import Placer, Router
-from rtlstm.sim.simulator_names import Simulator
+from rtlstm.sim.sources import Simulator
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record

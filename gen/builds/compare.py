@@ -16,7 +16,7 @@ from rtlstm.host.steps import Steps
 from rtlstm.host.transport import Transport, open_transport
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.simulated_ports import StepCycles
-from rtlstm.sim.simulator_names import Simulator
+from rtlstm.sim.sources import Simulator
 from rtlstm.sim.stimulus import random_input
 from rtlstm.sim.waves import Waves
 from rtlstm.spec.errors import ConfigurationError, InputError

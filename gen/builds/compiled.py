@@ -38,13 +38,12 @@ from rtlstm.host import Accelerator
 from rtlstm.host.accelerator import Outputs, html_table
 from rtlstm.host.raw_values import as_array
 from rtlstm.host.state import State
-from rtlstm.spec.capacity import Capacity
-from rtlstm.spec.errors import BuildError, ConfigurationError, InputError
+from rtlstm.spec.errors import BuildError, ConfigurationError, InputError, NoteWarning
 from rtlstm.spec.files import as_path
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.notes import NoteWarning
 from rtlstm.spec.options import declared_options, option_values, shows_options
 from rtlstm.spec.padding import Pad
+from rtlstm.spec.parameters import Capacity
 from rtlstm.spec.progress import Progress, shown
 from rtlstm.spec.record import Record
 from rtlstm.tools.cache import digest

@@ -37,9 +37,10 @@ from rtlstm.gen.frontends.reading import InitialState, ModelReport
 from rtlstm.gen.ip.files import Vectors, bill_of_materials, ip_files
 from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.format_request import FormatRequest, as_numbers
 from rtlstm.gen.quantise.quantiser import (
+    FormatRequest,
     QuantizationSettings,
+    as_numbers,
     choose_formats,
     quantise,
     quantise_with,
@@ -56,7 +57,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import find_kept, pack
 from rtlstm.spec.padding import Pad
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.kept import no_loadable_program
+from rtlstm.spec.program.passes import no_loadable_program
 from rtlstm.spec.progress import Progress
 
 __all__ = [
@@ -100,8 +101,8 @@ class BuildRequest:
     """Chosen sizes of the array, instead of ``parameters``; the other sizes are the smallest that are as fast
     as 4 lanes x 32 (:mod:`rtlstm.gen.builds.hardware`). By default all sizes are chosen so."""
     capacities: Mapping[str, int] | None = None
-    """The program is loadable, with these of :class:`rtlstm.spec.capacity.Capacity`, and for the others what
-    the network needs, up to the next power of two; None for a fixed program."""
+    """The program is loadable, with these of :class:`rtlstm.spec.parameters.Capacity`, and for the others
+    what the network needs, up to the next power of two; None for a fixed program."""
     device: Path | None = None
     """Another build, whose device the image can be loaded into. A loadable device takes any network that
     fits. One with a fixed program takes only other weights of its network, those of a retrained model."""

@@ -12,12 +12,11 @@ from math import lcm
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.gen.quantise.target import TargetHardware
-from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import GENERIC
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, QuantizedNetwork, array_words, vector_lengths
-from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.parameters import Capacity, Parameters
 
 _LANES, _MACS = 4, 32
 """The reference array, for each gate unit."""

@@ -27,8 +27,7 @@ from rtlstm.gen.pictures.charts import DeviceUse, expected_use
 from rtlstm.gen.pictures.network import Block, describe_blocks
 from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.format_request import FormatRequest
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.gen.quantise.quantiser import FormatRequest, QuantizationSettings
 from rtlstm.spec.activations.interpolated import ActivationTable, correctly_rounded
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.files import read_file

@@ -11,11 +11,10 @@ from rtlstm.host.state import LayerArrays, StateFormats, split_layers
 from rtlstm.sim.reference import FloatResult, FloatState, run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.frames import as_steps
 from rtlstm.spec.layout import sequences_first
 from rtlstm.spec.network import CellLayer, Lstm, Network, PseudoLayer
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.padding import Pad, is_front, padded_behind, valid_steps
+from rtlstm.spec.padding import Pad, as_steps, is_front, padded_behind, valid_steps
 
 Floats = NDArray[np.float64]
 

@@ -7,15 +7,23 @@ when there are any, and from bounds or stated assumptions otherwise.
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
-from rtlstm.gen.quantise.calibration import Calibration, repeat_state, run_reference
-from rtlstm.gen.quantise.input_shifts import choose_shifts, fold_shifts
+from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state, repeat_state, run_reference
 from rtlstm.gen.quantise.lowering import ArrayLayer
-from rtlstm.gen.quantise.plan import FormatChoices, Lowered, Plan, RowChoices, RowPlan
+from rtlstm.gen.quantise.plan import (
+    FormatChoices,
+    Lowered,
+    Plan,
+    RowChoices,
+    RowPlan,
+    choose_shifts,
+    fold_shifts,
+)
 from rtlstm.gen.quantise.plan import QuantizationSettings as QuantizationSettings
 from rtlstm.gen.quantise.ranges import (
     MARGIN,
@@ -45,9 +53,62 @@ from rtlstm.spec.numerics import (
     QuantizedLayer,
     QuantizedNetwork,
     QuantizedRecurrent,
+    bound_sums,
     continues_sums,
+    row_parts,
 )
-from rtlstm.spec.sum_bounds import bound_sums, row_parts
+from rtlstm.spec.record import Record
+
+Layers = tuple[tuple[float, ...], ...]
+State = tuple[Layers, Layers]
+
+
+def as_numbers(state: FloatState | None) -> State | None:
+    """Return a state, ``(units,)`` per layer, in plain numbers."""
+    if state is None:
+        return None
+    h, c = (tuple(tuple(layer.tolist()) for layer in part) for part in state)
+    return h, c
+
+
+class FormatRequest(Record):
+    """The user's settings, and what the calibration data said."""
+
+    settings: QuantizationSettings
+    calibrated: Calibrated | None = None
+    """None without calibration data."""
+    initial_state: State | None = None
+    """h and c of each layer in which the model begins, if that is not zeros and there are no such data."""
+    headroom: Annotated[int, Field(ge=0)] | None = None
+    """Headroom of a loadable device, in bits; None for a fixed program."""
+
+    def searches(self, network: Network) -> bool:
+        """Whether the range of the network's c was searched: the calibration data themselves decided it."""
+        keeps_c = any(map(keeps_cell_state, network.pseudo_layers))
+        return self.calibrated is not None and self.settings.cell_range is None and keeps_c
+
+    def quantise(self, network: Network) -> QuantizedNetwork:
+        """Quantise as ``generate`` does with these settings and the same calibration data.
+
+        The settings state the range of c where ``generate`` would search it.
+
+        Raises
+        ------
+        ConfigurationError
+            If the formats asked for cannot be built.
+        """
+        hardware = None if self.headroom is None else TargetHardware(headroom=self.headroom)
+        begin = self.initial_state
+        arrays = None if begin is None else [[np.array(layer) for layer in part] for part in begin]
+        choices = choose_formats(
+            network,
+            self.settings,
+            self.calibrated,
+            hardware,
+            initial_state=None if arrays is None else (arrays[0], arrays[1]),
+        )
+        return quantise_with(network, self.settings, choices, hardware)
+
 
 Floats = NDArray[np.float64]
 
@@ -211,7 +272,7 @@ def quantise(
     calibration
         Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``, or a checked ``Calibration`` with its lengths.
         They set three things: the input range and the shifts of small features
-        (:mod:`rtlstm.gen.quantise.input_shifts`; no shifts if the settings state a range), the ranges of
+        (:mod:`rtlstm.gen.quantise.plan`; no shifts if the settings state a range), the ranges of
         unbounded results, with a margin of a quarter, and the cell state's range
         (:mod:`rtlstm.gen.quantise.ranges`). Without calibration data, a run on random inputs sets ranges
         where the weights give no bound.

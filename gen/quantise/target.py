@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.quantise.lowering import ArrayLayer
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
-from rtlstm.spec.numerics import Accumulator, LayerShape, Numerics
-from rtlstm.spec.sum_bounds import SumBounds
+from rtlstm.spec.numerics import Accumulator, LayerShape, Numerics, SumBounds
 
 FINEST = 10
 """Bits by which a row's scale may be finer than that of its products with the smallest input."""
@@ -123,7 +122,7 @@ class TargetHardware:
 
     def most_sum(self, data: Format) -> int | None:
         """Return what a row's integers must sum to less than, as magnitudes, for an existing device; see
-        :func:`rtlstm.spec.sum_bounds.bound_sums`."""
+        :func:`rtlstm.spec.numerics.bound_sums`."""
         if self.device is None:
             return None
         return 1 << (self.device.accumulator.bits - data.bits)

@@ -8,7 +8,7 @@ from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.core.unit import ResultKind, Unit, round_down
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.hdl.primitives.staged import Staged, combine, mux
-from rtlstm.spec.activations.piecewise import PiecewiseLinear
+from rtlstm.spec.activations.functions import PiecewiseLinear
 from rtlstm.spec.cells.graph import CellGraph, Node
 from rtlstm.spec.inventory import MultiplierSpec
 from rtlstm.spec.manifest import Manifest

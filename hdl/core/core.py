@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.data import View
 
-from rtlstm.hdl.component import Component, In, Interface, Out, Ports, Struct
+from rtlstm.hdl.component import Component, In, Interface, Out, Ports, Struct, instance_of
 from rtlstm.hdl.core.array import MacArray, any_of
 from rtlstm.hdl.core.cell_unit import CellUnit
 from rtlstm.hdl.core.drain import Drain
@@ -19,7 +19,6 @@ from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.core.unit import Unit
 from rtlstm.hdl.core.vector_memory import ResultWords, VectorMemory
-from rtlstm.hdl.flat_ports import instance_of
 from rtlstm.hdl.primitives.pipeline import copies, delay, delay_event
 from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.inventory import memories

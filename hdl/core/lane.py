@@ -24,8 +24,7 @@ from itertools import islice
 
 from amaranth.hdl import Cat, Const, Instance, Module, ResetSignal, Signal, Value, signed
 
-from rtlstm.hdl.component import Component, In, Interface, Out, Ports
-from rtlstm.hdl.flat_ports import instance_of
+from rtlstm.hdl.component import Component, In, Interface, Out, Ports, instance_of
 from rtlstm.hdl.primitives.pipeline import (
     Factors,
     Primitive,

@@ -11,13 +11,12 @@ from amaranth.hdl import Elaboratable, Module, Signal, Value
 from amaranth.lib.wiring import In
 
 from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
-from rtlstm.hdl.component import Component, Domain
+from rtlstm.hdl.component import Component, Domain, flat_ports, lead_out
 from rtlstm.hdl.core.lane import lane_modules
 from rtlstm.hdl.emit.header import PORT_TEXTS, PortLine, verilog_header
 from rtlstm.hdl.emit.kept import kept_verilog
 from rtlstm.hdl.emit.tidy import drop_head, tidy_netlist, tidy_verilog
 from rtlstm.hdl.emit.yosys import run_yosys
-from rtlstm.hdl.flat_ports import flat_ports, lead_out
 from rtlstm.hdl.link.serial_link import LinkedCore
 from rtlstm.hdl.link.uart import check_divisor
 from rtlstm.hdl.sequences.sequence_ends import make_core

@@ -5,8 +5,7 @@ import socket
 import time
 from typing import Any, Protocol
 
-from rtlstm.spec.distribution import distribution
-from rtlstm.spec.errors import ConfigurationError, DeviceError, ToolError
+from rtlstm.spec.errors import ConfigurationError, DeviceError, ToolError, distribution
 
 _CHUNK = 65536
 _WRITE_SECONDS = 5.0

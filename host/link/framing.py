@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.spec.distribution import distribution
-from rtlstm.spec.errors import DeviceError, ToolError
+from rtlstm.spec.errors import DeviceError, ToolError, distribution
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import (
     BODY_LIMIT,

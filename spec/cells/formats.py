@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from rtlstm.spec.activations.functions import ActivationFunction
+from rtlstm.spec.activations.functions import ActivationFunction, PiecewiseLinear, design_pieces
 from rtlstm.spec.activations.interpolated import VALUE_BITS, ActivationTable, design_table
-from rtlstm.spec.activations.piecewise import PiecewiseLinear, design_pieces
 from rtlstm.spec.cells.description import Cell, Operation
 from rtlstm.spec.cells.evaluate import rounded_gates
 from rtlstm.spec.cells.graph import CellGraph, Node, NodeKind

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rtlstm.spec.activations.functions import PiecewiseLinear
 from rtlstm.spec.activations.interpolated import ActivationTable
-from rtlstm.spec.activations.piecewise import PiecewiseLinear
 from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.fixed import Format, HiddenRounding
 from rtlstm.spec.network import Activation

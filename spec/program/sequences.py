@@ -13,8 +13,14 @@ from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.kept import NOTHING_SKIPPED, Kept
-from rtlstm.spec.program.passes import Passes, input_positions, output_positions, part_layers
+from rtlstm.spec.program.passes import (
+    NOTHING_SKIPPED,
+    Kept,
+    Passes,
+    input_positions,
+    output_positions,
+    part_layers,
+)
 from rtlstm.spec.program.step import Op, Program, compile_program, idle_between
 from rtlstm.spec.record import Record
 

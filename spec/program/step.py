@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
-from rtlstm.spec.capacity import Needs
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.numerics import LayerShape
-from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.kept import NOTHING_SKIPPED, Groups, Kept, check_groups, no_loadable_program
+from rtlstm.spec.parameters import Needs, Parameters
+from rtlstm.spec.program.passes import NOTHING_SKIPPED, Groups, Kept, check_groups, no_loadable_program
 from rtlstm.spec.record import Record
 
 CREDIT_CYCLES = 4

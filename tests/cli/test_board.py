@@ -18,10 +18,9 @@ from rtlstm.host.link.byte_ports import BytePort
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.host.transport import open_transport
-from rtlstm.sim.board_port import BoardPort
 from rtlstm.sim.faults import FaultyPort
 from rtlstm.sim.port_server import PortServer
-from rtlstm.sim.simulated_board import BoardSpec, NativeBoard
+from rtlstm.sim.simulated_board import BoardPort, BoardSpec, NativeBoard
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register

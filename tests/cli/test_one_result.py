@@ -24,8 +24,8 @@ import rtlstm.gen.builds.compare as compare
 import rtlstm.gen.builds.implement as implement
 import rtlstm.gen.builds.on_board as on_board
 import rtlstm.gen.frontends as frontends
-import rtlstm.sim.board_port as board_port
 import rtlstm.sim.port_server as port_server
+import rtlstm.sim.simulated_board as board_port
 import rtlstm.zoo.check as check
 from rtlstm.boards.bitstream import Bitstream, Use
 from rtlstm.cli.commands import COMMANDS

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rtlstm.hdl.core.activation import ActivationUnit
+from rtlstm.hdl.core.unit import ActivationUnit
 from rtlstm.hdl.emit.verilog import to_verilog
 from rtlstm.spec.activations.interpolated import design_table
 from rtlstm.spec.fixed import Format

@@ -11,10 +11,9 @@ from support.random_builds import TINY
 from support.random_sequences import random_sequence_case
 
 from rtlstm.fpga.netlist.harness import read_ports
-from rtlstm.hdl.component import Component
+from rtlstm.hdl.component import Component, flat_ports
 from rtlstm.hdl.core.core import CoreInstance
 from rtlstm.hdl.emit.verilog import core_to_verilog, to_verilog
-from rtlstm.hdl.flat_ports import flat_ports
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 

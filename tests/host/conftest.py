@@ -20,9 +20,9 @@ from rtlstm.spec.numerics import (
     QuantizedLayer,
     QuantizedNetwork,
     QuantizedRecurrent,
+    bound_sums,
 )
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.sum_bounds import bound_sums
 
 STATE = Format(bits=16, fraction=11)
 

@@ -8,7 +8,7 @@ import pytest
 
 from rtlstm.host import pack, unpack
 from rtlstm.spec.errors import ConfigurationError, ImageError
-from rtlstm.spec.memory_words import pack_fields, pack_vector, unpack_fields, unpack_vector
+from rtlstm.spec.packing import pack_fields, pack_vector, unpack_fields, unpack_vector
 from rtlstm.spec.registers import Region
 
 

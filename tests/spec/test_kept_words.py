@@ -20,7 +20,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import check_image, find_kept, pack, unpack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.fields import issue_fields, kept_words
-from rtlstm.spec.program.kept import keep
+from rtlstm.spec.program.passes import keep
 
 SIZES = Parameters(lanes=8, macs=2, streams=2)
 

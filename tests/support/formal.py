@@ -41,9 +41,8 @@ from amaranth.hdl._mem import MemoryInstance
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In
 
-from rtlstm.hdl.component import Component
+from rtlstm.hdl.component import Component, flat_ports
 from rtlstm.hdl.core.program_store import PortSide, StepPart
-from rtlstm.hdl.flat_ports import flat_ports
 from rtlstm.hdl.primitives.pipeline import Memory, Primitive
 from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.cache import cached, digest

@@ -10,7 +10,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedLayer, QuantizedNetwork, QuantizedRecurrent
 from rtlstm.spec.packing import find_kept
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.kept import Kept
+from rtlstm.spec.program.passes import Kept
 from support.random_builds import Case, make_case
 
 

@@ -5,7 +5,7 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.program_store import OpFields, program_store
-from rtlstm.hdl.core.sequencer.signatures import READY, Fetched, Walk, exceeds
+from rtlstm.hdl.core.sequencer.steps import READY, Fetched, Walk, exceeds
 
 
 class Admission(Component):

@@ -9,7 +9,7 @@ from rtlstm.hdl.component import In, Out, Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.core.program_store import NextOp, OpFields, ProgramPart, program_store
-from rtlstm.hdl.core.sequencer.signatures import AFTER, Fetched, Walk
+from rtlstm.hdl.core.sequencer.steps import AFTER, Fetched, Walk
 
 
 class Fetch(ProgramPart):

@@ -6,8 +6,7 @@ from amaranth.lib import wiring
 from rtlstm.hdl.component import Component, In, Out, Ports, connect_some
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.core.sequencer.sequencer import Sequencer
-from rtlstm.hdl.core.sequencer.signatures import exceeds
-from rtlstm.hdl.core.sequencer.steps import CurrentStream, Steps
+from rtlstm.hdl.core.sequencer.steps import CurrentStream, Steps, exceeds
 from rtlstm.spec.manifest import Manifest
 
 

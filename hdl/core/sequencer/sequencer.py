@@ -26,8 +26,7 @@ from rtlstm.hdl.core.layouts import row_bits, token_layout, vector_bits
 from rtlstm.hdl.core.program_store import OpFields, ProgramPart, program_store
 from rtlstm.hdl.core.sequencer.admission import Admission, Results
 from rtlstm.hdl.core.sequencer.fetch import Fetch
-from rtlstm.hdl.core.sequencer.signatures import Fetched, Walk
-from rtlstm.hdl.core.sequencer.steps import Steps
+from rtlstm.hdl.core.sequencer.steps import Fetched, Steps, Walk
 from rtlstm.hdl.core.sequencer.walker import Walker
 from rtlstm.spec.registers import Region
 

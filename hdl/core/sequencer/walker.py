@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from rtlstm.hdl.component import Component, In, Out
 from rtlstm.hdl.core.layouts import row_bits, vector_bits
 from rtlstm.hdl.core.program_store import OpFields
-from rtlstm.hdl.core.sequencer.signatures import Fetched, Walk
+from rtlstm.hdl.core.sequencer.steps import Fetched, Walk
 from rtlstm.hdl.primitives.pipeline import lookup
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.fields import kept_words

@@ -10,8 +10,13 @@ from rtlstm.gen.accuracy.measure import conclude, measure_errors
 from rtlstm.gen.accuracy.records import WidthErrors, largest_part
 from rtlstm.gen.accuracy.samples import Labels, Samples
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.format_request import FormatRequest
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise, quantise_with
+from rtlstm.gen.quantise.quantiser import (
+    FormatRequest,
+    QuantizationSettings,
+    choose_formats,
+    quantise,
+    quantise_with,
+)
 from rtlstm.gen.quantise.ranges import Calibrated
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float

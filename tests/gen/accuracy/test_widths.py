@@ -10,8 +10,13 @@ from support.small_builds import network as small_network
 from rtlstm.gen.accuracy.measure import fixed_outputs, measure_widths
 from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.format_request import FormatRequest
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise, quantise_with
+from rtlstm.gen.quantise.quantiser import (
+    FormatRequest,
+    QuantizationSettings,
+    choose_formats,
+    quantise,
+    quantise_with,
+)
 from rtlstm.gen.quantise.ranges import Calibrated
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.sim.reference import run_float

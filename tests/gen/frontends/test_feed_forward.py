@@ -13,7 +13,7 @@ from rtlstm.gen.frontends import inspect_model, read_model
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.frames import as_steps
+from rtlstm.spec.padding import as_steps
 
 FEATURES = 6
 

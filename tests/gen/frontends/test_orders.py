@@ -17,7 +17,7 @@ from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.outputs import note_output_orders
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.notes import NoteWarning
+from rtlstm.spec.errors import NoteWarning
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The tensor attributes", "ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning"

@@ -11,7 +11,7 @@ from support.small_builds import NARROW, TINY, network
 from rtlstm.gen.builds.c_header import c_header
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.quantise.input_shifts import fold_shifts
+from rtlstm.gen.quantise.plan import fold_shifts
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator, SharedAccelerator
 from rtlstm.host.loadable import check_loadable

@@ -12,8 +12,7 @@ from rtlstm.spec.cells.evaluate import rounded_gates
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.network import Custom, Dense, Gru, Lstm, Network, Rnn
-from rtlstm.spec.numerics import QuantizedDense, QuantizedRecurrent
-from rtlstm.spec.sum_bounds import bound_sums
+from rtlstm.spec.numerics import QuantizedDense, QuantizedRecurrent, bound_sums
 
 
 def network(scale: float = 1.0, inputs: int = 5, units: int = 6) -> Network:
