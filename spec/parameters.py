@@ -1,4 +1,4 @@
-"""The options of the hardware, the capacities of a loadable program, and the pipeline that follows from them."""
+"""The options of the hardware, the pipeline that follows from them, and capacities of loadable programs."""
 
 from math import ceil, gcd
 from typing import Annotated, Any, ClassVar, Literal, Self

@@ -1,4 +1,4 @@
-"""What the units share that turn a beat's pre-activations into a result, and interpolated sigmoid or tanh."""
+"""What the units share that turn a beat's pre-activations into a result; interpolated sigmoid and tanh."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,8 @@ A *part* is a series of layers that process a sequence's steps in one direction.
 same sequence, and the next pass reads their concatenated outputs: a bidirectional layer is a pass of two
 parts.
 
-A word of weights that is zero in a whole group of rows adds nothing to its sums: it can be left out. Which words
-are kept is part of a build's program, and fixed in its hardware.
+A word of weights that is zero in a whole group of rows adds nothing to its sums: it can be left out. Which
+words are kept is part of a build's program, and fixed in its hardware.
 """
 
 from collections.abc import Mapping, Sequence
