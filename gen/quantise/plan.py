@@ -1,8 +1,8 @@
 """Plans the formats of a network's quantities, from settings, ranges and hardware.
 
-All input features share one format, set by the largest. A much smaller feature would use few of its codes, or
-only 0. A shift multiplies it by a power of two and divides its weights: it is exact, but the weights then have
-fewer codes.
+All input features share one format, set by the largest. A much smaller feature would use few of its codes,
+or only 0. A shift multiplies it by a power of two and divides its weights: it is exact, but the weights then
+have fewer codes.
 """
 
 import math
