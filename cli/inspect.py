@@ -23,8 +23,8 @@ from rtlstm.gen.builds.report import (
 )
 from rtlstm.gen.builds.report_html import Pictures, check_drawing
 from rtlstm.gen.frontends import ReadResult, try_model
-from rtlstm.gen.frontends.describe import layer_options
 from rtlstm.gen.frontends.reading import ReadOptions
+from rtlstm.gen.frontends.recurrent import layer_options
 from rtlstm.spec.build_files import read_listed
 from rtlstm.spec.errors import BuildError, ConfigurationError, ImageError, InputError, ModelError
 from rtlstm.spec.files import check_writable, write_file

@@ -14,8 +14,8 @@ from support.step_checks import check_device
 from test_loadable import SMALL, switch
 
 from rtlstm.gen.builds.compiled import compile
+from rtlstm.gen.frontends.arithmetic import join_outputs
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.outputs import join_outputs
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.sim.reference import run_float

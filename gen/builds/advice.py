@@ -11,8 +11,7 @@ from pydantic import Field
 
 from rtlstm.fpga.fit import Fit, FitRequest, fit_device
 from rtlstm.gen.builds.hardware import formats_note
-from rtlstm.gen.frontends.integer_weights import MATRICES, IntegerWeights, change_text
-from rtlstm.gen.frontends.reading import InitialState
+from rtlstm.gen.frontends.reading import MATRICES, InitialState, IntegerWeights, change_text
 from rtlstm.gen.quantise.accuracy import Accuracy
 from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
 from rtlstm.gen.quantise.directions import unfold

@@ -21,8 +21,7 @@ from rtlstm.gen.builds.advice import (
     measure_changes,
     measure_headroom,
 )
-from rtlstm.gen.frontends.classes import host_classes
-from rtlstm.gen.frontends.reading import InitialState, ModelReport, NodeReport
+from rtlstm.gen.frontends.reading import InitialState, ModelReport, NodeReport, host_classes
 from rtlstm.gen.pictures.charts import DeviceUse, expected_use
 from rtlstm.gen.pictures.network import Block, describe_blocks
 from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.gen.frontends.arrays import to_float64
-from rtlstm.gen.frontends.gates import reorder
+from rtlstm.gen.frontends.arrays import reorder, to_float64
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Lstm, Network
 

@@ -50,7 +50,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rtlstm.gen.frontends.integer_weights import IntegerRows
+from rtlstm.gen.frontends.reading import IntegerRows
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, PseudoLayer
 from rtlstm.spec.plugins import Registry

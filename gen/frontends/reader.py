@@ -10,25 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from rtlstm.gen.frontends.arithmetic import ARITHMETIC
-from rtlstm.gen.frontends.arrays import listed
-from rtlstm.gen.frontends.axes import Axes
-from rtlstm.gen.frontends.cells import join_cells
-from rtlstm.gen.frontends.classes import host_classes
-from rtlstm.gen.frontends.describe import one_input
-from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.graph import Graph, Node, WeightsError
-from rtlstm.gen.frontends.known_sizes import KnownSizes
-from rtlstm.gen.frontends.layers import (
-    LAYERS,
-    WEIGHTED,
-    begins_with_frames,
-    check_frames,
-    embed,
-    may_be_between,
-)
-from rtlstm.gen.frontends.moves import MOVES, take_states
-from rtlstm.gen.frontends.outputs import (
+from rtlstm.gen.frontends.arithmetic import (
+    ARITHMETIC,
     alike,
     input_order,
     is_state,
@@ -37,10 +20,25 @@ from rtlstm.gen.frontends.outputs import (
     note_output_orders,
     note_steps,
 )
+from rtlstm.gen.frontends.arrays import listed
+from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.cells import join_cells
+from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.graph import Graph, Node, WeightsError
+from rtlstm.gen.frontends.layers import (
+    LAYERS,
+    MOVES,
+    WEIGHTED,
+    begins_with_frames,
+    check_frames,
+    embed,
+    may_be_between,
+    take_states,
+)
 from rtlstm.gen.frontends.plugins import blamed
-from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder, host_classes
 from rtlstm.gen.frontends.recurrent import Applied, apply_recurrent
-from rtlstm.gen.frontends.step import Known, State, Step, Value
+from rtlstm.gen.frontends.step import Known, KnownSizes, State, Step, Value, one_input
 from rtlstm.spec.errors import ConfigurationError, ModelError
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.output_parts import OutputPart

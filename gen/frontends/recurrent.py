@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.axes import Axes
-from rtlstm.gen.frontends.describe import layer_options
-from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.flow import Flow, LayerState
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
-from rtlstm.gen.frontends.pace import LayerState
 from rtlstm.gen.frontends.step import Known, State, Step, Value
+from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.network import Bidirectional, Layer, Lstm, PseudoLayer
+from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Gru, Layer, Lstm, PseudoLayer, Rnn
 
 Floats = NDArray[np.float64]
 
@@ -306,3 +305,47 @@ def _lengths(step: Step, value: Value, notes: list[str]) -> list[str]:
         text = f"sequence_lens is computed by {node.where}" if node else f"sequence_lens is {tensor!r}"
     notes.append(f"{step.where}: {text}: give the lengths to the driver at run time")
     return []
+
+
+def layer_options(layer: Layer) -> str:
+    """Describe what is special about a layer: unusual functions, directions, clips.
+
+    Empty for ``torch.nn.LSTM``'s own layer, and for a dense one without an activation.
+    """
+    if isinstance(layer, Bidirectional):
+        parts = (layer.forward, layer.backward.replace(reversed_output=False))
+        forward, backward = (layer_options(part) for part in parts)
+        kinds = layer.forward.kind if layer.forward.kind == layer.backward.kind else "two kinds"
+        usual = f"{forward}, reverse".lstrip(", ")
+        other = "" if backward == usual else backward
+        final = "final states at the last step" if layer.backward.reversed_output else ""
+        return ", ".join(filter(None, [kinds, layer.merge, forward, other, final]))
+    if isinstance(layer, Dense):
+        function = [str(layer.function)] if layer.activation != "identity" else []
+        skip = [] if layer.skip is None else [f"adds what stands {layer.skips} layers back"]
+        return ", ".join(function + skip)
+    reversed_output = ["outputs reversed"] if layer.reversed_output else []
+    limits = [f"clip {layer.clip:g}"] if layer.clip is not None else []
+    return ", ".join([*_details(layer), *limits, *(["reverse"] if layer.reverse else []), *reversed_output])
+
+
+def _details(layer: PseudoLayer) -> list[str]:
+    """Describe what only this kind of layer has."""
+    if isinstance(layer, CellLayer):
+        return ["a step function of its own"]
+    if isinstance(layer, Rnn):
+        return _functions(("activation", layer.activation, TANH))
+    functions = _functions(("gate", layer.gate, SIGMOID), ("candidate", layer.candidate, TANH))
+    if isinstance(layer, Gru):
+        return functions + ([] if layer.reset_after else ["reset before"])
+    functions += _functions(("output_activation", layer.output_activation, TANH))
+    if layer.cell_clip is not None:
+        functions.append(f"cell clip {layer.cell_clip:g}")
+    if layer.projection is not None:
+        functions.append(f"projection {layer.units} -> {layer.outputs}")
+    given = {"peephole": layer.peephole is not None, "coupled": layer.coupled}
+    return functions + [name for name, there in given.items() if there]
+
+
+def _functions(*functions: tuple[str, ActivationFunction, ActivationFunction]) -> list[str]:
+    return [f"{name} {function}" for name, function, usual in functions if function != usual]

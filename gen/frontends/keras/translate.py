@@ -9,8 +9,15 @@ import numpy as np
 from rtlstm.gen.frontends.arrays import listed
 from rtlstm.gen.frontends.graph import Graph, Node, Stored, Words
 from rtlstm.gen.frontends.keras.archive import KerasLayer, KerasModel, read_archive
-from rtlstm.gen.frontends.keras.recurrent import RECURRENT, activation, activation_name, recurrent
-from rtlstm.gen.frontends.keras.weights import read_table, read_weights, rounding
+from rtlstm.gen.frontends.keras.weights import (
+    RECURRENT,
+    activation,
+    activation_name,
+    read_table,
+    read_weights,
+    recurrent,
+    rounding,
+)
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction

@@ -1,1 +1,6 @@
-"""Reads ONNX models."""
+"""Front end for ONNX. Operators of other packages know a node and its results by these two names."""
+
+from rtlstm.gen.frontends.step import Step as OnnxNode
+from rtlstm.gen.frontends.step import Value
+
+__all__ = ["OnnxNode", "Value"]

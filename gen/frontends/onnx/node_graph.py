@@ -3,19 +3,351 @@
 import contextlib
 import importlib
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import first_line, import_extra, listed
-from rtlstm.gen.frontends.integer_weights import IntegerRows
-from rtlstm.gen.frontends.onnx.constants import Constants, inline_functions, subgraphs
-from rtlstm.spec.budget import Budget
+from rtlstm.gen.frontends.reading import IntegerRows
+from rtlstm.spec.budget import MAX_COMPUTED, Budget
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["OnnxGraph", "captured", "load_onnx", "subgraphs"]
+_MAX_NODES = 50_000
+"""Most nodes of a graph with its functions inlined: n functions that each call the next twice make 2^n."""
+_MAX_DEPTH = 32
+_TOO_DEEP = (
+    f"must have functions that call others at most {_MAX_DEPTH} deep; export the model with its "
+    "functions inlined"
+)
+
+_Key = tuple[str, str, str]
+
+
+def subgraphs(node: Any) -> Iterator[Any]:
+    """The graphs inside a control-flow node."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def inline_functions(model: Any) -> Any:
+    """Return the model without functions of its own.
+
+    Raises
+    ------
+    ModelError
+        If functions call themselves, or the graph would have too many nodes.
+    """
+    _Sizes(model.functions).check(model.graph)
+    if not model.functions:
+        return model
+    # A module of its own, which `import onnx` need not bring along.
+    inliner = import_extra("onnx.inliner", "onnx")
+    try:
+        return inliner.inline_local_functions(model)
+    except Exception as error:  # For damaged functions, the library raises errors of several kinds.
+        raise ModelError(f"has functions that onnx cannot inline: {first_line(error)}") from None
+
+
+class _Sizes:
+    """Counts nodes as they will be with all functions inlined, without inlining them."""
+
+    def __init__(self, functions: Any) -> None:
+        self._functions = {(item.domain, item.name, item.overload): item for item in functions}
+        self._known: dict[_Key, tuple[int, int]] = {}
+        self._open: list[_Key] = []
+
+    def check(self, graph: Any) -> None:
+        """Refuse functions that never end, and graphs that would be too large."""
+        size, depth = self._measure(graph)
+        for key in self._functions:
+            self._call(key)
+        if depth > _MAX_DEPTH:
+            raise ModelError(_TOO_DEEP)
+        if size > _MAX_NODES:
+            raise ModelError(
+                f"must have at most {_MAX_NODES:,} nodes, its functions inlined, but has {size:,}; export "
+                "the part around the LSTM alone"
+            )
+
+    def _measure(self, graph: Any) -> tuple[int, int]:
+        """Nodes of a graph or function, with those of the graphs inside, and how deep functions nest."""
+        found = [self._node(node) for node in graph.node]
+        return sum(size for size, _ in found), max((depth for _, depth in found), default=0)
+
+    def _node(self, node: Any) -> tuple[int, int]:
+        key = (node.domain, node.op_type, node.overload)
+        if key in self._functions:
+            size, depth = self._call(key)
+            return size, depth + 1
+        inner = [self._measure(graph) for graph in subgraphs(node)]
+        return 1 + sum(size for size, _ in inner), max((depth for _, depth in inner), default=0)
+
+    def _call(self, key: _Key) -> tuple[int, int]:
+        if key in self._open:
+            raise ModelError(f"has a function {key[1]!r} that calls itself; export the model again")
+        if len(self._open) > _MAX_DEPTH:
+            raise ModelError(_TOO_DEEP)
+        if key not in self._known:
+            self._open.append(key)
+            self._known[key] = self._measure(self._functions[key])
+            self._open.pop()
+        return self._known[key]
+
+
+_RANDOM = ("Random", "Multinomial", "Bernoulli")
+_PRODUCTS_OF_AN_ELEMENT = 64
+"""How many products count as one element: so the budget limits the time of matrix products, too."""
+_LOOPED = 16
+"""How many elements one counts as, for operators that the evaluator computes in a Python loop."""
+_COMPUTED_OF_A_BYTE = 2
+"""How many elements may be computed for each byte of a large model: eight for a weight of four bytes."""
+
+
+class Constants:
+    """The tensors of a graph that do not depend on its inputs.
+
+    A node's elements are counted from its inputs' shapes before it is computed, because a few bytes can
+    declare any size.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._onnx = import_extra("onnx", "onnx")
+        self._model = model
+        self._initializers = {item.name: item for item in model.graph.initializer}
+        self._nodes: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
+        self.budget = Budget(ModelError)
+        limit = max(MAX_COMPUTED, _COMPUTED_OF_A_BYTE * model.ByteSize())
+        self._computed = Budget(
+            ModelError, "fold the model's constants first (for example with onnxsim)", limit
+        )
+        for node in model.graph.node:
+            if all(map(self.__contains__, filter(None, node.input))) and not _is_variable(node):
+                self._nodes.update(dict.fromkeys(filter(None, node.output), node))
+
+    def __contains__(self, tensor: object) -> bool:
+        return tensor in self._initializers or tensor in self._nodes
+
+    def get(self, tensor: str) -> Any | None:
+        """The value of a tensor, or None if it depends on the model's inputs.
+
+        Raises
+        ------
+        ModelError
+            If it cannot be computed, or the constants that were asked for have too many elements together.
+        """
+        if tensor not in self:
+            return None
+        waiting = [tensor]
+        while waiting:
+            name = waiting[-1]
+            missing = self._missing(name)
+            waiting += missing
+            if not missing:
+                waiting.pop()
+                if name not in self._values:
+                    self._make(name)
+        return self._values[tensor]
+
+    def _missing(self, tensor: str) -> list[str]:
+        if tensor in self._values or tensor in self._initializers:
+            return []
+        return [name for name in self._nodes[tensor].input if name and name not in self._values]
+
+    def _make(self, tensor: str) -> None:
+        if tensor in self._initializers:
+            self._values[tensor] = self.array(self._initializers[tensor])
+            return
+        node = self._nodes[tensor]
+        inputs = [self._values[name] if name else None for name in node.input]
+        try:
+            found = self._compute(node, inputs)
+        except ModelError:
+            raise
+        except Exception as error:  # The evaluator passes on the errors of each operator.
+            raise ModelError(
+                f"tensor {tensor!r} is computed from constants by {node.op_type}, which failed: "
+                f"{first_line(error)}; fold the model's constants first (for example with onnxsim)"
+            ) from None
+        self._values.update(zip(node.output, found, strict=False))
+
+    def array(self, proto: Any) -> Any:
+        """A tensor message as an array."""
+        self.budget.take(proto.dims, f"tensor {proto.name!r}")
+        try:
+            return self._onnx.numpy_helper.to_array(proto)
+        except Exception as error:  # a type or size that is none
+            raise ModelError(f"tensor {proto.name!r} is damaged: {first_line(error)}") from None
+
+    def _compute(self, node: Any, inputs: list[Any]) -> Sequence[Any]:
+        kind = node.op_type
+        if kind == "Identity":
+            return inputs[:1]
+        attributes = {item.name: item for item in node.attribute}
+        if kind == "Constant" and "value" in attributes:
+            return [self.array(attributes["value"].t)]
+        bound = None if node.domain not in ("", "ai.onnx") else _BOUNDS.get(kind)
+        if bound is None or "sparse_value" in attributes:
+            raise NotImplementedError(f"{kind} is not computed here")
+        values = {name: self._onnx.helper.get_attribute_value(item) for name, item in attributes.items()}
+        what = f"tensor {node.output[0]!r}, which {kind} computes,"
+        if _makes_text(self._onnx, values) or any(_is_text(value) for value in inputs):
+            raise ModelError(f"{what} must not be made of strings: only numbers are computed here")
+        self._computed.take(bound(inputs, values), what)
+        if kind == "Erf":  # The evaluator makes a Python object of every element.
+            found = np.fromiter(map(math.erf, inputs[0].reshape(-1)), np.float64, inputs[0].size)
+            return [found.astype(inputs[0].dtype).reshape(inputs[0].shape)]
+        return [np.asarray(value) for value in self._evaluate(node, inputs)]
+
+    def _evaluate(self, node: Any, inputs: list[Any]) -> list[Any]:
+        helper, reference = self._onnx.helper, import_extra("onnx.reference", "onnx")
+        feeds = {name: value for name, value in zip(node.input, inputs, strict=True) if name}
+        graph = helper.make_graph(
+            [node],
+            "constant",
+            [helper.make_empty_tensor_value_info(name) for name in feeds],
+            [helper.make_empty_tensor_value_info(name) for name in node.output if name],
+        )
+        model = helper.make_model(graph, opset_imports=list(self._model.opset_import))
+        model.ir_version = self._model.ir_version
+        values = iter(reference.ReferenceEvaluator(model).run(None, feeds))
+        return [next(values) if name else None for name in node.output]
+
+
+def _is_variable(node: Any) -> bool:
+    return node.op_type.startswith(_RANDOM) or any(subgraphs(node))
+
+
+def _is_text(value: Any) -> bool:
+    return value is not None and np.asarray(value).dtype.kind in "OSTU"
+
+
+def _makes_text(onnx: Any, attributes: dict[str, Any]) -> bool:
+    """Whether a Cast or a fill gives strings: a Python object for each element."""
+    kinds = (attributes.get("to"), getattr(attributes.get("value"), "data_type", None))
+    return onnx.TensorProto.STRING in kinds or not {"value_string", "value_strings"}.isdisjoint(attributes)
+
+
+# Upper bounds of a node's elements: a shape, or several to be multiplied.
+
+_Bound = Callable[[list[Any], dict[str, Any]], Sequence[int]]
+
+
+def _all_inputs(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    """As many elements as the node reads."""
+    return (sum(max(value.size, 1) for value in inputs if value is not None),)
+
+
+def _all_positions(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    """An index for each axis."""
+    return (inputs[0].size, max(1, inputs[0].ndim))
+
+
+def _several(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    """Values, and three outputs of indices and counts."""
+    return (inputs[0].size, 4)
+
+
+def _looped(inputs: list[Any], attributes: dict[str, Any]) -> Sequence[int]:
+    return (*_all_inputs(inputs, attributes), _LOOPED)
+
+
+def _axes(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    return (max(1, inputs[0].ndim),)
+
+
+def _broadcast(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    return np.broadcast_shapes(*(value.shape for value in inputs if value is not None))
+
+
+def _filled(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    return [int(size) for size in inputs[0].reshape(-1)]
+
+
+def _expanded(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    return np.broadcast_shapes(inputs[0].shape, tuple(int(size) for size in inputs[1].reshape(-1)))
+
+
+def _range(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    start, limit, step = (float(value.item()) for value in inputs)
+    return (max(0, math.ceil((limit - start) / step)),)
+
+
+def _tiled(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    return (inputs[0].size, *(int(times) for times in inputs[1].reshape(-1)))
+
+
+def _padded(inputs: list[Any], attributes: dict[str, Any]) -> Sequence[int]:
+    pads = inputs[1].reshape(-1) if len(inputs) > 1 else attributes["pads"]
+    extra = sum(abs(int(pad)) for pad in pads)
+    return [size + extra for size in inputs[0].shape]
+
+
+def _gathered(inputs: list[Any], attributes: dict[str, Any]) -> Sequence[int]:
+    data, indices = inputs
+    axis = int(attributes.get("axis", 0))
+    rest = [size for at, size in enumerate(data.shape) if at != axis % data.ndim]
+    return (*indices.shape, *rest)
+
+
+def _one_hot(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    return (inputs[0].size, int(inputs[1].item()))
+
+
+def _product(inputs: list[Any], attributes: dict[str, Any]) -> Sequence[int]:
+    """Rows and columns of a matrix product, and a share of the products of each element."""
+    first, second = inputs[:2]
+    first = first.reshape(1, -1) if first.ndim == 1 else first
+    second = second.reshape(-1, 1) if second.ndim == 1 else second
+    rows, inner = first.shape[-2:][:: -1 if attributes.get("transA") else 1]
+    columns = second.shape[-2 if attributes.get("transB") else -1]
+    batch = np.broadcast_shapes(first.shape[:-2], second.shape[:-2])
+    return (*batch, rows, columns, -(-inner // _PRODUCTS_OF_AN_ELEMENT))
+
+
+_NO_MORE = (
+    "Abs", "Acos", "Acosh", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization",
+    "BitwiseNot", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Compress", "Concat", "Cos", "Cosh",
+    "CumSum", "DequantizeLinear", "Dropout", "Elu", "Erf", "Exp", "EyeLike", "Flatten", "Floor",
+    "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LayerNormalization", "LeakyRelu",
+    "Log", "LogSoftmax", "Neg", "Not", "QuantizeLinear", "Reciprocal", "ReduceL1",
+    "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round", "Selu",
+    "Sigmoid", "Sign", "Sin", "Sinh", "Slice", "Softmax", "Softplus", "Softsign",
+    "Split", "Sqrt", "Squeeze", "Tan", "Tanh", "ThresholdedRelu", "TopK", "Transpose", "Trilu",
+    "Unsqueeze",
+)  # fmt: skip
+_BROADCASTING = (
+    "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater",
+    "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow", "Sub",
+    "Sum", "Where", "Xor",
+)  # fmt: skip
+_BOUNDS: dict[str, _Bound] = {
+    **dict.fromkeys(_NO_MORE, _all_inputs),
+    **dict.fromkeys(_BROADCASTING, _broadcast),
+    "Constant": _all_inputs,
+    "ConstantOfShape": _filled,
+    "Expand": _expanded,
+    "Gather": _gathered,
+    "GatherElements": _looped,
+    "Gemm": _product,
+    "MatMul": _product,
+    "NonZero": _all_positions,
+    "OneHot": _one_hot,
+    "Pad": _padded,
+    "Range": _range,
+    "ScatterElements": _looped,
+    "ScatterND": _looped,
+    "Shape": _axes,
+    "Size": _axes,
+    "Tile": _tiled,
+    "Unique": _several,
+}
+"""The operators that are computed."""
 
 _MIN_OPSET = 7
 _MOST_NUMBERS = 64

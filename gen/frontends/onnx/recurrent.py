@@ -8,8 +8,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import expect_shape, to_float64
-from rtlstm.gen.frontends.gates import reorder
+from rtlstm.gen.frontends.arrays import expect_shape, reorder, to_float64
 from rtlstm.gen.frontends.graph import Recurrent
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
 from rtlstm.spec.activations.functions import (

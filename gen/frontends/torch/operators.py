@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rtlstm.gen.frontends.graph import Recurrent, Words
-from rtlstm.gen.frontends.torch.cells import PARAMETERS, bidirectional_layer, recurrent_layer
+from rtlstm.gen.frontends.torch.cells import PARAMETERS, PLAIN, bidirectional_layer, recurrent_layer
 from rtlstm.gen.frontends.torch.translate import (
     Call,
     Constant,
@@ -23,7 +23,6 @@ from rtlstm.gen.frontends.torch.translate import (
     flat,
     whole,
 )
-from rtlstm.gen.frontends.weight_parts import PLAIN
 from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction, FunctionName, TorchNames
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Gru, Lstm, Rnn

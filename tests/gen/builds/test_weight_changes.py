@@ -8,8 +8,8 @@ from support.quantised_files import dynamic, float_model, inputs
 
 import rtlstm
 from rtlstm.gen.builds.advice import measure_changes
-from rtlstm.gen.frontends.gates import reorder
-from rtlstm.gen.frontends.integer_weights import IntegerWeights
+from rtlstm.gen.frontends.arrays import reorder
+from rtlstm.gen.frontends.reading import IntegerWeights
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest

@@ -10,8 +10,8 @@ import warnings
 import numpy as np
 import pytest
 
-from rtlstm.gen.frontends.onnx.branches import take_branches
 from rtlstm.gen.frontends.onnx.node_graph import load_onnx
+from rtlstm.gen.frontends.onnx.translate import take_branches
 from rtlstm.gen.frontends.onnx.translate import translate as translate_onnx
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder

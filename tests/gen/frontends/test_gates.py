@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rtlstm.gen.frontends.gates import GATE_ORDERS, reorder
+from rtlstm.gen.frontends.arrays import GATE_ORDERS, reorder
 
 
 @pytest.mark.parametrize("order", GATE_ORDERS)

@@ -11,11 +11,11 @@ from support.float_reference import close, forward
 from support.onnx_files import H, I, O, const, ints, lstm, node, rand, run, save, squeezed
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
-from rtlstm.gen.frontends.gates import reorder
-from rtlstm.gen.frontends.known_sizes import KnownSizes
+from rtlstm.gen.frontends.arrays import reorder
+from rtlstm.gen.frontends.axes import Size
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
 from rtlstm.gen.frontends.onnx.translate import translate
-from rtlstm.gen.frontends.sizes import Size
+from rtlstm.gen.frontends.step import KnownSizes
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError, ToolError
 

@@ -23,7 +23,7 @@ from support.quantised_files import (
 )
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
-from rtlstm.gen.frontends.gates import reorder
+from rtlstm.gen.frontends.arrays import reorder
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError

@@ -13,8 +13,8 @@ from torch import nn
 
 import rtlstm
 from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.gen.frontends.arithmetic import note_output_orders
 from rtlstm.gen.frontends.axes import Axes
-from rtlstm.gen.frontends.outputs import note_output_orders
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import NoteWarning

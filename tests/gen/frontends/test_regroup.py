@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from rtlstm.gen.frontends.axes import Axes
-from rtlstm.gen.frontends.sizes import Size, groups, product, regroup
+from rtlstm.gen.frontends.axes import Axes, Size, groups, product, regroup
 
 FIXED = ("D", "1")
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import conv1d
 
-from rtlstm.gen.frontends.step_convolution import convolve_step
+from rtlstm.gen.frontends.layers import convolve_step
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Network
