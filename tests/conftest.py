@@ -1,5 +1,6 @@
 """What all tests share: no lines of progress, and what was found out beside passing, printed at the end."""
 
+import gc
 import os
 
 import pytest
@@ -9,6 +10,12 @@ pytest_plugins = ["support.commands", "support.kinds", "support.pictures"]
 
 # How long a phase takes, and so whether it is told, depends on the machine. Commands inherit it.
 os.environ["RTLSTM_PROGRESS"] = "none"
+
+
+def pytest_collection_finish() -> None:
+    """Take what collection made from the garbage collector, which would look at all of it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -48,6 +48,7 @@ def test_order_of_writes_and_steps(tmp_path: Path) -> None:
     assert failures(run) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
 def test_resets_at_awkward_moments(simulator: Simulator, pristine: Path, tmp_path: Path) -> None:
     module = MODULES / "reset_core_testbench.py"

@@ -265,6 +265,7 @@ def test_mistakes_with_a_build_are_named(build: rtlstm.Build):
         build.simulate(simulator="golden")
 
 
+@pytest.mark.slow
 def test_zynq_board_gets_its_folder(tmp_path: Path):
     made = rtlstm.compile(
         random_network(), folder=tmp_path / "z", lanes=4, macs=4, family="xilinx", bus="axilite"

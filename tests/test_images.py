@@ -223,6 +223,7 @@ def issued_and_more(dut: Core) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 def test_first_step_is_the_cores():
     rows, dut = diagram("first-step"), core(beat_in=4)
     recurrent, inputs, stored, completed, results, offered = simulate(
@@ -247,6 +248,7 @@ def test_first_step_is_the_cores():
     assert rows["y"].starts[-1] == told.first_step_latency_cycles
 
 
+@pytest.mark.slow
 def test_steps_with_prefetch_are_the_cores():
     rows, dut = diagram("prefetch"), core(beat_in=4)
     shown = len(rows["x"].cells)
@@ -306,6 +308,7 @@ def shown_while(valid: list[int], data: list[int]) -> list[str | None]:
     return [str(word) if there else None for there, word in zip(valid, data, strict=True)]
 
 
+@pytest.mark.slow
 def test_wishbone_is_the_wrappers():
     rows = diagram("wishbone")
     request = levels(rows["wb_stb"])
@@ -329,6 +332,7 @@ def test_wishbone_is_the_wrappers():
     assert [end - begin for begin, end in zip(begins, cycles(ack), strict=True)] == [3, 4, 7]
 
 
+@pytest.mark.slow
 def test_axi_lite_is_the_wrappers():
     rows = diagram("axi-lite")
     write, length = levels(rows["awvalid, wvalid"]), len(rows["bvalid"].cells)

@@ -66,6 +66,7 @@ def test_wheel_has_every_file(wheel: Path):
     assert found == expected
 
 
+@pytest.mark.slow
 def test_benchmarks_need_a_clone_and_say_so(installed: Path):
     program = "import sys; sys.path.insert(0, sys.argv[1]); import rtlstm.cli.main as m; m.main(['bench'])"
     command = [sys.executable, "-I", "-c", program, str(installed)]

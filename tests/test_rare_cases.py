@@ -17,7 +17,7 @@ from rtlstm.host import Accelerator
 pytestmark = pytest.mark.rtl
 
 
-@pytest.mark.parametrize("name", quick(BUILDS, "odd", "activated"))
+@pytest.mark.parametrize("name", quick(BUILDS, "odd"))
 def test_every_rare_case_is_met(
     name: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

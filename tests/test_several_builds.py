@@ -49,6 +49,7 @@ def test_modules_bear_the_builds_name(builds: dict[str, Path]) -> None:
         assert len(set(found)) == len(found)
 
 
+@pytest.mark.slow
 def test_modules_of_a_linked_core_bear_its_name(builds: dict[str, Path]) -> None:
     found = modules(linked_core_to_verilog(Manifest.load(builds["left"]), 8))
     assert [module for module in found if not re.match(r"left(?![^._])", module)] == []

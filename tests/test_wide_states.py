@@ -270,7 +270,8 @@ def test_rtl_of_both_directions_equals_golden(name: str, backend: str, tmp_path:
     check_sequences(case, tmp_path, backend)
 
 
-@pytest.mark.parametrize("name", quick(["lstm", "gru"], "lstm"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lstm", "gru"])
 def test_a_device_holds_them_or_refuses_the_network(name: str, tmp_path: Path) -> None:
     """A loadable device has one range of h; one with a fixed program has its layers' ranges."""
     network, other = NETWORKS[name], Network(layers=(layer(name, 2, 4, seed=5),))

@@ -117,6 +117,7 @@ def test_clocks_are_fitted_to_routed_designs():
     assert fit_clocks(fpga_family("ice40").need_estimates(), drawn) == {}
 
 
+@pytest.mark.slow
 def test_clocks_in_use_are_those_that_fit():
     now = fpga_family("ecp5").need_estimates()
     found = fit_clocks(now, now.routed)

@@ -170,6 +170,7 @@ def test_golden_without_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
     assert wide["golden"]["onnxruntime_ms"] is None and wide["golden"]["golden_ms"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_wrong_engine_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rtlstm.bench.worker.pin", lambda: None)

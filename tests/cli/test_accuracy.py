@@ -122,6 +122,7 @@ def test_the_array_of_a_device_may_change_with_a_bit(cli, files, narrow):
     assert any("chosen for lfe5u-25f" in note for note in cli(*arguments).json["notes"])
 
 
+@pytest.mark.slow
 def test_why_a_width_cannot_be_built(cli, files, narrow):
     numbers = {"weight_bits": 8, "data_bits": 8, "gate_bits": 8, "cell_bits": 12}
     model, array = narrow / "tiny.safetensors", {"lanes": 4, "macs": 2}

@@ -246,6 +246,7 @@ def test_missed_clock(cli, pristine: Path, tmp_path: Path, monkeypatch):
         load_bitstream(folder, "ulx3s-85f")
 
 
+@pytest.mark.slow
 def test_what_a_serial_board_leaves_out(cli, tmp_path: Path, monkeypatch):
     folder = tmp_path / "build"
     generate_build(network(), folder, parameters=Parameters(lanes=4, macs=1, bus="axilite"), settings=SMALL)
@@ -257,6 +258,7 @@ def test_what_a_serial_board_leaves_out(cli, tmp_path: Path, monkeypatch):
     assert "sizes were chosen" not in done.err
 
 
+@pytest.mark.slow
 def test_another_board_than_the_sizes_were_chosen_for(cli, tmp_path: Path, monkeypatch):
     folder, fit = tmp_path / "build", FitRequest(**find_target("colorlight-i5")._asdict())
     generate_build(network(), folder, fit=fit, settings=SMALL)

@@ -251,6 +251,7 @@ def test_a_negative_overhead_is_explained(cli, pristine, tmp_path):
     assert "A negative overhead: " not in cli("inspect", pristine).out
 
 
+@pytest.mark.slow
 def test_without_vega_reports_have_no_pictures(cli, model, pristine, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     install = "pip install 'rtlstm[pictures]'"

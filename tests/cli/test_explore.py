@@ -288,6 +288,7 @@ def test_study_without_a_result_is_begun_again(run, files, tmp_path, monkeypatch
         sys.modules.pop("mended", None)
 
 
+@pytest.mark.slow
 def test_metric_is_said(run, tmp_path):
     """What it is, which build is the best if that is not the first, and what the float network has."""
     given = (*SMALL, "--goal", "area")
@@ -307,6 +308,7 @@ def test_metric_is_said(run, tmp_path):
     assert found["float_metric"] is None and all(each["measure"] < 0 for each in found["front"])
 
 
+@pytest.mark.slow
 def test_device_without_a_build_is_named(run, tmp_path):
     """So many multipliers are more than the UP5K can have."""
     given = (*SMALL[:-4], "--lanes", 16, "--macs", 4)

@@ -283,6 +283,7 @@ def test_command(cli, model, tmp_path):
     assert cli("inspect", folder, "--json").json["pipeline_name"] == name
 
 
+@pytest.mark.slow
 def test_estimates_without_a_device(cli, model, tmp_path):
     done = cli("generate", model, "-o", tmp_path / "b", "--family", "ice40", "--macs", "2")
     assert done.code == 0, done.err
@@ -378,6 +379,7 @@ def test_a_refusal_works_out_few_arrays(monkeypatch):
         assert refused.value.share == min(nearest)
 
 
+@pytest.mark.slow
 def test_implement_refuses_before_synthesis(cli, model, tmp_path):
     folder = tmp_path / "b"
     assert cli("generate", model, "-o", folder, "--family", "ice40", "--lanes", "4", "--macs", "4").code == 0
@@ -448,6 +450,7 @@ def test_board_is_counted_in():
     assert 1300 < whole.luts - core.luts < 1500 and 700 < whole.ffs - core.ffs < 850
 
 
+@pytest.mark.slow
 def test_no_offer_beyond_what_was_routed():
     """The network whose fit could not be placed: its carry chains would take 97 % of the device's tiles."""
     rows = np.zeros((400, 100))

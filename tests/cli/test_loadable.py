@@ -82,6 +82,7 @@ def test_calibration_of_a_build_for_a_device(cli, device, tmp_path):
     cli(*generate, "-o", tmp_path / "none", "--calibrate-lengths", "5").refused("must be 2 integers")
 
 
+@pytest.mark.slow
 def test_generate_loadable(cli, model, tmp_path):
     made = cli("generate", model, "-o", tmp_path / "b", *SIZES, "--loadable", *CAPACITIES)
     assert made.code == 0, made.err

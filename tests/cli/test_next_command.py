@@ -35,6 +35,7 @@ def test_a_reverse_direction_needs_the_longest_sequence(cli, tmp_path: Path) -> 
     assert following.endswith("bi.pt --output build/bi --max-steps STEPS")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The tensor attributes")
 def test_the_order_of_axes_need_not_be_said(cli, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
@@ -81,6 +82,7 @@ def test_a_board_has_the_device(
     assert _board(tmp_path / "b", device) == board
 
 
+@pytest.mark.slow
 def test_device_of_a_build(cli, model: Path, pristine: Path, tmp_path: Path) -> None:
     for folder in (pristine, tmp_path):
         assert _following(folder) == next_command("implement", folder, device="DEVICE")

@@ -107,6 +107,7 @@ def test_script_builds_the_system(place: Path, tmp_path: Path, boards: tuple[str
     assert (place / "overlay" / "model.hwh").read_text() == "cells: ps7, reset, bus, core"
 
 
+@pytest.mark.slow
 def test_script_finds_the_handoff_of_older_releases(kria: Path, tmp_path: Path) -> None:
     Vivado(tmp_path, generated="srcs").source(kria / "build.tcl")
     assert (kria / "overlay" / "model.hwh").read_text() == "cells: ps8, reset, bus, core"

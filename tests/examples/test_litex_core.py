@@ -47,7 +47,9 @@ def write_build(folder: Path, bus: str) -> Path:
     return build
 
 
-@pytest.fixture(params=[("none", "axilite"), ("picorv32", "wishbone")], ids="-".join)
+@pytest.fixture(
+    params=[("none", "axilite"), pytest.param(("picorv32", "wishbone"), marks=pytest.mark.slow)], ids="-".join
+)
 def soc(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Soc]:
     """Without a CPU and with one; the SoC's bus is Wishbone, to which LiteX adapts AXI4-Lite."""
     (cpu, bus), folder = request.param, tmp_path

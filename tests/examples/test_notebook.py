@@ -13,8 +13,8 @@ pytestmark = pytest.mark.rtl
 
 NOTEBOOKS = ROOT / "examples" / "notebook"
 NOTEBOOK = NOTEBOOKS / "rtlstm.ipynb"
-QUICK = ("market_data", "pynq")
-"""Tutorials that run in any case: one that trains a network, and one with a board."""
+QUICK = ("market_data",)
+"""The tutorial that runs in any case."""
 
 
 def read(path: Path) -> Any:

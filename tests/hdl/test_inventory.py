@@ -265,7 +265,8 @@ def test_plain_cores(name: str) -> None:
     check(plain(name))
 
 
-@pytest.mark.parametrize("seed", quick([200, 201, 202], 200))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [200, 201, 202])
 def test_drawn_cores(seed: int) -> None:
     check(replace_name(random_case(seed, TINY).manifest))
 
@@ -292,6 +293,7 @@ def replace_name(manifest: Manifest) -> Manifest:
     return manifest.replace(name="dut")
 
 
+@pytest.mark.slow
 def test_loadable_cores() -> None:
     check(loadable(stacked(3, 4, dense=((2, "tanh"),))))
     check(loadable(CELL_NETWORKS["gru"]))

@@ -31,7 +31,7 @@ def simulated(folder: Path) -> SimulatedRegisters:
     return SimulatedRegisters(folder / "port.vvp", "wishbone_port", sources)
 
 
-@pytest.fixture(scope="module", params=["wishbone", "axilite"])
+@pytest.fixture(scope="module", params=[pytest.param("wishbone", marks=pytest.mark.slow), "axilite"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
     write_build(folder, request.param)

@@ -192,6 +192,7 @@ def test_state_of_a_gru_is_one_tensor(accelerator, reference):
         drop_in(reference)(accelerator)(torch.zeros(T, N, I), (torch.zeros(2, N, H),) * 2)
 
 
+@pytest.mark.slow
 def test_builds_that_give_final_states_are_refused(tmp_path):
     from rtlstm.host.torch import GRU
 

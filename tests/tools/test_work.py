@@ -101,6 +101,7 @@ def test_workers_that_do_not_start(monkeypatch):
         pass
 
 
+@pytest.mark.slow
 def test_lost_scheduler_is_told(monkeypatch):
     monkeypatch.setattr(work, "_CONNECT_SECONDS", 1)
     with (

@@ -88,6 +88,7 @@ def test_a_build_is_replaced(pristine, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
+@pytest.mark.slow
 def test_an_empty_folder_and_a_link_to_one_are_taken(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -191,6 +192,7 @@ def test_names_are_made_fit(text, name):
     )
 
 
+@pytest.mark.slow
 def test_an_addition_to_a_name_is_told(tmp_path, pristine):
     renamed = compile(network().replace(name="small"), folder=tmp_path / "b", lanes=4, macs=1)
     text = "the build is named small_core, because 'small' is a word that Verilog tools reserve"
@@ -222,6 +224,7 @@ def test_comparing_nothing_is_refused(pristine):
         compare(pristine, np.zeros((4, 0, 3)), simulator="icarus")
 
 
+@pytest.mark.slow
 def test_build_of_another_name_is_replaced(pristine, tmp_path):
     """Files that are called after the former build are its own, and go with it; others' are not."""
     folder = shutil.copytree(pristine, tmp_path / "b")

@@ -119,6 +119,7 @@ def test_every_option_of_the_core_is_told(tmp_path: Path) -> None:
         assert (f"{each.flag} {value}" in text) == (value is not None)
 
 
+@pytest.mark.slow
 def test_choice_of_fit_is_told() -> None:
     network = quantised_network()
     parameters = Parameters(lanes=4, macs=4, slope_multipliers="lut")

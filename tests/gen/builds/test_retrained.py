@@ -176,6 +176,7 @@ def test_reload_of_other_networks(net, tmp_path):
         np.testing.assert_array_equal(accelerator.run(x)[0], own.run(x)[0])
 
 
+@pytest.mark.slow
 def test_weights_that_outgrow_the_hardware(first, cli, tmp_path):
     """Refused by name; hardware with headroom takes them, and says how much it has."""
     state = {name: value * 8 for name, value in tensors().items()}

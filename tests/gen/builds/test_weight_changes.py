@@ -28,6 +28,7 @@ def quantised(tmp_path):
     return dynamic(tmp_path / "float.onnx")
 
 
+@pytest.mark.slow
 def test_generate_says_that_the_integers_are_kept(quantised, tmp_path, cli):
     found = cli("generate", quantised, "-o", tmp_path / "build", "--weight-bits", 8, "--json")
     assert found.code == 0

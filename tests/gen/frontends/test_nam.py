@@ -47,6 +47,7 @@ def test_driver_takes_the_state(tmp_path: Path) -> None:
         plain.initial_state_of(1)
 
 
+@pytest.mark.slow
 def test_command_line_has_the_state(tmp_path: Path) -> None:
     path, x = save(tmp_path, content(2)[0]), np.random.default_rng(0).uniform(-1, 1, (12, 1))
     np.save(tmp_path / "x.npy", x)
