@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.device import Device
-from rtlstm.host.loadable import check_loadable
+from rtlstm.host.mmio import check_loadable
 from rtlstm.host.raw_values import (
     CodesWarning,
     SaturationWarning,

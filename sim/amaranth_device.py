@@ -15,7 +15,7 @@ from amaranth.hdl import Value
 from numpy.typing import NDArray
 
 from rtlstm.hdl.core.core import Core
-from rtlstm.hdl.sequences.sequence_ends import make_core
+from rtlstm.hdl.sequences.part_steps import make_core
 from rtlstm.sim.amaranth_platform import simulator
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.simulated_ports import PortFault, PortSpec, StepCycles, sign_extend, step_marks

@@ -18,7 +18,7 @@ from support.paths import ROOT
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses import wrappers
 from rtlstm.hdl.core.core import Core
-from rtlstm.hdl.sequences.sequence_ends import make_core
+from rtlstm.hdl.sequences.part_steps import make_core
 from rtlstm.host.link.framing import Frame
 from rtlstm.sim.amaranth_platform import simulator
 from rtlstm.spec.link import HEADER

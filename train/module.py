@@ -13,9 +13,8 @@ from rtlstm.gen.quantise.calibration import Calibration, check_lengths
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer
 from rtlstm.gen.quantise.plan import FormatChoices, Plan, QuantizationSettings, RowChoices, RowPlan
-from rtlstm.gen.quantise.quantiser import quantise_with
+from rtlstm.gen.quantise.quantiser import TrainedNetwork, quantise_with
 from rtlstm.gen.quantise.ranges import Ranges
-from rtlstm.gen.quantise.trained import TrainedNetwork
 from rtlstm.sim.reference import FloatState
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.manifest import Manifest

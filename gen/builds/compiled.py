@@ -32,8 +32,7 @@ from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.builds.report_html import Pictures
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.reading import Embedding, look_up
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.gen.quantise.trained import TrainedModel, TrainedNetwork
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, TrainedModel, TrainedNetwork
 from rtlstm.host import Accelerator
 from rtlstm.host.accelerator import Outputs, html_table
 from rtlstm.host.raw_values import as_array

@@ -40,15 +40,15 @@ from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import (
     FormatRequest,
     QuantizationSettings,
+    TrainedNetwork,
     as_numbers,
     choose_formats,
     quantise,
     quantise_with,
 )
 from rtlstm.gen.quantise.ranges import Calibrated
-from rtlstm.gen.quantise.trained import TrainedNetwork
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host.loadable import check_loadable
+from rtlstm.host.mmio import check_loadable
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.manifest import C_HEADER, INITIAL_STATE, Manifest

@@ -17,8 +17,7 @@ from rtlstm.fpga.estimate import board_clock, check_estimate, check_inventory, e
 from rtlstm.fpga.families.device import megahertz
 from rtlstm.gen.builds.implement import check_family
 from rtlstm.gen.builds.report import find_fit
-from rtlstm.sim.simulated_board import BoardSpec, NativeBoard, build_board
-from rtlstm.sim.simulated_registers import SimulatedRegisters
+from rtlstm.sim.simulated_board import BoardSpec, NativeBoard, SimulatedRegisters, build_board
 from rtlstm.sim.sources import copy_sources, own_file, simulation_sources
 from rtlstm.spec.build_files import check_rtl, read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError

@@ -2,17 +2,20 @@
 
 Every row (one gate of one unit, or one dense output) has the finest accumulator scale at which
 its own weights fit. Ranges of input, pre-activation and cell state come from calibration data
-when there are any, and from bounds or stated assumptions otherwise.
+when there are any, and from bounds or stated assumptions otherwise. The integers of a network that was
+trained in the hardware's arithmetic are taken as they are.
 """
 
 import math
-from dataclasses import replace
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
+from rtlstm.gen.frontends.reading import InitialState, ModelReport
 from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state, repeat_state, run_reference
 from rtlstm.gen.quantise.lowering import ArrayLayer
 from rtlstm.gen.quantise.plan import (
@@ -58,6 +61,38 @@ from rtlstm.spec.numerics import (
     row_parts,
 )
 from rtlstm.spec.record import Record
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """A network whose numbers are multiples of the steps that its formats give them."""
+
+    network: Network
+    settings: QuantizationSettings
+    choices: FormatChoices
+    rows: RowChoices
+    calibration: Calibration | None = None
+    source: ModelReport | None = None
+    """The front end's report of the model, if there is one."""
+    hardware: TargetHardware | None = None
+    """That of an existing device, if the network was trained for one."""
+    device: Path | None = None
+    """The device's build folder."""
+    initial_state: InitialState | None = None
+    """The state in which the model begins, if that is not zero."""
+
+    def quantised(self) -> QuantizedNetwork:
+        """Return its integers: nothing is rounded."""
+        return quantise_with(self.network, self.settings, self.choices, self.hardware, self.rows)
+
+
+@runtime_checkable
+class TrainedModel(Protocol):
+    """What was prepared for training, as :func:`rtlstm.compile` takes it."""
+
+    def trained_network(self) -> TrainedNetwork:
+        """Return the network as it is now."""
+
 
 Layers = tuple[tuple[float, ...], ...]
 State = tuple[Layers, Layers]

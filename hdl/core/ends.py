@@ -1,7 +1,7 @@
 """What stands at the two ends of a core's array: where its input comes from, and where its results go.
 
 They also decide which step comes next. :class:`StepEnds` are those of a core that takes steps;
-:mod:`rtlstm.hdl.sequences.sequence_ends` has those of one that takes whole sequences.
+:mod:`rtlstm.hdl.sequences.part_steps` has those of one that takes whole sequences.
 """
 
 from abc import ABC, abstractmethod

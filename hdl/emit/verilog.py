@@ -19,7 +19,7 @@ from rtlstm.hdl.emit.tidy import drop_head, tidy_netlist, tidy_verilog
 from rtlstm.hdl.emit.yosys import run_yosys
 from rtlstm.hdl.link.serial_link import LinkedCore
 from rtlstm.hdl.link.uart import check_divisor
-from rtlstm.hdl.sequences.sequence_ends import make_core
+from rtlstm.hdl.sequences.part_steps import make_core
 from rtlstm.spec.family import FAMILIES, GENERIC
 from rtlstm.spec.inventory import ActivationSpec, constant_tables, link_limits
 from rtlstm.spec.manifest import Manifest

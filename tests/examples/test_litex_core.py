@@ -15,7 +15,7 @@ from rtlstm.gen.builds.generate import generate_build
 from rtlstm.host import Accelerator
 from rtlstm.host.mmio import MmioTransport
 from rtlstm.sim.golden_device import GoldenDevice
-from rtlstm.sim.simulated_registers import SimulatedRegisters
+from rtlstm.sim.simulated_board import SimulatedRegisters
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Interrupt, Register

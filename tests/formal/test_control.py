@@ -9,7 +9,7 @@ from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, 
 from support.formal import Inside, before, cases, free_inputs, holds, implies, prove, reach, refute, with_bug
 from support.formal_shapes import fixed_manifest
 
-from rtlstm.hdl.buses.control import Control
+from rtlstm.hdl.buses.wrappers import Control
 from rtlstm.spec.buses import registers_of
 from rtlstm.spec.registers import REGISTERS, Register
 

@@ -17,7 +17,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses import wrappers
 from rtlstm.hdl.core.lane import lane_modules
 from rtlstm.hdl.link.serial_link import LinkedCore
-from rtlstm.hdl.sequences.sequence_ends import make_core
+from rtlstm.hdl.sequences.part_steps import make_core
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedNetwork

@@ -21,7 +21,7 @@ from rtlstm.hdl.buses.wrappers import wrapper
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.core.lane import lane_modules
 from rtlstm.hdl.link.serial_link import SerialLink
-from rtlstm.hdl.sequences.sequence_ends import make_core
+from rtlstm.hdl.sequences.part_steps import make_core
 from rtlstm.spec.inventory import (
     MemorySpec,
     MultiplierSpec,

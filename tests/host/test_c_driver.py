@@ -18,7 +18,7 @@ from rtlstm.gen.builds.on_board import OnZynq
 from rtlstm.host import Accelerator
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden_device import GoldenDevice
-from rtlstm.sim.simulated_registers import SimulatedRegisters
+from rtlstm.sim.simulated_board import SimulatedRegisters
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import pack

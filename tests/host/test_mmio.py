@@ -14,7 +14,7 @@ from rtlstm.gen.builds.on_board import OnZynq
 from rtlstm.host import Accelerator
 from rtlstm.host.mmio import MappedRegisters, MmioTransport
 from rtlstm.sim.golden_device import GoldenDevice
-from rtlstm.sim.simulated_registers import SimulatedRegisters
+from rtlstm.sim.simulated_board import SimulatedRegisters
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.manifest import Manifest
