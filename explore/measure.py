@@ -29,7 +29,7 @@ from rtlstm.sim.sources import Simulator
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Record, few_digits
 
 
 @dataclass(frozen=True)
@@ -128,11 +128,6 @@ def _share(found: Estimate, choice: Choice) -> float:
     given = fpga_family(device.family).need_estimates().inferred_multipliers
     taken = [each for each in demands(found, device) if given or each.resource != "multipliers"]
     return round(100 * max(each.used / each.most for each in taken if each.most), 1)
-
-
-def few_digits(value: float) -> float:
-    """Round a measured value: float sums differ in their last digits from machine to machine."""
-    return float(f"{value:.5g}")
 
 
 class Proving(Record):

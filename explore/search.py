@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from pydantic import BaseModel
 
 from rtlstm.boards.catalogue import find_target
-from rtlstm.explore.measure import Context, Proving, few_digits, measure_numbers, measure_point, prove_point
+from rtlstm.explore.measure import Context, Proving, measure_numbers, measure_point, prove_point
 from rtlstm.explore.metrics import Evaluation, Limit, Metric, pareto_front, rank, ruled_out
 from rtlstm.explore.records import Exploration, Numbers, Outcome, Point, Refusal
 from rtlstm.explore.request import SearchOptions
@@ -34,6 +34,7 @@ from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.padding import Pad
 from rtlstm.spec.program.sequences import longest_sequence
 from rtlstm.spec.progress import Progress
+from rtlstm.spec.record import few_digits
 from rtlstm.tools.work import Workers
 
 _RECORDS = "6"

@@ -88,3 +88,8 @@ class Record(BaseModel, metaclass=_Shown):
         """Return a copy with some fields changed, validated again."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**(fields | changes))
+
+
+def few_digits(value: float, digits: int = 5) -> float:
+    """Round a measured value: float sums differ in their last digits from machine to machine."""
+    return float(f"{value:.{digits}g}")

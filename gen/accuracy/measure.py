@@ -27,6 +27,7 @@ from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import LayerShape, QuantizedNetwork
 from rtlstm.spec.progress import Progress
+from rtlstm.spec.record import few_digits
 
 _POINTS = 240
 """Most points of an error over time."""
@@ -161,7 +162,7 @@ class _Errors:
         )
 
     def _rms(self, error: Floats) -> float:
-        return _digits(float(np.sqrt(np.mean(error[self._alive] ** 2))))
+        return few_digits(np.sqrt(np.mean(error[self._alive] ** 2)))
 
     def describe(self, fixed: MixedRun, parts: dict[Part, _Change]) -> list[LayerErrors]:
         """Describe all errors."""
@@ -184,7 +185,7 @@ class _Errors:
                     kind=names[index][1],
                     rms_signal=signal,
                     rms_error=noise,
-                    max_abs_error=_digits(float(np.abs(error[self._alive]).max())),
+                    max_abs_error=few_digits(np.abs(error[self._alive]).max()),
                     snr_db=round(20 * float(np.log10(signal / noise)), 2) if signal and noise else None,
                     parts=tuple(split),
                     steps=self._over_time(error),
@@ -199,13 +200,8 @@ class _Errors:
             some = slice(first, first + self.steps_per_point)
             squares = error[some][self._alive[some]] ** 2
             # The given steps may be more than the longest sequence has.
-            found.append(_digits(float(np.sqrt(np.mean(squares)))) if squares.size else 0.0)
+            found.append(few_digits(np.sqrt(np.mean(squares))) if squares.size else 0.0)
         return tuple(found)
-
-
-def _digits(value: float) -> float:
-    # Float sums differ in their last digits from machine to machine; reports must be equal.
-    return float(f"{value:.5g}")
 
 
 def _saturations(network: QuantizedNetwork, samples: Samples, run: MixedRun) -> Iterator[Saturations]:
@@ -282,8 +278,8 @@ def measure_widths(
             error = (fixed_outputs(wider, samples) - exact)[samples.alive]
             yield WidthErrors(
                 **about,
-                rms_error=float(f"{np.sqrt(np.mean(error**2)):.5g}"),
-                max_abs_error=float(f"{np.abs(error).max():.5g}"),
+                rms_error=few_digits(np.sqrt(np.mean(error**2))),
+                max_abs_error=few_digits(np.abs(error).max()),
             )
 
 

@@ -12,6 +12,7 @@ from rtlstm.host.raw_values import as_array, as_numbers
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray, where_bad
 from rtlstm.spec.padding import Pad, padded_behind, padded_in_front, valid_steps
+from rtlstm.spec.record import few_digits
 
 Floats = NDArray[np.float64]
 
@@ -164,7 +165,7 @@ def _first(values: NDArray[Any], bad: NDArray[np.bool_], chosen: tuple[IntArray,
 def _score(
     measure: str, labels: int, both: list[float], changed: int | None = None, classes: int | None = None
 ) -> Score:
-    exact, fixed = (float(f"{value:.6g}") for value in both)
+    exact, fixed = (few_digits(value, 6) for value in both)
     return Score.model_validate(
         {
             "measure": measure,

@@ -34,7 +34,7 @@ from rtlstm.spec.options import option_text
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.passes import feeds
 from rtlstm.spec.progress import Progress
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Record, few_digits
 
 
 class Headroom(Record):
@@ -296,18 +296,14 @@ def _changes(
             yield WeightChange(
                 layer=layer.name,
                 product=product,
-                largest=_short(change.max()),
-                largest_steps=_short((change / np.where(step > 0, step, np.inf)).max()),
+                largest=few_digits(change.max()),
+                largest_steps=few_digits((change / np.where(step > 0, step, np.inf)).max()),
                 text=change_text(change, step),
             )
 
 
 def _matrices(layer: ArrayLayer) -> list[NDArray[np.float64]]:
     return [part for part in (layer.w_in, layer.w_rec) if part is not None]
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.5g}")
 
 
 _Fields = dict[str, int | str]

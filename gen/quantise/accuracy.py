@@ -16,7 +16,7 @@ from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Record, few_digits
 
 _WORK = 400_000_000
 """How many multiplications a comparison may take, roughly."""
@@ -33,11 +33,6 @@ _MOST_STEPS = 160
 _MOST_OUTPUTS = 3
 _FINE = 1024
 """Errors are compared in parts of an output's step: the last digits of float sums differ by machine."""
-
-
-def _rounded(value: float) -> float:
-    # Float sums differ in their last digits from machine to machine; reports must be equal.
-    return float(f"{value:.5g}")
 
 
 class Loss(Record):
@@ -165,7 +160,7 @@ def _quantities(
 def _histogram(quantity: str, form: Format, values: NDArray[np.float64]) -> Histogram:
     largest = float(np.abs(values).max())
     # The limit is in the picture, and what is far beyond it is not.
-    span = float(f"{1.05 * form.limit * min(2.0, max(1.0, largest / form.limit)):.5g}")
+    span = few_digits(1.05 * form.limit * min(2.0, max(1.0, largest / form.limit)))
     some = np.clip(values[:: max(1, values.size // _MOST_COUNTED)], -span, span)
     counts, _ = np.histogram(some, _BINS, (-span, span))
     return Histogram(
@@ -173,7 +168,7 @@ def _histogram(quantity: str, form: Format, values: NDArray[np.float64]) -> Hist
         form=str(form),
         limit=form.limit,
         span=span,
-        largest=float(f"{largest:.5g}"),
+        largest=few_digits(largest),
         counts=tuple(counts.tolist()),
     )
 
@@ -214,8 +209,8 @@ def find_traces(
             output=int(output),
             sequence=sequence,
             first_step=first,
-            exact=tuple(map(_rounded, exact[shown, sequence, output])),
-            fixed=tuple(map(_rounded, fixed[shown, sequence, output])),
+            exact=tuple(map(few_digits, exact[shown, sequence, output])),
+            fixed=tuple(map(few_digits, fixed[shown, sequence, output])),
         )
         for output in order
     )
@@ -304,10 +299,10 @@ def measure_accuracy(
         description=description,
         steps=data.steps,
         sequences=data.sequences,
-        max_abs_error=_rounded(float(np.abs(error).max())),
-        rms_error=_rounded(float(np.sqrt(np.mean(error**2)))),
-        max_abs_output=_rounded(float(np.abs(reference.y).max())),
-        spread=_rounded(float(np.sqrt(np.mean(given.var(axis=0))))),
+        max_abs_error=few_digits(np.abs(error).max()),
+        rms_error=few_digits(np.sqrt(np.mean(error**2))),
+        max_abs_output=few_digits(np.abs(reference.y).max()),
+        spread=few_digits(np.sqrt(np.mean(given.var(axis=0)))),
         decisions=0 if decided is None else len(given),
         decisions_changed=0 if decided is None else int(np.count_nonzero(decided[0] != decided[1])),
         input_saturations=numerics.input.saturated(x, numerics.input_shift),
@@ -315,8 +310,8 @@ def measure_accuracy(
         cell_saturations=golden.cell_saturations,
         cell_values=int(lengths.sum()) * units,
         losses=find_losses(network, quantised, x, reference, golden),
-        max_abs_cell=_rounded(reference.cell),
-        max_abs_final_cell=_rounded(max((float(np.abs(c).max()) for c in reference.c), default=0.0)),
+        max_abs_cell=few_digits(reference.cell),
+        max_abs_final_cell=few_digits(max((float(np.abs(c).max()) for c in reference.c), default=0.0)),
         histograms=count_histograms(quantised, data, reference),
         traces=find_traces(reference.y, fixed, lengths, form.step),
     )

@@ -16,7 +16,7 @@ from rtlstm.sim.reference import FloatResult, FloatState
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.program.passes import feeds
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Record, few_digits
 
 MARGIN = 1.25
 """Factor from the largest calibrated magnitude to the one that a format must hold."""
@@ -62,8 +62,7 @@ class Calibrated(Record):
     @classmethod
     def of(cls, data: Calibration, ranges: Ranges) -> Self:
         """Take what :func:`measure_ranges` found for the data."""
-        # Float sums differ in their last digits from machine to machine; reports must be equal.
-        preactivation, *results = (float(f"{each:.9g}") for each in (ranges.preactivation, *ranges.layers))
+        preactivation, *results = (few_digits(each, 9) for each in (ranges.preactivation, *ranges.layers))
         return cls(
             feature_peaks=tuple(data.peaks.tolist()),
             preactivation=preactivation,
