@@ -177,6 +177,7 @@ LATE_BUGS = {
 }
 
 
-@pytest.mark.parametrize("bug", cases(LATE_BUGS))
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", LATE_BUGS.values(), ids=LATE_BUGS)
 def test_late_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
     refute(Harness(with_bug(CobsEncoder, *bug), floods=True), tmp_path, 520)

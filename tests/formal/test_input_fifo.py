@@ -186,7 +186,8 @@ def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
 REACHED = {name: SHAPES[name] for name in ("one value", "last beat partly filled", "loadable")}
 
 
-@pytest.mark.parametrize("shape", cases(REACHED))
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", REACHED.values(), ids=REACHED)
 def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     reach(Harness(shape()), tmp_path, 30)
 

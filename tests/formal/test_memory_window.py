@@ -108,7 +108,8 @@ def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     prove(Harness(manifest), tmp_path, 6, lane(manifest))
 
 
-@pytest.mark.parametrize("shape", cases(SHAPES))
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     manifest = shape()
     reach(Harness(manifest), tmp_path, 24, lane(manifest))
@@ -120,7 +121,8 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize("bug", cases(BUGS))
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", BUGS.values(), ids=BUGS)
 def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
     manifest = SHAPES["small"]()
     refute(Harness(manifest, with_bug(Core, *bug)), tmp_path, 20, lane(manifest))

@@ -242,6 +242,7 @@ LATE_BUGS = {
 }
 
 
-@pytest.mark.parametrize("bug", cases(LATE_BUGS))
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", LATE_BUGS.values(), ids=LATE_BUGS)
 def test_late_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
     refute(Harness(2048, with_bug(Responder, *bug), eager=True), tmp_path, 50)

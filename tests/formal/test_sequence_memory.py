@@ -103,7 +103,8 @@ def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     prove(Harness(shape()), tmp_path, 5)
 
 
-@pytest.mark.parametrize("shape", cases({"one value": SHAPES["one value"]}))
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [SHAPES["one value"]], ids=["one value"])
 def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     reach(Harness(shape()), tmp_path, 24)
 

@@ -233,7 +233,8 @@ def test_programs(seed: int) -> None:
 REACHED = {name: SHAPES[name] for name in ("one word", "two words, two groups", "loadable")}
 
 
-@pytest.mark.parametrize("shape", cases(REACHED))
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", REACHED.values(), ids=REACHED)
 def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     reach(Harness(shape()), tmp_path, 60)
 
@@ -252,7 +253,8 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize("bug", cases(BUGS))
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", BUGS.values(), ids=BUGS)
 def test_bug_is_found(
     bug: tuple[type[Component], str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
