@@ -13,14 +13,14 @@ A shape may be a function of what the component gives to its base class. In Amar
 ``enable: In(1)``, it cannot, and to a type checker a call is no type.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from inspect import isfunction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from amaranth.hdl import ClockDomain, Module, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, Instance, Module, Signal, Value
 from amaranth.lib import data, wiring
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ else:
     _Component, _Interface = wiring.Component, wiring.PureInterface
     Struct, Domain = data.View, ClockDomain
     AnyInterface = object
-from collections.abc import Iterator
-
-from amaranth.hdl import ClockSignal, Instance, Signal, Value
 
 
 @dataclass(frozen=True)

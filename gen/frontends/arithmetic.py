@@ -1,28 +1,19 @@
 """Operators of arithmetic (constants, sums, batch norm), and joins of directions and of several outputs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.axes import Axes
-from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.axes import SINGLE, Axes
+from rtlstm.gen.frontends.flow import Flow, looks_back
+from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.step import Step, Value
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
-
-if TYPE_CHECKING:
-    from rtlstm.gen.frontends.step import Value
-from collections.abc import Iterable, Mapping
-from typing import Any
-
-from rtlstm.gen.frontends.axes import SINGLE
-from rtlstm.gen.frontends.flow import looks_back
-from rtlstm.gen.frontends.reading import ReportBuilder
-from rtlstm.spec.network import Dense, Layer
+from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Rnn
 from rtlstm.spec.output_parts import OutputPart
 
 Floats = NDArray[np.float64]
