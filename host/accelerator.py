@@ -12,8 +12,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.host.device import Device
-from rtlstm.host.mmio import check_loadable
+from rtlstm.host.device import Device, check_loadable
 from rtlstm.host.raw_values import (
     CodesWarning,
     SaturationWarning,

@@ -7,10 +7,11 @@ from numpy.typing import NDArray
 
 from rtlstm.host.state import LayerArrays, StateLayout
 from rtlstm.host.transport import Transport, guarded
-from rtlstm.spec.errors import DeviceError
+from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.program.step import compile_program
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import IDENTITY, Command, Region, Register, field
 
@@ -20,6 +21,42 @@ _IS_COPIED = field(Register.FLAGS, "COPIED")
 _REGION, _BANK = field(Register.SELECT, "REGION"), field(Register.SELECT, "BANK")
 _POLLS = 100_000
 """Reads of STATUS, in addition to the cycles of a few steps, before a device counts as dead."""
+
+
+def check_loadable(manifest: Manifest, device: Manifest) -> None:
+    """Check that ``manifest``'s network can be loaded into the hardware that ``device`` describes.
+
+    Raises
+    ------
+    ConfigurationError
+        If the hardware's program is fixed and of another network, or it lacks a capacity, or differs in
+        anything else.
+    """
+    if manifest.device_hash == device.device_hash:
+        return
+    if device.parameters.capacity is None:
+        raise ConfigurationError(
+            f"a device must have a loadable program to be given another network, but that of {device.name!r} "
+            "is fixed and takes other weights alone; generate it with `capacities`, or this "
+            "build, if only its weights are new, with `device` and the device's folder"
+        )
+    if not manifest.passes:
+        # Says which capacity is too small, if one is.
+        compile_program(manifest.layers, device.parameters, device.timing)
+    raise ConfigurationError(
+        f"a build must be made for the device that it is loaded into ({device.name!r}, hardware "
+        f"{device.device_hash[:8]}), but this one is for {manifest.name!r} ({manifest.device_hash[:8]}), "
+        f"with other {_differences(manifest, device)}; generate it with "
+        "`device` and the device's folder"
+    )
+
+
+def _differences(manifest: Manifest, device: Manifest) -> str:
+    """Names of the differences."""
+    found = ["name"] if manifest.name != device.name else []
+    for ours, theirs in ((manifest.parameters, device.parameters), (manifest.numerics, device.numerics)):
+        found += [name for name in type(ours).model_fields if getattr(ours, name) != getattr(theirs, name)]
+    return ", ".join(found)
 
 
 class Device:

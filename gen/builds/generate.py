@@ -48,7 +48,7 @@ from rtlstm.gen.quantise.quantiser import (
 )
 from rtlstm.gen.quantise.ranges import Calibrated
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host.mmio import check_loadable
+from rtlstm.host.device import check_loadable
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.manifest import C_HEADER, INITIAL_STATE, Manifest

@@ -14,7 +14,7 @@ from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.plan import fold_shifts
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator, SharedAccelerator
-from rtlstm.host.mmio import check_loadable
+from rtlstm.host.device import check_loadable
 from rtlstm.host.raw_values import SaturationWarning
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
