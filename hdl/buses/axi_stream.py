@@ -5,7 +5,7 @@ from amaranth.lib import enum, fifo
 from amaranth.lib.stream import Interface as Stream
 
 from rtlstm.hdl.component import Component, In, Out
-from rtlstm.hdl.core.layouts import input_beats, output_beats
+from rtlstm.hdl.core.layouts import input_beats, output_beats, stream_bits
 from rtlstm.hdl.core.program_store import StepPart, count_values, program_store
 from rtlstm.spec.inventory import wrapper_memories
 from rtlstm.spec.manifest import Manifest
@@ -37,7 +37,7 @@ class InputStream(StepPart):
     tdata: Signal = In(
         lambda manifest: manifest.parameters.beat_in * padded_bits(manifest.numerics.data_bits)
     )
-    tid: Signal = In(lambda manifest: manifest.parameters.stream_bits)
+    tid: Signal = In(stream_bits)
     tuser: Signal = In(1)
     tlast: Signal = In(1)
     tvalid: Signal = In(1)
@@ -119,7 +119,7 @@ class OutputStream(Component):
     tdata: Signal = Out(
         lambda manifest: manifest.parameters.beat_out * padded_bits(manifest.numerics.output_bits)
     )
-    tid: Signal = Out(lambda manifest: manifest.parameters.stream_bits)
+    tid: Signal = Out(stream_bits)
     tuser: Signal = Out(1)
     tlast: Signal = Out(1)
     tvalid: Signal = Out(1)

@@ -14,6 +14,11 @@ def row_bits(rows: int) -> int:
     return max(1, ceil_log2(rows))
 
 
+def stream_bits(manifest: Manifest) -> int:
+    """Width of a stream's number."""
+    return manifest.parameters.stream_bits
+
+
 def vector_bits(manifest: Manifest) -> int:
     """Width of the address of a word that the array multiplies, in the vector memory or the input's."""
     program = manifest.program

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 
 from rtlstm.hdl.component import Component, In, Interface, Out, connect_some
 from rtlstm.hdl.core.array import any_of
-from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.core.layouts import row_bits, stream_bits
 from rtlstm.hdl.core.preactivation import GATES
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.core.register_bank import ADDRESS_BITS, RegisterBank
@@ -87,7 +87,7 @@ class MemoryWindow(Component):
     """Region being read."""
     multiplies: Signal = Out(1)
     """The row stands at every read port: the array is to give it, if it is one of weights."""
-    stream: Signal = Out(lambda manifest: manifest.parameters.stream_bits)
+    stream: Signal = Out(stream_bits)
     reset_stream: Signal = Out(1)
     state_written: Signal = Out(1)
     weights_written: Signal = Out(1)

@@ -5,7 +5,7 @@ from amaranth.lib import fifo
 from amaranth.lib.stream import Interface as Stream
 
 from rtlstm.hdl.component import Component, In, Out, Struct
-from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits
+from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits, stream_bits
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.spec.inventory import TIMED_STEPS, memories
@@ -37,7 +37,7 @@ class InputBuffer(Component):
     wanted."""
     grows: Signal = Out(1)
     fills: Signal = Out(1)
-    stream: Signal = Out(lambda manifest: manifest.parameters.stream_bits)
+    stream: Signal = Out(stream_bits)
     suppress: Signal = Out(1)
     """One more of its words is complete with this cycle; so is all of it; its stream, as known with this
     cycle; and whether its output is not wanted. With ``pipeline.accept`` nothing of this is known before the

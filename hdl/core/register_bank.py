@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 
 from rtlstm.hdl.component import Component, In, Out
 from rtlstm.hdl.core.array import any_of
-from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.core.layouts import row_bits, stream_bits
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
@@ -34,7 +34,7 @@ class RegisterBank(Component):
     """Store ``data`` in the register whose number was at ``address`` in the cycle before."""
     value: Signal = Out(32)
     """What the register holds whose number was at ``address`` two cycles before."""
-    stream: Signal = Out(lambda manifest: manifest.parameters.stream_bits)
+    stream: Signal = Out(stream_bits)
     region: Signal = Out(4)
     bank: Signal = Out(
         lambda manifest: row_bits(max(layout.banks for layout in manifest.regions.values()) + 1)

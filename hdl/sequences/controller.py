@@ -5,7 +5,7 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.stream import Interface as Stream
 
 from rtlstm.hdl.component import Component, In, Out, Struct
-from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits
+from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits, stream_bits
 from rtlstm.hdl.core.ports import OutputQueue
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, lookup, storage
@@ -36,7 +36,7 @@ class SequenceMemory(Component):
     busy: Signal = Out(1)
     """Passes are under way; or there is a sequence whose output has not been given."""
     part: Signal = Out(lambda manifest: row_bits(len(manifest.sequence.parts)))
-    stream: Signal = Out(lambda manifest: manifest.parameters.stream_bits)
+    stream: Signal = Out(stream_bits)
     base: Signal = Out(lambda manifest: row_bits(manifest.sequence.rows))
     there: Signal = Out(1)
     """The next step: its part, its stream, and the first word of its input; it may begin."""

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 
 from rtlstm.hdl.component import Component, In, Out, Ports, connect_some
+from rtlstm.hdl.core.layouts import stream_bits
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.core.sequencer.sequencer import Sequencer
 from rtlstm.hdl.core.sequencer.steps import CurrentStream, Steps, exceeds
@@ -28,8 +29,8 @@ class StreamFlags(Component):
 
     prepares: Signal = In(1)
     """The program has recurrent operations that store partial sums; without them none are ever invalid."""
-    stream: Signal = In(lambda manifest: manifest.parameters.stream_bits)
-    input_stream: Signal = In(lambda manifest: manifest.parameters.stream_bits)
+    stream: Signal = In(stream_bits)
+    input_stream: Signal = In(stream_bits)
     """The stream of the step under way, and that of the next input."""
     prepared: Signal = In(1)
     """Its recurrent operations, which store its partial sums, are issued."""
@@ -39,7 +40,7 @@ class StreamFlags(Component):
     """Its last operation is issued."""
     reset_stream: Signal = In(1)
     state_written: Signal = In(1)
-    command_stream: Signal = In(lambda manifest: manifest.parameters.stream_bits)
+    command_stream: Signal = In(stream_bits)
     """A stream starts from zero, or from what was written."""
     weights_written: Signal = In(1)
     """The partial sums of all streams are invalid."""

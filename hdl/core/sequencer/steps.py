@@ -6,7 +6,7 @@ from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib.data import StructLayout
 
 from rtlstm.hdl.component import Component, In, Interface, Out, Ports, Struct
-from rtlstm.hdl.core.layouts import row_bits, vector_bits
+from rtlstm.hdl.core.layouts import row_bits, stream_bits, vector_bits
 from rtlstm.hdl.core.program_store import OpFields, program_store
 from rtlstm.hdl.primitives.pipeline import lookup
 from rtlstm.spec.manifest import Manifest
@@ -152,9 +152,9 @@ class CurrentStream(Component):
 
     listens: Signal = In(1)
     """An operation waits for the next step, or is loaded and will."""
-    input_stream: Signal = In(lambda manifest: manifest.parameters.stream_bits)
+    input_stream: Signal = In(stream_bits)
     """The stream of the next step."""
-    stream: Signal = Out(lambda manifest: manifest.parameters.stream_bits)
+    stream: Signal = Out(stream_bits)
     """That of the step under way."""
     context: Signal = Out(vector_bits)
     next_context: Signal = Out(vector_bits)
