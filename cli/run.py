@@ -123,8 +123,8 @@ def _note_waiting(console: Console, core: int | None, measured: int) -> None:
     if core is not None and measured != core:
         console.note(
             f"the last step took {measured} cycles on the device, from its last input word to its last "
-            f"output word: {core} in the core, and the others in the input buffer, behind the steps sent "
-            "before it"
+            f"output word: {core} in the core, and the rest in the input buffer, while it waited for earlier "
+            "steps"
         )
 
 

@@ -123,20 +123,19 @@ def _assumptions(
         yield from _uncalibrated(network, settings, manifest)
         return
     yield (
-        "the calibration data are typical: pre-activations and linear outputs have the largest values met "
-        "and a quarter more"
+        "rtlstm takes the calibration data as typical: the ranges of pre-activations and linear outputs are "
+        "their largest values there plus a quarter"
     )
     searched = settings.cell_range is None
     if searched and any(map(keeps_cell_state, network.pseudo_layers)):
         share = search_sample(network, calibration).share_of(calibration)
-        finals = ", and holds final states" if states_leave(network, settings.final_states) else ""
-        best = "most accurate with room for cell states half as large again"
+        finals = "; it also holds final states" if states_leave(network, settings.final_states) else ""
+        best = "outputs are most accurate with this one, and cell states may grow by half"
         if accuracy.max_abs_cell > manifest.numerics.cell.limit:
-            best = "most accurate, finer steps being worth more than the states that saturate"
+            best = "outputs are most accurate with this one, although some cell states saturate"
         yield (
             f"cell states reach {accuracy.max_abs_cell:.4g} and saturate at "
-            f"{_limit(manifest.numerics.cell)}: of the ranges tried on {share}, that is where outputs are "
-            f"{best}{finals}"
+            f"{_limit(manifest.numerics.cell)}: of the ranges tried on {share}, {best}{finals}"
         )
     if not calibration.x.any():
         yield (

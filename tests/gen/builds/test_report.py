@@ -187,7 +187,7 @@ def test_final_states_that_saturate_are_told():
     held, _, _ = make(CALIBRATION, final_states=True)
     assert not any("after a sequence's last step" in text for text in held.assumptions)
     (searched,) = (text for text in held.assumptions if "cell states reach" in text)
-    assert "of the ranges tried on the calibration data" in searched and "holds final states" in searched
+    assert "of the ranges tried on the calibration data" in searched and "also holds final states" in searched
     loaded = create_report(
         network(),
         quantise(network(), QuantizationSettings(cell_range=0.25), CALIBRATION),
