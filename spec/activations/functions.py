@@ -39,7 +39,10 @@ class Lines:
 
 @dataclass(frozen=True)
 class TorchNames:
-    """PyTorch's names of a function in ``torch.nn.functional``, of its module, and of alpha and beta."""
+    """PyTorch's names of a function in ``torch.nn.functional``, of its module, and of alpha and beta.
+
+    There are as many ``parameters`` as the function has ``defaults``.
+    """
 
     function: str
     module: str
