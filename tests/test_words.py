@@ -104,6 +104,13 @@ def test_pages_have_the_fields_words():
     assert len(pages) > 10 and not found, "\n".join(found)
 
 
+def test_the_glossary_has_the_words_of_fpgas():
+    rows = re.findall(r"^\| ([^|]+?) \| ([^|]+?) \|$", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    told = {word for words, meaning in rows if meaning.strip("-") for word in words.split(", ")}
+    wanted = {"LUT", "DSP block", "block RAM", "Fmax", "bitstream", "PLL", "AXI"}
+    assert wanted - told == set()
+
+
 def test_a_banned_word_is_found():
     text = '"""Of no verb."""\nclass SerialLine: ...\nlast_place = own = "a fence"  # It is stale.\n'
     found = [*banned_names(PARTS, text, "f.py"), *banned_texts(TEXTS, text, "f.py")]
