@@ -104,7 +104,7 @@ def test_pages_have_the_fields_words():
     assert len(pages) > 10 and not found, "\n".join(found)
 
 
-def test_the_glossary_has_the_words_of_fpgas():
+def test_the_glossary_has_the_words_of_fpgas() -> None:
     rows = re.findall(r"^\| ([^|]+?) \| ([^|]+?) \|$", (DOCS / "glossary.md").read_text(), re.MULTILINE)
     told = {word for words, meaning in rows if meaning.strip("-") for word in words.split(", ")}
     wanted = {"LUT", "DSP block", "block RAM", "Fmax", "bitstream", "PLL", "AXI"}
