@@ -329,13 +329,10 @@ def write_slice(writer: GraphWriter, operator: TfliteOperator, *, backward: bool
             ("gather", [writer.constant("index", np.int64(0 if backward else index))], {"axis": axis})
         )
     chain = chain or [("identity", [], {})]
-    source, names = (
-        writer.tensor(operator.input(0)),
-        [writer.fresh(f"{operator.name}/part") for _ in chain[1:]],
-    )
-    for (kind, constants, attributes), given in zip(
-        chain, [*names, writer.tensor(operator.outputs[0])], strict=True
-    ):
+    source = writer.tensor(operator.input(0))
+    names = [writer.fresh(f"{operator.name}/part") for _ in chain[1:]]
+    names.append(writer.tensor(operator.outputs[0]))
+    for (kind, constants, attributes), given in zip(chain, names, strict=True):
         writer.node(operator, kind, [source, *constants], [given], **attributes)
         source = given
 

@@ -320,9 +320,8 @@ def _unpack(call: Call) -> Any:
 
 def _binary(call: Call, name: str) -> Any:
     first, second = call.x, call.get(1, "other", "b")
-    if any(
-        isinstance(each, list | tuple | Shape) for each in (first, second)
-    ):  # sizes, one list behind another
+    # Sizes are joined, one list behind another.
+    if any(isinstance(each, list | tuple | Shape) for each in (first, second)):
         return _sizes(call, [first, second])
     if name == "div" and call.get(2, "rounding_mode") is not None:
         raise ModelError(f"{call.where}: rounding_mode is not supported")
