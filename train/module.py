@@ -161,7 +161,7 @@ class Prepared(torch.nn.Module):
             "preactivation": choices.ranges.preactivation,
             "layers": list(choices.ranges.layers),
             "begins": list(choices.ranges.begins),
-            "cell_range": choices.cell_range,
+            "cell_ranges": list(choices.cell_ranges),
             "settings": self.settings.model_dump(mode="json"),
             "weight_bits": [rows.plan.form.bits for rows in self.rows],
             "device": None if self._device is None else self._device.manifest.build_hash,
@@ -193,7 +193,7 @@ class Prepared(torch.nn.Module):
                 input_range=state["input_range"],
                 input_shifts=tuple(state["input_shifts"]),
                 ranges=Ranges(state["preactivation"], tuple(state["layers"]), tuple(given["begins"])),
-                cell_range=state["cell_range"],
+                cell_ranges=tuple(state["cell_ranges"]),
             )
         )
 

@@ -118,7 +118,7 @@ def _with(choices: FormatChoices, name: Range, power: int) -> FormatChoices:
     if name == "input":
         return replace(choices, input_range=magnitude)
     if name == "cell":
-        return replace(choices, cell_range=magnitude)
+        return replace(choices, cell_ranges=(magnitude,) * len(choices.cell_ranges))
     ranges = choices.ranges
     if name == "preactivation":
         return replace(choices, ranges=replace(ranges, preactivation=magnitude))

@@ -222,7 +222,9 @@ class FormatChoices:
     input_range: float
     input_shifts: tuple[int, ...]
     ranges: Ranges
-    cell_range: float
+    cell_ranges: tuple[float, ...]
+    """Largest c of each array layer; larger ones saturate. Those of layers that keep no c are not looked at
+    where others keep one."""
 
 
 @dataclass(frozen=True)
@@ -416,7 +418,7 @@ class Plan(Lowered):
         """Bits before the binary point of h if all layers have one format of it; None if each has its own."""
         self.outputs = self._outputs()
         """The formats of the layers' results."""
-        self.cell, self.cell_argument = self._cell(choices.cell_range)
+        self.cell, self.cell_argument = self._cell(self._cell_range(choices.cell_ranges))
 
     def _preactivation(self) -> Format:
         """Return the format that covers the ranges' sums, or less if all functions are flat beyond it."""
@@ -435,6 +437,11 @@ class Plan(Lowered):
         if not any(wide):
             max_abs = min(max_abs, _saturation_range(self.gate))
         return Format(bits=self._argument_bits, fraction=self._argument_bits - 1 - int(math.log2(max_abs)))
+
+    def _cell_range(self, ranges: tuple[float, ...]) -> float:
+        """Return the largest of the ranges of c: all layers have one format of it."""
+        kept = [found for found, layer in zip(ranges, self.layers, strict=True) if layer.state == "cell"]
+        return max(kept or ranges)
 
     def _cell(self, max_abs: float) -> tuple[Format, Format]:
         """Return the cell state's format for a range, and the format its tanh reads."""

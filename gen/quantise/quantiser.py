@@ -361,8 +361,14 @@ def choose_formats(
         network = fold_shifts(network, np.array(shifts))
         data = data.scaled(np.ldexp(1.0, shifts)) if isinstance(data, Calibration) else data
     lowered = Lowered(network, settings, hardware)
+
+    def chosen(ranges: Ranges, cell_range: float) -> FormatChoices:
+        # What the settings state counts for all layers.
+        cell_ranges = (settings.cell_range or cell_range,) * len(lowered.layers)
+        return FormatChoices(input_range, shifts, ranges, cell_ranges)
+
     if isinstance(data, Calibrated):
-        return FormatChoices(input_range, shifts, data.ranges, settings.cell_range or 1.0)
+        return chosen(data.ranges, 1.0)
     given = (initial_state, None if data is None else data.state)
     states = [state for state in given if state is not None]
     begins = begin_ranges(network, states)
@@ -378,20 +384,19 @@ def choose_formats(
             ranges = bound_ranges(network, input_range, begins)
         else:
             ranges = guess_ranges(network, input_range, initial_state)
-        assumed = max(DEFAULT_CELL_RANGE, MARGIN * begin_c)
-        return FormatChoices(input_range, shifts, ranges, settings.cell_range or assumed)
+        return chosen(ranges, max(DEFAULT_CELL_RANGE, MARGIN * begin_c))
     reference = run_reference(network, data)
     ranges = measure_ranges(network, reference, begins)
     if not data.begins_in(initial_state):
         as_model = replace(data, state=repeat_state(initial_state, data.sequences))
         ranges = ranges.joined(measure_ranges(network, run_reference(network, as_model), begins))
-    cell_range = settings.cell_range
-    if cell_range is None and (hardware is None or hardware.device is None):
+    cell_range = DEFAULT_CELL_RANGE
+    if settings.cell_range is None and (hardware is None or hardware.device is None):
         known = {} if searched is None else searched
         cell_range = _search_cell_range(
             network, settings, input_range, shifts, data, reference, ranges, begin_c, known
         )
-    return FormatChoices(input_range, shifts, ranges, cell_range or DEFAULT_CELL_RANGE)
+    return chosen(ranges, cell_range)
 
 
 def quantise_with(
@@ -456,9 +461,8 @@ def _search_cell_range(
         if key not in searched:
 
             def build(cell_range: float) -> QuantizedNetwork:
-                return quantise_with(
-                    network, formats, FormatChoices(input_range, (), layer_ranges, cell_range)
-                )
+                ranges = (cell_range,) * len(layer_ranges.layers)
+                return quantise_with(network, formats, FormatChoices(input_range, (), layer_ranges, ranges))
 
             searched[key] = search_cell_range(network, data, reference, leave, begin, build, limit)
         return searched[key]
