@@ -74,7 +74,7 @@ def gate_sizes(manifest: Manifest) -> GateSizes:
     """Return the sizes of one of a core's gate units."""
     if isinstance(manifest.numerics.unit, FusedUnit):
         return _fused(manifest)
-    cells = manifest.numerics.cells
+    cells = [pipeline.graph for pipeline in manifest.numerics.unit.pipelines]
     nodes = [node for cell in cells for node in cell.nodes]
     return GateSizes(
         carries=sum(_CARRIES.get(node.kind, 0) * node.format.bits for node in nodes),
@@ -86,7 +86,8 @@ def gate_sizes(manifest: Manifest) -> GateSizes:
 def _fused(manifest: Manifest) -> GateSizes:
     numerics = manifest.numerics
     fraction = numerics.cell_sum_fraction
-    product = numerics.cell.bits + numerics.gate.bits - numerics.gate.fraction - numerics.cell.fraction
+    cell = numerics.cell.bits + numerics.cell_shifts[-1]
+    product = cell + numerics.gate.bits - numerics.gate.fraction - numerics.cell.fraction
     # f c + i g before rounding.
     total = max(product + fraction, fraction + 2)
     # Odd codes take no adder, and dense results have one of their own.

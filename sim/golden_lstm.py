@@ -118,7 +118,8 @@ class _LstmLayer(_Sums):
         self.bias = bias.reshape(4, 1, self.units)[[0, 1, 3, 2]]
         """Offset that turns the partial sums into table indices."""
         self.inputs = layer.w_ih.shape[1]
-        gate, cell, argument = numerics.gate, numerics.cell, numerics.cell_argument
+        assert shape.state is not None
+        gate, cell, argument = numerics.gate, shape.state, numerics.cell_argument
         # f c + i g is in units of c, and o tanh(c) in units of h.
         self.sigmoid = _spell_out(unit.sigmoid, -gate.fraction)
         self.tanh = _spell_out(unit.tanh, cell.fraction - gate.fraction)

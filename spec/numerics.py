@@ -155,6 +155,8 @@ class FusedTables(Record):
 
 GUARD_BITS = 4
 """Extra fraction bits of a row's parts until they are added and rounded."""
+CELL_SUM_BITS = 52
+"""Most bits of ``f * c + i * g``, within the range of c: a float holds them."""
 MOST_INPUT_SHIFT = 32
 """Largest shift of an input feature."""
 
@@ -190,7 +192,10 @@ class Numerics(Record):
     preactivation: Format
     """Format of the pre-activations that sigmoid and tanh of the gates read."""
     cell: Format
-    """Format of the stored cell state."""
+    """Format of the stored cell state: its bits, and the most fraction bits that a layer's has."""
+    cell_shifts: Annotated[tuple[Annotated[int, Field(ge=0, le=24)], ...], Field(min_length=1)] = (0,)
+    """The numbers of fraction bits that a layer's c may have less, in ascending order from 0 on: between
+    them the hardware chooses for each operation. The layer's ``state`` has its format."""
     cell_argument: Format
     """Format in which tanh reads the new cell state."""
     accumulator: Accumulator
@@ -228,14 +233,17 @@ class Numerics(Record):
                 f"accumulators have at least the {self.weight_bits} bits of a weight, "
                 f"not {self.accumulator.bits}"
             )
-        if self.cell.fraction < 0 or self.cell_argument.fraction > self.cell.fraction:
+        least = self.cell.fraction - self.cell_shifts[-1]
+        if least < 0 or self.cell_argument.fraction > self.cell.fraction:
             raise ValueError(
                 "the cell state needs 0 or more fraction bits, and at least as many as its tanh reads"
             )
-        if self.cell.bits - self.cell.fraction + self.cell_sum_fraction > 52:
+        if self.cell_shifts != tuple(sorted({0, *self.cell_shifts})):
+            raise ValueError(f"cell_shifts must ascend from 0 on, not be {list(self.cell_shifts)}")
+        if self.cell.bits - least + self.cell_sum_fraction > CELL_SUM_BITS:
             raise ValueError(
-                f"cell state {self.cell} with gates {self.gate} needs sums of more than 52 bits; "
-                "choose fewer cell bits or a narrower cell range"
+                f"cell state {self.cell} with gates {self.gate} needs sums of more than {CELL_SUM_BITS} "
+                "bits; choose fewer cell bits or a narrower cell range"
             )
         rounds_odd = self.hidden_rounding == "odd"
         if rounds_odd and self.fused_lstm is None:
@@ -268,6 +276,7 @@ class Numerics(Record):
             cell_tanh=tables[fused.cell_tanh],
             gate=self.gate,
             cell=self.cell,
+            cell_shifts=self.cell_shifts,
             hidden_rounding=self.hidden_rounding,
         )
 

@@ -23,7 +23,13 @@ from rtlstm.spec.cells.formats import CellFormats
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, HiddenRounding, IntArray
 from rtlstm.spec.network import Bidirectional, Dense, Network
-from rtlstm.spec.numerics import GUARD_BITS, MOST_INPUT_SHIFT, continues_sums, rounding_offsets
+from rtlstm.spec.numerics import (
+    CELL_SUM_BITS,
+    GUARD_BITS,
+    MOST_INPUT_SHIFT,
+    continues_sums,
+    rounding_offsets,
+)
 from rtlstm.spec.options import Option
 from rtlstm.spec.parameters import Tables
 from rtlstm.spec.program.passes import feeds, part_layers
@@ -35,6 +41,8 @@ Floats = NDArray[np.float64]
 _MARGIN = 2.0
 """A shifted feature must fit at this multiple of its peak: other data may be larger, and saturation costs
 more than a bit."""
+_CELL_FORMATS = 4
+"""Most formats of c of one network: so few a LUT of four inputs, or two, chooses between."""
 
 
 def choose_shifts(network: Network, peaks: Floats, input: Format, weight_bits: int) -> IntArray:
@@ -223,8 +231,8 @@ class FormatChoices:
     input_shifts: tuple[int, ...]
     ranges: Ranges
     cell_ranges: tuple[float, ...]
-    """Largest c of each array layer; larger ones saturate. Those of layers that keep no c are not looked at
-    where others keep one."""
+    """Largest c of each array layer, whose format covers it; larger ones saturate. Those of layers that keep
+    no c are not looked at where others keep one."""
 
 
 @dataclass(frozen=True)
@@ -418,7 +426,9 @@ class Plan(Lowered):
         """Bits before the binary point of h if all layers have one format of it; None if each has its own."""
         self.outputs = self._outputs()
         """The formats of the layers' results."""
-        self.cell, self.cell_argument = self._cell(self._cell_range(choices.cell_ranges))
+        self.cells = self._cells(choices.cell_ranges)
+        """The formats of the layers' c; those of layers that keep none mean nothing."""
+        self.cell, self.cell_shifts, self.cell_argument = self._cell()
 
     def _preactivation(self) -> Format:
         """Return the format that covers the ranges' sums, or less if all functions are flat beyond it."""
@@ -438,22 +448,52 @@ class Plan(Lowered):
             max_abs = min(max_abs, _saturation_range(self.gate))
         return Format(bits=self._argument_bits, fraction=self._argument_bits - 1 - int(math.log2(max_abs)))
 
-    def _cell_range(self, ranges: tuple[float, ...]) -> float:
-        """Return the largest of the ranges of c: all layers have one format of it."""
-        kept = [found for found, layer in zip(ranges, self.layers, strict=True) if layer.state == "cell"]
-        return max(kept or ranges)
-
-    def _cell(self, max_abs: float) -> tuple[Format, Format]:
-        """Return the cell state's format for a range, and the format its tanh reads."""
+    def _cells(self, ranges: tuple[float, ...]) -> list[Format]:
+        """Return the format of c of each layer: all have as many bits."""
         if self.hardware.device is not None:
-            return self.hardware.device.cell, self.hardware.device.cell_argument
-        max_abs, bits = power_of_two(max_abs), self.settings.cell_bits
-        cell = Format(bits=bits, fraction=bits - 1 - int(math.log2(max_abs)))
+            return [self._device_cell(index, found) for index, found in enumerate(ranges)]
+        bits = self.settings.cell_bits
+        wanted = [bits - 1 - int(math.log2(power_of_two(found))) for found in ranges]
+        pairs = zip(wanted, self.layers, strict=True)
+        kept = {each for each, layer in pairs if layer.state == "cell"} or {min(wanted)}
+        least = min(kept)
+        # All c have one binary point in the exact sum, which has a limited width.
+        most = max(least, CELL_SUM_BITS - (bits - least) - self.gate.fraction)
+        fractions = sorted({min(each, most) for each in kept})
+        while len(fractions) > _CELL_FORMATS:
+            # A layer of a format that is left out takes the next wider one, which is nearest here.
+            nearest = min(range(1, len(fractions)), key=lambda at: fractions[at] - fractions[at - 1])
+            del fractions[nearest]
+        return [
+            Format(bits=bits, fraction=max((each for each in fractions if each <= mine), default=least))
+            for mine in wanted
+        ]
+
+    def _device_cell(self, index: int, largest: float) -> Format:
+        """Return the format that the device has for a layer's c: the finest that holds it, or the widest."""
+        device, there = self.hardware.device, self.hardware.layers
+        assert device is not None
+        if there:
+            return there[index].state or device.cell
+        cell = device.cell
+        forms = [Format(bits=cell.bits, fraction=cell.fraction - shift) for shift in device.cell_shifts]
+        holding = (form for form in forms if largest <= form.limit + form.step)
+        return next(holding, forms[-1])
+
+    def _cell(self) -> tuple[Format, tuple[int, ...], Format]:
+        """Return the finest format of c, the shifts of the layers' ones, and the format that tanh reads."""
+        if (device := self.hardware.device) is not None:
+            return device.cell, device.cell_shifts, device.cell_argument
+        pairs = zip(self.cells, self.layers, strict=True)
+        kept = [form for form, layer in pairs if layer.state == "cell"] or self.cells
+        finest, widest = (choose(kept, key=lambda form: form.fraction) for choose in (max, min))
+        shifts = sorted({finest.fraction - form.fraction for form in kept})
+        max_abs = 2.0 ** (widest.bits - 1 - widest.fraction)
         flat = all(layer.output_saturates for layer in self.layers)
         reads = min(max_abs, _saturation_range(self.gate)) if flat else max_abs
-        fraction = min(self._argument_bits - 1 - int(math.log2(reads)), cell.fraction)
+        fraction = min(self._argument_bits - 1 - int(math.log2(reads)), finest.fraction)
         bits = fraction + 1 + int(math.log2(reads))
-        return cell, Format(bits=max(bits, 4), fraction=fraction)
+        return finest, tuple(shifts), Format(bits=max(bits, 4), fraction=fraction)
 
     def _whole_bits(self, index: int) -> int:
         """Return the bits before the binary point that the h needs in which a layer's sequences begin."""
@@ -562,16 +602,17 @@ class Plan(Lowered):
             preactivation=Format(bits=reads.bits, fraction=output.fraction) if layer.linear else reads,
             gate=self.gate,
             output=output,
-            state=self._state(layer, self.outputs[index + layer.feedback]),
+            state=self._state(index, self.outputs[index + layer.feedback]),
             argument=self.cell_argument if keeps_c else None,
             parameter=self.constants(index),
             rounding=self.rounding if keeps_c else "half_up",
         )
 
-    def _state(self, layer: ArrayLayer, h: Format) -> Format | None:
+    def _state(self, index: int, h: Format) -> Format | None:
         """Return the format of the state that a layer's cell keeps."""
+        layer = self.layers[index]
         if layer.state != "hidden":
-            return self.cell if layer.state else None
+            return self.cells[index] if layer.state else None
         # The range is that of h, with more fraction bits. A GRU of two layers keeps one state, in the format
         # of the h that it reads back.
         bits = self.settings.cell_bits

@@ -189,6 +189,7 @@ class _Build:
             gate=plan.gate,
             preactivation=plan.preactivation,
             cell=plan.cell,
+            cell_shifts=plan.cell_shifts,
             cell_argument=plan.cell_argument,
             accumulator=hardware.accumulator(
                 bound_sums(layers, plan.input, align), align, plan.most_weight_bits, shapes

@@ -9,7 +9,10 @@ from rtlstm.hdl.core.unit import ResultKind, Unit, round_down
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.hdl.primitives.staged import Staged, combine, mux
 from rtlstm.spec.activations.functions import PiecewiseLinear
-from rtlstm.spec.cells.graph import CellGraph, Node
+from rtlstm.spec.cells.graph import Node
+from rtlstm.spec.cells.pipelines import CellPipeline
+from rtlstm.spec.cells.unit import GraphUnit
+from rtlstm.spec.fixed import Format
 from rtlstm.spec.inventory import MultiplierSpec
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
@@ -47,11 +50,20 @@ class CellUnit(Unit):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        self._begin(m, self._timing.of_units)
-        old = self._read_state(m, delay(m, self.cell_zero_state, 2))
+        self._begin(m, max(self._timing.of_units, self._timing.keep))
+        unit = self._manifest.numerics.unit
+        assert isinstance(unit, GraphUnit)
+        state, zero = self._read_state(m), delay(m, self.cell_zero_state, 2)
+        shifts = dict.fromkeys(pipeline.shifts for pipeline in unit.pipelines)
+        old = {
+            mine: self._old_state(m, state, zero, mine, f"old{number}" if number else "old")
+            for number, mine in enumerate(shifts)
+        }
         self._entries: dict[int, Value] = {}
+        self._several = len(unit.pipelines) > 1
         cells = [
-            _Cell(self, m, number, graph, old) for number, graph in enumerate(self._manifest.numerics.cells)
+            _Cell(self, m, number, pipeline, old[pipeline.shifts])
+            for number, pipeline in enumerate(unit.pipelines)
         ]
         self._keep(m, cells)
         self._give(m, cells)
@@ -83,7 +95,7 @@ class CellUnit(Unit):
 
     def _chosen(self, beat: Struct, number: int) -> Value:
         """Whether a cell is the beat's."""
-        return beat.cell == number if len(self._manifest.numerics.cells) > 1 else Const(1)
+        return beat.cell == number if self._several else Const(1)
 
     def _keep(self, m: Module, cells: list["_Cell"]) -> None:
         """Write new states."""
@@ -94,7 +106,7 @@ class CellUnit(Unit):
         for cell in cells:
             if cell.graph.state is None:
                 continue
-            new, beyond = cell.values[cell.graph.state].at(stage), cell.clipped.at(stage)
+            new, beyond = cell.kept.at(stage), cell.clipped.at(stage)
             with m.If(self._chosen(beat, cell.number)):
                 m.d.comb += [
                     kept.eq(new),
@@ -122,18 +134,22 @@ def _yields(beat: Struct) -> Value:
 
 
 class _Cell:
-    """One graph as a pipeline; ``values`` are its nodes'."""
+    """A pipeline; ``values`` are its graph's nodes'."""
 
-    def __init__(self, unit: CellUnit, m: Module, number: int, graph: CellGraph, old: Staged) -> None:
+    def __init__(self, unit: CellUnit, m: Module, number: int, pipeline: CellPipeline, old: Staged) -> None:
         self._unit = unit
         self._m = m
         self.number = number
-        self.graph = graph
+        self._pipeline = pipeline
+        self.graph = graph = pipeline.graph
         self._manifest = unit._manifest
         self.values: list[Staged] = []
         self.clipped = Staged(m, Const(0, 1), 0)
         """Whether what is kept saturated."""
+        self._kept: Staged | None = None
         stages = graph.stages(self._manifest.parameters)
+        if graph.state is not None:
+            stages[graph.state] += pipeline.extra
         for node_number, node in enumerate(graph.nodes):
             if node.kind == "state":
                 self.values.append(old)
@@ -141,6 +157,12 @@ class _Cell:
             value = self._node(node_number, node)
             assert value.stage == stages[node_number], f"{node} has another stage than the schedule says"
             self.values.append(value)
+
+    @property
+    def kept(self) -> Staged:
+        """What is kept, as it is in memory."""
+        assert self.graph.state is not None
+        return self.values[self.graph.state] if self._kept is None else self._kept
 
     def _node(self, node_number: int, node: Node) -> Staged:
         m, args = self._m, [self.values[arg] for arg in node.args]
@@ -192,8 +214,15 @@ class _Cell:
         return Staged(self._m, negative, 0), Staged(self._m, magnitude, 0)
 
     def _narrow(self, node_number: int, node: Node, name: str, exact: Staged) -> Staged:
-        """Round half up and limit, beside each other."""
-        most, drop = node.format.maximum, self._drop(node)
+        """Round half up and limit, beside each other; what is kept, in its layer's format of c."""
+        shifts = self._pipeline.shifts if node_number == self.graph.state else (0,)
+        form, drop = Format(bits=node.format.bits - shifts[-1], fraction=0), self._drop(node)
+        most = form.maximum
+        if len(shifts) > 1:
+            # What is shifted out changes neither a comparison with a limit nor what is rounded half up.
+            value = self._unit.shifted(exact.value, exact.stage, shifts, right=True)
+            exact = Staged(self._m, value, exact.stage)
+            exact = exact.registered(f"{name}_shifted") if self._pipeline.extra else exact
         half = (1 << drop) >> 1 if drop > 0 else 0
 
         def rounded(value: Value) -> Value:
@@ -209,7 +238,11 @@ class _Cell:
         above, below, kept = (exact.map(function).later(deep) for function in (over, under, rounded))
         if node_number == self.graph.state:
             self.clipped = (above | below).registered(f"{name}_clipped")
-        return mux(above, most, mux(below, -most, kept)).registered(name, signed(node.format.bits))
+        result = mux(above, most, mux(below, -most, kept)).registered(name, signed(form.bits))
+        if len(shifts) == 1:
+            return result
+        self._kept = result
+        return Staged(self._m, self._unit.shifted(result.value, result.stage, shifts), result.stage)
 
     def _table(self, node: Node, name: str, x: Staged) -> Staged:
         """Look up a function; of what is not a gate, find sign and magnitude first."""

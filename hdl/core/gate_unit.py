@@ -12,12 +12,16 @@ a                      the gates: sigmoid of i, f, o, tanh of g; the old c, or 0
 a + p                  the products f * c and i * g
 a + p + 1              their exact sum
 a + p + 2              the argument of tanh: the sum, rounded down and limited
-a + c                  the new c, rounded and saturated, written to memory
+a + c                  the new c, rounded and saturated, written to memory; a cycle later if layers have
+                       different formats of c
 2 a + p + 2            tanh of the argument
 2 a + 2 p + 2          the product o * tanh, exact
 2 a + 2 p + 2 + r      h, the result: rounded in the first of the r cycles, limited behind it; odd codes
                        need none of these cycles
 =====================  =================================================================================
+
+With different formats of c, the sum has one binary point: the old c, or f * c, is shifted left by its layer's
+shift, and the sum back before it is rounded to c.
 
 A table in block RAM with its output register takes two cycles. It reads its argument a cycle before that is
 in a register of its own: the block RAM's address register stands beside it.
@@ -34,6 +38,7 @@ from rtlstm.hdl.component import Struct
 from rtlstm.hdl.core.unit import ResultKind, Unit, round_down
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.hdl.primitives.staged import Staged, combine, mux
+from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import LINEAR
@@ -52,7 +57,9 @@ class GateUnit(Unit):
     """
 
     def __init__(self, manifest: Manifest, index: int) -> None:
-        self._tables = tuple(manifest.numerics.unit.memories)
+        unit = manifest.numerics.unit
+        assert isinstance(unit, FusedUnit)
+        self._unit, self._tables = unit, tuple(unit.memories)
         regions = (Region.CELLS, *self._tables)
         super().__init__(
             manifest, index, {region.name.lower(): manifest.regions[region].width for region in regions}
@@ -116,9 +123,12 @@ class GateUnit(Unit):
     def _cell_sum(self, m: Module, gates: list[Staged]) -> Staged:
         """Return the exact ``f * c + i * g``, in a cycle after the products."""
         numerics, bits = self._manifest.numerics, _sum_bits(self._manifest)
-        fraction = numerics.cell_sum_fraction
-        old = self._read_state(m, self._beat_at(self._manifest.timing.state - 1).zero_state)
+        fraction, shifts = numerics.cell_sum_fraction, self._unit.cell_shifts
+        zero_state = self._beat_at(self._manifest.timing.state - 1).zero_state
+        early, late = (shifts, (0,)) if self._unit.shifts_read else ((0,), shifts)
+        old = self._old_state(m, self._read_state(m), zero_state, early)
         kept = gates[1].times(old, self._multipliers["f c"], "kept")
+        kept = kept.map(lambda product: self.shifted(product, kept.stage, late))
         added = gates[0].times(gates[2], self._multipliers["i g"], "added")
 
         def exact_sum(kept: Value, added: Value, minus: Value) -> Value:
@@ -139,6 +149,10 @@ class GateUnit(Unit):
         """
         numerics, timing = self._manifest.numerics, self._manifest.timing
         drop = numerics.cell_sum_fraction - numerics.cell.fraction
+        if len(shifts := self._unit.cell_shifts) > 1:
+            # What is shifted out changes neither a comparison with a limit nor what is rounded half up.
+            shifted = self.shifted(total.value, total.stage, shifts, right=True)
+            total = Staged(m, shifted, total.stage).registered("shifted_total")
         limit, half = numerics.cell.maximum, (1 << drop) >> 1
         registers = self._manifest.parameters.pipeline.cell - 3
         over = (total >= ((limit + 1) << drop) - half).later(registers)
@@ -234,7 +248,7 @@ def _is_bent(beat: Struct) -> Value:
 def _sum_bits(manifest: Manifest) -> int:
     numerics = manifest.numerics
     fraction = numerics.cell_sum_fraction
-    kept = numerics.gate.bits + numerics.cell.bits - 1
+    kept = numerics.gate.bits + numerics.cell.bits + numerics.cell_shifts[-1] - 1
     kept += fraction - numerics.gate.fraction - numerics.cell.fraction
     added = 2 * (numerics.gate.bits - 1) + fraction - 2 * numerics.gate.fraction + 1
     return max(kept, added) + 1

@@ -242,13 +242,29 @@ class Unit(Component):
             ]
         return Staged(m, unit.value, stage), unit.entry
 
-    def _read_state(self, m: Module, zero_state: Value) -> Staged:
-        """Return the old state, three cycles after its row; zero if ``zero_state``, two cycles after it."""
+    def _read_state(self, m: Module) -> Value:
+        """Return the state as it is in memory, two cycles after its row."""
         read, self._state_write = storage(m, memories(self._manifest)["cell states"], "cells")
-        old = Signal(signed(self._manifest.numerics.cell.bits), reset_less=True)
         m.d.comb += [read.addr.eq(self.cell_row), self.entries.cells.eq(read.data)]
-        m.d.sync += old.eq(Mux(zero_state, 0, read.data.as_signed()))
-        return Staged(m, old, self._manifest.timing.state)
+        return read.data.as_signed()
+
+    def _old_state(
+        self, m: Module, state: Value, zero_state: Value, shifts: Sequence[int] = (0,), name: str = "old"
+    ) -> Staged:
+        """Return a state a cycle later: zero if ``zero_state``, and shifted left as the beat's c is."""
+        stage = self._manifest.timing.state
+        state = self.shifted(state, stage - 1, shifts)
+        old = Signal(state.shape(), reset_less=True, name=name)
+        m.d.sync += old.eq(Mux(zero_state, 0, state))
+        return Staged(m, old, stage)
+
+    def shifted(self, value: Value, stage: int, shifts: Sequence[int], right: bool = False) -> Value:
+        """Return a value, shifted left or right by one of these, from 0 on: as the c of a stage's beat."""
+        found = value
+        for number, shift in enumerate(shifts[1:], 1):
+            other = value.shift_right(shift) if right else value.shift_left(shift)
+            found = Mux(self._beat_at(stage).cell_shift == number, other, found)
+        return found
 
     def _write_state(self, m: Module, writes: Value, state: Staged, clipped: Staged) -> None:
         """Keep a beat's new state, or the window's; ``clipped`` says that it saturated.

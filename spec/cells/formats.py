@@ -8,13 +8,11 @@ from rtlstm.spec.activations.interpolated import VALUE_BITS, ActivationTable, de
 from rtlstm.spec.cells.description import Cell, Operation
 from rtlstm.spec.cells.evaluate import rounded_gates
 from rtlstm.spec.cells.graph import CellGraph, Node, NodeKind
+from rtlstm.spec.cells.pipelines import WIDEST
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, HiddenRounding, round_half_up
 
 T = TypeVar("T")
-
-_WIDEST = 48
-"""Bits of the widest exact sum or product."""
 
 
 @dataclass
@@ -137,9 +135,9 @@ class _Resolver:
         )
 
     def _exact(self, kind: NodeKind, bits: int, fraction: int, args: list[int]) -> int:
-        if bits > _WIDEST:
+        if bits > WIDEST:
             raise ConfigurationError(
-                f"cell {self._cell.name!r} needs exact values of {bits} bits, but {_WIDEST} is the most; "
+                f"cell {self._cell.name!r} needs exact values of {bits} bits, but {WIDEST} is the most; "
                 "choose fewer cell or gate bits"
             )
         return self._add(kind, Format(bits=bits, fraction=fraction), *args)

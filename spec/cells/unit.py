@@ -4,16 +4,21 @@ Program, memory layout, RTL and estimates get all data of either from a :class:`
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 from rtlstm.spec.activations.functions import PiecewiseLinear
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.cells.graph import CellGraph
+from rtlstm.spec.cells.pipelines import CellPipeline, join_cells
 from rtlstm.spec.fixed import Format, HiddenRounding
 from rtlstm.spec.network import Activation
 from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.registers import Region
+
+_DSP_BITS = 18
+"""Widest factor of most families' multipliers."""
 
 
 @dataclass(frozen=True)
@@ -68,20 +73,43 @@ class FusedUnit:
     """Table of tanh, which reads the new c."""
     gate: Format
     cell: Format
+    """Format of the c that has the most fraction bits."""
+    cell_shifts: tuple[int, ...] = (0,)
+    """The numbers of fraction bits that a layer's c may have less."""
     hidden_rounding: HiddenRounding = "half_up"
 
     functions: ClassVar[tuple[Activation, ...]] = ("relu", "sigmoid", "tanh")
     """The functions that the flags of a beat of single rows can select."""
     idle_fields: ClassVar[frozenset[str]] = frozenset({"cells", "pieces"})
     """Fields of the numerics that do not affect this hardware."""
-    beat_fields: ClassVar[Mapping[str, int]] = {}
-    """Names and widths of a beat's fields for the unit, in addition to the flags."""
-    number_bits: ClassVar[int] = 0
-    """Bits of a cell's index in a program: cells have none."""
+
+    @property
+    def beat_fields(self) -> Mapping[str, int]:
+        """Names and widths of a beat's fields for the unit, in addition to the flags: c's shift, by index."""
+        return {"cell_shift": self.number_bits} if self.number_bits else {}
+
+    @property
+    def number_bits(self) -> int:
+        """Bits of what :meth:`number` gives: 0 if all layers have one format of c."""
+        return ceil_log2(len(self.cell_shifts))
+
+    @property
+    def wide_cell(self) -> Format:
+        """Format that holds the c of every layer."""
+        return Format(bits=self.cell.bits + self.cell_shifts[-1], fraction=self.cell.fraction)
+
+    @property
+    def shifts_read(self) -> bool:
+        """Whether c is shifted when it is read, beside zeros that are chosen there, and not the product f c.
+
+        It is where a multiplier of a DSP block takes it.
+        """
+        return self.wide_cell.bits <= _DSP_BITS
 
     def timing(self, parameters: Parameters) -> UnitTiming:
-        """Return when states and results are there."""
-        return self.timing_of(parameters, self.hidden_rounding)
+        """Return when states and results are there; c is shifted back in a cycle before it is rounded."""
+        timing = self.timing_of(parameters, self.hidden_rounding)
+        return timing if len(self.cell_shifts) == 1 else replace(timing, keep=timing.keep + 1)
 
     @staticmethod
     def timing_of(parameters: Parameters, rounding: HiddenRounding = "half_up") -> UnitTiming:
@@ -99,9 +127,9 @@ class FusedUnit:
             of_linear_rows=1 + result,
         )
 
-    def number(self, cell: int) -> int:
-        """Return 0: the flags select the function."""
-        return 0
+    def number(self, cell: int, state: Format | None) -> int:
+        """Return the index of the shift of a layer's c; the flags select the function."""
+        return 0 if state is None else self.cell_shifts.index(self.cell.fraction - state.fraction)
 
     @property
     def memories(self) -> Mapping[Region, tuple[ActivationTable, ...]]:
@@ -122,7 +150,7 @@ class FusedUnit:
         """Return ``f c``, ``i g`` and ``o tanh(c)``."""
         gate = self.gate.bits
         return (
-            Product("f c", gate, self.cell.bits),
+            Product("f c", gate, (self.wide_cell if self.shifts_read else self.cell).bits),
             Product("i g", gate, gate),
             Product("o tanh(c)", gate, gate),
         )
@@ -130,7 +158,7 @@ class FusedUnit:
 
 @dataclass(frozen=True)
 class GraphUnit:
-    """Parallel pipelines, one per graph; the index in a beat selects the one whose result is used."""
+    """Parallel pipelines of the graphs; the index in a beat selects the one whose result is used."""
 
     cells: tuple[CellGraph, ...]
     tables: tuple[ActivationTable, ...]
@@ -141,14 +169,18 @@ class GraphUnit:
 
     def timing(self, parameters: Parameters) -> UnitTiming:
         """Return the common timing of all cells, for which results come in the order of their beats."""
-        stages = [(cell, cell.stages(parameters)) for cell in self.cells]
+        stages = [(pipeline, pipeline.graph.stages(parameters)) for pipeline in self.pipelines]
         states = [
             stage
-            for cell, found in stages
-            for node, stage in zip(cell.nodes, found, strict=True)
+            for pipeline, found in stages
+            for node, stage in zip(pipeline.graph.nodes, found, strict=True)
             if node.kind == "state"
         ]
-        keeps = [found[cell.state] for cell, found in stages if cell.state is not None]
+        keeps = [
+            found[pipeline.graph.state] + pipeline.extra
+            for pipeline, found in stages
+            if pipeline.graph.state is not None
+        ]
         results = max(2, *(max(found) for _, found in stages)) + parameters.pipeline.result
         return UnitTiming(
             state=min(states, default=parameters.activation),
@@ -158,19 +190,30 @@ class GraphUnit:
             of_linear_rows=results,
         )
 
+    @cached_property
+    def _joined(self) -> tuple[tuple[CellPipeline, ...], tuple[tuple[int, int], ...]]:
+        return join_cells(self.cells)
+
+    @property
+    def pipelines(self) -> tuple[CellPipeline, ...]:
+        """The pipelines that compute the cells."""
+        return self._joined[0]
+
     @property
     def beat_fields(self) -> Mapping[str, int]:
-        """The index of the cell whose result is used."""
-        return {"cell": max(1, self.number_bits)}
+        """The index of the pipeline whose result is used, and that of c's shift in it, if it has some."""
+        shifts = ceil_log2(max(len(pipeline.shifts) for pipeline in self.pipelines))
+        return {"cell": max(1, ceil_log2(len(self.pipelines)))} | ({"cell_shift": shifts} if shifts else {})
 
     @property
     def number_bits(self) -> int:
-        """Bits of a cell's index in a program: 0 if there is one cell."""
-        return ceil_log2(len(self.cells))
+        """Bits of what :meth:`number` gives: 0 if there is one cell."""
+        return sum(self.beat_fields.values()) if len(self.cells) > 1 else 0
 
-    def number(self, cell: int) -> int:
-        """Return a cell's index."""
-        return cell
+    def number(self, cell: int, state: Format | None) -> int:
+        """Return the beat's fields of a cell."""
+        pipeline, shift = self._joined[1][cell]
+        return pipeline | shift << self.beat_fields["cell"]
 
     @property
     def memories(self) -> Mapping[Region, tuple[ActivationTable, ...]]:
@@ -180,7 +223,8 @@ class GraphUnit:
     @property
     def table_uses(self) -> tuple[tuple[str, ActivationTable, int], ...]:
         """Name of each table, the table, and how many of it a unit has."""
-        read = [node.index for cell in self.cells for node in cell.nodes if node.kind == "table"]
+        nodes = (node for pipeline in self.pipelines for node in pipeline.graph.nodes)
+        read = [node.index for node in nodes if node.kind == "table"]
         return tuple(
             (str(table.function), table, read.count(number)) for number, table in enumerate(self.tables)
         )
@@ -189,7 +233,7 @@ class GraphUnit:
     def products(self) -> tuple[Product, ...]:
         """All products, with those of linear pieces, named like their nodes in the Verilog."""
         found: list[Product] = []
-        for number, cell in enumerate(self.cells):
+        for number, cell in enumerate(pipeline.graph for pipeline in self.pipelines):
             for index, node in enumerate(cell.nodes):
                 name = f"cell{number}_{node.kind}{index}"
                 if node.kind == "multiply":

@@ -1,13 +1,18 @@
 """Seeded random networks, hardware parameters and data: what the bit-exactness tests draw from."""
 
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.gen.quantise.quantiser import (
+    QuantizationSettings,
+    choose_formats,
+    quantise_with,
+)
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden import Golden, GoldenResult
@@ -182,7 +187,13 @@ def random_integers(rng: Generator, network: Network) -> tuple[QuantizationSetti
     while True:
         settings = random_settings(rng)
         try:
-            return settings, quantise(network, settings)
+            choices = choose_formats(network, settings, None)
+            # From a copy: what is drawn next stays as it was.
+            mine = copy.deepcopy(rng)
+            if mine.random() < 0.5:
+                ranges = mine.choice([1.0, 2.0, 4.0, 64.0, 128.0], len(choices.cell_ranges))
+                choices = replace(choices, cell_ranges=tuple(ranges.tolist()))
+            return settings, quantise_with(network, settings, choices)
         except ConfigurationError:
             continue
 

@@ -271,21 +271,23 @@ class SecondModel:
                 mine = [] if own is None else own[unit].tolist()
                 result, kept = self._cell(self._graph(shape), totals, c[unit], mine)
             elif shape.kind == "lstm":
-                result, kept = self._lstm(totals, c[unit])
+                result, kept = self._lstm(shape, totals, c[unit])
             else:
                 result, kept = self._dense(shape.activation, totals[0], shape.output.bits), None
             results.append(result)
             keeps.append(kept)
         return results, None if None in keeps else keeps
 
-    def _lstm(self, totals: Row, c: int) -> tuple[int, int]:
-        numerics, gate = self.numerics, self.numerics.gate.fraction
+    def _lstm(self, shape: LayerShape, totals: Row, c: int) -> tuple[int, int]:
+        numerics, gate, cell = self.numerics, self.numerics.gate.fraction, shape.state
+        assert cell is not None
         i, f, g, o = (self._preactivation(total, numerics.preactivation.bits) for total in totals)
         i, f, o = (self._look_up(numerics.unit.sigmoid, value) for value in (i, f, o))
         g = self._look_up(numerics.unit.tanh, g)
-        fraction = gate + max(gate, numerics.cell.fraction)
-        total = f * c * 2 ** (fraction - gate - numerics.cell.fraction) + i * g * 2 ** (fraction - 2 * gate)
-        kept, saturated = self._rounded("c", total, fraction - numerics.cell.fraction, numerics.cell.bits)
+        # Exact in units that those of both products, and of any argument, are whole numbers of.
+        fraction = gate + max(gate, cell.fraction, numerics.cell_argument.fraction)
+        total = f * c * 2 ** (fraction - gate - cell.fraction) + i * g * 2 ** (fraction - 2 * gate)
+        kept, saturated = self._rounded("c", total, fraction - cell.fraction, cell.bits)
         self.saturations += saturated
         reads = numerics.cell_argument
         argument = self._rounded_down("tanh's argument", total, fraction - reads.fraction, reads.bits)
