@@ -67,7 +67,6 @@ class StateFormats:
         """Units of each cell state."""
         self._lstm_sizes = tuple(self.cell_sizes[number] for number in self._lstms)
         self.hidden = self._seen_h(0) if recurrent else numerics.hidden
-        self.cell = self._kept[self._lstms[0]] if self._lstms else numerics.cell
 
     @property
     def hidden_formats(self) -> tuple[Format, ...]:
@@ -178,21 +177,23 @@ class StateFormats:
         typical = f"generate with {begin} (`calibration_state`)"
         total = batch * sum(self.sizes)
         warn_saturated(names[0], h.values, total, h.form, stacklevel, advice=typical)
-        limit = _range_of(self.cell, c.largest)
+        limit = _range_of(c.form, c.largest)
         advice = f"generate with `cell_range={limit:g}`, or with {begin}"
         total = batch * sum(self._lstm_sizes)
         warn_saturated(names[1], c.values, total, c.form, stacklevel, advice=advice)
 
     def warn_at_limit(self, name: str, c: Sequence[IntArray], stacklevel: int) -> None:
         """Warn about values of an LSTM's c, called ``name``, that are at the limits of their format."""
-        at_limit = [np.abs(c[number]) == self.cell.maximum for number in self._lstms]
-        count = sum(int(np.count_nonzero(values)) for values in at_limit)
-        if count:
-            limit, total = self.cell.limit, sum(values.size for values in at_limit)
+        pairs = [(self._kept[number], c[number]) for number in self._lstms]
+        counts = [int(np.count_nonzero(np.abs(values) == form.maximum)) for form, values in pairs]
+        if count := sum(counts):
+            reached = [form for (form, _), mine in zip(pairs, counts, strict=True) if mine]
+            limit, widest = reached[0].limit, max(form.limit for form in reached)
+            total = sum(values.size for _, values in pairs)
             warnings.warn(
                 f"{count:,} of {total:,} values of {name} are at the limits "
                 f"of their format, +-{limit:.6g}, and may have saturated; if sequences continue from them, "
-                f"generate with `cell_range={_range_of(self.cell, 2.0 * limit):g}` or more, or with "
+                f"generate with `cell_range={_range_of(reached[0], 2.0 * widest):g}` or more, or with "
                 "calibration data that cover them",
                 SaturationWarning,
                 stacklevel=stacklevel + 1,

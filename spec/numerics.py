@@ -330,6 +330,13 @@ class Numerics(Record):
         return self.gate.fraction + max(self.cell.fraction, self.gate.fraction)
 
 
+def stated_cell_range(layers: Sequence[LayerShape], numerics: Numerics) -> float | str:
+    """Return the option ``cell_range`` that gives layers the formats of c that they have."""
+    kept = [layer.state for layer in layers if layer.kind == "lstm" and layer.state is not None]
+    found = [2.0 ** (form.bits - 1 - form.fraction) for form in kept or [numerics.cell]]
+    return found[0] if len({*found}) == 1 else ",".join(f"{each:g}" for each in found)
+
+
 @dataclass(frozen=True)
 class QuantizedRecurrent:
     """Integers of a recurrent layer, rows gate by gate (of an LSTM layer: i, f, g, o).

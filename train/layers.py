@@ -19,7 +19,7 @@ from rtlstm.spec.program.passes import part_layers
 from rtlstm.train.cells import Floats, LookUp, StraightThrough
 from rtlstm.train.lstm import FusedLayer, run_fused
 from rtlstm.train.parameters import LayerArrays
-from rtlstm.train.ranges import RangeTensors, exponent
+from rtlstm.train.ranges import RangeTensors, cell_name, exponent
 from rtlstm.train.rounding import round_to, rounded, straight_through
 
 _FLOAT32_EXACT = 1 << 24
@@ -216,7 +216,7 @@ class TorchLayers(torch.nn.Module):
         graph = self.numerics.cells[shape.cell]
         keeps_c = self.plans[index].layer.state == "cell"
         # A wide c may be read in a range of its own, where its function is flat.
-        read_whole = exponent(numerics.cell_argument) == exponent(numerics.cell)
+        read_whole = keeps_c and exponent(numerics.cell_argument) == exponent(shape.state or numerics.cell)
         kept = set() if graph.state is None else {graph.state, *graph.nodes[graph.state].args}
         found: dict[int, Any] = {}
         for position, node in enumerate(graph.nodes):
@@ -225,9 +225,9 @@ class TorchLayers(torch.nn.Module):
             if position == graph.result:
                 name: str | int | None = index
             elif position == graph.state:
-                name = "cell" if keeps_c else index + shape.feedback
+                name = cell_name(index) if keeps_c else index + shape.feedback
             elif keeps_c and kept & {*node.args}:
-                name = "cell" if read_whole else None
+                name = cell_name(index) if read_whole else None
             else:
                 name = "preactivation"
             if name in ranges:

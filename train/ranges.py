@@ -17,11 +17,16 @@ from rtlstm.spec.network import Network
 _REACH = 8
 """The most powers of two that a range goes from its first one."""
 
-Range = str | tuple[int, ...]
-"""``input``, ``preactivation`` or ``cell``; or the array layers whose results have one format."""
+Range = str | int | tuple[int, ...]
+"""``input`` or ``preactivation``; an array layer, for its c; or the layers whose results have one format."""
 
 RangeTensors = dict[str | int, Any]
-"""Logarithms of the ranges, those of results by their layer."""
+"""Logarithms of the ranges, those of results by their layer, and those of c by :func:`cell_name`."""
+
+
+def cell_name(layer: int) -> str:
+    """Return what the range of an array layer's c is called."""
+    return f"cell {layer}"
 
 
 class TrainedRanges(torch.nn.Module):
@@ -40,11 +45,10 @@ class TrainedRanges(torch.nn.Module):
         super().__init__()
         self._network, self._settings = network, settings
         first = self._formats(choices)
-        names: list[Range] = ["input", "preactivation", "cell", *first.together]
+        cells = [index for index, layer in enumerate(first.layers) if layer.state == "cell"]
+        names: list[Range] = ["input", "preactivation", *cells, *first.together]
         if first.linear:
             names.remove("preactivation")
-        if not first.keeps_c:
-            names.remove("cell")
         bounds = {name: self._bounds(choices, name) for name in names}
         self.names = tuple(name for name, (low, high) in bounds.items() if low < high)
         self.register_buffer("bounds", torch.tensor([bounds[name] for name in self.names]).reshape(-1, 2))
@@ -98,13 +102,17 @@ class TrainedRanges(torch.nn.Module):
         """Return the logarithms, by what they are of."""
         found: RangeTensors = {}
         for name, value in zip(self.names, self.log_ranges, strict=True):
-            found |= {name: value} if isinstance(name, str) else dict.fromkeys(name, value)
+            if isinstance(name, tuple):
+                found |= dict.fromkeys(name, value)
+            else:
+                found[name if isinstance(name, str) else cell_name(name)] = value
         return found
 
 
 def _exponent(formats: Plan, name: Range) -> int:
-    form = getattr(formats, name) if isinstance(name, str) else formats.outputs[name[0]]
-    return exponent(form)
+    if isinstance(name, int):
+        return exponent(formats.cells[name])
+    return exponent(getattr(formats, name) if isinstance(name, str) else formats.outputs[name[0]])
 
 
 def exponent(form: Format) -> int:
@@ -117,8 +125,9 @@ def _with(choices: FormatChoices, name: Range, power: int) -> FormatChoices:
     magnitude = 0.75 * 2.0**power
     if name == "input":
         return replace(choices, input_range=magnitude)
-    if name == "cell":
-        return replace(choices, cell_ranges=(magnitude,) * len(choices.cell_ranges))
+    if isinstance(name, int):
+        cells = tuple(magnitude if index == name else old for index, old in enumerate(choices.cell_ranges))
+        return replace(choices, cell_ranges=cells)
     ranges = choices.ranges
     if name == "preactivation":
         return replace(choices, ranges=replace(ranges, preactivation=magnitude))

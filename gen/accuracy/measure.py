@@ -25,7 +25,7 @@ from rtlstm.gen.quantise.quantiser import FormatRequest, QuantizationSettings
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.network import Network
-from rtlstm.spec.numerics import LayerShape, QuantizedNetwork
+from rtlstm.spec.numerics import LayerShape, QuantizedNetwork, stated_cell_range
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import few_digits
 
@@ -304,7 +304,7 @@ def _bits(network: QuantizedNetwork, settings: QuantizationSettings, name: str) 
     return network.numerics.gate.bits if bits is None else bits
 
 
-def _wider_gates(settings: QuantizationSettings, name: str, bits: int) -> dict[str, int | float]:
+def _wider_gates(settings: QuantizationSettings, name: str, bits: int) -> dict[str, int | float | str]:
     """Return wider gates where stated ones are too narrow for data or outputs of so many bits."""
     if name not in ("data_bits", "output_bits") or settings.gate_bits is None or settings.gate_bits >= bits:
         return {}
@@ -313,12 +313,11 @@ def _wider_gates(settings: QuantizationSettings, name: str, bits: int) -> dict[s
 
 def _kept_range(
     model: Network, network: QuantizedNetwork, request: FormatRequest
-) -> tuple[dict[str, int | float], tuple[str, ...]]:
+) -> tuple[dict[str, int | float | str], tuple[str, ...]]:
     """Return the option that states the range of c that was searched, and the one that goes without it."""
     if not request.searches(model):
         return {}, ()
-    cell = network.numerics.cell
-    searched = {"cell_range": 2.0 ** (cell.bits - 1 - cell.fraction)}
+    searched = {"cell_range": stated_cell_range(network.shapes, network.numerics)}
     return searched, () if request.settings.final_states is None else ("final_states",)
 
 

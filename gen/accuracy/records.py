@@ -92,7 +92,7 @@ class WidthErrors(Record):
     max_abs_error: float | None
     refusal: str = ""
     """Why it cannot."""
-    also: Mapping[str, int | float] = Field(default_factory=dict)
+    also: Mapping[str, int | float | str] = Field(default_factory=dict)
     """Options that were changed with it: the range of c that was searched for the build, which is stated
     then, and gates as wide as the data."""
     less: tuple[str, ...] = ()

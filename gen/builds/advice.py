@@ -106,7 +106,7 @@ def _assumptions(
         exception = formats_note(manifest)
         yield (
             f"formats are those of the hardware it is loaded into{exception}: cell states saturate at "
-            f"{_limit(numerics.cell)}, pre-activations at {_limit(numerics.preactivation)}, outputs at "
+            f"{_cell_limits(manifest)}, pre-activations at {_limit(numerics.preactivation)}, outputs at "
             f"{_limit(manifest.layers[-1].output)}"
         )
         yield from _cut_states(manifest, accuracy, "generate that hardware with a larger cell range")
@@ -131,11 +131,11 @@ def _assumptions(
         share = search_sample(network, calibration).share_of(calibration)
         finals = "; it also holds final states" if states_leave(network, settings.final_states) else ""
         best = "outputs are most accurate with this one, and cell states may grow by half"
-        if accuracy.max_abs_cell > manifest.numerics.cell.limit:
+        if accuracy.max_abs_cell > _widest_cell(manifest).limit:
             best = "outputs are most accurate with this one, although some cell states saturate"
         yield (
             f"cell states reach {accuracy.max_abs_cell:.4g} and saturate at "
-            f"{_limit(manifest.numerics.cell)}: of the ranges tried on {share}, {best}{finals}"
+            f"{_cell_limits(manifest)}: of the ranges tried on {share}, {best}{finals}"
         )
     if not calibration.x.any():
         yield (
@@ -194,12 +194,26 @@ def _offset_inputs(settings: QuantizationSettings, calibration: Calibration) -> 
 
 def _cut_states(manifest: Manifest, accuracy: Accuracy, wider: str) -> Iterator[str]:
     """Say what to do if final states that are needed elsewhere saturate."""
-    cell = manifest.numerics.cell
+    cell = _widest_cell(manifest)
     if accuracy.data != "random" and accuracy.max_abs_final_cell > cell.limit:
         yield (
             f"c reaches {accuracy.max_abs_final_cell:.4g} after a sequence's last step and saturates at "
             f"{_limit(cell)}: if final states go on elsewhere, for example to a decoder, {wider}"
         )
+
+
+def _cells(manifest: Manifest) -> list[Format]:
+    """Return the formats of c, in the order of the layers; each once."""
+    kept = (layer.state for layer in manifest.layers if layer.kind == "lstm")
+    return [*dict.fromkeys(form for form in kept if form is not None)] or [manifest.numerics.cell]
+
+
+def _widest_cell(manifest: Manifest) -> Format:
+    return min(_cells(manifest), key=lambda form: form.fraction)
+
+
+def _cell_limits(manifest: Manifest) -> str:
+    return ", ".join(map(_limit, _cells(manifest)))
 
 
 def _limit(form: Format) -> str:

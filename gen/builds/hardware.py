@@ -15,7 +15,13 @@ from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import GENERIC
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.numerics import LayerShape, QuantizedNetwork, array_words, vector_lengths
+from rtlstm.spec.numerics import (
+    LayerShape,
+    QuantizedNetwork,
+    array_words,
+    stated_cell_range,
+    vector_lengths,
+)
 from rtlstm.spec.parameters import Capacity, Parameters
 
 _LANES, _MACS = 4, 32
@@ -173,7 +179,8 @@ def device_settings(device: Manifest, input_range: float | None) -> Quantization
         output_bits=numerics.own_output_bits,
         gate_bits=numerics.gate.bits,
         cell_bits=numerics.cell.bits,
-        cell_range=2.0 ** (numerics.cell.bits - 1 - numerics.cell.fraction),
+        # Where it has several formats of c, the network's layers take the one that they need.
+        cell_range=None if numerics.cell_shifts[-1] else stated_cell_range(device.layers, numerics),
         input_range=input_range,
         hidden_rounding=numerics.hidden_rounding,
         tables=device.parameters.tables,

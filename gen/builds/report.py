@@ -309,7 +309,7 @@ def format_reports(manifest: Manifest) -> tuple[FormatReport, ...]:
     uses: list[tuple[str, Format]] = [
         *_input_formats(manifest),
         *_hidden_formats(manifest),
-        ("cell state c", numerics.cell),
+        *_cell_formats(manifest),
         ("pre-activation", numerics.preactivation),
         ("gate", numerics.gate),
         ("cell state at its tanh", numerics.cell_argument),
@@ -344,6 +344,17 @@ def _hidden_formats(manifest: Manifest) -> list[tuple[str, Format]]:
     if len(names) < 2:
         return [(f"hidden state h{codes}", next(iter(names), numerics.hidden))]
     return [(f"hidden state h of {', '.join(some)}{codes}", form) for form, some in names.items()]
+
+
+def _cell_formats(manifest: Manifest) -> list[tuple[str, Format]]:
+    """The format of c, or one for the layers that share it."""
+    names: dict[Format, list[str]] = {}
+    for layer in manifest.layers:
+        if layer.kind == "lstm" and layer.state is not None:
+            names.setdefault(layer.state, []).append(layer.name)
+    if len(names) < 2:
+        return [("cell state c", next(iter(names), manifest.numerics.cell))]
+    return [(f"cell state c of {', '.join(some)}", form) for form, some in names.items()]
 
 
 def memory_reports(manifest: Manifest) -> tuple[MemoryReport, ...]:

@@ -132,7 +132,7 @@ def count_histograms(
 ) -> tuple[Histogram, ...]:
     """Count inputs, h and cell states at the end of sequences, and outputs of a float run over ``data``.
 
-    h of layers with another format is counted apart.
+    h and c of layers with another format are counted apart.
     """
     return tuple(
         _histogram(quantity, form, values)
@@ -152,8 +152,10 @@ def _quantities(
     for form in dict.fromkeys(formats):
         same = [h.ravel() for h, layer_form in zip(reference.h, formats, strict=True) if layer_form == form]
         yield "final hidden state h", form, np.concatenate(same)
-    states = np.concatenate([np.zeros(0), *(c.ravel() for c in reference.c)])
-    yield "final cell state c", numerics.cell, states
+    cells = [shape.state for shape in quantised.shapes if shape.kind == "lstm" and shape.state is not None]
+    for form in dict.fromkeys(cells):
+        same = [c.ravel() for c, layer_form in zip(reference.c, cells, strict=True) if layer_form == form]
+        yield "final cell state c", form, np.concatenate(same)
     yield "output y", quantised.shapes[-1].output, reference.y[valid].ravel()
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, is_fused, lower
@@ -118,6 +118,12 @@ _WeightBits = Annotated[int, Field(ge=2, le=18)]
 _Range = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+def _as_ranges(value: object) -> object:
+    """Read numbers with commas, as the command line gives them; one is a number alone."""
+    numbers = value.split(",") if isinstance(value, str) else value
+    return numbers[0] if isinstance(numbers, list | tuple) and len(numbers) == 1 else numbers
+
+
 class QuantizationSettings(Record):
     """Widths of formats, and ranges to use instead of those from calibration data."""
 
@@ -159,10 +165,13 @@ class QuantizationSettings(Record):
         ),
     ] = None
     cell_range: Annotated[
-        _Range | None,
+        _Range | Annotated[tuple[_Range, ...], Field(min_length=2)] | None,
+        BeforeValidator(_as_ranges),
         Option(
-            "Largest cell state; larger ones saturate. Default: from the calibration data, or 16.",
+            "Largest cell state; larger ones saturate. One number, or one for each LSTM with commas, of two "
+            "directions the forward one first. Default: from the calibration data, or 16.",
             group=_NUMBERS,
+            metavar="NUMBER[,NUMBER...]",
         ),
     ] = None
     final_states: Annotated[
@@ -361,10 +370,24 @@ class Lowered:
         """Whether no layer has an activation function."""
         return all(layer.linear for layer in self.layers)
 
-    @property
-    def keeps_c(self) -> bool:
-        """Whether a layer keeps c."""
-        return any(layer.state == "cell" for layer in self.layers)
+    def cell_ranges(self, given: float | tuple[float, ...]) -> tuple[float, ...]:
+        """Return the range of c of each layer: of a number for all, or of one for each layer that keeps a c.
+
+        Raises
+        ------
+        ConfigurationError
+            If there are not as many.
+        """
+        if not isinstance(given, tuple):
+            return (given,) * len(self.layers)
+        names = [layer.name for layer in self.layers if layer.state == "cell"]
+        if len(given) != len(names):
+            raise ConfigurationError(
+                "`cell_range` must be one number, or one for each LSTM "
+                f"({', '.join(names) or 'there is none'}), not {len(given)} numbers"
+            )
+        mine = iter(given)
+        return tuple(next(mine) if layer.state == "cell" else 1.0 for layer in self.layers)
 
     @property
     def together(self) -> tuple[tuple[int, ...], ...]:

@@ -364,8 +364,7 @@ def choose_formats(
     lowered = Lowered(network, settings, hardware)
 
     def chosen(ranges: Ranges, cell_range: float) -> FormatChoices:
-        # What the settings state counts for all layers.
-        cell_ranges = (settings.cell_range or cell_range,) * len(lowered.layers)
+        cell_ranges = lowered.cell_ranges(settings.cell_range or cell_range)
         return FormatChoices(input_range, shifts, ranges, cell_ranges)
 
     if isinstance(data, Calibrated):

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.numerics import stated_cell_range
 from rtlstm.spec.options import declared_options
 from rtlstm.spec.parameters import CoreOptions, Parameters
 
@@ -60,6 +61,7 @@ def build_options(manifest: Manifest) -> list[str]:
     """
     parameters, numerics = manifest.parameters, manifest.numerics
     weights, dense = numerics.own_weight_bits or (numerics.weight_bits, None)
+    stated = stated_cell_range(manifest.layers, numerics)
     options: dict[str, object] = {
         "name": manifest.name,
         "family": parameters.family,
@@ -79,7 +81,7 @@ def build_options(manifest: Manifest) -> list[str]:
         "cell-bits": numerics.cell.bits,
         "hidden-rounding": None if numerics.hidden_rounding == "half_up" else numerics.hidden_rounding,
         "input-range": _range(numerics.input),
-        "cell-range": _range(numerics.cell),
+        "cell-range": stated if isinstance(stated, str) else f"{stated:g}",
     }
     words = [word for name, value in options.items() for word in _words(name, value)]
     return [*words, *parameters.capacity_options]

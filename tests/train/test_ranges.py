@@ -64,7 +64,7 @@ def test_gradients_are_those_of_trained_thresholds():
 @pytest.mark.slow
 def test_ranges_follow_the_loss_and_the_build_has_them(q, tmp_path):
     first, plain = q.quantised().numerics, q.rounded_only().numerics
-    assert q.ranges.names == ("input", "preactivation", "cell", (1,))
+    assert q.ranges.names == ("input", "preactivation", 0, (1,))
     head = q.quantised().shapes[-1].output
     teach(q)
     network = q.quantised()
@@ -115,7 +115,7 @@ def test_a_range_that_cannot_be_built_stays():
     """Here the sums would need too many bits, with a head whose weights are large. Others move."""
     torch.manual_seed(0)
     q = train.prepare(make_net(), calibration=X, weight_bits=4, data_bits=18, train_ranges=True)
-    number, others = q.ranges.names.index((1,)), [q.ranges.names.index(name) for name in ("input", "cell")]
+    number, others = q.ranges.names.index((1,)), [q.ranges.names.index(name) for name in ("input", 0)]
     before = q.ranges.of(q.choices)
     with torch.no_grad():
         q.weights.layers[1]["weight"][0] *= 2.0**19 / q.weights.layers[1]["weight"][0].abs().max()
