@@ -125,10 +125,10 @@ class GateUnit(Unit):
         numerics, bits = self._manifest.numerics, _sum_bits(self._manifest)
         fraction, shifts = numerics.cell_sum_fraction, self._unit.cell_shifts
         zero_state = self._beat_at(self._manifest.timing.state - 1).zero_state
-        early, late = (shifts, (0,)) if self._unit.shifts_read else ((0,), shifts)
-        old = self._old_state(m, self._read_state(m), zero_state, early)
+        of_c, of_product = (shifts, (0,)) if self._unit.shifts_read else ((0,), shifts)
+        old = self._old_state(m, self._read_state(m), zero_state, of_c)
         kept = gates[1].times(old, self._multipliers["f c"], "kept")
-        kept = kept.map(lambda product: self.shifted(product, kept.stage, late))
+        kept = kept.map(lambda product: self.shifted(product, kept.stage, of_product))
         added = gates[0].times(gates[2], self._multipliers["i g"], "added")
 
         def exact_sum(kept: Value, added: Value, minus: Value) -> Value:
