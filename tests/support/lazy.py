@@ -22,5 +22,6 @@ class Lazy:
 
 torch = Lazy("torch")
 nn = Lazy("torch.nn")
+F = Lazy("torch.nn.functional")
 train = Lazy("rtlstm.train")
 nets = Lazy("support.torch_nets")

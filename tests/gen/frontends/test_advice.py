@@ -10,11 +10,10 @@ import numpy as np
 import onnx
 import pytest
 import safetensors.numpy
-import torch
 from onnx import helper, version_converter
+from support.lazy import nets, nn, torch
 from support.onnx_files import H, I, const, ints, lstm, node, rand, save, squeezed
 from support.quick import quick
-from torch import nn
 
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.sim.reference import run_float
@@ -213,73 +212,33 @@ def test_an_unrolled_loop_by_hand(tmp_path: Path):
 # PyTorch
 
 
-class Chain(nn.Module):
-    """Modules one after the other, of recurrent ones the outputs."""
-
-    def __init__(self, **parts: nn.Module) -> None:
-        super().__init__()
-        for name, part in parts.items():
-            self.add_module(name, part)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for part in self.children():
-            x = part(x)
-            x = x[0] if isinstance(x, tuple) else x
-        return x
-
-
-class Towers(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.v = nn.LSTM(6, 8), nn.GRU(6, 8)
-        self.pi, self.vf = nn.Linear(8, 2), nn.Linear(8, 1)
-
-    def forward(self, o: torch.Tensor) -> Any:
-        return self.pi(self.a(o)[0]).softmax(-1), self.vf(self.v(o)[0])
-
-
-class First(nn.Module):
-    """What only a run knows, in an index."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(6, 8)
-
-    def forward(self, x: torch.Tensor) -> Any:
-        y = self.lstm(x)[0]
-        return y[torch.arange(2, device=x.device)]
-
-
-class Lengths(First):
-    def forward(self, x: torch.Tensor) -> Any:
-        y = self.lstm(x)[0]
-        return y[: x.sum().long()]
-
-
-class Flipped(First):
-    def forward(self, x: torch.Tensor) -> Any:
-        y = self.lstm(x)[0]
-        return y.flatten(1)[::2]
+def towers() -> Any:
+    return nets.Net(
+        lambda m, o: (m.pi(m.a(o)[0]).softmax(-1), m.vf(m.v(o)[0])),
+        a=nn.LSTM(6, 8), v=nn.GRU(6, 8), pi=nn.Linear(8, 2), vf=nn.Linear(8, 1),
+    )  # fmt: skip
 
 
 IN_FRONT = {
-    "layer norm": Chain(norm=nn.LayerNorm(6), lstm=nn.LSTM(6, 8)),
-    "layers and layer norm": Chain(
+    "layer norm": lambda: nets.chain(norm=nn.LayerNorm(6), lstm=nn.LSTM(6, 8)),
+    "layers and layer norm": lambda: nets.chain(
         fc=nn.Linear(6, 5), act=nn.ReLU(), norm=nn.LayerNorm(5), lstm=nn.LSTM(5, 8)
     ),
-    "a convolution that looks ahead": Chain(conv=nn.Conv1d(6, 6, 3, padding=1), lstm=nn.LSTM(6, 8)),
-}  # fmt: skip
+    "a convolution that looks ahead": lambda: nets.chain(
+        conv=nn.Conv1d(6, 6, 3, padding=1), lstm=nn.LSTM(6, 8)
+    ),
+}
 MODULES = {
-    "layer norm behind": Chain(lstm=nn.LSTM(6, 8), norm=nn.LayerNorm(8)),
-    "layer norm between": Chain(lstm=nn.LSTM(6, 8), norm=nn.LayerNorm(8), gru=nn.GRU(8, 4)),
-    "gelu": Chain(lstm=nn.LSTM(6, 8), act=nn.GELU(), fc=nn.Linear(8, 2)),
-}  # fmt: skip
+    "layer norm behind": lambda: nets.chain(lstm=nn.LSTM(6, 8), norm=nn.LayerNorm(8)),
+    "layer norm between": lambda: nets.chain(lstm=nn.LSTM(6, 8), norm=nn.LayerNorm(8), gru=nn.GRU(8, 4)),
+    "gelu": lambda: nets.chain(lstm=nn.LSTM(6, 8), act=nn.GELU(), fc=nn.Linear(8, 2)),
+}
 
 
 @pytest.mark.parametrize("form", ["module", "exported"])
 @pytest.mark.parametrize("case", MODULES)
 def test_modules(case: str, form: str):
-    module = MODULES[case].eval()
+    module = MODULES[case]().eval()
     source = module if form == "module" else torch.export.export(module, (torch.rand(6, 6, 6),))
     follow(source)
 
@@ -287,63 +246,46 @@ def test_modules(case: str, form: str):
 @pytest.mark.parametrize("form", ["module", "exported"])
 @pytest.mark.parametrize("case", IN_FRONT)
 def test_what_stays_outside_in_front_says_why(case: str, form: str):
-    module = IN_FRONT[case].eval()
+    module = IN_FRONT[case]().eval()
     source = module if form == "module" else torch.export.export(module, (torch.rand(6, 6, 6),))
     (note,) = (note for note in read_model(source).report.notes if "stay outside of the core" in note)
     assert "its input is '" in note and note.endswith(")")
 
 
-class Two(nn.Module):
-    """Two inputs that a layer reads side by side."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(7, 8)
-
-    def forward(self, a: torch.Tensor, b: torch.Tensor) -> Any:
-        return self.lstm(torch.cat([a, b], -1))[0]
-
-
-class Step(nn.Module):
-    """One step of a plain recurrent layer, by operators or by a cell."""
-
-    def __init__(self, cell: nn.Module | None = None) -> None:
-        super().__init__()
-        self.cell = cell or nn.Identity()
-        self.w, self.r = nn.Linear(6, 8), nn.Linear(8, 8)
-
-    def forward(self, x: torch.Tensor, h: torch.Tensor) -> Any:
-        return torch.tanh(self.w(x) + self.r(h))
-
-
-class CellStep(Step):
-    def forward(self, x: torch.Tensor, h: torch.Tensor) -> Any:
-        return self.cell(x, h)
-
-
 def test_two_inputs():
     """Features side by side; a state with a cell. Nobody is told to join a state to the features."""
-    notes = read_model(Two().eval()).report.notes
+    lstm = nn.LSTM(7, 8)
+    two = nets.LengthsNet(lambda m, a, b: m.lstm(torch.cat([a, b], -1))[0], lstm=lstm).eval()
+    notes = read_model(two).report.notes
     assert any("stay outside of the core: its input is 'cat'" in note for note in notes)
-    assert read_model(Chain(lstm=Two().lstm).eval()).network.inputs == 7
-    assert read_model(Step().eval()).network.layers[0].kind == "rnn"
-    found = read_model(CellStep(nn.RNNCell(6, 8)).eval())
+    assert read_model(nets.chain(lstm=lstm).eval()).network.inputs == 7
+    parts = {"w": nn.Linear(6, 8), "r": nn.Linear(8, 8)}
+    step = nets.LengthsNet(lambda m, x, h: torch.tanh(m.w(x) + m.r(h)), **parts)
+    assert read_model(step.eval()).network.layers[0].kind == "rnn"
+    found = read_model(nets.LengthsNet(lambda m, x, h: m.cell(x, h), cell=nn.RNNCell(6, 8)).eval())
     assert found.network.layers[0].kind == "rnn" and any(
         "state to the driver" in note for note in found.report.notes
     )
 
 
-def test_an_index_that_only_a_run_knows():
+@pytest.mark.parametrize(
+    "index",
+    [
+        lambda x, y: y[torch.arange(2, device=x.device)],
+        lambda x, y: y[: x.sum().long()],
+        lambda x, y: y.flatten(1)[::2],
+    ],
+)
+def test_an_index_that_only_a_run_knows(index: Callable[..., Any]):
     """No message shows an object of the program's own."""
-    for module in (First(), Lengths(), Flipped()):
-        text = refusal(module.eval())
-        assert "Outside" not in text and "sizes=" not in text
+    text = refusal(nets.Net(lambda m, x: index(x, m.lstm(x)[0]), lstm=nn.LSTM(6, 8)).eval())
+    assert "Outside" not in text and "sizes=" not in text
 
 
 @pytest.mark.parametrize(("name", "wide"), [("a", 2), ("v", 1)])
 def test_one_of_two_towers(name: str, wide: int):
     """lstm is enough: what does not come from it stays outside, with a note."""
-    module, x = Towers().eval(), torch.randn(9, 1, 6)
+    module, x = towers().eval(), torch.randn(9, 1, 6)
     assert "comes before" not in refusal(module)
     found = read_model(module, ReadOptions(lstm=name))
     assert found.network.outputs == wide

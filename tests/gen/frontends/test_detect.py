@@ -4,13 +4,14 @@ import os
 import random
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 import safetensors.numpy
-import torch
 from support import keras_files, nam_files, tflite_files
+from support.lazy import torch
 from support.onnx_files import node, save
 
 from rtlstm.gen.frontends import read_model
@@ -20,7 +21,7 @@ from rtlstm.spec.errors import ModelError
 DRAWS = 12
 
 
-def state_dict(rng: random.Random) -> dict[str, torch.Tensor]:
+def state_dict(rng: random.Random) -> dict[str, Any]:
     layers, inputs, units = rng.randint(1, 6), rng.randint(1, 40), rng.randint(1, 24)
     prefix = rng.choice(("", "lstm.", "model.encoder.", "x" * rng.randint(1, 90) + "."))
     lstm = torch.nn.LSTM(inputs, units, layers, bias=rng.random() < 0.7, bidirectional=rng.random() < 0.3)

@@ -5,9 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
-from torch.nn.functional import pad
+from support.lazy import F, nets, nn, torch
 
 from rtlstm.gen.frontends import inspect_model, read_model
 from rtlstm.gen.frontends.reading import ReadOptions
@@ -18,64 +16,57 @@ from rtlstm.spec.padding import as_steps
 FEATURES = 6
 
 
-class Net(nn.Module):
-    """Two linear layers and two convolutions, used as ``body`` says."""
-
-    def __init__(self, body: Any) -> None:
-        super().__init__()
-        self.body = body
-        self.wide, self.back = nn.Linear(FEATURES, 9), nn.Linear(9, FEATURES)
-        self.conv, self.dilated = nn.Conv1d(FEATURES, 5, 3), nn.Conv1d(5, 5, 2, dilation=2)
-        self.strided, self.across = nn.Conv1d(FEATURES, 5, 3, stride=2), nn.Conv1d(FEATURES, 5, 1, stride=2)
-        self.slower, self.patches = nn.Conv1d(5, 5, 3, stride=3, padding=1), nn.Conv1d(5, 5, 2, stride=2)
-        self.head, self.lstm = nn.Linear(5, 2), nn.LSTM(5, 5, batch_first=True)
-
-    def forward(self, x: Any) -> Any:
-        return self.body(self, x)
+def net(body: Any) -> Any:
+    """Two linear layers and some convolutions, used as ``body`` says."""
+    return nets.Net(
+        body, wide=nn.Linear(FEATURES, 9), back=nn.Linear(9, FEATURES), conv=nn.Conv1d(FEATURES, 5, 3),
+        dilated=nn.Conv1d(5, 5, 2, dilation=2), strided=nn.Conv1d(FEATURES, 5, 3, stride=2),
+        across=nn.Conv1d(FEATURES, 5, 1, stride=2), slower=nn.Conv1d(5, 5, 3, stride=3, padding=1),
+        patches=nn.Conv1d(5, 5, 2, stride=2), head=nn.Linear(5, 2), lstm=nn.LSTM(5, 5, batch_first=True),
+    )  # fmt: skip
 
 
 def stack(m: Any, x: Any) -> Any:
-    y = torch.relu(m.conv(pad(x, (2, 0))))
-    y = torch.relu(m.dilated(pad(y, (2, 0)))) + y
+    y = torch.relu(m.conv(F.pad(x, (2, 0))))
+    y = torch.relu(m.dilated(F.pad(y, (2, 0)))) + y
     return m.head(y.transpose(1, 2)).transpose(1, 2)
 
 
 def strides(m: Any, x: Any) -> Any:
     """Rates 1, 1/2 and 1/6, with a residual around a stride and delays at two rates."""
-    y = torch.relu(m.strided(pad(x, (2, 0)))) + m.across(x)
-    return m.head(torch.tanh(m.slower(m.dilated(pad(y, (2, 0))))).transpose(1, 2)).transpose(1, 2)
+    y = torch.relu(m.strided(F.pad(x, (2, 0)))) + m.across(x)
+    return m.head(torch.tanh(m.slower(m.dilated(F.pad(y, (2, 0))))).transpose(1, 2)).transpose(1, 2)
 
 
 def patches(m: Any, x: Any) -> Any:
-    y, _ = m.lstm(torch.relu(m.patches(m.conv(pad(x, (2, 0))))).transpose(1, 2))
+    y, _ = m.lstm(torch.relu(m.patches(m.conv(F.pad(x, (2, 0))))).transpose(1, 2))
     return m.head(y).transpose(1, 2)
 
 
 PERCEPTRONS = {
-    "linear layers": nn.Sequential(
+    "linear layers": lambda: nn.Sequential(
         nn.Linear(FEATURES, 9), nn.ReLU(), nn.Dropout(), nn.Linear(9, 3), nn.Sigmoid()
     ),
-    "batch norm": nn.Sequential(
+    "batch norm": lambda: nn.Sequential(
         nn.BatchNorm1d(FEATURES), nn.Linear(FEATURES, 9), nn.BatchNorm1d(9), nn.Tanh()
     ),
-    "flattened": nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 9), nn.ELU(), nn.Linear(9, 2)),
-    "residual": Net(lambda m, x: m.back(torch.relu(m.wide(x))) + x),
+    "flattened": lambda: nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 9), nn.ELU(), nn.Linear(9, 2)),
+    "residual": lambda: net(lambda m, x: m.back(torch.relu(m.wide(x))) + x),
 }
 CONVOLUTIONS = {
-    "dilated, with a residual": (Net(stack), 1, "rnn dense rnn dense dense"),
-    "alone": (nn.Sequential(nn.Conv1d(FEATURES, 4, 1)), 1, "dense"),
-    "strides, with a residual": (Net(strides), 6, "rnn dense dense rnn dense rnn dense dense"),
-    "an LSTM behind a stride": (Net(patches), 2, "rnn dense dense lstm dense"),
+    "dilated, with a residual": (lambda: net(stack), 1, "rnn dense rnn dense dense"),
+    "alone": (lambda: nn.Sequential(nn.Conv1d(FEATURES, 4, 1)), 1, "dense"),
+    "strides, with a residual": (lambda: net(strides), 6, "rnn dense dense rnn dense rnn dense dense"),
+    "an LSTM behind a stride": (lambda: net(patches), 2, "rnn dense dense lstm dense"),
     "strides without delays": (
-        nn.Sequential(nn.Conv1d(FEATURES, 4, 2, 2), nn.ReLU(), nn.Conv1d(4, 3, 3, 3)),
-        6,
-        "dense dense",
+        lambda: nn.Sequential(nn.Conv1d(FEATURES, 4, 2, 2), nn.ReLU(), nn.Conv1d(4, 3, 3, 3)),
+        6, "dense dense",
     ),
-}
+}  # fmt: skip
 """Each with the frames of a step, and the kinds of the core's layers."""
 
 
-def sources(module: nn.Module, x: torch.Tensor, folder: Path) -> dict[str, Any]:
+def sources(module: Any, x: Any, folder: Path) -> dict[str, Any]:
     """The module, and what PyTorch makes of it."""
     torch.onnx.export(module, (x,), folder / "model.onnx", dynamo=False)
     return {
@@ -86,7 +77,7 @@ def sources(module: nn.Module, x: torch.Tensor, folder: Path) -> dict[str, Any]:
     }
 
 
-def check(module: nn.Module, x: torch.Tensor, inputs: Any, folder: Path) -> None:
+def check(module: Any, x: Any, inputs: Any, folder: Path) -> None:
     """Every source gives the same network; ``inputs`` are ``(steps, sequences, features)``."""
     module = module.eval()
     with torch.no_grad():
@@ -105,14 +96,15 @@ def test_samples(name: str, tmp_path: Path) -> None:
     """A sample is a step: nothing passes from one to the next."""
     torch.manual_seed(0)
     x = torch.randn(7, FEATURES)
-    check(PERCEPTRONS[name], x, x[None].double().numpy(), tmp_path)
+    check(PERCEPTRONS[name](), x, x[None].double().numpy(), tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_causal_convolutions(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    module, frames, kinds = CONVOLUTIONS[name]
+    make, frames, kinds = CONVOLUTIONS[name]
+    module = make()
     x = torch.randn(2, FEATURES, 11 if frames == 1 else 12)
     check(module, x, x.permute(2, 0, 1).double().numpy(), tmp_path)
     network = read_model(module).network
@@ -121,7 +113,7 @@ def test_causal_convolutions(name: str, tmp_path: Path) -> None:
 
 def heads(m: Any, x: Any) -> dict[str, Any]:
     """One head behind one layer, one behind two with a residual, the hidden sequence, and a linear head."""
-    y, _ = m.lstm(torch.relu(m.conv(pad(x, (2, 0)))).transpose(1, 2))
+    y, _ = m.lstm(torch.relu(m.conv(F.pad(x, (2, 0)))).transpose(1, 2))
     deep = torch.relu(m.inner(y)) + y
     return {"turn": torch.tanh(m.head(y)), "hidden": y, "push": torch.sigmoid(m.gate(deep)), "raw": m.raw(y)}
 
@@ -130,7 +122,7 @@ def heads(m: Any, x: Any) -> dict[str, Any]:
 def test_several_outputs(tmp_path: Path) -> None:
     """Every source gives their values side by side; names are those of the source."""
     torch.manual_seed(0)
-    module, x = Net(heads).eval(), torch.randn(2, FEATURES, 11)
+    module, x = net(heads).eval(), torch.randn(2, FEATURES, 11)
     module.inner, module.gate, module.raw = nn.Linear(5, 5), nn.Linear(5, 3), nn.Linear(5, 4)
     with torch.no_grad():
         wanted = torch.cat(list(module(x).values()), dim=-1).permute(1, 0, 2).numpy()
@@ -147,23 +139,17 @@ def test_several_outputs(tmp_path: Path) -> None:
             assert [part.name for part in network.parts] == names
 
 
-class TwoHeads(nn.Module):
-    """A head for each step, and one for the last step alone, both behind activations."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(FEATURES, 5)
-        self.each, self.final = nn.Linear(5, 2), nn.Linear(5, 3)
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        y, (h, _) = self.lstm(x)
-        return torch.tanh(self.each(y)), torch.sigmoid(self.final(h[-1]))
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_a_head_that_reads_only_the_last_step(tmp_path: Path) -> None:
+    """Beside a head for each step, both behind activations."""
+
+    def call(m: Any, x: Any) -> Any:
+        y, (h, _) = m.lstm(x)
+        return torch.tanh(m.each(y)), torch.sigmoid(m.final(h[-1]))
+
     torch.manual_seed(0)
-    module, x = TwoHeads().eval(), torch.randn(6, 2, FEATURES)
+    parts = {"lstm": nn.LSTM(FEATURES, 5), "each": nn.Linear(5, 2), "final": nn.Linear(5, 3)}
+    module, x = nets.Net(call, **parts).eval(), torch.randn(6, 2, FEATURES)
     each, final = (y.detach().numpy() for y in module(x))
     torch.onnx.export(module, (x,), tmp_path / "model.onnx", dynamo=False, output_names=["all", "end"])
     for source, names in (
@@ -180,7 +166,7 @@ def test_a_head_that_reads_only_the_last_step(tmp_path: Path) -> None:
 
 
 def test_a_stride_is_told() -> None:
-    report = inspect_model(CONVOLUTIONS["strides without delays"][0])
+    report = inspect_model(CONVOLUTIONS["strides without delays"][0]())
     assert any("takes 6 frames of 6 values at once" in note for note in report.notes)
 
 
@@ -190,30 +176,38 @@ def test_a_lone_layer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "words"),
+    ("make", "words"),
     [
         (
-            nn.Sequential(nn.Linear(6, 9), nn.LayerNorm(9)),
+            lambda: nn.Sequential(nn.Linear(6, 9), nn.LayerNorm(9)),
             "LayerNorm '1', which reads '_0'",
         ),
-        (Net(lambda m, x: m.wide(torch.exp(x))), "exp 'exp', which reads 'x', is not supported"),
-        (Net(lambda m, x: m.wide(x)[:, -1]), "element -1 of axis 1, which is the features"),
-        (Net(lambda m, x: x.tanh() if x is not None else m.wide(x)), "but there is none in it; it has tanh"),
-        (nn.Sequential(nn.Conv1d(6, 5, 3)), "it must be causal"),
-        (nn.Sequential(nn.Conv1d(6, 5, 5, stride=2)), "put 3 to 4 zeros in front"),
-        (nn.Sequential(nn.Conv1d(6, 5, 3, stride=2, padding=2)), "has steps that a convolution padded"),
+        (lambda: net(lambda m, x: m.wide(torch.exp(x))), "exp 'exp', which reads 'x', is not supported"),
+        (lambda: net(lambda m, x: m.wide(x)[:, -1]), "element -1 of axis 1, which is the features"),
         (
-            Net(lambda m, x: m.patches(m.lstm(m.conv(pad(x, (2, 0))).transpose(1, 2))[0].transpose(1, 2))),
+            lambda: net(lambda m, x: x.tanh() if x is not None else m.wide(x)),
+            "but there is none in it; it has tanh",
+        ),
+        (lambda: nn.Sequential(nn.Conv1d(6, 5, 3)), "it must be causal"),
+        (lambda: nn.Sequential(nn.Conv1d(6, 5, 5, stride=2)), "put 3 to 4 zeros in front"),
+        (
+            lambda: nn.Sequential(nn.Conv1d(6, 5, 3, stride=2, padding=2)),
+            "has steps that a convolution padded",
+        ),
+        (
+            lambda: net(
+                lambda m, x: m.patches(m.lstm(m.conv(F.pad(x, (2, 0))).transpose(1, 2))[0].transpose(1, 2))
+            ),
             "layer 'lstm' is recurrent and stands before a stride of 2",
         ),
         (
-            Net(lambda m, x: m.strided(pad(x, (2, 0))) + m.strided(pad(x, (1, 0)))),
+            lambda: net(lambda m, x: m.strided(F.pad(x, (2, 0))) + m.strided(F.pad(x, (1, 0)))),
             "two results of different steps at once",
         ),
     ],
 )
-def test_refused_by_name(module: nn.Module, words: str) -> None:
-    assert words in inspect_model(module.eval()).refusal
+def test_refused_by_name(make: Any, words: str) -> None:
+    assert words in inspect_model(make().eval()).refusal
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -228,16 +222,9 @@ def test_no_recurrent_module_to_begin_with(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_two_inputs_are_refused(tmp_path: Path) -> None:
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Linear(6, 3), nn.Linear(4, 3)
-
-        def forward(self, x: Any, z: Any) -> Any:
-            return self.a(x) + self.b(z)
-
-    torch.onnx.export(Two(), (torch.randn(1, 6), torch.randn(1, 4)), tmp_path / "two.onnx", dynamo=False)
+    two = nets.LengthsNet(lambda m, x, z: m.a(x) + m.b(z), a=nn.Linear(6, 3), b=nn.Linear(4, 3))
+    torch.onnx.export(two, (torch.randn(1, 6), torch.randn(1, 4)), tmp_path / "two.onnx", dynamo=False)
     with pytest.raises(ModelError, match="the layers read 2 inputs of the model"):
         read_model(tmp_path / "two.onnx")
     with pytest.raises(ModelError, match="the layers read 2 inputs of the model"):
-        read_model(Two())
+        read_model(two)

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from support.example_file import load_example
+from support.lazy import nn, torch, train
 from support.nam_files import content, save
-from torch import nn
 from typer.testing import CliRunner
 
 from rtlstm.cli.main import app
@@ -20,7 +19,6 @@ from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import InputError, ModelError
-from rtlstm.train import prepare
 
 
 @pytest.mark.parametrize(("layers", "inputs"), [(1, 1), (2, 3)])
@@ -76,7 +74,7 @@ def test_calibration_begins_in_the_state(tmp_path: Path) -> None:
         for state in (result.initial_state_of(3), None)
     )
     assert build.manifest.numerics == begun.numerics != zeros.numerics
-    trained = compile(prepare(result), folder=tmp_path / "trained", lanes=4, macs=2)
+    trained = compile(train.prepare(result), folder=tmp_path / "trained", lanes=4, macs=2)
     assert (trained.folder / "state.npz").read_bytes() == (build.folder / "state.npz").read_bytes()
 
 

@@ -7,13 +7,12 @@ import numpy as np
 import onnx
 import pytest
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_dynamic, quantize_static
-from support.exported_nets import Net
+from support.lazy import nets, nn, torch
+from support.quick import quick
 
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.sim.reference import run_float
 
-torch = pytest.importorskip("torch")
-nn, dynamic = torch.nn, torch.export.Dim.DYNAMIC
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
@@ -25,25 +24,18 @@ T, N, I, H = 4, 3, 5, 6  # noqa: E741
 SHAPES = {"one layer": {}, "bidirectional": {"bidirectional": True}, "two layers": {"num_layers": 2}}
 
 
-FAST = {
-    ("LSTM", True, "last", "batch", "two layers"),
-    ("LSTM", False, "all", "batch", "bidirectional"),
-    ("GRU", True, "final", "batch", "bidirectional"),
-    ("GRU", False, "last", "static", "one layer"),
-}
-"""What is exported in every test run; the newer exporter takes a second for each."""
-
-
-def cases(sizes, kinds, fast):
-    """Every combination; all but a few are slow."""
-    found = itertools.product(kinds, (False, True), ("last", "all", "final"), sizes, SHAPES)
-    return [pytest.param(*case, marks=[] if fast(case) else pytest.mark.slow) for case in found]
+HEADS = ("last", "all", "final")
+FEW = [
+    (kind, number % 2 == 0, HEADS[(number + at) % 3], "batch and steps", shape)
+    for at, kind in enumerate(("LSTM", "GRU", "RNN"))
+    for number, shape in enumerate(SHAPES)
+]
 
 
 def model(kind, batch_first, head, sizes, shape):
     """A model in inference mode, an input, and the axes that are to be dynamic."""
     torch.manual_seed(0)
-    module = Net(kind, head, batch_first=batch_first, **SHAPES[shape]).eval()
+    module = nets.Recurrent(kind, head, batch_first=batch_first, **SHAPES[shape]).eval()
     free = {"static": [], "batch": [0 if batch_first else 1], "batch and steps": [0, 1]}[sizes]
     return module, torch.randn((N, T, I) if batch_first else (T, N, I)), free
 
@@ -64,13 +56,13 @@ def expect_equal(source, module, head, *, steps=T, batch=N):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "batch_first", "head", "sizes", "shape"),
-    cases(("static", "batch"), ("LSTM", "GRU"), FAST.__contains__),
+    list(itertools.product(("LSTM", "GRU"), (False, True), HEADS, ("static", "batch"), SHAPES)),
 )
 def test_newer_onnx_exporter(tmp_path, caplog, kind, batch_first, head, sizes, shape):
     """It has dynamic batches, but fixes the number of steps of a recurrent module itself."""
     module, x, free = model(kind, batch_first, head, sizes, shape)
     path = tmp_path / "model.onnx"
-    shapes = (dict.fromkeys(free, dynamic),) if free else None
+    shapes = (dict.fromkeys(free, torch.export.Dim.DYNAMIC),) if free else None
     with caplog.at_level(logging.ERROR):
         torch.onnx.export(module, (x,), path, dynamo=True, dynamic_shapes=shapes, verbose=False)
     expect_equal(path, module, head, batch=N + 2 if free else N)
@@ -78,10 +70,11 @@ def test_newer_onnx_exporter(tmp_path, caplog, kind, batch_first, head, sizes, s
 
 @pytest.mark.parametrize(
     ("kind", "batch_first", "head", "sizes", "shape"),
-    cases(
-        ("static", "batch", "batch and steps"),
-        ("LSTM", "GRU", "RNN"),
-        lambda case: case[3:] == ("batch and steps", "two layers"),
+    quick(
+        itertools.product(
+            ("LSTM", "GRU", "RNN"), (False, True), HEADS, ("static", "batch", "batch and steps"), SHAPES
+        ),
+        *FEW,
     ),
 )
 def test_older_onnx_exporter(tmp_path, kind, batch_first, head, sizes, shape):
@@ -92,44 +85,44 @@ def test_older_onnx_exporter(tmp_path, kind, batch_first, head, sizes, shape):
     expect_equal(path, module, head, steps=T + 3, batch=N + 2)
 
 
-class Decoder(nn.Module):
+def decoder(kind, batch_first, how):
     """One step of a decoder: a token of each sequence, and the state before it."""
+    at = 1 if batch_first else 0
 
-    def __init__(self, kind, batch_first, how):
-        super().__init__()
-        self.emb, self.fc = nn.Embedding(10, I), nn.Linear(H, 10)
-        self.rnn = getattr(nn, kind)(I, H, batch_first=batch_first)
-        self.batch_first, self.how = batch_first, how
-
-    def forward(self, t, h, c):
-        at = 1 if self.batch_first else 0
-        if self.how == "squeeze":
-            x = self.emb(t).unsqueeze(at)
-        elif self.how == "index":
-            x = self.emb(t)[:, None] if self.batch_first else self.emb(t)[None]
-        elif self.how == "token":
-            x = self.emb(t.unsqueeze(at))
+    def call(m, t, h, c):
+        if how == "squeeze":
+            x = m.emb(t).unsqueeze(at)
+        elif how == "index":
+            x = m.emb(t)[:, None] if batch_first else m.emb(t)[None]
+        elif how == "token":
+            x = m.emb(t.unsqueeze(at))
         else:
-            x = self.emb(t).view((-1, 1, I) if self.batch_first else (1, -1, I))
-        y, state = self.rnn(x, (h, c) if isinstance(self.rnn, nn.LSTM) else h)
-        if self.how == "index":
-            return self.fc(y[:, 0] if self.batch_first else y[0]), state
-        return self.fc(y.view(-1, H) if self.how == "view" else y.squeeze(at)), state
+            x = m.emb(t).view((-1, 1, I) if batch_first else (1, -1, I))
+        y, state = m.rnn(x, (h, c) if kind == "LSTM" else h)
+        if how == "index":
+            return m.fc(y[:, 0] if batch_first else y[0]), state
+        return m.fc(y.view(-1, H) if how == "view" else y.squeeze(at)), state
+
+    rnn = getattr(nn, kind)(I, H, batch_first=batch_first)
+    return nets.StateNet(call, emb=nn.Embedding(10, I), fc=nn.Linear(H, 10), rnn=rnn)
 
 
 @pytest.mark.parametrize("how", ["squeeze", "index", "token", "view"])
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_step_of_a_decoder(tmp_path, kind, batch_first, how):
-    """Read from the module as from its export."""
+    """Read from the module as from its exports."""
     torch.manual_seed(0)
-    module = Decoder(kind, batch_first, how).eval()
+    module = decoder(kind, batch_first, how).eval()
     tokens, state = torch.tensor([1, 7, 3]), torch.zeros(2, 1, N, H)
     with torch.no_grad():
         expected, rows = module(tokens, *state)[0].numpy(), module.emb(tokens)[None].numpy()
     path = tmp_path / "model.onnx"
     torch.onnx.export(module, (tokens, *state), path, dynamo=False)
-    for source in (module, path):
+    sources = [module, path]
+    if (kind, batch_first) == ("LSTM", False):
+        sources.append(torch.export.export(module, (tokens, *state)))
+    for source in sources:
         result = read_model(source)
         np.testing.assert_allclose(run_float(result.network, rows).y[0], expected, atol=1e-5)
     notes = "; ".join(read_model(module).report.notes)
@@ -186,20 +179,12 @@ _STEP = {"x": I, "h": H, "c": H}
 @pytest.mark.parametrize("static", [True, False])
 def test_quantised_cell(tmp_path, static):
     """An LSTM cell in parts, with quantisers between them: the integers of its gates are found again."""
-
-    class Step(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.cell = torch.nn.LSTMCell(I, H)
-
-        def forward(self, x, h, c):
-            return self.cell(x, (h, c))
-
+    module = nets.StateNet(lambda m, x, h, c: m.cell(x, (h, c)), cell=nn.LSTMCell(I, H)).eval()
     torch.manual_seed(0)
     path, quantised = tmp_path / "float.onnx", tmp_path / "quantised.onnx"
     step = tuple(torch.randn(N, width) for width in _STEP.values())
     names = {"input_names": list(_STEP), "output_names": ["h_new", "c_new"]}
-    torch.onnx.export(Step().eval(), step, path, dynamo=False, **names)
+    torch.onnx.export(module, step, path, dynamo=False, **names)
     if static:
         quantize_static(path, quantised, _StepInputs(), weight_type=QuantType.QInt8)
     else:

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from onnx import helper
+from support.lazy import nn
 from support.onnx_files import O, const, ints, lstm, node, rand, run, save
 
 from rtlstm.gen.builds.compiled import compile
@@ -150,7 +150,7 @@ def test_attributes_that_are_refused(attributes: dict[str, Any], words: str, tmp
 
 def test_begins_that_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="`begin` names a tensor of an ONNX or TFLite model, and this is"):
-        read_model(torch.nn.LSTM(C, 2), ReadOptions(begin="m"))
+        read_model(nn.LSTM(C, 2), ReadOptions(begin="m"))
     path = like_silero(tmp_path / "m.onnx", front="Sqrt")
     with pytest.raises(ModelError, match="`begin` must name a tensor on the way .* but 'no' is none"):
         read_model(path, ReadOptions(begin="no"))

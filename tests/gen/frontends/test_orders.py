@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
+from support.lazy import F, nets, nn, torch
 
 import rtlstm
 from rtlstm.gen.frontends import ReadOptions, read_model
@@ -29,26 +28,18 @@ DOORS = ("module", "exported", "script", "onnx")
 ARRAY = {"lanes": 4, "macs": 2, "weight_bits": 16, "data_bits": 16}
 
 
-class Net(nn.Module):
+def net_of(forward: Callable[..., Any]) -> Any:
     """An LSTM in a forward of the test's."""
-
-    def __init__(self, forward: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        torch.manual_seed(1)
-        self.lstm = nn.LSTM(SIZE, H, batch_first=True)
-        self.conv, self.wide = nn.Conv1d(SIZE, SIZE, 1), nn.Conv1d(SIZE, SIZE, 3)
-        self.body = forward
-        self.eval()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.body(self, x)
+    torch.manual_seed(1)
+    parts = {"conv": nn.Conv1d(SIZE, SIZE, 1), "wide": nn.Conv1d(SIZE, SIZE, 3)}
+    return nets.Net(forward, lstm=nn.LSTM(SIZE, H, batch_first=True), **parts).eval()
 
 
-def causal(net: Any, x: torch.Tensor) -> Any:
-    return net.wide(nn.functional.pad(x, (2, 0)))
+def causal(net: Any, x: Any) -> Any:
+    return net.wide(F.pad(x, (2, 0)))
 
 
-FORWARDS: dict[str, tuple[Callable[[Any, torch.Tensor], torch.Tensor], str, str]] = {
+FORWARDS: dict[str, tuple[Callable[..., Any], str, str]] = {
     "as it is": (lambda net, x: net.lstm(x)[0], "", ""),
     "features in the middle": (lambda net, x: net.lstm(x.transpose(1, 2))[0], "NFT NTF", ""),
     "features first": (lambda net, x: net.lstm(x.permute(1, 2, 0))[0], "FNT NTF", ""),
@@ -73,7 +64,7 @@ FORWARDS: dict[str, tuple[Callable[[Any, torch.Tensor], torch.Tensor], str, str]
 NAMES = {"N": "sequences", "T": "steps", "F": "features"}
 
 
-def through(door: str, module: nn.Module, folder: Path) -> Any:
+def through(door: str, module: Any, folder: Path) -> Any:
     """The module as the door has it."""
     x = torch.rand(SIZE, SIZE, SIZE)
     path = folder / {"exported": "a.pt2", "script": "a.pt", "onnx": "a.onnx"}.get(door, "")
@@ -107,7 +98,7 @@ def doors(case: str) -> list[Any]:
 @pytest.mark.parametrize(("case", "door"), [each for case in FORWARDS for each in doors(case)])
 def test_what_the_notes_advise_gives_the_models_numbers(case: str, door: str, tmp_path: Path) -> None:
     forward, taken, given = FORWARDS[case]
-    module = Net(forward)
+    module = net_of(forward)
     result = read_model(through(door, module, tmp_path))
     notes = result.report.notes
     assert sum("transpose(" in note for note in notes) == bool(taken) + bool(given)
@@ -131,7 +122,7 @@ def test_what_the_notes_advise_gives_the_models_numbers(case: str, door: str, tm
 
 
 def test_compile_warns_of_it_and_run_needs_it(tmp_path: Path) -> None:
-    module = Net(FORWARDS["features in the middle"][0])
+    module = net_of(FORWARDS["features in the middle"][0])
     with pytest.warns(NoteWarning, match=r"the model takes \(sequences, features, steps\), but rtlstm takes"):
         build = rtlstm.compile(module, folder=tmp_path / "build", **ARRAY)
     x = np.random.default_rng(2).normal(size=(SIZE, SIZE, SIZE)).astype(np.float32)
@@ -141,7 +132,7 @@ def test_compile_warns_of_it_and_run_needs_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("door", ["module", "onnx"])
 def test_axes_that_no_layer_names_have_numbers(door: str, tmp_path: Path) -> None:
-    source = through(door, Net(lambda net, x: net.conv(x)), tmp_path)
+    source = through(door, net_of(lambda net, x: net.conv(x)), tmp_path)
     first, second = read_model(source).report.notes
     assert first.startswith("the model takes (axis 0, features, axis 2), but rtlstm takes (axis 0, axis 2, f")
     assert first.endswith("x.transpose(0, 2, 1)")
@@ -150,7 +141,7 @@ def test_axes_that_no_layer_names_have_numbers(door: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("door", ["module", "onnx"])
 def test_an_output_whose_axes_are_mixed(door: str, tmp_path: Path) -> None:
-    module = Net(lambda net, x: net.lstm(x)[0].reshape(SIZE, SIZE * H))
+    module = net_of(lambda net, x: net.lstm(x)[0].reshape(SIZE, SIZE * H))
     (note,) = read_model(through(door, module, tmp_path)).report.notes
     assert re.fullmatch(
         r"the model gives what \w+ .*'/?\w+' makes of several axes in one; rtlstm gives \(seq.*, st.*, f.*\)",
@@ -159,7 +150,7 @@ def test_an_output_whose_axes_are_mixed(door: str, tmp_path: Path) -> None:
 
 
 def test_a_layer_to_begin_at_has_its_order() -> None:
-    report = read_model(Net(FORWARDS["features in the middle"][0]), ReadOptions(lstm="lstm")).report
+    report = read_model(net_of(FORWARDS["features in the middle"][0]), ReadOptions(lstm="lstm")).report
     assert report.batch_first and not any("the model takes" in note for note in report.notes)
 
 
@@ -207,17 +198,8 @@ def test_of_several_outputs_the_note_names_one() -> None:
 
 def test_an_only_feature_may_have_no_axis() -> None:
     """A squeezed output is no mixture of axes."""
-    module = nn.Sequential(nn.LSTM(3, 2, batch_first=True))
-
-    class Squeezed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lstm, self.fc = module[0], nn.Linear(2, 1)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.fc(self.lstm(x)[0]).squeeze(-1)
-
-    net = Squeezed().eval()
+    net = nets.headed(nn.LSTM(3, 2, batch_first=True), 1)
+    net.call = lambda m, x: m.head(m.lstm(x)[0]).squeeze(-1)
     (note,) = [each for each in read_model(net).report.notes if "the model gives" in each]
     assert "its only feature without an axis of its own" in note and "y[..., 0] is that feature" in note
     x = torch.randn(4, 5, 3)

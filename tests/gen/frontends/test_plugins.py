@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.lazy import nn
 from support.onnx_files import H, const, node, save, squeezed
 
 import rtlstm
@@ -10,23 +11,18 @@ from rtlstm.gen.frontends.onnx.translate import OFFERED as OPERATORS
 from rtlstm.gen.frontends.torch.operators import supported
 from rtlstm.spec.activations.functions import ACTIVATIONS, FunctionDefinition, TorchNames
 
-torch = pytest.importorskip("torch")
-
-
-class Own(torch.nn.Module):
-    """A module that rtlstm cannot read."""
-
 
 def test_a_module_is_offered_to_front_ends_of_other_packages_first():
     network = rtlstm.Network(layers=[rtlstm.Rnn(w_ih=[[1.0]], w_hh=[[1.0]], bias=[0.0])])
     front_end = FrontEnd(
-        recognises=lambda source: isinstance(source, Own), read=lambda source, options, report: network
+        recognises=lambda source: isinstance(source, nn.Bilinear),
+        read=lambda source, options, report: network,
     )
     FRONT_ENDS.add("own", front_end)
     try:
-        assert rtlstm.read_model(Own()).network is network
+        assert rtlstm.read_model(nn.Bilinear(1, 1, 1)).network is network
         with pytest.raises(rtlstm.ModelError):
-            rtlstm.read_model(torch.nn.ReLU())
+            rtlstm.read_model(nn.ReLU())
     finally:
         FRONT_ENDS.remove("own")
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-import torch
-from torch.nn.functional import conv1d
+from support.lazy import F, torch
 
 from rtlstm.gen.frontends.layers import convolve_step
 from rtlstm.sim.reference import run_float
@@ -20,7 +19,7 @@ def test_equals_pytorch(frames: int, stride: int, padding: int, zero_shares: flo
     rng = np.random.default_rng(frames)
     weight, bias, x = rng.normal(size=(3, 2, 3)), rng.normal(size=3), rng.normal(size=(7, 1, frames, 2))
     layer = convolve_step("conv", weight, bias, frames, stride=stride, padding=padding)
-    wanted = conv1d(
+    wanted = F.conv1d(
         torch.from_numpy(x[:, 0].swapaxes(1, 2)),
         torch.from_numpy(weight),
         torch.from_numpy(bias),

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from support.lazy import Lazy
+from support.lazy import Lazy, nets, nn, torch
 
 from rtlstm.gen.frontends import inspect_model, read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError
 
-torch = pytest.importorskip("torch")
 qnn, quant = Lazy("brevitas.nn"), Lazy("brevitas.quant")
 
 T, N, I, H, O = 7, 2, 3, 5, 2  # noqa: E741
@@ -102,26 +101,21 @@ RANGES = {"io": 4.0, "gate_acc": 16.0, "sigmoid": 1.0, "tanh": 1.0, "cell_state"
 """Ranges of what an LSTM rounds, in which nothing saturates."""
 
 
-class Net(torch.nn.Module):
+def net(bits=8, **options):
     """What people train with brevitas."""
-
-    def __init__(self, bits=8, **options):
-        super().__init__()
-        widths = {f"{name}_bit_width": bits for name in RANGES}
-        self.rnn = qnn.QuantLSTM(I, H, weight_bit_width=4, **(widths | options))
-        self.round = qnn.QuantIdentity(bit_width=bits)
-        self.fc = qnn.QuantLinear(H, 4, bias=True, weight_bit_width=4)
-        self.act = qnn.QuantReLU(bit_width=bits)
-        self.fc2 = qnn.QuantLinear(4, O, bias=True)
-
-    def forward(self, x):
-        return self.fc2(self.act(self.fc(self.round(self.rnn(x)[0]))))
+    widths = {f"{name}_bit_width": bits for name in RANGES}
+    return nets.Net(
+        lambda m, x: m.fc2(m.act(m.fc(m.round(m.rnn(x)[0])))),
+        rnn=qnn.QuantLSTM(I, H, weight_bit_width=4, **(widths | options)),
+        round=qnn.QuantIdentity(bit_width=bits), fc=qnn.QuantLinear(H, 4, bias=True, weight_bit_width=4),
+        act=qnn.QuantReLU(bit_width=bits), fc2=qnn.QuantLinear(4, O, bias=True),
+    )  # fmt: skip
 
 
 def trained(x, bits=8, **options):
     """A module whose ranges were learned on x."""
     torch.manual_seed(1)
-    return calibrated(Net(bits, **options), x)
+    return calibrated(net(bits, **options), x)
 
 
 def test_rounding_alone_differs():
@@ -157,24 +151,17 @@ def test_module_is_not_changed():
 
 
 def test_states_one_by_one():
-    class WithState(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rnn = lstm()
-
-        def forward(self, x, h, c):
-            return self.rnn(x, h, c)
-
-    notes = "; ".join(inspect_model(WithState().eval()).notes)
+    module = nets.StateNet(lambda m, x, h, c: m.rnn(x, h, c), rnn=lstm())
+    notes = "; ".join(inspect_model(module.eval()).notes)
     assert "initial_h is the model's input 'h': give the state to the driver" in notes
     assert "initial_c is the model's input 'c'" in notes
 
 
 def test_identity_without_a_sign_is_a_relu():
-    module = torch.nn.Sequential()
-    module.add_module("fc", torch.nn.Linear(I, H))
+    module = nn.Sequential()
+    module.add_module("fc", nn.Linear(I, H))
     module.add_module("round", qnn.QuantIdentity(act_quant=quant.Uint8ActPerTensorFloat, bit_width=16))
-    module.add_module("rnn", torch.nn.LSTM(H, H))
+    module.add_module("rnn", nn.LSTM(H, H))
     assert read_model(calibrated(module, inputs())).network.layers[0].activation == "relu"
 
 
@@ -184,7 +171,7 @@ def test_modules_of_brevitas_are_refused_by_name():
             return super().forward(x) * 2
 
     def behind(part):
-        return torch.nn.Sequential(torch.nn.Linear(I, I), part)
+        return nn.Sequential(nn.Linear(I, I), part)
 
     with pytest.raises(ModelError, match=r"brevitas' QuantConv1d '1' is not supported; supported are"):
         read_model(behind(qnn.QuantConv1d(I, H, 1)))
@@ -208,7 +195,7 @@ def test_exported_files(tmp_path, alone):
         module = lstm(weight_bit_width=4)
     else:
         module = trained(x, **LSTM_FLOATS)
-        module.rnn = torch.nn.LSTM(I, H)
+        module.rnn = nn.LSTM(I, H)
     if alone:
         # It removes the axis of sequences: with two of them, onnxruntime refuses the file, too.
         export_onnx_qcdq(module, x, path, dynamo=False, opset_version=17)

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
+from support.lazy import nets, nn, torch
 from typer.testing import CliRunner
 
 from rtlstm.cli.main import app
@@ -28,42 +27,37 @@ from rtlstm.spec.errors import BuildError, ModelError
 from rtlstm.spec.manifest import C_HEADER, Manifest
 
 I, H, STEPS, BATCH = 3, 4, 6, 2  # noqa: E741
-FORMS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+FORMS: dict[str, Callable[..., Any]] = {
     "expand": lambda h, x: h.expand(-1, x.shape[1], -1).contiguous(),
     "repeat": lambda h, x: h.repeat(1, x.size(1), 1),
     "vectors": lambda h, x: h[:, 0].unsqueeze(1).expand(h.shape[0], x.size(1), h.shape[2]).contiguous(),
 }
 
 
-class Learned(nn.Module):
+def learned(kind: str = "LSTM", form: str = "expand", before: bool = False, **options: Any) -> Any:
     """A recurrent module that begins in parameters, and a dense layer."""
 
-    def __init__(
-        self, kind: str = "LSTM", form: str = "expand", before: bool = False, **options: Any
-    ) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.first = nn.GRU(I, I) if before else None
-        self.rnn = getattr(nn, kind)(I, H, **options)
-        directions = options.get("num_layers", 1) * (1 + options.get("bidirectional", False))
-        outputs = options.get("proj_size", H)
-        self.h0 = nn.Parameter(torch.rand(directions, 1, outputs) - 0.5)
-        self.c0 = nn.Parameter(torch.randn(directions, 1, H))
-        self.fc = nn.Linear(outputs * (1 + options.get("bidirectional", False)), 2)
-        self.form, self.long = FORMS[form], kind == "LSTM"
+    def call(net: Any, x: Any) -> Any:
+        x = net.first(x)[0] if before else x
+        h = FORMS[form](net.h0, x)
+        return net.fc(net.rnn(x, (h, FORMS[form](net.c0, x)) if kind == "LSTM" else h)[0])
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.first is not None:
-            x = self.first(x)[0]
-        h = self.form(self.h0, x)
-        return self.fc(self.rnn(x, (h, self.form(self.c0, x)) if self.long else h)[0])
+    torch.manual_seed(0)
+    parts = {"first": nn.GRU(I, I)} if before else {}
+    rnn = getattr(nn, kind)(I, H, **options)
+    directions = options.get("num_layers", 1) * (1 + options.get("bidirectional", False))
+    outputs = options.get("proj_size", H)
+    h0 = nn.Parameter(torch.rand(directions, 1, outputs) - 0.5)
+    c0 = nn.Parameter(torch.randn(directions, 1, H))
+    fc = nn.Linear(outputs * (1 + options.get("bidirectional", False)), 2)
+    return nets.Net(call, **parts, rnn=rnn, h0=h0, c0=c0, fc=fc).eval()
 
 
-def data(seed: int = 1) -> torch.Tensor:
+def data(seed: int = 1) -> Any:
     return torch.randn(STEPS, BATCH, I, generator=torch.Generator().manual_seed(seed))
 
 
-def check(result: Any, module: nn.Module, batch: int = BATCH) -> None:
+def check(result: Any, module: Any, batch: int = BATCH) -> None:
     x = data()[:, :batch]
     with torch.no_grad():
         wanted = module(x).numpy()
@@ -86,19 +80,19 @@ KINDS = {
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
 def test_learned_state_is_read(options: dict[str, Any]) -> None:
-    module = Learned(**options).eval()
+    module = learned(**options)
     check(read_model(module), module)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_learned_state_in_every_form(form: str) -> None:
-    module = Learned(form=form).eval()
+    module = learned(form=form)
     check(read_model(module), module)
 
 
 def test_learned_state_of_exported_files(tmp_path: Path) -> None:
     """Of TorchScript, which is read in a process of its own, and of an exported program."""
-    module = Learned().eval()
+    module = learned()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.jit.trace(module, data()).save(str(tmp_path / "traced.pt"))
@@ -108,16 +102,9 @@ def test_learned_state_of_exported_files(tmp_path: Path) -> None:
 
 
 def test_a_cells_learned_state() -> None:
-    class Step(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            torch.manual_seed(0)
-            self.cell, self.h0 = nn.GRUCell(I, H), nn.Parameter(torch.randn(1, H))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.cell(x, self.h0.expand(x.shape[0], -1))
-
-    module, x = Step().eval(), data()[0]
+    torch.manual_seed(0)
+    parts = {"cell": nn.GRUCell(I, H), "h0": nn.Parameter(torch.randn(1, H))}
+    module, x = nets.Net(lambda m, x: m.cell(x, m.h0.expand(x.shape[0], -1)), **parts).eval(), data()[0]
     result = read_model(module)
     with torch.no_grad():
         wanted = module(x).numpy()
@@ -128,12 +115,12 @@ def test_a_cells_learned_state() -> None:
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     folder = tmp_path_factory.mktemp("learned") / "build"
-    return compile(Learned(), folder=folder, calibration=data().numpy(), lanes=4, macs=2, streams=2)
+    return compile(learned(), folder=folder, calibration=data().numpy(), lanes=4, macs=2, streams=2)
 
 
-def wanted(x: torch.Tensor) -> np.ndarray:
+def wanted(x: Any) -> np.ndarray:
     with torch.no_grad():
-        return Learned()(x).numpy()
+        return learned()(x).numpy()
 
 
 def test_driver_begins_in_it_and_reset_returns_to_it(build: Build) -> None:
@@ -237,77 +224,56 @@ def test_initial_state_that_is_not_listed_is_refused(build: Build, tmp_path: Pat
         assert accelerator.device.initial_state is None
 
 
-class Other(Learned):
-    """Begins in what ``tail`` makes of ``h0``."""
-
-    def __init__(self, tail: Callable[[Any, torch.Tensor], Any]) -> None:
-        super().__init__()
-        self.tail = tail
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.rnn(x, self.tail(self, x))[0]
-
-
 def test_what_h_cannot_hold_is_told() -> None:
-    module = Learned()
+    module = learned()
     with torch.no_grad():
         module.h0[0, 0, 1] = -1.5
     assert any("an h of up to 1.5, but the core's format" in note for note in read_model(module).report.notes)
 
 
 REFUSED = {
-    "must be \\(1, sequences, 4\\), not \\(1, 1, 3\\)": lambda m, x: (m.h0[:, :, :3], m.c0),
+    "must be \\(1, sequences, 4\\), not \\(1, 1, 3\\)": lambda m, x: (m.h0, m.c0),
     "differs from sequence to sequence": lambda m, x: (m.several, m.several),
 }
 
 
 @pytest.mark.parametrize("words", REFUSED)
 def test_learned_state_that_is_computed_is_refused_with_a_way_that_works(words: str) -> None:
-    module = Other(REFUSED[words]).eval()
+    module = learned()
+    module.call = lambda m, x: m.rnn(x, REFUSED[words](m, x))[0]
     module.several = nn.Parameter(torch.randn(1, BATCH, H))
     if "not" in words:
         module.h0 = nn.Parameter(torch.randn(1, 1, 3))
-        module.tail = lambda m, x: (m.h0, m.c0)
     with pytest.raises(ModelError, match=words):
         read_model(module)
     result = read_model(module, ReadOptions(lstm="rnn"))
     assert result.initial_state is None and [layer.name for layer in result.network.layers] == ["rnn"]
 
 
-class Strided(nn.Module):
-    """A recurrent module behind a strided convolution, which begins in parameters."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.conv = nn.Conv1d(I, 5, 2, stride=2)
-        self.rnn = nn.LSTM(5, H, **options)
-        self.h0, self.c0 = (nn.Parameter(torch.rand(2, 1, H) - 0.5) for _ in range(2))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        read = self.conv(x.permute(1, 2, 0)).permute(2, 0, 1)
-        return self.rnn(read, tuple(each.expand(-1, x.shape[1], -1) for each in (self.h0, self.c0)))[0]
-
-
-class Summed(Learned):
-    """The sum of the two directions: the reader makes it the layer's own."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.rnn(x, tuple(each.expand(-1, x.shape[1], -1) for each in (self.h0, self.c0)))[0]
-        return y[..., :H] + y[..., H:]
+def begun(m: Any, x: Any) -> Any:
+    return m.rnn(x, tuple(each.expand(-1, x.shape[1], -1) for each in (m.h0, m.c0)))[0]
 
 
 def test_a_layer_that_the_reader_makes_anew_keeps_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum of the two directions is the layer's own."""
     # No array of the network is one that the reader of modules made.
     made = Flow.network
     monkeypatch.setattr(Flow, "network", lambda *given: deepcopy(made(*given)))
-    module = Summed(bidirectional=True)
+    module = learned(bidirectional=True)
+    module.call = lambda m, x: (lambda y: y[..., :H] + y[..., H:])(begun(m, x))
     check(read_model(module), module)
 
 
 @pytest.mark.parametrize("options", [{"num_layers": 2}, {"bidirectional": True}])
 def test_behind_a_stride(options: dict[str, Any]) -> None:
-    module, x = Strided(**options), data()
+    """A recurrent module behind a strided convolution, which begins in parameters."""
+    torch.manual_seed(0)
+    states = {name: nn.Parameter(torch.rand(2, 1, H) - 0.5) for name in ("h0", "c0")}
+    module = nets.Net(
+        lambda m, x: begun(m, m.conv(x.permute(1, 2, 0)).permute(2, 0, 1)),
+        conv=nn.Conv1d(I, 5, 2, stride=2), rnn=nn.LSTM(5, H, **options), **states,
+    )  # fmt: skip
+    x = data()
     result = read_model(module)
     assert result.network.frames == 2
     steps = x.numpy().astype(np.float64).reshape(STEPS // 2, 2, BATCH, I).swapaxes(1, 2)

@@ -1,81 +1,62 @@
 """Modules that are wrapped, normed, looped or begun from learned states: read, or refused with a way out."""
 
 import warnings
-from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from support.lazy import Lazy, nets, nn, torch
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError
 
-torch = pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
     pytest.mark.usefixtures("read_here"),
 ]
-nn = torch.nn
-prune = pytest.importorskip("torch.nn.utils.prune")
+prune, scripted = Lazy("torch.nn.utils.prune"), Lazy("support.scripted_nets")
 
 
-class Plain(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(1)
-        self.lstm, self.fc = nn.LSTM(3, 4), nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.fc(self.lstm(x)[0])
+def plain_net():
+    torch.manual_seed(1)
+    return nets.headed(nn.LSTM(3, 4), 2).eval()
 
 
-class Loop(nn.Module):
+def loop(steps):
     """The cell once for each step, in the form that ``steps`` gives."""
 
-    def __init__(self, steps: Callable) -> None:
-        super().__init__()
-        self.cell, self.fc, self.steps = nn.LSTMCell(3, 4), nn.Linear(4, 2), steps
-
-    def forward(self, x):
+    def call(net, x):
         h = c = torch.zeros(1, 4)
         found = []
-        for x_t in self.steps(x):
-            h, c = self.cell(x_t, (h, c))
-            found.append(self.fc(h))
+        for x_t in steps(x):
+            h, c = net.cell(x_t, (h, c))
+            found.append(net.head(h))
         return torch.stack(found)
 
-
-class ScriptedLoop(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell = nn.GRUCell(3, 4)
-
-    def forward(self, x):
-        h = torch.zeros(1, 4)
-        for t in range(x.shape[0]):
-            h = self.cell(x[t], h)
-        return h
+    return nets.Net(call, cell=nn.LSTMCell(3, 4), head=nn.Linear(4, 2)).eval()
 
 
-def same(network, module: nn.Module) -> None:
+def same(network, module) -> None:
     x = torch.randn(5, 1, 3, generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
         wanted = module(x).numpy()
     np.testing.assert_allclose(run_float(network, x.numpy()).y, wanted, atol=1e-6)
 
 
-@pytest.mark.parametrize("wrap", [torch.compile, nn.DataParallel])
+@pytest.mark.parametrize("wrap", ["compile", "nn.DataParallel"])
 def test_wrappers_are_looked_through(wrap, tmp_path: Path) -> None:
-    plain = Plain().eval()
+    plain, wrap = plain_net(), attrgetter(wrap)(torch)
     result = read_model(wrap(plain))
-    assert result.report.source == "Plain" and inspect_model(wrap(plain)).refusal == ""
+    assert result.report.source == "Net" and inspect_model(wrap(plain)).refusal == ""
     same(result.network, plain)
     torch.save(wrap(plain).state_dict(), tmp_path / "net.pt")
     same(read_model(tmp_path / "net.pt").network, plain)
 
 
-def expect_traced_refused(module: nn.Module, wanted: str, folder: Path) -> None:
+def expect_traced_refused(module, wanted: str, folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.jit.trace(module, torch.zeros(5, 1, 3)).save(str(folder / "traced.pt"))
@@ -94,59 +75,59 @@ def expect_traced_refused(module: nn.Module, wanted: str, folder: Path) -> None:
     ids=["tensor", "unbind", "shape", "number"],
 )
 def test_cell_in_a_loop_is_refused_with_a_way_that_works(steps, tmp_path: Path) -> None:
-    module = Loop(steps).eval()
+    module = loop(steps)
     wanted = r"the cell 'cell' is called in a loop over the steps.*state_dict.*lstm='cell'"
     with pytest.raises(ModelError, match=wanted):
         read_model(module)
     expect_traced_refused(module, wanted, tmp_path)
     torch.save(module.state_dict(), tmp_path / "net.pt")
-    same(read_model(tmp_path / "net.pt", ReadOptions(lstm="cell", dense=("fc",))).network, module)
+    same(read_model(tmp_path / "net.pt", ReadOptions(lstm="cell", dense=("head",))).network, module)
 
 
 def test_scripted_loop_is_refused(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.jit.script(ScriptedLoop().eval()).save(str(tmp_path / "net.pt"))
+        torch.jit.script(scripted.Loop().eval()).save(str(tmp_path / "net.pt"))
     with pytest.raises(ModelError, match="the cell 'cell' is called in a loop over the steps"):
         read_model(tmp_path / "net.pt")
 
 
-def old_weight_norm(module: nn.Module, name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        nn.utils.weight_norm(module, name)
+NORMS = {
+    "weight_norm": "remove_weight_norm",
+    "spectral_norm": "remove_spectral_norm",
+    "parametrizations.weight_norm": "parametrize.remove_parametrizations",
+    "parametrizations.spectral_norm": "parametrize.remove_parametrizations",
+}
+"""Functions of torch.nn.utils, and how each is undone."""
 
 
-@pytest.mark.parametrize(
-    "norm", [old_weight_norm, nn.utils.spectral_norm, nn.utils.parametrizations.weight_norm,
-             nn.utils.parametrizations.spectral_norm],
-)  # fmt: skip
-@pytest.mark.parametrize(("part", "name"), [("lstm", "weight_hh_l0"), ("fc", "weight")])
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(("part", "name"), [("lstm", "weight_hh_l0"), ("head", "weight")])
 def test_normed_weights(norm, part: str, name: str, tmp_path: Path) -> None:
-    module = Plain()
-    norm(getattr(module, part), name)
-    module.eval()
-    if norm in (old_weight_norm, nn.utils.spectral_norm):
+    module = plain_net()
+    with warnings.catch_warnings(action="ignore"):
+        attrgetter(norm)(nn.utils)(getattr(module, part), name)
+    if "." not in norm:
         with pytest.raises(ModelError, match="forward hooks.*remove_weight_norm, remove_spectral_norm"):
             read_model(module)
     else:
         # The module computes its weights; so they are read.
         same(read_model(module).network, module)
     torch.save(module.state_dict(), tmp_path / "net.pt")
-    remedy = {old_weight_norm: "remove_weight_norm", nn.utils.spectral_norm: "remove_spectral_norm"}
-    remedy = remedy.get(norm, "parametrize.remove_parametrizations")
-    wanted = rf"must hold the weight '{part}.{name}' itself.* norm.*torch.nn.utils.{remedy}\(module, name\)"
-    for dense in (None, ("fc",)):
+    wanted = (
+        rf"must hold the weight '{part}.{name}' itself.* norm.*torch.nn.utils.{NORMS[norm]}\(module, name\)"
+    )
+    for dense in (None, ("head",)):
         with pytest.raises(ModelError, match=wanted):
             read_model(tmp_path / "net.pt", ReadOptions(dense=dense))
-    if part == "fc":
+    if part == "head":
         # What is not read may be in parts.
         assert len(read_model(tmp_path / "net.pt", ReadOptions(dense=())).network.layers) == 1
 
 
-def pruned(part: str, name: str) -> nn.Module:
+def pruned(part: str, name: str) -> Any:
     """A module whose weight has changed since its last forward."""
-    module = Plain().eval()
+    module = plain_net()
     prune.l1_unstructured(getattr(module, part), name, amount=0.5)
     with torch.no_grad():
         getattr(getattr(module, part), f"{name}_orig").mul_(3)
@@ -154,7 +135,7 @@ def pruned(part: str, name: str) -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    ("part", "name"), [("lstm", "weight_hh_l0"), ("lstm", "bias_ih_l0"), ("fc", "weight")]
+    ("part", "name"), [("lstm", "weight_hh_l0"), ("lstm", "bias_ih_l0"), ("head", "weight")]
 )
 def test_pruned_weights_are_read(part: str, name: str, tmp_path: Path) -> None:
     """Those of the module's next forward; also of a state dict, and if pruned twice."""
@@ -170,9 +151,9 @@ def test_pruned_weights_are_read(part: str, name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["script", "exported"])
-@pytest.mark.parametrize(("part", "name"), [("lstm", "weight_hh_l0"), ("fc", "weight")])
+@pytest.mark.parametrize(("part", "name"), [("lstm", "weight_hh_l0"), ("head", "weight")])
 def test_pruning_in_a_graph_is_computed(part: str, name: str, form: str, tmp_path: Path) -> None:
-    def write(module: nn.Module) -> Path:
+    def write(module) -> Path:
         path, x = tmp_path / ("net.pt" if form == "script" else "net.pt2"), torch.zeros(5, 1, 3)
         with warnings.catch_warnings(action="ignore"):
             if form == "script":
@@ -191,18 +172,20 @@ def test_pruning_in_a_graph_is_computed(part: str, name: str, form: str, tmp_pat
     same(read_model(write(module)).network, module)
 
 
-@pytest.mark.parametrize("kinds", [{nn.LSTM, nn.Linear}, {nn.LSTM}, {nn.Linear}], ids=["both", "lstm", "fc"])
+@pytest.mark.parametrize("kinds", ["LSTM Linear", "LSTM", "Linear"])
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_dynamic_quantisation_is_named(kinds: set[type], nested: bool, tmp_path: Path) -> None:
+def test_dynamic_quantisation_is_named(kinds: str, nested: bool, tmp_path: Path) -> None:
     """The way out is the float model's state dict."""
-    plain = Plain().eval()
-    module = torch.ao.quantization.quantize_dynamic(plain, kinds, dtype=torch.qint8)
+    plain = plain_net()
+    module = torch.ao.quantization.quantize_dynamic(
+        plain, {getattr(nn, kind) for kind in kinds.split()}, dtype=torch.qint8
+    )
     wanted = "packed by torch.ao.quantization, as quantize_dynamic does; give the model.*rtlstm quantises by"
     with pytest.raises(ModelError, match=f"must be a module of torch.nn, but has weights {wanted}"):
         read_model(module)
 
-    def write(module: nn.Module) -> Path:
+    def write(module) -> Path:
         state = module.state_dict()
         torch.save({"model": state, "epoch": 3} if nested else state, tmp_path / "net.pt")
         return tmp_path / "net.pt"
@@ -210,6 +193,6 @@ def test_dynamic_quantisation_is_named(kinds: set[type], nested: bool, tmp_path:
     path = write(module)
     with pytest.raises(ModelError, match=wanted):
         read_model(path)
-    if nn.LSTM not in kinds:
+    if "LSTM" not in kinds:
         assert len(read_model(path, ReadOptions(dense=())).network.layers) == 1  # It is not needed.
     same(read_model(write(plain)).network, plain)

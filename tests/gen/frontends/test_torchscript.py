@@ -5,18 +5,16 @@ import sys
 import zipfile
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Tuple  # noqa: UP035 - TorchScript's compiler wants it
 
 import numpy as np
 import pytest
+from support.lazy import Lazy, nets, nn, torch
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, limits, read_model
 from rtlstm.gen.frontends.torch import script as script_reader
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError
 
-torch = pytest.importorskip("torch")
-nn = torch.nn
 pytestmark = [
     pytest.mark.filterwarnings(
         "ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning", "ignore:LSTM with projections"
@@ -24,26 +22,8 @@ pytestmark = [
     pytest.mark.usefixtures("read_here"),
 ]
 
+scripted = Lazy("support.scripted_nets")
 I, H = 3, 4  # noqa: E741
-
-
-class Whole(nn.Module):
-    """Every kind of module that has options of its own."""
-
-    def __init__(self, kind, **options):
-        super().__init__()
-        both = 2 * (options.get("proj_size") or H)
-        self.norm = nn.BatchNorm1d(I, eps=0.1)
-        self.rnn = getattr(nn, kind)(I, H, num_layers=2, batch_first=True, bidirectional=True, **options)
-        self.conv = nn.Conv1d(both, both, 1)
-        self.leaky, self.drop, self.linear = nn.LeakyReLU(0.3), nn.Dropout(), nn.Linear(both, 2)
-        nn.init.uniform_(self.norm.running_mean)
-
-    def forward(self, x):
-        x = self.norm(x.transpose(1, 2)).transpose(1, 2)
-        y, _ = self.rnn(x)
-        y = self.leaky(self.conv(y.permute(0, 2, 1))).permute(0, 2, 1)
-        return torch.sigmoid(self.linear(self.drop(y))) * 2 - 1
 
 
 @pytest.mark.parametrize("how", ["script", "trace"])
@@ -53,9 +33,9 @@ class Whole(nn.Module):
 )
 def test_file_equals_module(tmp_path, how, kind, options):
     torch.manual_seed(1)
-    module, x = Whole(kind, **options).eval(), torch.rand(2, 5, I)
-    scripted = torch.jit.script(module) if how == "script" else torch.jit.trace(module, x)
-    scripted.save(str(tmp_path / "net.pt"))
+    module, x = scripted.Whole(kind, **options).eval(), torch.rand(2, 5, I)
+    compiled = torch.jit.script(module) if how == "script" else torch.jit.trace(module, x)
+    compiled.save(str(tmp_path / "net.pt"))
     result = read_model(tmp_path / "net.pt")
     y = run_float(result.network, x.numpy().swapaxes(0, 1)).y.swapaxes(0, 1)
     with torch.no_grad():
@@ -64,63 +44,22 @@ def test_file_equals_module(tmp_path, how, kind, options):
     assert [layer.kind for layer in result.network.layers][:3] == ["bidirectional", "bidirectional", "dense"]
 
 
-class Ends(nn.Module):
-    """The last step alone, and final states beside a slice of the features."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.LSTM(I, H, batch_first=True), nn.GRU(I, H, 2, bidirectional=True)
-        self.linear = nn.Linear(H, 2)
-
-    def forward(self, x):
-        return self.linear(self.first(x)[0][:, -1, :])
-
-
-class BothEnds(Ends):
-    def forward(self, x):
-        y, h = self.second(x.transpose(0, 1))
-        return self.linear(torch.cat([h[-2:][0][:, 1:3], y[0, :, 4:][:, ::2]], 1))
-
-
 @pytest.mark.parametrize("how", ["script", "trace"])
-@pytest.mark.parametrize("kind", [Ends, BothEnds])
+@pytest.mark.parametrize("kind", ["Ends", "BothEnds"])
 def test_slices_and_final_states(tmp_path, how, kind):
     torch.manual_seed(1)
-    module, x = kind().eval(), torch.rand(2, 5, I)
-    scripted = torch.jit.script(module) if how == "script" else torch.jit.trace(module, x)
-    scripted.save(str(tmp_path / "net.pt"))
+    module, x = getattr(scripted, kind)().eval(), torch.rand(2, 5, I)
+    compiled = torch.jit.script(module) if how == "script" else torch.jit.trace(module, x)
+    compiled.save(str(tmp_path / "net.pt"))
     y = run_float(read_model(tmp_path / "net.pt").network, x.numpy().swapaxes(0, 1)).y[-1]
     with torch.no_grad():
         np.testing.assert_allclose(y, module(x).numpy(), atol=1e-5)
 
 
-class Inner(nn.Module):
-    def __init__(self, kind):
-        super().__init__()
-        self.cell, self.head = getattr(nn, kind)(I, H), nn.Linear(H, 1)
-
-    def forward(self, x: torch.Tensor, state: torch.Tensor):
-        h = self.cell(x, state) if len(state) else self.cell(x)
-        return torch.relu(self.head(h)), h
-
-
-class Outer(nn.Module):
-    def __init__(self, kind):
-        super().__init__()
-        self.first, self.second = Inner(kind), Inner(kind)
-
-    def forward(self, x: torch.Tensor, state: torch.Tensor, rate: int):
-        if rate == 16000:
-            y, state = self.first(x.exp(), state)
-        else:
-            y, state = self.second(x, state)
-        return y, state
-
-
 @pytest.mark.parametrize("kind", ["GRUCell", "RNNCell"])
 def test_a_module_inside_is_named(kind):
     torch.manual_seed(2)
-    module = torch.jit.script(Outer(kind))
+    module = torch.jit.script(scripted.Outer(kind))
     with pytest.raises(
         ModelError, match="a condition .* is known only in a run.*first.*second.*name the LSTM"
     ):
@@ -138,15 +77,8 @@ def test_a_module_inside_is_named(kind):
 
 
 def test_refusals_name_the_operator():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.lstm = nn.LSTM(I, H)
-
-        def forward(self, x):
-            return torch.exp(self.lstm(x)[0])
-
-    assert "exp" in inspect_model(torch.jit.script(Net())).refusal
+    module = nets.Net(lambda m, x: torch.exp(m.lstm(x)[0]), lstm=nn.LSTM(I, H))
+    assert "exp" in inspect_model(torch.jit.trace(module, torch.rand(2, 1, I))).refusal
 
 
 def test_damaged_archive(tmp_path):
@@ -158,37 +90,6 @@ def test_damaged_archive(tmp_path):
 
 
 # Code of the file's own
-
-
-class Writes(nn.Module):
-    """Its state is restored by code, which overwrites a file."""
-
-    def __init__(self, path):
-        super().__init__()
-        self.path, self.kept = path, torch.zeros(1, dtype=torch.uint8)
-
-    def forward(self, x):
-        return x
-
-    @torch.jit.export
-    def __getstate__(self):
-        return (self.path, self.training)
-
-    @torch.jit.export
-    def __setstate__(self, state: Tuple[str, bool]):  # noqa: UP006
-        self.path, self.training = state[0], state[1]
-        self.kept = torch.from_file(state[0], True, 4, dtype=torch.uint8).fill_(88)
-
-
-class Trap(nn.Module):
-    """An LSTM beside it."""
-
-    def __init__(self, path):
-        super().__init__()
-        self.rnn, self.writes = nn.LSTM(I, H), Writes(path)
-
-    def forward(self, x):
-        return self.writes(self.rnn(x)[0])
 
 
 LOAD = """
@@ -211,7 +112,7 @@ def attack(tmp_path):
     """A TorchScript file, and the file that it overwrites when it is loaded."""
     victim, path = tmp_path / "victim", tmp_path / "net.pt"
     victim.write_bytes(b"as it was")
-    torch.jit.script(Trap(str(victim))).save(str(path))
+    torch.jit.script(scripted.Trap(str(victim))).save(str(path))
     return path, victim
 
 
@@ -302,28 +203,10 @@ def test_code_hidden_from_pythons_parser_is_refused(tmp_path):
         read_model(path)
 
 
-class Defaults(nn.Module):
-    """Every kind of default that torch.jit.save writes."""
-
-    def __init__(self):
-        super().__init__()
-        self.rnn = nn.Sequential(nn.LSTM(I, H))
-
-    def forward(
-        self,
-        x,
-        a: float = -float("inf"),
-        b: int = -2,
-        c: str = "a\tb\u00e9",
-        d: Tuple[int, float] = (1, 2.0),  # noqa: UP006
-        e: bool = True,
-        f: torch.device = torch.device("cpu"),  # noqa: B008
-    ):
-        return self.rnn(x)[0]
-
-
 def test_literal_defaults_are_read(tmp_path):
-    torch.jit.script(Defaults().eval()).save(str(tmp_path / "net.pt"), _extra_files={"note.txt": b"any"})
+    torch.jit.script(scripted.Defaults().eval()).save(
+        str(tmp_path / "net.pt"), _extra_files={"note.txt": b"any"}
+    )
     assert [layer.kind for layer in read_model(tmp_path / "net.pt").network.layers] == ["lstm"]
 
 

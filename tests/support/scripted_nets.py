@@ -1,0 +1,133 @@
+"""PyTorch modules whose classes TorchScript compiles: import it within a test, or by ``Lazy``."""
+
+from typing import Tuple  # noqa: UP035 - TorchScript's compiler wants it
+
+import torch
+from torch import nn
+
+I, H = 3, 4  # noqa: E741
+
+
+class Loop(nn.Module):
+    """A cell in a loop over the steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(3, 4)
+
+    def forward(self, x):
+        h = torch.zeros(1, 4)
+        for t in range(x.shape[0]):
+            h = self.cell(x[t], h)
+        return h
+
+
+class Whole(nn.Module):
+    """Every kind of module that has options of its own."""
+
+    def __init__(self, kind, **options):
+        super().__init__()
+        both = 2 * (options.get("proj_size") or H)
+        self.norm = nn.BatchNorm1d(I, eps=0.1)
+        self.rnn = getattr(nn, kind)(I, H, num_layers=2, batch_first=True, bidirectional=True, **options)
+        self.conv = nn.Conv1d(both, both, 1)
+        self.leaky, self.drop, self.linear = nn.LeakyReLU(0.3), nn.Dropout(), nn.Linear(both, 2)
+        nn.init.uniform_(self.norm.running_mean)
+
+    def forward(self, x):
+        x = self.norm(x.transpose(1, 2)).transpose(1, 2)
+        y, _ = self.rnn(x)
+        y = self.leaky(self.conv(y.permute(0, 2, 1))).permute(0, 2, 1)
+        return torch.sigmoid(self.linear(self.drop(y))) * 2 - 1
+
+
+class Ends(nn.Module):
+    """The last step alone, and final states beside a slice of the features."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.LSTM(I, H, batch_first=True), nn.GRU(I, H, 2, bidirectional=True)
+        self.linear = nn.Linear(H, 2)
+
+    def forward(self, x):
+        return self.linear(self.first(x)[0][:, -1, :])
+
+
+class BothEnds(Ends):
+    def forward(self, x):
+        y, h = self.second(x.transpose(0, 1))
+        return self.linear(torch.cat([h[-2:][0][:, 1:3], y[0, :, 4:][:, ::2]], 1))
+
+
+class Inner(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.cell, self.head = getattr(nn, kind)(I, H), nn.Linear(H, 1)
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor):
+        h = self.cell(x, state) if len(state) else self.cell(x)
+        return torch.relu(self.head(h)), h
+
+
+class Outer(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.first, self.second = Inner(kind), Inner(kind)
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor, rate: int):
+        if rate == 16000:
+            y, state = self.first(x.exp(), state)
+        else:
+            y, state = self.second(x, state)
+        return y, state
+
+
+class Writes(nn.Module):
+    """Its state is restored by code, which overwrites a file."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path, self.kept = path, torch.zeros(1, dtype=torch.uint8)
+
+    def forward(self, x):
+        return x
+
+    @torch.jit.export
+    def __getstate__(self):
+        return (self.path, self.training)
+
+    @torch.jit.export
+    def __setstate__(self, state: Tuple[str, bool]):  # noqa: UP006
+        self.path, self.training = state[0], state[1]
+        self.kept = torch.from_file(state[0], True, 4, dtype=torch.uint8).fill_(88)
+
+
+class Trap(nn.Module):
+    """An LSTM beside it."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.rnn, self.writes = nn.LSTM(I, H), Writes(path)
+
+    def forward(self, x):
+        return self.writes(self.rnn(x)[0])
+
+
+class Defaults(nn.Module):
+    """Every kind of default that torch.jit.save writes."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.Sequential(nn.LSTM(I, H))
+
+    def forward(
+        self,
+        x,
+        a: float = -float("inf"),
+        b: int = -2,
+        c: str = "a\tb\u00e9",
+        d: Tuple[int, float] = (1, 2.0),  # noqa: UP006
+        e: bool = True,
+        f: torch.device = torch.device("cpu"),  # noqa: B008
+    ):
+        return self.rnn(x)[0]
