@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support.float_reference import close, forward
 from support.lazy import F, nets, nn, torch
+from support.quick import quick
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.host import softmax
@@ -210,6 +211,14 @@ def test_nan_weights_name_the_tensor():
         read_model(module)
 
 
+SHAPES = {
+    "first left open": lambda x: (-1, x.size(1), O),
+    "sizes": lambda x: (x.size()[0], x.size(-2), O),
+    "second left open": lambda x: (x.shape[0], -1, O),
+    "last left open": lambda x: (x.shape[0], x.shape[1], -1),
+}
+
+
 def reshaped(shape):
     """Rows of a tensor through a dense layer, and again as steps and sequences into a second LSTM."""
     return nets.Net(
@@ -221,17 +230,9 @@ def reshaped(shape):
 @pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning"
 )
-@pytest.mark.parametrize(
-    "shape",
-    [
-        lambda x: (-1, x.size(1), O),
-        lambda x: (x.size()[0], x.size(-2), O),
-        lambda x: (x.shape[0], -1, O),
-        lambda x: (x.shape[0], x.shape[1], -1),
-    ],
-)
+@pytest.mark.parametrize("shape", quick(SHAPES, "first left open"))
 def test_reshape_to_sizes_of_tensors(shape):
-    module, x = reshaped(shape), torch.randn(7, 2, I)
+    module, x = reshaped(SHAPES[shape]), torch.randn(7, 2, I)
     program = torch.export.export(module.eval(), (x,), dynamic_shapes=({1: torch.export.Dim.DYNAMIC},))
     scripted = torch.jit.trace(module, x)
     for source in (module, scripted, program):
