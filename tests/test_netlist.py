@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.netlist import flat_netlist, netlist_build
 from support.quick import quick
 from support.random_builds import Case, make_case, random_network
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
-from rtlstm.sim.netlist import flat_netlist, netlist_build
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Lstm, Network
 from rtlstm.spec.parameters import Parameters

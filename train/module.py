@@ -1,13 +1,14 @@
 """The module that :func:`rtlstm.train.prepare` returns."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch.nn.utils import rnn
 
-from rtlstm.gen.builds.hardware import ArrayRequest
+from rtlstm.gen.builds.hardware import ArrayRequest, device_hardware
 from rtlstm.gen.frontends.reading import InitialState, ModelReport
 from rtlstm.gen.quantise.calibration import Calibration, check_lengths
 from rtlstm.gen.quantise.directions import unfold
@@ -15,17 +16,19 @@ from rtlstm.gen.quantise.lowering import ArrayLayer
 from rtlstm.gen.quantise.plan import FormatChoices, Plan, QuantizationSettings, RowChoices, RowPlan
 from rtlstm.gen.quantise.quantiser import TrainedNetwork, quantise_with
 from rtlstm.gen.quantise.ranges import Ranges
+from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.sim.reference import FloatState
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.packing import map_words
 from rtlstm.spec.padding import Pad, is_front, padded_behind, padded_in_front
 from rtlstm.train.layers import LayerStates, Squares, TorchLayers
 from rtlstm.train.parameters import LayerArrays, NetworkParameters
 from rtlstm.train.pruning import (
     Among,
-    ExistingDevice,
+    Masks,
     Pruned,
     choose_words,
     contributions,
@@ -38,6 +41,38 @@ from rtlstm.train.rows import LayerRows
 from rtlstm.train.states import States
 
 Steps = Literal["all", "first", "last"]
+
+
+@dataclass(frozen=True)
+class ExistingDevice:
+    """A build folder, whose hardware takes the trained weights."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def hardware(self) -> TargetHardware:
+        """Formats and, if its program is fixed, layers."""
+        return device_hardware(self.manifest)
+
+    @property
+    def skips(self) -> bool:
+        """Whether it skips words, so that the weights in them must be zero."""
+        return bool(self.manifest.program.kept)
+
+    def kept_weights(self) -> Masks:
+        """Return which weights of each layer a device with a fixed program has words for, where it skips
+        some: of the product with h (True) and of that with the layer's input."""
+        mine = self.manifest
+        whole = Manifest.create(mine.name, mine.layers, mine.parameters, mine.numerics, mine.passes)
+        found: Masks = [{} for _ in mine.layers]
+        for (layer, recurrent), groups in mine.program.kept.items():
+            words = next(each for each in map_words(whole, layer) if each.recurrent == recurrent)
+            there = np.zeros((words.groups, words.columns), dtype=bool)
+            for group, columns in enumerate(groups):
+                there[group, list(columns)] = True
+            found[layer][recurrent] = there.ravel()[words.numbers]
+        return found
 
 
 @dataclass(frozen=True)

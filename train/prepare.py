@@ -26,8 +26,7 @@ from rtlstm.spec.numerics import Numerics
 from rtlstm.spec.options import declared_options, option_values
 from rtlstm.spec.padding import Pad
 from rtlstm.spec.progress import Progress, shown
-from rtlstm.train.module import CallForm, Prepared, Steps
-from rtlstm.train.pruning import ExistingDevice
+from rtlstm.train.module import CallForm, ExistingDevice, Prepared, Steps
 
 _STEPS, _SEQUENCES, _SEED = 7, 3, 0
 _TOLERANCE = 1e-3

@@ -1,18 +1,15 @@
-"""Pruning by whole words of weights, those that the array can skip, and what an existing device skips."""
+"""Pruning by whole words of weights, those that the array can skip."""
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rtlstm.gen.builds.hardware import ArrayRequest, choose_array, device_hardware
+from rtlstm.gen.builds.hardware import ArrayRequest, choose_array
 from rtlstm.gen.builds.report import CycleReport, cycle_report
-from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedNetwork
@@ -175,35 +172,3 @@ def pruned_report(network: QuantizedNetwork, manifest: Manifest) -> Pruned:
         kept=skipping.program.weight_rows,
         cycles=cycle_report(skipping),
     )
-
-
-@dataclass(frozen=True)
-class ExistingDevice:
-    """A build folder, whose hardware takes the trained weights."""
-
-    folder: Path
-    manifest: Manifest
-
-    @property
-    def hardware(self) -> TargetHardware:
-        """Formats and, if its program is fixed, layers."""
-        return device_hardware(self.manifest)
-
-    @property
-    def skips(self) -> bool:
-        """Whether it skips words, so that the weights in them must be zero."""
-        return bool(self.manifest.program.kept)
-
-    def kept_weights(self) -> Masks:
-        """Return which weights of each layer a device with a fixed program has words for, where it skips
-        some: of the product with h (True) and of that with the layer's input."""
-        mine = self.manifest
-        whole = Manifest.create(mine.name, mine.layers, mine.parameters, mine.numerics, mine.passes)
-        found: Masks = [{} for _ in mine.layers]
-        for (layer, recurrent), groups in mine.program.kept.items():
-            words = next(each for each in map_words(whole, layer) if each.recurrent == recurrent)
-            there = np.zeros((words.groups, words.columns), dtype=bool)
-            for group, columns in enumerate(groups):
-                there[group, list(columns)] = True
-            found[layer][recurrent] = there.ravel()[words.numbers]
-        return found

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.netlist import netlist_build
 from support.new_family.toy import TOY
 from support.paths import ROOT
 from support.random_builds import make_case
@@ -25,7 +26,6 @@ from rtlstm.fpga.worst_path import worst_path
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
-from rtlstm.sim.netlist import netlist_build
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.manifest import Manifest

@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from support.netlist import flat_netlist, netlist_families
 from support.quick import quick
 from support.testbenches.primitive_testbench import (
     Memory,
@@ -22,7 +23,6 @@ from support.testbenches.primitive_testbench import (
 )
 
 from rtlstm.hdl.emit.verilog import primitives
-from rtlstm.sim.netlist import flat_netlist, netlist_families
 from rtlstm.sim.sources import SIMULATION, cell_models
 from rtlstm.spec.family import FAMILIES
 from rtlstm.tools.toolchain import formal_environment, run_tool

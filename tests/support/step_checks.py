@@ -6,9 +6,9 @@ import numpy as np
 
 from rtlstm.host import Accelerator
 from rtlstm.sim.backends import SimulatedDevice
-from rtlstm.sim.netlist import netlist_build
 from rtlstm.spec.program.schedule import offer_cycles
 from support.device_pair import pair
+from support.netlist import netlist_build
 from support.random_builds import Case
 
 
