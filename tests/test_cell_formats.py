@@ -10,7 +10,12 @@ from support.quick import quick
 from support.random_builds import make_case
 from support.step_checks import check_device
 
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise_with
+from rtlstm.gen.builds.report import format_reports
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise, quantise_with
+from rtlstm.gen.quantise.target import TargetHardware
+from rtlstm.hdl.emit.header import build_options
+from rtlstm.host.raw_values import SaturationWarning
+from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import SIGMOID, TANH
@@ -20,7 +25,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Custom, Dense, Layer, Lstm, Network
-from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.numerics import QuantizedNetwork, stated_cell_range
 from rtlstm.spec.parameters import Parameters
 
 SETTINGS = QuantizationSettings(weight_bits=8, data_bits=8, gate_bits=10, cell_bits=14)
@@ -29,6 +34,7 @@ SETTINGS = QuantizationSettings(weight_bits=8, data_bits=8, gate_bits=10, cell_b
 def lstm(seed: int, inputs: int, **options: object) -> Lstm:
     rng = np.random.default_rng(seed)
     return Lstm(
+        name=f"lstm{seed}",
         w_ih=rng.normal(size=(4 * UNITS, inputs)),
         w_hh=rng.normal(size=(4 * UNITS, UNITS)),
         bias=rng.normal(size=4 * UNITS),
@@ -91,6 +97,53 @@ def test_a_network_has_at_most_four_formats_of_c() -> None:
     found = quantised(network(*[lstm] * 5), wanted)
     limits = [2.0 ** (shape.state.bits - 1 - shape.state.fraction) for shape in found.shapes if shape.state]
     assert limits == [1.0, 16.0, 128.0, 128.0, 1024.0]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "bits"),
+    [((1.0, 16.0), 16), ((17.0, 2.0), 17), ((64.0, 64.0), 18), ((1.0, 4096.0), 24), ((2.0**14, 1.0), 24)],
+)
+def test_by_default_the_widest_range_sets_the_bits(ranges: tuple[float, float], bits: int) -> None:
+    found = quantised(network(lstm, lstm), ranges, QuantizationSettings(data_bits=8, weight_bits=8))
+    states = [shape.state for shape in found.shapes if shape.state]
+    assert [form.bits for form in states] == [bits, bits] == [found.numerics.cell.bits] * 2
+    assert all(form.limit + form.step >= wanted for form, wanted in zip(states, ranges, strict=True))
+
+
+def test_the_range_of_each_lstm_may_be_stated() -> None:
+    given, ranges = NETWORKS["coarse first"]
+    stated = quantise(given, SETTINGS.replace(cell_range="8,1,2"))
+    assert stated.shapes == quantised(given, ranges).shapes
+    assert stated_cell_range(stated.shapes, stated.numerics) == "8,1,2"
+    assert quantise(given, SETTINGS.replace(cell_range=ranges)).numerics == stated.numerics
+    with pytest.raises(ConfigurationError, match=r"one for each LSTM \(lstm0, lstm1, lstm2\), not 2 numbers"):
+        quantise(given, SETTINGS.replace(cell_range="8,1"))
+
+
+def test_a_loadable_device_with_several_formats_gives_layers_those_that_hold_their_c() -> None:
+    device = quantised(*NETWORKS["two"]).numerics
+    hardware = TargetHardware(device=device)
+    for stated, limits in (("16,1", [16.0, 1.0]), ("2,0.5", [16.0, 1.0]), ("32,32", [16.0, 16.0])):
+        found = quantise(network(lstm, lstm), SETTINGS.replace(cell_range=stated), hardware=hardware)
+        assert found.numerics.hardware == device.hardware
+        assert [shape.state.limit + shape.state.step for shape in found.shapes if shape.state] == limits
+
+
+def test_messages_name_the_format_of_each_layer() -> None:
+    found = quantised(*NETWORKS["two"])
+    manifest = Manifest.create("two", found.shapes, Parameters(lanes=4, macs=2), found.numerics)
+    assert "--cell-range 1,16" in build_options(manifest)
+    uses = [each.use for each in format_reports(manifest) if each.use.startswith("cell state c")]
+    assert uses == ["cell state c of lstm0", "cell state c of lstm1"]
+    layout = StateLayout(manifest)
+    assert layout.cell_formats == tuple(shape.state for shape in found.shapes[:2])
+    state = [np.zeros((1, UNITS))] * 2, [np.full((1, UNITS), 0.5), np.full((1, UNITS), 40.0)]
+    _, c, saturated = layout.parse(state, 1)
+    assert [values[0, 0] for values in c] == [2**12, 2**13 - 1]
+    with pytest.warns(SaturationWarning, match="5 of 10 values of c_0.*`cell_range=64`"):
+        layout.warn_saturations(("h_0", "c_0"), saturated, 1, 1)
+    with pytest.warns(SaturationWarning, match="5 of 10 values of c_n.*15.998.*`cell_range=32`"):
+        layout.warn_at_limit("c_n", c, 1)
 
 
 def test_the_exact_sum_limits_how_fine_a_format_is() -> None:

@@ -301,7 +301,9 @@ def _changeable_widths(network: QuantizedNetwork, settings: QuantizationSettings
 
 def _bits(network: QuantizedNetwork, settings: QuantizationSettings, name: str) -> int:
     bits: int | None = getattr(settings, name)
-    return network.numerics.gate.bits if bits is None else bits
+    if bits is None:
+        return (network.numerics.cell if name == "cell_bits" else network.numerics.gate).bits
+    return bits
 
 
 def _wider_gates(settings: QuantizationSettings, name: str, bits: int) -> dict[str, int | float | str]:

@@ -41,6 +41,8 @@ Floats = NDArray[np.float64]
 _MARGIN = 2.0
 """A shifted feature must fit at this multiple of its peak: other data may be larger, and saturation costs
 more than a bit."""
+_CELL_BITS, _CELL_POWER, MOST_CELL_BITS = 16, 4, 24
+"""Bits of c up to a range of 2 to this power; one more for each doubling, up to the most."""
 _CELL_FORMATS = 4
 """Most formats of c of one network: so few a LUT of four inputs, or two, chooses between."""
 
@@ -155,8 +157,13 @@ class QuantizationSettings(Record):
         ),
     ] = None
     cell_bits: Annotated[
-        int, Field(ge=8, le=32), Option("Bits of the cell state, 8 to 32.", group=_NUMBERS)
-    ] = 16
+        Annotated[int, Field(ge=8, le=32)] | None,
+        Option(
+            "Bits of the cell state, 8 to 32. Default: 16, and beyond +-16 one more for each doubling of its "
+            "range, at most 24.",
+            group=_NUMBERS,
+        ),
+    ] = None
     input_range: Annotated[
         _Range | None,
         Option(
@@ -225,6 +232,11 @@ class QuantizationSettings(Record):
     def most_weight_bits(self) -> int:
         """Width of the weight memory: the larger of the two."""
         return max(self.weight_bits, self.dense_weight_bits or 0)
+
+
+def _default_cell_bits(power: int) -> int:
+    """Return the bits of c where none are asked for: its widest range is this power of two."""
+    return min(MOST_CELL_BITS, _CELL_BITS + max(0, power - _CELL_POWER))
 
 
 def _saturation_range(gate: Format) -> float:
@@ -475,14 +487,15 @@ class Plan(Lowered):
         """Return the format of c of each layer: all have as many bits."""
         if self.hardware.device is not None:
             return [self._device_cell(index, found) for index, found in enumerate(ranges)]
-        bits = self.settings.cell_bits
-        wanted = [bits - 1 - int(math.log2(power_of_two(found))) for found in ranges]
-        pairs = zip(wanted, self.layers, strict=True)
-        kept = {each for each, layer in pairs if layer.state == "cell"} or {min(wanted)}
-        least = min(kept)
+        powers = [int(math.log2(power_of_two(found))) for found in ranges]
+        pairs = zip(powers, self.layers, strict=True)
+        kept = {power for power, layer in pairs if layer.state == "cell"} or {max(powers)}
+        bits = self.settings.cell_bits or _default_cell_bits(max(kept))
+        wanted = [bits - 1 - power for power in powers]
+        least = bits - 1 - max(kept)
         # All c have one binary point in the exact sum, which has a limited width.
         most = max(least, CELL_SUM_BITS - (bits - least) - self.gate.fraction)
-        fractions = sorted({min(each, most) for each in kept})
+        fractions = sorted({min(bits - 1 - power, most) for power in kept})
         while len(fractions) > _CELL_FORMATS:
             # A layer of a format that is left out takes the next wider one, which is nearest here.
             nearest = min(range(1, len(fractions)), key=lambda at: fractions[at] - fractions[at - 1])
@@ -638,5 +651,5 @@ class Plan(Lowered):
             return self.cells[index] if layer.state else None
         # The range is that of h, with more fraction bits. A GRU of two layers keeps one state, in the format
         # of the h that it reads back.
-        bits = self.settings.cell_bits
+        bits = self.cell.bits
         return Format(bits=bits, fraction=bits - h.bits + h.fraction)

@@ -19,6 +19,7 @@ from rtlstm.gen.frontends.reading import InitialState, ModelReport
 from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state, repeat_state, run_reference
 from rtlstm.gen.quantise.lowering import ArrayLayer
 from rtlstm.gen.quantise.plan import (
+    MOST_CELL_BITS,
     FormatChoices,
     Lowered,
     Plan,
@@ -454,7 +455,7 @@ def _search_cell_range(
         tables="interpolated",
     )
     leave = states_leave(network, settings.final_states)
-    limit = 2.0 ** (settings.cell_bits - 1)
+    limit = 2.0 ** ((settings.cell_bits or MOST_CELL_BITS) - 1)
 
     def search(formats: QuantizationSettings) -> float:
         key = formats, input_range, shifts
