@@ -413,7 +413,7 @@ def test_training_gives_the_same_bits(kind: str, ranges: bool) -> None:
     wanted = Golden(quantised).run(quantised.numerics.quantise_input(x), data.integer_state(quantised)).y
     np.testing.assert_array_equal(np.ldexp(y.detach().double().numpy(), 6), wanted)
     # The range of h follows from states alone: it is none that is trained.
-    assert q.ranges is None or all(name in ("input", "preactivation", "cell") for name in q.ranges.names)
+    assert q.ranges is None or all(name in ("input", "preactivation", 0) for name in q.ranges.names)
     kept = q.state_dict()
     plain = train.prepare(module, **options)
     assert fractions(plain.quantised()) == [7]
