@@ -6,14 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cell_networks import INPUTS, UNITS
+from support.loadable_builds import NARROW, Build, check, make_device, stacked
 from support.quick import quick
 from support.random_builds import make_case
 from support.step_checks import check_device
 
+from rtlstm.gen.builds.hardware import device_settings
 from rtlstm.gen.builds.report import format_reports
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise, quantise_with
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.header import build_options
+from rtlstm.hdl.emit.verilog import core_to_verilog
+from rtlstm.host import Accelerator
 from rtlstm.host.raw_values import SaturationWarning
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden import Golden
@@ -205,3 +209,22 @@ def test_icarus_equals_golden(name: str, bits: int, units: int, tmp_path: Path) 
     found = quantised(*NETWORKS[name], SETTINGS.replace(cell_bits=bits))
     parameters = Parameters(lanes=8, macs=2, gate_units=units, streams=2)
     check_device(make_case(bits, found, parameters, steps=10), tmp_path, "icarus")
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_a_loadable_core_has_the_shift_of_each_operation_from_its_program(tmp_path: Path) -> None:
+    settings = NARROW.replace(cell_range="8,1")
+    parameters = Parameters(lanes=8, macs=2, gate_units=2, beat_out=2, streams=2)
+    device = make_device(stacked(3, 5, 4, dense=((2, "tanh"),)), parameters, settings)
+    assert device.manifest.numerics.cell_shifts == (0, 3)
+    ranges = device_settings(device.manifest, None).replace(cell_range="8,1,8")
+    hardware = TargetHardware(device=device.manifest.numerics)
+    found = quantise(stacked(2, 3, 3, 3, seed=1), ranges, hardware=hardware)
+    made = Manifest.create("device", found.shapes, device.manifest.parameters, found.numerics)
+    assert stated_cell_range(found.shapes, found.numerics) == "8,1,8"
+    folder = device.save(tmp_path / "device", core_to_verilog(device.manifest))
+    with Accelerator.open(folder, "icarus") as accelerator:
+        for seed, build in enumerate((device, Build(found, made))):
+            accelerator.load(build.save(tmp_path / f"build{seed}"))
+            check(accelerator, build, seed)

@@ -42,10 +42,14 @@ SIZES = (
 
 
 def tiny() -> tuple[Network, QuantizationSettings]:
+    """Two layers with different formats of c."""
     rng = np.random.default_rng(5)
-    lstm = Lstm(w_ih=rng.normal(size=(8, 2)), w_hh=rng.normal(size=(8, 2)), bias=rng.normal(size=8))
-    return Network(layers=(lstm,)), QuantizationSettings(
-        weight_bits=4, data_bits=6, gate_bits=8, cell_bits=10
+    layers = [
+        Lstm(w_ih=rng.normal(size=(8, 2)), w_hh=rng.normal(size=(8, 2)), bias=rng.normal(size=8))
+        for _ in range(2)
+    ]
+    return Network(layers=tuple(layers)), QuantizationSettings(
+        weight_bits=4, data_bits=6, gate_bits=8, cell_bits=10, cell_range="4,1"
     )
 
 
