@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict
 
 import typer
 
-from rtlstm.bench.views import BENCH, BOARD, ESTIMATES, LINK, STAC
+from rtlstm.bench.views import ACCURACY, BENCH, BOARD, ESTIMATES, LINK, STAC
 from rtlstm.cli.console import Console
 from rtlstm.cli.options import DebugOption, JsonOption, SchedulerOption
 from rtlstm.cli.results import View
@@ -81,6 +81,19 @@ def bench(
             "latencies of STAC-ML Markets for 1 to 8 instances. They are not audited."
         ),
     ] = None,
+    accuracy: Annotated[
+        bool,
+        typer.Option(
+            "--accuracy",
+            help="Measure what rounding costs, and nothing else: published networks and those of the "
+            "examples, with weights of 16 to 2 bits, beside onnxruntime's dynamic int8. With --quick, "
+            "16 and 8 bits. Names are those of these networks.",
+        ),
+    ] = False,
+    finetuned: Annotated[
+        bool,
+        typer.Option("--finetuned", help="With --accuracy, also finetune each network at each width."),
+    ] = False,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder of the builds. Builds that are there are used.")
     ] = Path("build/bench"),
@@ -100,7 +113,7 @@ def bench(
         int | None,
         typer.Option(
             min=1,
-            help="Number of processes that build and simulate networks. One alone measures times. "
+            help="Number of processes that build, simulate or round networks. One alone measures times. "
             "Default: 1.",
         ),
     ] = None,
@@ -134,10 +147,17 @@ def bench(
             raise ConfigurationError(
                 "--profile simulates no RTL and has all its steps: leave out --quick and --no-rtl"
             )
-        if goals and (estimates or link or profile is not None):
+        if goals and (estimates or link or accuracy or profile is not None):
             raise ConfigurationError(
-                "--goals is for networks: leave it out with --estimates, --link and --profile"
+                "--goals is for networks: leave it out with --estimates, --link, --accuracy and --profile"
             )
+        if accuracy and (estimates or link or no_rtl or device or profile is not None):
+            raise ConfigurationError(
+                "--accuracy is a measurement of its own, which simulates no RTL: leave out --estimates, "
+                "--link, --no-rtl, --device and --profile"
+            )
+        if finetuned and not accuracy:
+            raise ConfigurationError("--finetuned needs --accuracy: give both, or leave out --finetuned")
         alone = estimates or board is not None or profile is not None
         if alone and (workers is not None or scheduler is not None):
             raise ConfigurationError(
@@ -162,6 +182,9 @@ def bench(
             return
         if board is not None:
             raise ConfigurationError("--board needs --link: give both, or leave out --board")
+        if accuracy:
+            _accuracy(console, shapes, output, quick, finetuned, files, spread)
+            return
         if profile is not None:
             _profile(console, shapes, output, tuple(device or ()), clock, files)
             return
@@ -265,6 +288,31 @@ def _link(console: Console, quick: bool, files: _Files, path: Path, spread: "_Sp
         "passed": passed,
     }
     _finish(console, LINK, passed, files, fields, "efficiency")
+
+
+def _accuracy(
+    console: Console,
+    names: list[str] | None,
+    folder: Path,
+    quick: bool,
+    finetuned: bool,
+    files: _Files,
+    spread: "_Spread",
+) -> None:
+    """Measure what rounding costs networks, and show it."""
+    from rtlstm.bench.accuracy import AccuracyPlan, run_accuracy
+    from rtlstm.bench.cases import find_cases
+
+    plan = AccuracyPlan(find_cases(names), folder, quick, finetuned, **spread)
+    with console.progress() as progress:
+        result = run_accuracy(plan, progress)
+    _finish(console, ACCURACY, True, files, {**result.model_dump(mode="json"), "passed": True}, "cases")
+    missing: dict[str, list[str]] = {}
+    for case in result.cases:
+        for why in case.missing:
+            missing.setdefault(why, []).append(case.name)
+    for why, some in missing.items():
+        console.note(f"{', '.join(some)}: {why}")
 
 
 def _profile(

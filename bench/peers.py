@@ -54,20 +54,26 @@ class _PythonStep:
         return taken, float(taken.mean())
 
 
-def _onnx_gates(weights: Floats, order: tuple[int, ...]) -> Floats:
+def onnx_gates(weights: Floats, order: tuple[int, ...]) -> Floats:
     """Reorder the rows of gates."""
     parts = weights.reshape(len(order), -1, *weights.shape[1:])[list(order)]
     return np.ascontiguousarray(parts.reshape(weights.shape)[None])
 
 
-def _session(nodes: list[Any], constants: dict[str, Floats], ins: list[Any], outs: list[Any]) -> Any:
-    import onnxruntime
+def onnx_model(nodes: list[Any], constants: dict[str, Any], ins: list[Any], outs: list[Any]) -> Any:
+    """Return an ONNX model of nodes, with constants by their names."""
     from onnx import helper, numpy_helper
 
     tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "network", ins, outs, tensors)
     opset = [helper.make_opsetid("", _OPSET)]
-    model = helper.make_model(graph, opset_imports=opset, ir_version=_IR)
+    return helper.make_model(graph, opset_imports=opset, ir_version=_IR)
+
+
+def onnx_session(model: Any) -> Any:
+    """Return an onnxruntime session of a model, on one thread."""
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     return onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
@@ -87,9 +93,9 @@ def _recurrent_node(
     else:
         operator, order, states, options = "GRU", (1, 0, 2), "h", {"linear_before_reset": 1}
         biases = [layer.bias_ih, layer.bias_hh]
-    constants[f"w{index}"] = _onnx_gates(layer.w_ih, order)
-    constants[f"r{index}"] = _onnx_gates(layer.w_hh, order)
-    constants[f"b{index}"] = np.concatenate([_onnx_gates(bias, order) for bias in biases], axis=1)
+    constants[f"w{index}"] = onnx_gates(layer.w_ih, order)
+    constants[f"r{index}"] = onnx_gates(layer.w_hh, order)
+    constants[f"b{index}"] = np.concatenate([onnx_gates(bias, order) for bias in biases], axis=1)
     return helper.make_node(
         operator,
         [source, f"w{index}", f"r{index}", f"b{index}", "", *(f"{state}{index}" for state in states)],
@@ -111,7 +117,7 @@ def lstm_session(shape: Shape) -> Callable[[Floats], Floats]:
     ins = [helper.make_tensor_value_info("x", real, ["T", "N", shape.inputs])]
     ins += [helper.make_tensor_value_info(name, real, [1, "N", units]) for name in ("h0", "c0")]
     outs = [helper.make_tensor_value_info("y", real, ["T", 1, "N", units])]
-    session = _session([node], constants, ins, outs)
+    session = onnx_session(onnx_model([node], constants, ins, outs))
 
     def run(x: Floats) -> Floats:
         zeros = np.zeros((1, x.shape[1], units), dtype=np.float32)
@@ -150,7 +156,7 @@ class OnnxRuntimeStep(_PythonStep):
             helper.make_tensor_value_info(f"{name}_out", real, [1, 1, units])
             for name, units in states.items()
         ]
-        self._session = _session(nodes, constants, ins, outs)
+        self._session = onnx_session(onnx_model(nodes, constants, ins, outs))
 
         def buffer(size: int) -> Any:
             return onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros((1, 1, size), dtype=np.float32))

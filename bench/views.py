@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rtlstm.cli.results import Field, Found, Table, Text, Values
 
 if TYPE_CHECKING:
+    from rtlstm.bench.accuracy import CaseResult
     from rtlstm.bench.anchors import Anchor
     from rtlstm.bench.records import Clock, ShapeResult
 
@@ -128,6 +129,29 @@ def _kernels(found: Found) -> str | None:
         ""
     }
     return f"The int8 loop multiplies with {', '.join(sorted(names))}." if names else None
+
+
+def _widths(found: Found) -> "list[tuple[CaseResult, int]]":
+    """Each network with each width of its weights."""
+    from rtlstm.bench.accuracy import CaseResult
+
+    cases = map(CaseResult.model_validate, found["cases"])
+    return [(case, bits) for case in cases for bits in dict.fromkeys(f.weight_bits for f in case.figures)]
+
+
+def _cost(label: str, numbers: str, data_bits: int | None) -> Field:
+    """A column of errors, in thousandths of the spread, each with its metric."""
+
+    def reading(row: "tuple[CaseResult, int]") -> str | None:
+        figures = row[0].find(numbers, row[1], data_bits)
+        return None if figures is None else f"{1000 * figures.relative_rms:.3g} / {figures.metric:.4g}"
+
+    return Field(label, reading, right=True)
+
+
+def _worse(comparison: dict[str, Any]) -> str:
+    names = comparison["worse"]
+    return f"{len(names)} of {comparison['of']}{': ' if names else ''}{', '.join(names)}"
 
 
 def _why(found: Found) -> str | None:
@@ -279,6 +303,38 @@ _IN_HARDWARE = (
         right=True,
     ),
     Field("pipeline", "{hardware.pipeline}"),
+)
+
+ACCURACY = (
+    Text("Thousandths: rms error of the outputs by their standard deviation. Behind it: the metric."),
+    Table(
+        "Accuracy of rounded networks",
+        _widths,
+        (
+            Field("network", lambda row: row[0].name),
+            Field("metric", lambda row: row[0].metric),
+            Field("float", lambda row: f"{row[0].in_float:.4g}", right=True),
+            Field("weights", lambda row: row[1], right=True),
+            _cost("16-bit data", "rounded", 16),
+            _cost("finetuned", "finetuned", 16),
+            _cost("8-bit data", "rounded", 8),
+            _cost("finetuned", "finetuned", 8),
+            _cost("weights alone", "weights alone", None),
+            _cost("int8, tensor", "exact int8, per tensor", 8),
+            _cost("int8, channel", "exact int8, per channel", 8),
+            _cost("onnxruntime, tensor", "onnxruntime, per tensor", 8),
+            _cost("onnxruntime, channel", "onnxruntime, per channel", 8),
+        ),
+    ),
+    Table(
+        "Networks on which 8-bit weights are worse than int8, by the metric, then by the error",
+        lambda found: found["comparisons"],
+        (
+            Field("data", "{data_bits} bits"),
+            Field("int8's scales", "{scales}"),
+            Field("worse", _worse),
+        ),
+    ),
 )
 
 BENCH = (

@@ -120,7 +120,7 @@ def _result(
 ) -> ZooResult:
     y = np.asarray(build.run(subject.x, subject.lengths, batch_first=False)[0])
     wanted = run_float(subject.model.network, subject.x, lengths=subject.lengths).y
-    in_float, built = subject.judge(wanted), subject.judge(y)
+    in_float, built = subject.judge(wanted, 0), subject.judge(y, 0)
     errors = _valid(np.abs(y - wanted), subject)
     manifest = build.manifest
     return ZooResult(

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.reading import ReadResult
+from rtlstm.sim.reference import FloatState
 from rtlstm.spec.errors import InputError, ToolError
+from rtlstm.spec.padding import valid_steps
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import CACHE_VARIABLE, cache_folder
 
@@ -150,21 +152,37 @@ class Subject:
     """What the network reads, ``(T, N, I)``."""
     typical: int
     """How much of ``x`` calibrates the formats, from the start: steps of one sequence, or sequences."""
-    judge: Callable[[Floats], float]
-    """The metric of the network's outputs for ``x``, ``(T, N, O)``."""
+    judge: Callable[[Floats, int], float]
+    """The metric of the network's outputs for ``x``, ``(T, N, O)``, or for the first steps of one sequence,
+    without the first so many steps of one sequence, or sequences."""
     lengths: Integers | None = None
-    """Valid steps of each sequence; None for all."""
+    """Valid steps of each sequence; None for one sequence, all steps of which are valid."""
+    state: FloatState | None = None
+    """In which each sequence begins, h and c of each layer, ``(N, units)``; None for zeros."""
 
     @property
     def calibration(self) -> dict[str, Any]:
         """The data that calibrate the formats, as :func:`rtlstm.compile` takes them."""
         if self.lengths is None:
             return {"calibration": self.x[: self.typical], "batch_first": False}
-        return {
+        found = {
             "calibration": self.x[:, : self.typical],
             "calibration_lengths": self.lengths[: self.typical],
             "batch_first": False,
         }
+        if self.state is None:
+            return found
+        return found | {
+            "calibration_state": tuple(tuple(each[: self.typical] for each in part) for part in self.state)
+        }
+
+    @property
+    def held_out(self) -> NDArray[np.bool_]:
+        """The valid steps that calibrate nothing, ``(T, N)``."""
+        steps, count, _ = self.x.shape
+        valid = valid_steps(steps, np.full(count, steps) if self.lengths is None else self.lengths)
+        valid[(slice(self.typical),) if self.lengths is None else (slice(None), slice(self.typical))] = False
+        return valid
 
     def stretch(self, count: int) -> tuple[Floats, Integers | None]:
         """Return the first so many steps of one sequence, or so many sequences, and their lengths."""

@@ -64,7 +64,9 @@ def _load(progress: Progress | None) -> Subject:
         read_gait(path),
         x[:, None],
         TYPICAL,
-        judge=lambda y: float(differences(phase(y[:, 0]), truth).mean()),
+        judge=lambda y, begin: float(
+            differences(phase(y[:, 0]), truth[: len(y)])[max(0, begin - SETTLING) :].mean()
+        ),
     )
 
 

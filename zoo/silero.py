@@ -151,8 +151,8 @@ def _load(progress: Progress | None) -> Subject:
     recording = run_float_model(files.model, read_speech(files.speech), model.report.input)
     decided = recording.probability > 0.5
 
-    def judge(y: Floats) -> float:
-        return 100.0 * float(np.mean((y[:, 0, 0] > 0.5) == decided))
+    def judge(y: Floats, begin: int) -> float:
+        return 100.0 * float(np.mean((y[begin:, 0, 0] > 0.5) == decided[begin : len(y)]))
 
     x = recording.features[:, None].astype(np.float64)
     return Subject(model, x, round(_CALIBRATION_SECONDS * STEPS_PER_SECOND), judge)

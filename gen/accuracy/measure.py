@@ -22,7 +22,7 @@ from rtlstm.gen.accuracy.records import (
 )
 from rtlstm.gen.accuracy.samples import Floats, Labels, Samples
 from rtlstm.gen.quantise.quantiser import FormatRequest, QuantizationSettings
-from rtlstm.sim.golden import Golden
+from rtlstm.sim.golden import Golden, GoldenState
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import LayerShape, QuantizedNetwork, stated_cell_range
@@ -232,10 +232,10 @@ def _counted(name: str, quantity: str, counts: NDArray[np.int64], steps: int) ->
 # The widths of formats
 
 
-def fixed_outputs(network: QuantizedNetwork, samples: Samples) -> Floats:
+def fixed_outputs(network: QuantizedNetwork, samples: Samples, state: GoldenState | None = None) -> Floats:
     """Return the golden model's outputs as real values, ``(T, N, outputs)``."""
     codes = network.numerics.quantise_input(samples.x)
-    found = Golden(network).run(codes, None, samples.lengths)
+    found = Golden(network).run(codes, state, samples.lengths)
     return network.shapes[-1].output.to_floats(found.y)
 
 

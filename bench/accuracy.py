@@ -1,0 +1,290 @@
+"""What rounding costs the zoo's and other networks on data that calibrated nothing, beside others' 8 bits."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from rtlstm.bench.cases import Case, find_cases
+from rtlstm.bench.int8 import round_weights, run_int8, run_onnxruntime
+from rtlstm.bench.jobs import code_digest, open_journal
+from rtlstm.gen.accuracy.measure import fixed_outputs
+from rtlstm.gen.accuracy.samples import Floats, Samples
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ConfigurationError, ToolError
+from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.progress import Progress
+from rtlstm.spec.record import Record, few_digits
+from rtlstm.tools.cache import digest
+from rtlstm.tools.work import open_workers
+from rtlstm.zoo.entry import Subject
+
+WEIGHT_BITS, DATA_BITS = (16, 8, 4, 3, 2), (16, 8)
+PER_TENSOR, PER_CHANNEL = "per tensor", "per channel"
+ROUNDED, FINETUNED, NAIVE = "rounded", "finetuned", "weights alone"
+"""Ours, as ``generate`` does it, without and with ``--finetune``; and weights with one scale for each matrix,
+all else in float."""
+RUNTIME, EXACT = "onnxruntime", "exact int8"
+"""onnxruntime's dynamic int8 on this processor, and its arithmetic with sums that hold every product."""
+
+
+class Figures(Record):
+    """What one way to round gives."""
+
+    numbers: str
+    """Who rounds: one of the names above; int8 with its scales behind a comma."""
+    weight_bits: int
+    data_bits: int | None
+    """None for float."""
+    relative_rms: float
+    """Error of the outputs by the standard deviation of float's."""
+    metric: float
+    seconds: float | None = None
+    """Of choosing formats, and of training."""
+    detail: str = ""
+    """Type of onnxruntime's weights, and the operators that multiply matrices."""
+
+
+class CaseResult(Record):
+    """A network and what was measured of it."""
+
+    name: str
+    source: str
+    metric: str
+    less_is_better: bool
+    in_float: float | None = None
+    """The metric in float; None if the network could not be had."""
+    outputs: int = 0
+    """Values that are compared."""
+    figures: tuple[Figures, ...] = ()
+    missing: tuple[str, ...] = ()
+    """What was not measured, and why."""
+
+    def find(self, numbers: str, weight_bits: int, data_bits: int | None) -> Figures | None:
+        """Return the figures of one way to round."""
+        wanted = (numbers, weight_bits, data_bits)
+        return next((each for each in self.figures if _key(each) == wanted), None)
+
+    def int8(self, scales: str) -> Figures | None:
+        """Return the better figures of int8: onnxruntime's, if it has all layers, or the exact ones."""
+        found = [self.find(f"{who}, {scales}", 8, 8) for who in (RUNTIME, EXACT)]
+        some = [each for each in found if each is not None and not _in_float(each)]
+        return min(some, key=lambda each: each.relative_rms, default=None)
+
+    def is_worse(self, mine: Figures, other: Figures) -> bool:
+        """Whether figures are worse than others: by the metric, and by rms where that is equal."""
+        sign = 1 if self.less_is_better else -1
+        return (sign * mine.metric, mine.relative_rms) > (sign * other.metric, other.relative_rms)
+
+
+def _key(figures: Figures) -> tuple[str, int, int | None]:
+    return figures.numbers, figures.weight_bits, figures.data_bits
+
+
+def _in_float(figures: Figures) -> bool:
+    """Whether onnxruntime left recurrent layers in float."""
+    return bool({"GRU", "LSTM", "RNN"} & set(figures.detail.replace(";", "").split()))
+
+
+class Comparison(Record):
+    """On which networks we are worse than int8."""
+
+    data_bits: int
+    """Ours; weights have 8 bits."""
+    scales: str
+    """Of int8."""
+    worse: tuple[str, ...]
+    of: int
+
+
+class AccuracyResult(Record):
+    """All networks."""
+
+    cases: tuple[CaseResult, ...]
+    comparisons: tuple[Comparison, ...]
+
+
+@dataclass(frozen=True)
+class AccuracyPlan:
+    """What to measure."""
+
+    cases: Sequence[Case]
+    folder: Path
+    """Where finished networks are kept until the end."""
+    quick: bool = False
+    """Whether 16 and 8 bits are enough."""
+    finetune: bool = False
+    workers: int | None = 1
+    scheduler: str | None = None
+
+    @property
+    def weight_bits(self) -> tuple[int, ...]:
+        """Widths of weights."""
+        return WEIGHT_BITS[:2] if self.quick else WEIGHT_BITS
+
+
+def run_accuracy(plan: AccuracyPlan, progress: Progress | None = None) -> AccuracyResult:
+    """Measure all networks that the plan names; those that were finished before an interruption are kept.
+
+    Raises
+    ------
+    RtlstmError
+        If a network cannot be built. The result says what was not measured because a package is missing.
+    """
+    names = [case.name for case in plan.cases]
+    alone = plan.workers == 1 and plan.scheduler is None
+    about = digest(code_digest(), repr((plan.quick, plan.finetune)))
+    found: dict[str, CaseResult] = {}
+    with (
+        open_journal(plan.folder / "accuracy.journal", about) as journal,
+        open_workers(plan.workers, plan.scheduler) as workers,
+    ):
+        shared = plan.weight_bits, plan.finetune, progress if alone else None
+        for name, fields in journal.run(workers, _measure, shared, {name: name for name in names}):
+            found[name] = CaseResult.model_validate(fields)
+            if progress:
+                progress("measure networks", len(found), len(names))
+    cases = tuple(found[name] for name in names)
+    return AccuracyResult(cases=cases, comparisons=tuple(_compare(cases)))
+
+
+def _compare(cases: Sequence[CaseResult]) -> Iterator[Comparison]:
+    for data_bits in DATA_BITS:
+        for scales in (PER_TENSOR, PER_CHANNEL):
+            pairs = [(case, case.find(ROUNDED, 8, data_bits), case.int8(scales)) for case in cases]
+            some = [(case, mine, other) for case, mine, other in pairs if mine and other]
+            worse = tuple(case.name for case, mine, other in some if case.is_worse(mine, other))
+            if some:
+                yield Comparison(data_bits=data_bits, scales=scales, worse=worse, of=len(some))
+
+
+def _measure(shared: tuple[tuple[int, ...], bool, Progress | None], name: str) -> dict[str, Any]:
+    (case,) = find_cases([name])
+    return measure_case(case, *shared).model_dump(mode="json")
+
+
+def measure_case(
+    case: Case, weight_bits: Sequence[int], finetune: bool, progress: Progress | None = None
+) -> CaseResult:
+    """Measure a network with weights of each width; a package that is missing is named in the result."""
+    about: dict[str, Any] = {
+        "name": case.name,
+        "source": case.source,
+        "metric": case.metric.name,
+        "less_is_better": case.metric.less_is_better,
+    }
+    try:
+        subject = case.load(progress)
+    except ToolError as error:
+        return CaseResult(**about, missing=(str(error),))
+    judged = _Judged(case, subject)
+    figures, missing = [], []
+    for done, bits in enumerate(weight_bits):
+        if progress:
+            progress(f"measure {case.name}", done, len(weight_bits))
+        figures += judged.ours(bits, finetune)
+        figures.append(judged.figures(NAIVE, bits, None, judged.run_float(bits)))
+    figures += judged.exact_int8()
+    try:
+        figures += list(judged.onnxruntime())
+    except (ToolError, ConfigurationError) as error:
+        missing.append(str(error))
+    if progress:
+        progress(f"measure {case.name}", len(weight_bits), len(weight_bits))
+    return CaseResult(
+        **about,
+        in_float=few_digits(subject.judge(judged.exact, subject.typical), 6),
+        outputs=int(judged.compared.sum()) * judged.exact.shape[2],
+        figures=tuple(figures),
+        missing=tuple(missing),
+    )
+
+
+class _Judged:
+    """A network, its data, and what the float network gives for them."""
+
+    def __init__(self, case: Case, subject: Subject) -> None:
+        self._subject = subject
+        self._network = subject.model.network
+        self._data = Calibration.of(self._network, subject.x, subject.lengths, subject.state)
+        self._samples = Samples.of(subject.x, self._network.inputs, subject.lengths)
+        given = subject.calibration
+        self._calibration = {
+            "lengths": given.get("calibration_lengths"), "state": given.get("calibration_state"),
+            "batch_first": False,
+        }  # fmt: skip
+        self._typical: Floats = given["calibration"]
+        self.exact = run_float(self._network, subject.x, self._data.state, subject.lengths).y
+        self.compared = subject.held_out
+        if case.last:
+            self.compared = self.compared & (np.arange(len(subject.x))[:, None] == self._data.lengths - 1)
+        self._spread = float(self.exact[self.compared].std())
+
+    def figures(
+        self, numbers: str, weight_bits: int, data_bits: int | None, y: Floats, **more: Any
+    ) -> Figures:
+        """Judge outputs."""
+        error = (y - self.exact)[self.compared]
+        return Figures(
+            numbers=numbers,
+            weight_bits=weight_bits,
+            data_bits=data_bits,
+            relative_rms=few_digits(np.sqrt(np.mean(error**2)) / self._spread),
+            metric=few_digits(self._subject.judge(y, self._subject.typical), 6),
+            **more,
+        )
+
+    def ours(self, weight_bits: int, finetune: bool) -> Iterator[Figures]:
+        """Yield our figures with data of each width."""
+        for data_bits in DATA_BITS:
+            widths = {"weight_bits": weight_bits, "data_bits": data_bits}
+            yield self._timed(ROUNDED, widths, self._round)
+            if finetune:
+                yield self._timed(FINETUNED, widths, self._finetune)
+
+    def _timed(
+        self, numbers: str, widths: dict[str, int], make: Callable[[dict[str, int]], QuantizedNetwork]
+    ) -> Figures:
+        begin = perf_counter()
+        network = make(widths)
+        seconds = round(perf_counter() - begin, 2)
+        y = fixed_outputs(network, self._samples, self._data.integer_state(network))
+        return self.figures(numbers, *widths.values(), y, seconds=seconds)
+
+    def _round(self, widths: dict[str, int]) -> QuantizedNetwork:
+        data = Calibration.of(self._network, self._typical, **self._calibration)
+        begin = self._subject.model.initial_state
+        return quantise(self._network, QuantizationSettings(**widths), data, initial_state=begin)
+
+    def _finetune(self, widths: dict[str, int]) -> QuantizedNetwork:
+        from rtlstm.train import finetune
+
+        found = finetune(self._subject.model, self._typical, **self._calibration, **widths)
+        return found.module.quantised()
+
+    def run_float(self, weight_bits: int) -> Floats:
+        """Return what the network gives with rounded weights, and all else in float."""
+        rounded = round_weights(self._network, weight_bits)
+        return run_float(rounded, self._data.x, self._data.state, self._data.lengths).y
+
+    def exact_int8(self) -> Iterator[Figures]:
+        """Yield the figures of int8 whose sums hold every product."""
+        for scales in (PER_TENSOR, PER_CHANNEL):
+            y = run_int8(self._network, self._data, scales == PER_CHANNEL)
+            yield self.figures(f"{EXACT}, {scales}", 8, 8, y)
+
+    def onnxruntime(self) -> Iterator[Figures]:
+        """Yield the figures of onnxruntime's dynamic int8, with the type of weights that is better."""
+        for scales in (PER_TENSOR, PER_CHANNEL):
+            found = [
+                self.figures(
+                    f"{RUNTIME}, {scales}", 8, 8, peer.y, detail=f"{peer.weights}; {' '.join(peer.operators)}"
+                )
+                for peer in run_onnxruntime(self._network, self._data, scales == PER_CHANNEL)
+            ]
+            yield min(found, key=lambda each: each.relative_rms)
