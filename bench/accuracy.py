@@ -36,6 +36,8 @@ RUNTIME, EXACT = "onnxruntime", "exact int8"
 class Figures(Record):
     """What one way to round gives."""
 
+    name: str
+    """Numbers and widths, as ``rounded 8/16``."""
     numbers: str
     """Who rounds: one of the names above; int8 with its scales behind a comma."""
     weight_bits: int
@@ -230,7 +232,9 @@ class _Judged:
     ) -> Figures:
         """Judge outputs."""
         error = (y - self.exact)[self.compared]
+        widths = f"{weight_bits}" if data_bits is None else f"{weight_bits}/{data_bits}"
         return Figures(
+            name=f"{numbers} {widths}",
             numbers=numbers,
             weight_bits=weight_bits,
             data_bits=data_bits,

@@ -163,8 +163,7 @@ class _Writer:
         rows = [np.concatenate([onnx_gates(bias, order) for bias in pair], axis=1) for pair in biases]
         begins = []
         if self._states:
-            number = sum(name.startswith("h") for name in self._begins)
-            begins = [f"{state}{number}" for state in states]
+            begins = [f"{state}{sum(name.startswith(state) for name in self._begins)}" for state in states]
             self._begins |= dict.fromkeys(begins, first.units)
         y = self._node(
             operator,
@@ -226,7 +225,9 @@ def run_int8(network: Network, data: Calibration, per_channel: bool) -> Floats:
             ]
             x = np.concatenate(found, axis=-1)
         else:
-            x = run_float(network.replace(layers=(layer,), parts=()), x, lengths=data.lengths).y
+            some = [next(states) for _ in _directions(layer)] if data.state is not None else []
+            begin = ([h for h, _ in some], [c for _, c in some if c is not None]) if some else None
+            x = run_float(Network(layers=(layer,)), x, begin, data.lengths).y
         given.append(x)
     return x
 

@@ -8,7 +8,7 @@ import pytest
 
 from rtlstm.spec.errors import InputError
 from rtlstm.zoo import silero
-from rtlstm.zoo.entry import Metric
+from rtlstm.zoo.entry import Metric, Subject
 from rtlstm.zoo.gait import SETTLING, differences, phase
 
 
@@ -61,3 +61,22 @@ def test_a_metric_may_be_worse_by_its_margin(less: bool) -> None:
     metric, sign = Metric("m", margin=0.5, less_is_better=less), 1 if less else -1
     assert metric.holds(10.0, 10.0 + 0.5 * sign) and metric.holds(10.0, 10.0 - 5 * sign)
     assert not metric.holds(10.0, 10.0 + 0.6 * sign) and not metric.holds(10.0, float("nan"))
+
+
+def subject(lengths: np.ndarray | None, **more: object) -> Subject:
+    x = np.zeros((9, 1 if lengths is None else len(lengths), 2))
+    return Subject(None, x, 3, lambda y, begin: 0.0, lengths, **more)  # type: ignore[arg-type]
+
+
+def test_held_out_data_calibrate_nothing() -> None:
+    assert subject(None).held_out[:, 0].tolist() == [False] * 3 + [True] * 6
+    held_out = subject(np.array([9, 9, 9, 4, 7])).held_out
+    assert not held_out[:, :3].any() and held_out[:, 3:].sum(axis=0).tolist() == [4, 7]
+
+
+def test_the_states_of_calibrating_sequences_calibrate() -> None:
+    state = ((np.arange(10.0).reshape(5, 2),), (np.ones((5, 2)),))
+    found = subject(np.full(5, 9), state=state).calibration
+    (h,), (c,) = found["calibration_state"]
+    assert h.tolist() == state[0][0][:3].tolist() and c.shape == (3, 2)
+    assert "calibration_state" not in subject(np.full(5, 9)).calibration

@@ -50,7 +50,7 @@ def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Entry:
         model = read_model(path, ReadOptions(dense=("fc",)))
         # As a Keras model's, whose order of axes is no question of the zoo's users.
         model = model.replace(report=model.report.replace(batch_first=True, layout="sequences come first"))
-        return Subject(model, x, 30, judge=lambda y: 100.0 * float(np.mean((y > 0) == (wanted > 0))))
+        return Subject(model, x, 30, judge=lambda y, begin: 100.0 * float(np.mean((y > 0) == (wanted > 0))))
 
     metric = Metric("signs as in float, %", margin=10.0)
     made = Entry(
