@@ -185,7 +185,8 @@ def measure_case(
     except ToolError as error:
         return CaseResult(**about, missing=(str(error),))
     judged = _Judged(case, subject)
-    figures, missing = [], []
+    figures: list[Figures] = []
+    missing: list[str] = []
     for done, bits in enumerate(weight_bits):
         if progress:
             progress(f"measure {case.name}", done, len(weight_bits))
@@ -216,7 +217,7 @@ class _Judged:
         self._data = Calibration.of(self._network, subject.x, subject.lengths, subject.state)
         self._samples = Samples.of(subject.x, self._network.inputs, subject.lengths)
         given = subject.calibration
-        self._calibration = {
+        self._calibration: dict[str, Any] = {
             "lengths": given.get("calibration_lengths"), "state": given.get("calibration_state"),
             "batch_first": False,
         }  # fmt: skip
@@ -252,20 +253,20 @@ class _Judged:
                 yield self._timed(FINETUNED, widths, self._finetune)
 
     def _timed(
-        self, numbers: str, widths: dict[str, int], make: Callable[[dict[str, int]], QuantizedNetwork]
+        self, numbers: str, widths: dict[str, Any], make: Callable[[dict[str, Any]], QuantizedNetwork]
     ) -> Figures:
         begin = perf_counter()
         network = make(widths)
         seconds = round(perf_counter() - begin, 2)
         y = fixed_outputs(network, self._samples, self._data.integer_state(network))
-        return self.figures(numbers, *widths.values(), y, seconds=seconds)
+        return self.figures(numbers, widths["weight_bits"], widths["data_bits"], y, seconds=seconds)
 
-    def _round(self, widths: dict[str, int]) -> QuantizedNetwork:
+    def _round(self, widths: dict[str, Any]) -> QuantizedNetwork:
         data = Calibration.of(self._network, self._typical, **self._calibration)
         begin = self._subject.model.initial_state
         return quantise(self._network, QuantizationSettings(**widths), data, initial_state=begin)
 
-    def _finetune(self, widths: dict[str, int]) -> QuantizedNetwork:
+    def _finetune(self, widths: dict[str, Any]) -> QuantizedNetwork:
         from rtlstm.train import finetune
 
         found = finetune(self._subject.model, self._typical, **self._calibration, **widths)

@@ -115,7 +115,7 @@ def _load_amplifier(progress: Progress | None) -> Subject:
 def _load_digits(progress: Progress | None) -> Subject:
     """Every fifth digit is judged; 300 of the others calibrate."""
     torch = import_extra("torch", "torch", "digits")
-    datasets = import_extra("sklearn.datasets", "torch", "digits")
+    datasets = import_extra("sklearn.datasets", "dev", "digits")
     tasks, digits = _example("tasks", "training"), datasets.load_digits()
     torch.manual_seed(tasks.SEED)
     draws = torch.Generator().manual_seed(tasks.SEED)
@@ -202,7 +202,7 @@ _SEIZURE = Package(
 def _load_seizure(progress: Progress | None) -> Subject:
     """Channels of simulated EEG, 150 s each, 8 of which calibrate, through the file's own convolutions."""
     (path,) = fetch(_SEIZURE).values()
-    signal = import_extra("scipy.signal", "zoo", "seizure")
+    signal = import_extra("scipy.signal", "dev", "seizure")
     model, rng, rate = read_model(path), np.random.default_rng(0), 200
     eeg = np.stack([_simulate_eeg(rng, 150, rate) for _ in range(28)])
     spectra = signal.spectrogram(eeg, rate, nperseg=rate, noverlap=rate // 2, axis=1)[2][:, :100]

@@ -104,9 +104,8 @@ class _Writer:
                 self._dense(layer, x, given) if isinstance(layer, Dense) else self._recurrent(layer, x)
             )
         self._nodes.append(helper.make_node("Identity", given[-1:], ["y"]))
-        shapes = {"x": ["T", "N", network.inputs]} | {
-            name: [1, "N", units] for name, units in self._begins.items()
-        }
+        shapes: dict[str, list[str | int]] = {"x": ["T", "N", network.inputs]}
+        shapes |= {name: [1, "N", units] for name, units in self._begins.items()}
         ins = [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()
         ]
@@ -146,6 +145,7 @@ class _Writer:
         linear = isinstance(first, Rnn) and first.activation.name == "identity"
         if merged or not (linear or all(map(_plain, both))):
             raise ConfigurationError(f"a comparison with onnxruntime has no layer like {layer.name!r}")
+        order: tuple[int, ...]
         operator, order, states = "RNN", (0,), "h"
         attributes: dict[str, Any] = {"activations": ["Affine"], "activation_alpha": [1.0]}
         if isinstance(first, Lstm):
@@ -244,7 +244,7 @@ def _int8_layer(
     x: Floats,
     alive: NDArray[np.bool_],
     per_channel: bool,
-    begin: tuple[Floats, Floats | None] | None,
+    begin: tuple[Floats, Any] | None,
 ) -> Floats:
     assert isinstance(layer, Lstm | Gru)
     h, c = (np.zeros((x.shape[1], layer.units)),) * 2 if begin is None else begin
