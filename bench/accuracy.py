@@ -47,7 +47,7 @@ class Figures(Record):
     """Error of the outputs by the standard deviation of float's."""
     metric: float
     seconds: float | None = None
-    """Of choosing formats, and of training."""
+    """What choosing formats took, and training."""
     detail: str = ""
     """Type of onnxruntime's weights, and the operators that multiply matrices."""
 
@@ -99,7 +99,7 @@ class Comparison(Record):
     data_bits: int
     """Ours; weights have 8 bits."""
     scales: str
-    """Of int8."""
+    """Those of int8."""
     worse: tuple[str, ...]
     of: int
 

@@ -337,10 +337,10 @@ def _mel_features(audio: Samples) -> NDArray[np.float32]:
         np.minimum((bins - lower) / (centre - lower), (upper - bins) / (upper - centre)), 0, 1
     )
     mel = np.log(np.maximum(power @ (triangles * 2.0 / (upper - lower)).T, 1e-8))
-    loud = np.log(np.sqrt(np.maximum((frames**2).mean(axis=1), 1e-10)))
+    volume = np.log(np.sqrt(np.maximum((frames**2).mean(axis=1), 1e-10)))
     flat = np.log(np.maximum(power, 1e-10)).mean(axis=1) - np.log(np.maximum(power.mean(axis=1), 1e-10))
     signs = (frames[:, 1:] * frames[:, :-1] < 0).mean(axis=1)
-    rest = np.stack([loud, np.maximum(flat, np.log(1e-10)), signs], axis=1)
+    rest = np.stack([volume, np.maximum(flat, np.log(1e-10)), signs], axis=1)
     return np.concatenate([mel - mel.mean(axis=1, keepdims=True), rest], axis=1).astype(np.float32)
 
 

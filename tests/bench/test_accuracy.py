@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from support.lazy import torch
 from support.small_builds import INPUTS, network, rand
 from typer.testing import CliRunner
 
