@@ -96,7 +96,9 @@ def _fused(manifest: Manifest) -> GateSizes:
         # The sum, its rounding and the rounding of h. The argument of tanh takes no adder.
         carries=2 * total + numerics.cell.bits + hidden,
         chains=(total,) * 2,
-        registers=(numerics.gate.bits + numerics.cell.bits) * (manifest.parameters.activation + 1),
+        registers=(numerics.gate.bits + cell) * (manifest.parameters.activation + 1)
+        # The sum, shifted to its layer's format of c.
+        + (total if numerics.cell_shifts[-1] else 0),
     )
 
 
