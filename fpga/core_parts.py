@@ -90,15 +90,14 @@ def _fused(manifest: Manifest) -> GateSizes:
     product = cell + numerics.gate.bits - numerics.gate.fraction - numerics.cell.fraction
     # f c + i g before rounding.
     total = max(product + fraction, fraction + 2)
+    shifted = total if numerics.cell_shifts[-1] else 0
     # Odd codes take no adder, and dense results have one of their own.
     hidden = numerics.result_bits if numerics.hidden_rounding == "half_up" or manifest.has_single_rows else 0
     return GateSizes(
         # The sum, its rounding and the rounding of h. The argument of tanh takes no adder.
         carries=2 * total + numerics.cell.bits + hidden,
         chains=(total,) * 2,
-        registers=(numerics.gate.bits + cell) * (manifest.parameters.activation + 1)
-        # The sum, shifted to its layer's format of c.
-        + (total if numerics.cell_shifts[-1] else 0),
+        registers=(numerics.gate.bits + cell) * (manifest.parameters.activation + 1) + shifted,
     )
 
 
