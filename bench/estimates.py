@@ -95,7 +95,9 @@ def _case(
     """Return a case; ``bits`` are those of weights, data and, if there are four, gates and cell states."""
     names = ("weight_bits", "data_bits", "gate_bits", "cell_bits")
     formats = dict(zip(names, bits, strict=False))
-    settings = QuantizationSettings(**formats, tables=sizes.get("tables", "interpolated"))
+    # Outputs have the bits of the data, as when these were measured.
+    tables = sizes.get("tables", "interpolated")
+    settings = QuantizationSettings(**formats, output_bits=formats["data_bits"], tables=tables)
     return EstimateCase(
         name=name,
         device=device,

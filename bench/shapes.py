@@ -127,6 +127,7 @@ class Shape(Record):
         return QuantizationSettings(
             weight_bits=self.weight_bits or self.bits,
             data_bits=self.bits,
+            output_bits=self.bits,
             gate_bits=self.gate_bits,
             tables=self.tables,
         )

@@ -246,7 +246,7 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
         "read back": parameters.units + units * 4 * numerics.weight_bits,
         "collect": units * accumulator * blocks * (4 + 2 * shared),
         "shift": units * 4 * partial * numerics.shift_bits,
-        "round": units * 4 * (_even(partial) + 2 * numerics.preactivation.bits),
+        "round": units * (4 * _even(partial) + 2 * _limited_bits(manifest)),
         **_unit_parts(manifest, gate_sizes(manifest).carries),
         "slopes": units * sum(table.base_bits * count for _, table, count in numerics.unit.table_uses)
         if parameters.tables == "interpolated"
@@ -257,6 +257,11 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
         "rows": sum(_row_bits(manifest)),
         "core": 1,
     }
+
+
+def _limited_bits(manifest: Manifest) -> int:
+    """Return the bits of a unit's four limited sums; the first may have more, for a wide linear output."""
+    return 3 * manifest.numerics.preactivation.bits + manifest.sum_bits
 
 
 def _unit_parts(manifest: Manifest, bits: int) -> dict[str, int]:
@@ -306,8 +311,7 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
         + units * (numerics.cell.bits + _address_bits(cells.rows) if cells else 0),
         # The sum and the pre-activation; before, what is shifted beside what is added to it.
         "pre-activations": units
-        * 4
-        * ((2 * pipeline.narrow - 3) * numerics.accumulator.partial_bits + numerics.preactivation.bits),
+        * (4 * (2 * pipeline.narrow - 3) * numerics.accumulator.partial_bits + _limited_bits(manifest)),
         **_unit_parts(manifest, gate_sizes(manifest).registers),
         "copies": _copied_bits(manifest) if parameters.register_copies else 0,
         "window": 32 * max(layout.words for layout in manifest.regions.values()),

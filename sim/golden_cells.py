@@ -80,7 +80,7 @@ class GraphLayer:
         self.graph = numerics.cells[shape.cell]
         self._cell = Integers(self.graph, numerics)
         self._align = numerics.accumulator.align
-        self._maximum = numerics.preactivation.maximum
+        self._maximum = (1 << (numerics.sum_bits(shape.cell) - 1)) - 1
         self._w_rec: Floats | None = None
         self._constants: Sequence[IntArray] = ()
         if isinstance(layer, QuantizedDense):

@@ -262,6 +262,11 @@ def _operand_memories(manifest: Manifest) -> Iterator[MemorySpec]:
         granule = gcd(parameters.beat_in, stored)
         yield _clocked("sequence memory", width, plan.rows, stages, granules=macs // granule)
         yield MemorySpec("suppressed outputs", 1, 1, max(2, plan.steps))
+        upper = manifest.numerics.result_bits - manifest.numerics.data_bits
+        if upper:
+            depth = max(2, plan.steps * plan.output_beats)
+            words = _clocked("upper outputs", upper * parameters.gate_units, depth, stages)
+            yield words if stages == 1 else replace(words, style="auto")
 
 
 def _drain_memories(manifest: Manifest) -> Iterator[MemorySpec]:

@@ -157,7 +157,7 @@ class Manifest(Record):
         if self.program.inputs % self.frames:
             raise ValueError(f"{self.program.inputs} inputs must be {self.frames} frames of as many values")
         check_parts(self.parts, self.outputs)
-        widest = max(self.layers[-1].output.bits, self.numerics.data_bits if self.sequence else 0)
+        widest = self.layers[-1].output.bits
         if widest > self.numerics.output_bits:
             raise ValueError(f"outputs have {self.numerics.output_bits} bits, but need {widest}")
         return self
@@ -299,6 +299,25 @@ class Manifest(Record):
         """Whether results of single rows are stored for later layers; a loadable core may be given some."""
         before = self.layers[:-1]
         return self.parameters.capacity is not None or any(not layer.four_rows for layer in before)
+
+    @property
+    def sum_bits(self) -> int:
+        """Bits of the sums that single rows give: those of pre-activations, or of wider linear outputs."""
+        numerics = self.numerics
+        if self.parameters.capacity is not None and numerics.fused_lstm is not None:
+            # The cells of another network do not matter.
+            return max(numerics.preactivation.bits, numerics.output_bits)
+        return max(numerics.sum_bits(cell) for cell in range(len(numerics.cells)))
+
+    @property
+    def ends_passes_in_both_widths(self) -> bool:
+        """Whether single rows end passes in the data's bits, and the last one in the outputs'.
+
+        Only the fused unit must be told: elsewhere other formats are another cell's.
+        """
+        numerics = self.numerics
+        differ = self.sequence is not None and numerics.output_bits != numerics.data_bits
+        return differ and numerics.fused_lstm is not None and self.stores_single_rows
 
     @property
     def single_functions(self) -> frozenset[str]:

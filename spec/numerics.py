@@ -220,11 +220,10 @@ class Numerics(Record):
     def _check(self) -> Self:
         if not 4 <= self.data_bits <= 18:
             raise ValueError(f"inputs and h have 4 to 18 bits, not {self.data_bits}")
-        least = max(6, self.data_bits, self.output_bits)
+        least = max(6, self.data_bits)
         if not least <= self.gate.bits <= 18:
             raise ValueError(
-                f"gates have {least} to 18 bits (at least 6, the data's and the outputs'), "
-                f"not {self.gate.bits}"
+                f"gates have {least} to 18 bits (at least 6, and the data's), not {self.gate.bits}"
             )
         if not 8 <= self.cell.bits <= 32:
             raise ValueError(f"the cell state has 8 to 32 bits, not {self.cell.bits}")
@@ -309,6 +308,10 @@ class Numerics(Record):
     def result_bits(self) -> int:
         """Bits of the widest layer results."""
         return max(self.data_bits, self.output_bits)
+
+    def sum_bits(self, cell: int) -> int:
+        """Return the bits of the sums that a cell reads: linear outputs may have more than gates read."""
+        return max(self.preactivation.bits, self.cells[cell].sum_bits)
 
     @property
     def input_shift(self) -> IntArray:

@@ -7,7 +7,9 @@ import pytest
 from support.link_bench import LinkBench
 from support.loadable_builds import Build
 from support.quick import quick
+from support.random_sequences import make_sequence_case
 from support.second_model import SecondModel
+from support.sequence_checks import check_device
 from support.small_builds import NARROW, TINY, network
 
 from rtlstm.gen.builds.compare import compare
@@ -17,8 +19,10 @@ from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Network
+from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 
 pytestmark = pytest.mark.rtl
@@ -28,6 +32,8 @@ X = RNG.normal(size=(12, 2, 3))
 LSTM, DENSE = network().layers
 WIDE = QuantizationSettings(weight_bits=8, data_bits=8, output_bits=16, cell_bits=12, input_range=4.0)
 NARROWER = WIDE.replace(data_bits=10, output_bits=6)
+NARROW_GATES = WIDE.replace(gate_bits=9)
+SETTINGS = {"wider": WIDE, "narrower": NARROWER, "wider than gates": NARROW_GATES}
 
 
 def dense(outputs: int, inputs: int, **options: object) -> Dense:
@@ -50,11 +56,16 @@ NETWORKS = {
 
 @pytest.mark.parametrize(
     ("name", "width"),
-    quick(product(NETWORKS, ("wider", "narrower")), ("scores", "wider")),
+    quick(
+        product(NETWORKS, SETTINGS),
+        ("scores", "wider"),
+        ("scores", "wider than gates"),
+        ("GRU with a residual", "wider than gates"),
+    ),
 )
 def test_rtl_equals_golden_model(name, width, tmp_path):
     """On every bit and cycle, with larger inputs than calibrated, so that outputs are limited."""
-    settings = WIDE if width == "wider" else NARROWER
+    settings = SETTINGS[width]
     parameters = TINY.replace(beat_out=2) if name == "scores" else TINY
     options = {"settings": settings, "parameters": parameters, "name": "tiny"}
     generate_build(NETWORKS[name], tmp_path / "b", calibration=0.02 * X, **options)
@@ -71,9 +82,62 @@ def test_rtl_equals_golden_model(name, width, tmp_path):
     assert np.abs(y).max() == output.maximum or name != "scores"
 
 
+REVERSE = LSTM.replace(reverse=True)
+BOTH = Bidirectional(forward=LSTM, backward=REVERSE)
+GRUS = Bidirectional(forward=GRU, backward=GRU.replace(reverse=True), merge="sum")
+SEQUENCES = {
+    "both directions": Network(layers=(BOTH, dense(5, 8))),
+    # Dense layers end a pass before the last one, and stand before the last layer.
+    "sigmoid behind ReLU": Network(
+        layers=(
+            dense(3, 3, activation="relu"),
+            BOTH,
+            dense(4, 8, activation="tanh"),
+            LSTM.replace(w_ih=RNG.normal(size=(16, 4))),
+            dense(3, 4, activation="relu"),
+            dense(3, 3, activation="sigmoid"),
+        )
+    ),
+    "back to front": Network(layers=(REVERSE, dense(3, 4))),
+    "reversed output": Network(layers=(REVERSE.replace(reversed_output=True), dense(3, 4))),
+    "GRUs": Network(layers=(GRUS, dense(3, 4, activation="tanh"))),
+    "the sum of both": Network(layers=(BOTH.replace(merge="sum"),)),
+}
+WHOLE = {
+    "one": Parameters(lanes=4, macs=1, max_steps=7),
+    "units side by side": Parameters(
+        lanes=8,
+        macs=4,
+        gate_units=2,
+        beat_in=2,
+        beat_out=4,
+        streams=2,
+        max_steps=6,
+        pipeline=FAMILIES.named("ecp5").pipeline,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "sizes"),
+    quick(
+        product(SEQUENCES, SETTINGS, WHOLE),
+        ("both directions", "wider", "units side by side"),
+        ("sigmoid behind ReLU", "wider than gates", "one"),
+        ("back to front", "wider than gates", "units side by side"),
+        ("GRUs", "narrower", "units side by side"),
+    ),
+)
+def test_whole_sequences(name, width, sizes, tmp_path):
+    """On every bit and cycle, with lengths, stalls, and steps whose output is not wanted."""
+    network = quantise(SEQUENCES[name], SETTINGS[width], 0.02 * X)
+    assert network.shapes[-1].output.bits == network.numerics.output_bits == SETTINGS[width].output_bits
+    check_device(make_sequence_case(3, network, WHOLE[sizes], 5), tmp_path, "icarus")
+
+
 def test_second_model_agrees():
-    for source in list(NETWORKS.values())[:4]:
-        for settings in (WIDE, NARROWER):
+    for source in (*NETWORKS.values(), *SEQUENCES.values()):
+        for settings in SETTINGS.values():
             quantised = quantise(source, settings, X)
             codes = quantised.numerics.quantise_input(2 * X[:, 0])
             model, golden = SecondModel(quantised), Golden(quantised)
@@ -85,7 +149,7 @@ def test_scores_of_a_wide_range_keep_their_steps():
     """With 8-bit data, steps of .5 before: much more than the error of h makes of them."""
     scores = Network(layers=(LSTM, DENSE.replace(bias=np.array([50.0, 0.0]))))
     errors = []
-    for bits in (None, 16):
+    for bits in (8, None):
         quantised = quantise(scores, WIDE.replace(output_bits=bits), X)
         output = quantised.shapes[-1].output
         y = output.to_floats(Golden(quantised).run(quantised.numerics.quantise_input(X)).y)
@@ -124,15 +188,14 @@ def test_loadable_device_gives_h_in_wider_words(tmp_path):
 
 
 def test_what_has_no_outputs_of_its_own_is_refused():
-    both = Bidirectional(forward=LSTM, backward=LSTM.replace(reverse=True))
     for source, said in (
         (
             Network(layers=(LSTM,)),
             "outputs of 16 bits need a dense layer at the network's end, but layer 'lstm'",
         ),
         (
-            Network(layers=(both, dense(2, 8))),
-            "a network with a reverse direction have the data's 8 bits, not 16",
+            Network(layers=(BOTH,)),
+            "outputs of 16 bits need a dense layer at the network's end, but layer 'lstm'",
         ),
     ):
         with pytest.raises(ConfigurationError, match=said):
@@ -142,11 +205,31 @@ def test_what_has_no_outputs_of_its_own_is_refused():
         quantise(Network(layers=(projected,)), WIDE)
     with pytest.raises(ConfigurationError, match="`output_bits` must be at most 12 with direct tables"):
         WIDE.replace(tables="direct")
-    with pytest.raises(
-        ConfigurationError, match=r"gates have 16 to 18 bits \(at least 6, the data's and the outputs'\)"
-    ):
-        quantise(NETWORKS["scores"], WIDE.replace(gate_bits=12))
+    with pytest.raises(ConfigurationError, match=r"gates have 8 to 18 bits \(at least 6, and the data's\)"):
+        quantise(NETWORKS["scores"], WIDE.replace(gate_bits=7))
     assert quantise(Network(layers=(LSTM,)), WIDE.replace(output_bits=8)).numerics.output_bits == 8
+
+
+def test_outputs_behind_a_dense_layer_have_16_bits():
+    """Whatever the data have, and with gates as they would be without."""
+    plain = WIDE.replace(output_bits=None)
+    for source in NETWORKS.values():
+        wide, same = (quantise(source, plain.replace(output_bits=bits), X) for bits in (None, 8))
+        assert (wide.numerics.output_bits, wide.shapes[-1].output.bits) == (16, 16)
+        assert (wide.numerics.gate, wide.numerics.preactivation) == (
+            same.numerics.gate,
+            same.numerics.preactivation,
+        )
+        assert wide.numerics.gate.bits == 12
+    scores = NETWORKS["scores"]
+    for changes, bits in (
+        ({"data_bits": 16}, None),
+        ({"data_bits": 18}, None),
+        ({"tables": "direct"}, 12),
+        ({"output_bits": 8}, 8),
+    ):
+        assert quantise(scores, plain.replace(**changes), X).numerics.own_output_bits == bits
+    assert quantise(Network(layers=(LSTM,)), plain).numerics.own_output_bits is None
 
 
 @pytest.mark.parametrize(("bits", "dense_bits"), quick([(4, 9), (9, 4)], (4, 9)))

@@ -200,9 +200,10 @@ class TorchLayers(torch.nn.Module):
 
     def _preactivations(self, index: int, sums: Any, run: _Run) -> Any:
         """Drop the guard bits and saturate; as real numbers."""
-        plan, reads = self.plans[index], self.numerics.preactivation
+        plan = self.plans[index]
+        most = (1 << (self.numerics.sum_bits(self.shapes[index].cell) - 1)) - 1
         fraction = plan.target - GUARD_BITS
-        low, high = (code * 2.0**-fraction for code in (~reads.maximum, reads.maximum))
+        low, high = (code * 2.0**-fraction for code in (~most, most))
         values = torch.floor(sums.detach() * 0.5**GUARD_BITS) * 2.0**-fraction
         log_range = (run.ranges or {}).get(index if plan.layer.linear else "preactivation")
         # What is read has half a step more than the sum, or the sum has, which was added to round it.

@@ -268,7 +268,7 @@ def digits(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
     model = LastStep(8, 32, 10)
     return labelled(
         "digits, row by row", "recognised, %", model, mine, draw, nn.functional.cross_entropy, score,
-        (500, 300), (weight_bits,), data_bits=8,
+        (500, 300), (weight_bits,), data_bits=8, output_bits=8,
     )  # fmt: skip
 
 
@@ -296,7 +296,8 @@ def keywords(weight_bits: int | None = None, progress: Progress | None = None) -
     return labelled(
         "spoken keywords, synthetic", "recognised, %", EveryStep(BANDS, 64, 2, len(KEYWORDS)),
         spoken[:, :500], draw, loss, score, (1000, 500),
-        (4, 2) if weight_bits is None else (weight_bits,), rate=0.004, progress=progress, data_bits=8,
+        (4, 2) if weight_bits is None else (weight_bits,), rate=0.004, progress=progress,
+        data_bits=8, output_bits=8,
     )  # fmt: skip
 
 
@@ -385,7 +386,7 @@ def silero(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
     request = FinetuneRequest(updates=1000, stop_after=20, seed=SEED)
     row = taught(
         "silero VAD", FLIPS, given.network, given.data, given.flips, 0.0, request, progress,
-        weight_bits=weight_bits, data_bits=8, input_range=INPUT_RANGE,
+        weight_bits=weight_bits, data_bits=8, output_bits=8, input_range=INPUT_RANGE,
     )  # fmt: skip
     return [row]
 
@@ -399,7 +400,8 @@ def silero_pruned(weight_bits: int = 8, progress: Progress | None = None) -> lis
     )  # fmt: skip
     row = taught(
         "silero VAD, half of the words pruned", FLIPS, given.network, given.data, given.flips, 0.0, request,
-        progress, array=PRUNED_ARRAY, weight_bits=weight_bits, data_bits=8, input_range=INPUT_RANGE,
+        progress, array=PRUNED_ARRAY, weight_bits=weight_bits, data_bits=8, output_bits=8,
+        input_range=INPUT_RANGE,
     )  # fmt: skip
     return [row]
 
@@ -502,7 +504,7 @@ def arabic(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
     request = FinetuneRequest(updates=300, sequences=128, stop_after=20, seed=SEED)
     row = taught(
         "Arabic segments", "words with the float network's segments, %", letters.network, x, agreement, 100.0,
-        request, progress, lengths=lengths, weight_bits=weight_bits, data_bits=8,
+        request, progress, lengths=lengths, weight_bits=weight_bits, data_bits=8, output_bits=8,
     )  # fmt: skip
     return [row]
 

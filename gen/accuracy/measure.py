@@ -307,8 +307,8 @@ def _bits(network: QuantizedNetwork, settings: QuantizationSettings, name: str) 
 
 
 def _wider_gates(settings: QuantizationSettings, name: str, bits: int) -> dict[str, int | float | str]:
-    """Return wider gates where stated ones are too narrow for data or outputs of so many bits."""
-    if name not in ("data_bits", "output_bits") or settings.gate_bits is None or settings.gate_bits >= bits:
+    """Return wider gates where stated ones are too narrow for data of so many bits."""
+    if name != "data_bits" or settings.gate_bits is None or settings.gate_bits >= bits:
         return {}
     return {"gate_bits": bits}
 

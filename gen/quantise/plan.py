@@ -45,6 +45,8 @@ _CELL_BITS, _CELL_POWER, MOST_CELL_BITS = 16, 4, 24
 """Bits of c up to a range of 2 to this power; one more for each doubling, up to the most."""
 _CELL_FORMATS = 4
 """Most formats of c of one network: so few a LUT of four inputs, or two, chooses between."""
+_OUTPUT_BITS = 16
+"""Bits of outputs of a dense layer, unless they are stated."""
 
 
 def choose_shifts(network: Network, peaks: Floats, input: Format, weight_bits: int) -> IntArray:
@@ -144,15 +146,16 @@ class QuantizationSettings(Record):
     output_bits: Annotated[
         _Bits | None,
         Option(
-            "Bits of the outputs, if a dense layer gives them, 4 to 18. Default: the data's bits.",
+            "Bits of the outputs, if a dense layer gives them, 4 to 18. Default: 16 (12 with direct "
+            "tables), or the data's bits if more.",
             group=_NUMBERS,
         ),
     ] = None
     gate_bits: Annotated[
         Annotated[int, Field(ge=6, le=18)] | None,
         Option(
-            "Bits of the results of sigmoid and tanh, 6 to 18. Default: the data's or "
-            "outputs' bits, at least 12.",
+            "Bits of the results of sigmoid and tanh, 6 to 18. Default: the data's bits or those of "
+            "`output_bits`, at least 12.",
             group=_NUMBERS,
         ),
     ] = None
@@ -353,11 +356,6 @@ class Lowered:
         data, bits, last = self.settings.data_bits, self.settings.output_bits, self.layers[-1]
         if bits in (None, data):
             return
-        if self.passes:
-            raise ConfigurationError(
-                f"outputs of a network with a reverse direction have the data's {data} bits, not {bits}: "
-                "they are kept with its inputs; leave `output_bits` out"
-            )
         # On an existing device, h may be output in wider words.
         wider = self.hardware.device is not None and bits is not None and bits > data
         if not self.gives_outputs(len(self.layers) - 1) and not wider:
@@ -367,6 +365,21 @@ class Lowered:
                 "`data_bits`"
             )
 
+    @property
+    def output_bits(self) -> int | None:
+        """Bits of the network's outputs, if they are stated or differ from those of the data.
+
+        Wider sums cost little, and no cycle: it is the results of other layers that are multiplied.
+        """
+        settings, device = self.settings, self.hardware.device
+        if settings.output_bits is not None:
+            return settings.output_bits
+        if device is not None:
+            return device.own_output_bits
+        bits = DIRECT_BITS if settings.tables == "direct" else _OUTPUT_BITS
+        wider = bits > settings.data_bits and self.gives_outputs(len(self.layers) - 1)
+        return bits if wider else None
+
     def gives_outputs(self, index: int) -> bool:
         """Whether the results of a layer are the network's outputs and nothing else."""
         last, layers = len(self.layers) - 1, self.layers
@@ -375,7 +388,8 @@ class Lowered:
         )
         # A layer with a skip has two products, in one format.
         mine = index == last or (index == last - 1 and layers[last].kind == "sum")
-        return mine and layers[last].kind in ("dense", "sum") and not read_back and not self.passes
+        alone = not self.passes or len(self.passes[-1]) == 1
+        return mine and layers[last].kind in ("dense", "sum") and not read_back and alone
 
     @property
     def linear(self) -> bool:
@@ -563,7 +577,7 @@ class Plan(Lowered):
     def _output(self, index: int, layer: ArrayLayer) -> Format:
         bits, ranges = self.settings.data_bits, self._ranges
         if self.gives_outputs(index):
-            bits = self.settings.output_bits or bits
+            bits = self.output_bits or bits
         if not layer.within_one:
             return Format.covering(bits, max(ranges.layers[index], ranges.begin(index)))
         whole = self._whole_bits(index) if self.hidden_whole_bits is None else self.hidden_whole_bits
@@ -634,8 +648,10 @@ class Plan(Lowered):
         """Return the formats of what a layer's cell reads, keeps and gives."""
         layer, output, reads = self.layers[index], self.outputs[index], self.preactivation
         keeps_c = layer.state == "cell"
+        if layer.linear:
+            reads = Format(bits=max(reads.bits, output.bits), fraction=output.fraction)
         return CellFormats(
-            preactivation=Format(bits=reads.bits, fraction=output.fraction) if layer.linear else reads,
+            preactivation=reads,
             gate=self.gate,
             output=output,
             state=self._state(index, self.outputs[index + layer.feedback]),

@@ -186,7 +186,7 @@ class _Build:
             own_weight_bits=plan.own_weight_bits,
             input=plan.input,
             input_shifts=plan.input_shifts,
-            own_output_bits=plan.settings.output_bits,
+            own_output_bits=plan.output_bits,
             gate=plan.gate,
             preactivation=plan.preactivation,
             cell=plan.cell,

@@ -170,7 +170,7 @@ class _Cell:
         shape = signed(node.format.bits)
         match node.kind:
             case "gate":
-                return combine(_with_sign, *self._signed_gate(node.index))
+                return combine(_with_sign, *self._signed_gate(node))
             case "parameter":
                 # Its field has the bits of the widest weights.
                 field = self._unit.unit_constants.word_select(node.index, self._manifest.numerics.weight_bits)
@@ -208,9 +208,9 @@ class _Cell:
         """Return the bits behind a node's last one that its argument has more."""
         return self.graph.nodes[node.args[0]].format.fraction - node.format.fraction
 
-    def _signed_gate(self, index: int) -> tuple[Staged, Staged]:
-        bits = self._manifest.numerics.preactivation.bits - 1
-        negative, magnitude = self._unit.negative[index], self._unit.magnitudes.word_select(index, bits)
+    def _signed_gate(self, node: Node) -> tuple[Staged, Staged]:
+        wide = node.format.bits > self._manifest.numerics.preactivation.bits
+        negative, magnitude = self._unit.gate_sum(node.index, wide)
         return Staged(self._m, negative, 0), Staged(self._m, magnitude, 0)
 
     def _narrow(self, node_number: int, node: Node, name: str, exact: Staged) -> Staged:
@@ -248,7 +248,7 @@ class _Cell:
         """Look up a function; of what is not a gate, find sign and magnitude first."""
         source, table = self.graph.nodes[node.args[0]], self._manifest.numerics.tables[node.index]
         if source.kind == "gate":
-            negative, _ = self._signed_gate(source.index)
+            negative, _ = self._signed_gate(source)
             found = self._unit.add_gate_table(self._m, name, node.index, source.index)
         else:
             minus = x.map(lambda value: ~value if table.middle else -value)

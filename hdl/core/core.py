@@ -13,7 +13,14 @@ from rtlstm.hdl.core.cell_unit import CellUnit
 from rtlstm.hdl.core.drain import Drain
 from rtlstm.hdl.core.ends import Ends
 from rtlstm.hdl.core.gate_unit import GateUnit
-from rtlstm.hdl.core.layouts import DelayLine, beat_layout, input_beats, output_beats, token_layout
+from rtlstm.hdl.core.layouts import (
+    DelayLine,
+    beat_layout,
+    input_beats,
+    output_beats,
+    token_layout,
+    upper_sum_bits,
+)
 from rtlstm.hdl.core.memory_window import CoreBus, MemoryWindow, WeightReader
 from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_store import program_store
@@ -227,16 +234,19 @@ class Core(CorePorts, Component):
                 gates.next_negative.eq(unit.next_negative),
                 gates.next_magnitudes.eq(unit.next_magnitudes),
             ]
+            if upper_sum_bits(self._manifest):
+                m.d.comb += gates.upper.eq(unit.upper)
+            if self._manifest.ends_passes_in_both_widths:
+                m.d.comb += gates.last_pass.eq(self._ends.last_pass)
             gates.connect_beat(m, unit.unit_constants, seen["cell_zero_state"])
 
     def _ports(self, m: Module) -> None:
         wiring.connect(m, wiring.flipped(self.x), self._input.x)
         wiring.connect(m, self._output.y, wiring.flipped(self.y))
+        width = len(self._output.values) // len(self._gate_units)
         m.d.comb += [
             self._output.result.eq(self._result),
-            self._output.values.eq(
-                Cat(unit.value[: self._manifest.numerics.output_bits] for unit in self._gate_units)
-            ),
+            self._output.values.eq(Cat(unit.value[:width] for unit in self._gate_units)),
         ]
         wiring.connect(m, wiring.flipped(self.bus), self._window.bus)
 

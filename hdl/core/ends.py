@@ -7,7 +7,7 @@ They also decide which step comes next. :class:`StepEnds` are those of a core th
 from abc import ABC, abstractmethod
 from typing import Protocol
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Const, Module, Signal, Value
 from amaranth.lib import stream
 
 from rtlstm.hdl.component import Struct
@@ -78,6 +78,11 @@ class Ends(ABC):
     @abstractmethod
     def connect_program(self, m: Module, loaded: Loaded) -> None:
         """Give all of them what is loaded of a step."""
+
+    @property
+    def last_pass(self) -> Value:
+        """Whether results are those of the last pass of a sequence."""
+        return Const(1)
 
     @property
     @abstractmethod

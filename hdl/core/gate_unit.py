@@ -35,6 +35,7 @@ from collections.abc import Callable
 from amaranth.hdl import Cat, Const, Module, Mux, Value, signed
 
 from rtlstm.hdl.component import Struct
+from rtlstm.hdl.core.layouts import upper_sum_bits
 from rtlstm.hdl.core.unit import ResultKind, Unit, round_down
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.hdl.primitives.staged import Staged, combine, mux
@@ -182,8 +183,10 @@ class GateUnit(Unit):
 
     def _linear(self, m: Module) -> Staged:
         """Return the sum itself, perhaps with ReLU, ``1 + result`` cycles after the pre-activations."""
-        bits = self._manifest.numerics.preactivation.bits - 1
-        negative, magnitude = Staged(m, self.negative[0], 0), Staged(m, self.magnitudes[:bits], 0)
+        negative, magnitude = (
+            Staged(m, part, 0) for part in self.gate_sum(0, upper_sum_bits(self._manifest) is not None)
+        )
+        bits = len(magnitude)
         value = combine(
             lambda negative, magnitude: Cat(magnitude ^ negative.replicate(bits), negative).as_signed(),
             negative,
@@ -211,7 +214,9 @@ class GateUnit(Unit):
 
         def fit(width: int) -> Staged:
             form, drop = Format(bits=width, fraction=0), gate.fraction - (width - 1)
-            return _signed(value, sign, drop, form, f"activated{width}", self._compared - chosen)
+            # Results that are wider than gates have zeros behind.
+            given = value if drop >= 0 else value.map(lambda bits: bits.shift_left(-drop))
+            return _signed(given, sign, max(0, drop), form, f"activated{width}", self._compared - chosen)
 
         return self._dense(fit)
 
@@ -221,7 +226,11 @@ class GateUnit(Unit):
         fitted = [fit(width) for width in widths]
         result = fitted[0]
         if len(fitted) > 1:
-            result = mux(self._beat_at(result.stage).emit, fitted[1], fitted[0])
+            outer = self._beat_at(result.stage).emit
+            if self._manifest.ends_passes_in_both_widths:
+                # Long before this pass's first results.
+                outer &= self.last_pass
+            result = mux(outer, fitted[1], fitted[0])
         return result.registered("dense", signed(max(widths)))
 
     def _dense_bits(self) -> tuple[int, ...]:

@@ -19,6 +19,11 @@ def stream_bits(manifest: Manifest) -> int:
     return manifest.parameters.stream_bits
 
 
+def upper_sum_bits(manifest: Manifest) -> int | None:
+    """Bits that the sums of single rows have more than pre-activations, if wider outputs need some."""
+    return manifest.sum_bits - manifest.numerics.preactivation.bits or None
+
+
 def vector_bits(manifest: Manifest) -> int:
     """Width of the address of a word that the array multiplies, in the vector memory or the input's."""
     program = manifest.program

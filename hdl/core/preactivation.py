@@ -27,10 +27,11 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
 from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.core.array import any_of
-from rtlstm.hdl.core.layouts import beat_layout
+from rtlstm.hdl.core.layouts import beat_layout, upper_sum_bits
 from rtlstm.hdl.core.unit import round_down
 from rtlstm.hdl.primitives.pipeline import delay, storage
 from rtlstm.hdl.primitives.staged import Staged, combine
+from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import GUARD_BITS
@@ -69,6 +70,8 @@ class Preactivation(Component):
     """Signs of the pre-activations, gates i, f, g, o."""
     magnitudes: Signal = Out(lambda manifest: GATES * (manifest.numerics.preactivation.bits - 1))
     """Their magnitudes as ``middle`` tables count them: -1 has 0."""
+    upper: Signal = Out(upper_sum_bits)
+    """Upper bits of gate 0's magnitude, if sums of linear rows have more than pre-activations."""
     next_negative: Signal = Out(GATES)
     next_magnitudes: Signal = Out(lambda manifest: GATES * (manifest.numerics.preactivation.bits - 1))
     """Those of the next cycle."""
@@ -213,11 +216,15 @@ class Preactivation(Component):
     def _limit(self, m: Module, gate: int, row_sum: Staged) -> None:
         """Drop the guard bits and limit; no carry chain."""
         bits = self._manifest.numerics.preactivation.bits - 1
-        negative, magnitude = round_down(row_sum.value, GUARD_BITS, bits + 1)
-        next_negative, next_magnitude = Signal(name=f"next_negative{gate}"), Signal(bits, name=f"next{gate}")
+        # The sums of linear rows, which all are gate 0's.
+        more = (upper_sum_bits(self._manifest) or 0) if gate == 0 else 0
+        wide = self._wide() if more else None
+        negative, magnitude = round_down(row_sum.value, GUARD_BITS, bits + 1, more, wide)
+        next_negative = Signal(name=f"next_negative{gate}")
+        next_magnitude = Signal(bits + more, name=f"next{gate}")
         m.d.comb += [next_negative.eq(negative), next_magnitude.eq(magnitude)]
         sign = Signal(reset_less=True, name=f"negative{gate}")
-        magnitude = Signal(bits, reset_less=True, name=f"magnitude{gate}")
+        magnitude = Signal(bits + more, reset_less=True, name=f"magnitude{gate}")
         m.d.sync += [sign.eq(next_negative), magnitude.eq(next_magnitude)]
         m.d.comb += [
             self.negative[gate].eq(sign),
@@ -225,6 +232,18 @@ class Preactivation(Component):
             self.next_negative[gate].eq(next_negative),
             self.next_magnitudes.word_select(gate, bits).eq(next_magnitude),
         ]
+        if more:
+            m.d.comb += self.upper.eq(magnitude[bits:])
+
+    def _wide(self) -> Value:
+        """Whether the next beat has a linear row, whose sum may need all bits."""
+        beat, unit = self.next_beat, self._manifest.numerics.unit
+        if isinstance(unit, FusedUnit):
+            linear: Value = beat.dense & ~(beat.sigmoid | beat.tanh)
+            return linear
+        bits = self._manifest.numerics.preactivation.bits
+        wide = (number for number, each in enumerate(unit.pipelines) if each.graph.sum_bits > bits)
+        return any_of([beat.cell == number for number in wide])
 
     def _write_partial(self, m: Module, sums: list[Staged]) -> None:
         write = self._partial_write

@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.data import View
 
 from rtlstm.hdl.component import Component, In, Out, Struct
-from rtlstm.hdl.core.layouts import DelayLine, beat_layout, result_layout
+from rtlstm.hdl.core.layouts import DelayLine, beat_layout, result_layout, upper_sum_bits
 from rtlstm.hdl.primitives.pipeline import constant_table, delay, delay_event, storage, storage_pair
 from rtlstm.hdl.primitives.staged import Staged
 from rtlstm.spec.inventory import ActivationSpec, activations, memories, multipliers
@@ -130,9 +130,13 @@ class Unit(Component):
     negative: Signal = In(4)
     magnitudes: Signal = In(lambda manifest: 4 * (manifest.numerics.preactivation.bits - 1))
     """Pre-activations."""
+    upper: Signal = In(upper_sum_bits)
+    """Upper bits of gate 0's magnitude, if sums of linear rows have more than pre-activations."""
     next_negative: Signal = In(4)
     next_magnitudes: Signal = In(lambda manifest: 4 * (manifest.numerics.preactivation.bits - 1))
     """The pre-activations of the next cycle."""
+    last_pass: Signal = In(lambda manifest: 1 if manifest.ends_passes_in_both_widths else None)
+    """Results are those of a sequence's last pass."""
     result: Struct = Out(result_layout)
     value: Signal = Out(lambda manifest: signed(manifest.numerics.result_bits))
     """A new h or dense output, and where it goes."""
@@ -197,6 +201,12 @@ class Unit(Component):
                 ]
         targets = DelayLine(m, layout, target, "target", ahead)
         m.d.comb += [self.coming.eq(targets.at(ahead - announced)), self.result.eq(targets.at(ahead))]
+
+    def gate_sum(self, gate: int, wide: bool) -> tuple[Value, Value]:
+        """Return sign and magnitude of a gate's sum; ``wide``, with the upper bits."""
+        bits = self._manifest.numerics.preactivation.bits - 1
+        magnitude = self.magnitudes.word_select(gate, bits)
+        return self.negative[gate], Cat(magnitude, self.upper) if wide else magnitude
 
     def _table_argument(self, m: Module, gate: int) -> tuple[Staged, Staged]:
         """Return sign and magnitude of a gate's pre-activation when its table reads them."""
@@ -283,10 +293,13 @@ class Unit(Component):
         ]
 
 
-def round_down(value: Value, drop: int, bits: int) -> tuple[Value, Value]:
-    """Drop low bits of a signed value and limit it to ``bits`` bits; no carry chain.
+def round_down(
+    value: Value, drop: int, bits: int, more: int = 0, wide: Value | None = None
+) -> tuple[Value, Value]:
+    """Drop low bits of a signed value and limit it to ``bits`` bits, or ``more`` than these if ``wide``.
 
-    Returns the sign, and the magnitude in ``bits - 1`` bits as a ``middle`` table counts it: -1 has 0.
+    No carry chain. Returns the sign, and the magnitude with a bit less, as a ``middle`` table counts it: -1
+    has 0.
     """
     assert value.shape().signed
     # Amaranth makes an operator again for each use of its value, here for each bit. Slices are none, and Mux
@@ -294,4 +307,8 @@ def round_down(value: Value, drop: int, bits: int) -> tuple[Value, Value]:
     kept = value.shift_right(drop)
     negative = kept[-1]
     magnitude = kept[:-1] ^ negative.replicate(len(kept) - 1)
-    return negative, Mux(magnitude[bits - 1 :].any(), (1 << (bits - 1)) - 1, magnitude[: bits - 1])
+    most = bits - 1 + more
+    above = magnitude[most:].any()
+    if wide is not None:
+        above |= ~wide & magnitude[bits - 1 : most].any()
+    return negative, Mux(above, (1 << most) - 1, magnitude[:most])

@@ -8,9 +8,14 @@ from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits, stream_bits
 from rtlstm.hdl.core.ports import OutputQueue
 from rtlstm.hdl.core.program_store import program_store
-from rtlstm.hdl.primitives.pipeline import delay, delay_event, lookup, storage
+from rtlstm.hdl.primitives.pipeline import ReadPort, WritePort, delay, delay_event, lookup, storage
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
+
+
+def _widths_differ(manifest: Manifest) -> bool:
+    """Whether outputs have other bits than the values that the memory keeps."""
+    return manifest.numerics.output_bits != manifest.numerics.data_bits
 
 
 class _Phase(enum.Enum):
@@ -22,6 +27,8 @@ class _Phase(enum.Enum):
 
 class SequenceMemory(Component):
     """Takes a sequence in, lets every pass read one half of it and write the other, gives the output.
+
+    Outputs that are wider than other results have a memory for their upper bits.
 
     Latency and throughput: :mod:`rtlstm.spec.program.sequence_schedule`, exact. It takes an input beat a
     cycle; a pass's steps are announced one after the other, in turns of its parts, forward ones from the
@@ -46,8 +53,11 @@ class SequenceMemory(Component):
     word: Signal = Out(lambda manifest: manifest.parameters.macs * manifest.numerics.data_bits)
     """Clocked read, one or two cycles later, as that of the vector memory."""
     result: Struct = In(result_layout)
-    values: Signal = In(lambda manifest: manifest.parameters.gate_units * manifest.numerics.data_bits)
+    values: Signal = In(lambda manifest: manifest.parameters.gate_units * manifest.numerics.result_bits)
     """Results being written, ``gate_units`` side by side."""
+    last_pass: Signal = Out(lambda manifest: 1 if _widths_differ(manifest) else None)
+    """They are those of the last pass, from two cycles after the last result of the one before on. Only where
+    outputs have other bits than the words of the memory."""
     y: Stream = Out(output_beats)
     """The port."""
     pushed_last: Signal = Out(1)
@@ -75,6 +85,8 @@ class SequenceMemory(Component):
         memory = self._specs["sequence memory"]
         self._read, self._write = storage(m, memory, "memory")
         self._suppress_read, self._suppress_write = storage(m, self._specs["suppressed outputs"], "suppress")
+        upper = self._specs.get("upper outputs")
+        self._upper = None if upper is None else storage(m, upper, "upper")
         self._load(m)
         collected = self._collect(m)
         self._announce(m, collected)
@@ -122,6 +134,8 @@ class SequenceMemory(Component):
             self._suppress_write.data.eq(x.suppress),
             self._suppress_write.en.eq(accepted & last_beat),
         ]
+        ends = x.last | (step == plan.steps - 1)
+        self._loaded_step = accepted & last_beat & ~ends
         with m.If(accepted):
             m.d.sync += [
                 left.eq(Mux(last_beat, beats - 1, left - 1)),
@@ -132,7 +146,7 @@ class SequenceMemory(Component):
             with m.If(last_beat):
                 m.d.sync += [step.eq(step + 1), first.eq(first + plan.row_words)]
                 # A sequence ends where the memory does.
-                with m.If(x.last | (step == plan.steps - 1)):
+                with m.If(ends):
                     m.d.sync += [
                         self._phase.eq(_Phase.WAIT),
                         self._last_row.eq(first),
@@ -208,12 +222,12 @@ class SequenceMemory(Component):
         here, there = Signal(range(slots)), Signal(self._rows)
         m.d.comb += [here.eq(Mux(begins, first_slot, slot)), there.eq(Mux(begins, base + word, row))]
         wraps = here == slots - 1
-        valid = Cat(bit.replicate(len(self.values) // units) for bit in self.result.mask)
+        values = self.values & Cat(bit.replicate(len(self.values) // units) for bit in self.result.mask)
         decoded = {
             "enable": come,
             "row": there,
             "slot": here,
-            "data": self.values & valid,
+            "data": self._slices(values, 0, manifest.numerics.data_bits),
             "ends": self.result.last & closes,
         }
         registers = {name: Signal(len(value), name=f"store_{name}") for name, value in decoded.items()}
@@ -226,10 +240,56 @@ class SequenceMemory(Component):
                 slot.eq(Mux(wraps, 0, here + 1)),
                 row.eq(there + wraps),
             ]
+        if _widths_differ(manifest):
+            last = len(plan.passes) - 1
+            in_last = lookup(m, part, [int(one.number == last) for one in plan.parts], "store_last")
+            m.d.sync += self.last_pass.eq(in_last)
+        if self._upper is not None:
+            self._store_upper(m, self._upper[1], come & self.last_pass, values)
         collected: Value = come & self.result.last & ends_pass
         with m.If(collected & ends_all):
             m.d.sync += self._phase.eq(_Phase.GIVE)
         return collected
+
+    def _slices(self, values: Value, start: int, stop: int) -> Value:
+        """Return these bits of each of the values that stand side by side."""
+        units = self._manifest.parameters.gate_units
+        width = len(values) // units
+        if (start, stop) == (0, width):
+            return values
+        return Cat(values.word_select(unit, width)[start:stop] for unit in range(units))
+
+    def _store_upper(self, m: Module, write: WritePort, come: Value, values: Value) -> None:
+        """Store the upper bits of the last pass's results, a step's beats in rows one after the other."""
+        numerics, (part,) = self._manifest.numerics, self._plan.passes[-1]
+        beats = self._plan.output_beats
+        row = Signal.like(write.addr, name="upper_row")
+        m.d.comb += [
+            write.addr.eq(delay(m, row, 1)),
+            write.data.eq(delay(m, self._slices(values, numerics.data_bits, numerics.result_bits), 1)),
+            write.en.eq(delay_event(m, come, 1)),
+        ]
+        back_to_front = part.reverse and not part.reversed_output
+        if back_to_front:
+            # While a sequence comes in, this counts to its last step.
+            with m.If(self._loaded_step):
+                m.d.sync += row.eq(row + beats)
+        with m.If(come):
+            m.d.sync += row.eq(row + (Mux(self.result.last, 1 - 2 * beats, 1) if back_to_front else 1))
+        with m.If(self._phase == _Phase.GIVE):
+            m.d.sync += row.eq(0)
+
+    def _read_upper(self, m: Module, read: ReadPort, giving: Value, passes: Value) -> Value:
+        """Read the upper bits of the outputs, beat by beat, without those of steps that are passed over."""
+        row = Signal.like(read.addr, name="upper_read")
+        with m.If(giving):
+            m.d.sync += row.eq(row + 1)
+        with m.Elif(passes):
+            m.d.sync += row.eq(row + self._plan.output_beats)
+        with m.If(self._phase != _Phase.GIVE):
+            m.d.sync += row.eq(0)
+        m.d.comb += read.addr.eq(row)
+        return read.data
 
     def _give(self, m: Module, stages: int) -> None:
         """Give the output of all steps that is wanted."""
@@ -269,7 +329,18 @@ class SequenceMemory(Component):
             m.d.sync += [step.eq(0), base.eq(first), row.eq(first)]
         # The word comes ``stages`` cycles after its row, and what is picked of it one later.
         picked = delay(m, slot, stages)
-        values = Array(self.word.word_select(i, len(self.values)) for i in range(slots))[picked]
+        width = len(self.word) // slots
+        values: Value = Array(self.word.word_select(i, width) for i in range(slots))[picked]
+        if _widths_differ(manifest):
+            kept = Signal(width, name="kept")
+            m.d.comb += kept.eq(values)
+            values = self._slices(kept, 0, min(width // units, manifest.numerics.output_bits))
+        if self._upper is not None:
+            upper = self._read_upper(m, self._upper[0], giving, passes)
+            fields = (values, upper)
+            values = Cat(
+                field.word_select(unit, len(field) // units) for unit in range(units) for field in fields
+            )
         pushes = delay_event(m, giving, stages + 1)
         m.d.comb += [
             queue.values.eq(delay(m, values, 1)),

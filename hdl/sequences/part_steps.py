@@ -198,5 +198,9 @@ class SequenceEnds(Ends):
         self._program.drive(m, [*statements, self._sequencer.stopped.eq(loaded.stopped)])
 
     @property
+    def last_pass(self) -> Value:
+        return self._memory.last_pass
+
+    @property
     def waiting(self) -> Value:
         return self._memory.busy

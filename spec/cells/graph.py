@@ -63,6 +63,11 @@ class CellGraph(Record):
         return self.nodes[self.result].format
 
     @property
+    def sum_bits(self) -> int:
+        """Bits of the sums that it reads; 0 if it reads none."""
+        return max((node.format.bits for node in self.nodes if node.kind == "gate"), default=0)
+
+    @property
     def reads_state(self) -> bool:
         """Whether it uses the old state."""
         return any(node.kind == "state" for node in self.nodes)

@@ -131,7 +131,7 @@ def test_published_sizes_meet_the_usual_clock(
         layers(*sizes),
         folder,
         parameters=Parameters.for_family(**parameters),
-        settings=QuantizationSettings(weight_bits=8, data_bits=8, **settings),
+        settings=QuantizationSettings(weight_bits=8, data_bits=8, output_bits=8, **settings),
     )
     done = cli("bitstream", folder, "--board", board, "--json")
     assert done.code == 0, done.err

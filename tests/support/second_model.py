@@ -304,8 +304,10 @@ class SecondModel:
 
     def _dense(self, activation: str, total: int, bits: int) -> int:
         numerics = self.numerics
-        value = self._preactivation(total, numerics.preactivation.bits)
-        if activation in ("identity", "relu"):
+        linear = activation in ("identity", "relu")
+        widest = max(numerics.preactivation.bits, bits) if linear else numerics.preactivation.bits
+        value = self._preactivation(total, widest)
+        if linear:
             if total % (1 << GUARD) == 0:
                 # The half that the bias brought is part of it.
                 self.events[f"{activation}: tie, {'positive' if total > 0 else 'negative'}"] += 1

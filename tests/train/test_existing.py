@@ -111,7 +111,7 @@ def test_what_does_not_fit_is_said(device, tmp_path):
         train.prepare(make_net(1), device=device, input_range=2.0)
     with pytest.raises(ConfigurationError, match=r"layer 1 is lstm 3 -> 7 and there lstm 3 -> 6"):
         train.prepare(make_net(1, units=7), device=device)
-    with pytest.raises(ConfigurationError, match="headroom than the device has: sums of .* of layer 'lstm'"):
+    with pytest.raises(ConfigurationError, match="headroom than the device has: sums of .* of layer 'head'"):
         train.prepare(make_net(1, large=1000.0), device=device)
     with pytest.raises(BuildError):
         train.prepare(make_net(1), device=tmp_path)
