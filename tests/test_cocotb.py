@@ -49,7 +49,7 @@ def test_order_of_writes_and_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
 def test_resets_at_awkward_moments(simulator: Simulator, pristine: Path, tmp_path: Path) -> None:
     module = MODULES / "reset_core_testbench.py"
     run = run_tests(module, pristine, build_design(pristine), simulator, tmp_path)

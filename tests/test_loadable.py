@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.linked_core import LinkedPort, compile_linked
 from support.loadable_builds import NARROW, Build, build_for, check, make_device, stacked
+from support.quick import quick
 from support.random_builds import random_network, random_parameters
 
 from rtlstm.bench.shapes import SHAPES
@@ -50,9 +51,7 @@ def switch(device: Build, others: list[Build], backend: str, tmp_path: Path, ste
             check(accelerator, build, number, steps)
 
 
-@pytest.mark.parametrize(
-    "parameters", [SMALL, pytest.param(WIDE, marks=pytest.mark.slow)], ids=["small", "wide"]
-)
+@pytest.mark.parametrize("parameters", quick((SMALL, WIDE), SMALL), ids=["small", "wide"])
 def test_icarus_switches(parameters: Parameters, tmp_path: Path) -> None:
     """More and fewer layers, inputs, outputs; one that goes ahead in one word, and a single layer."""
     device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), parameters)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.loadable_builds import stacked
+from support.quick import quick
 from support.random_builds import write_build
 from support.small_builds import NARROW
 
@@ -25,11 +26,7 @@ _STREAMS = 12
 
 @pytest.mark.parametrize(
     ("family", "gate_units"),
-    [
-        pytest.param("ecp5", 1, marks=pytest.mark.slow),
-        ("ecp5", 2),
-        pytest.param("generic", 1, marks=pytest.mark.slow),
-    ],
+    quick([("ecp5", 1), ("ecp5", 2), ("generic", 1)], ("ecp5", 2)),
 )
 def test_words_are_read_while_they_fill(family: str, gate_units: int, tmp_path: Path) -> None:
     """In block RAM, which ECP5's model leaves undefined at such an edge; Icarus shows it as X."""

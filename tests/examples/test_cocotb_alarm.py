@@ -11,7 +11,7 @@ pytestmark = pytest.mark.rtl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
 def test_alarm(simulator: str, tmp_path: Path) -> None:
     plugins = ("-p", "rtlstm.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:xdist")
     options = ("--simulator", simulator, f"--basetemp={tmp_path / 'runs'}", str(EXAMPLES / "cocotb_alarm"))

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.bus_builds import SETTINGS, SIZES, quantised_network, small_network
+from support.quick import quick
 
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.host import Accelerator
@@ -48,7 +49,7 @@ def write_build(folder: Path, bus: str) -> Path:
 
 
 @pytest.fixture(
-    params=[("none", "axilite"), pytest.param(("picorv32", "wishbone"), marks=pytest.mark.slow)], ids="-".join
+    params=quick([(("none", "axilite"),), (("picorv32", "wishbone"),)], (("none", "axilite"),)), ids="-".join
 )
 def soc(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Soc]:
     """Without a CPU and with one; the SoC's bus is Wishbone, to which LiteX adapts AXI4-Lite."""

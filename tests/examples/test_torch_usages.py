@@ -2,11 +2,12 @@
 
 import pytest
 from support.example_file import load_example
+from support.quick import quick
 
 pytestmark = pytest.mark.rtl
 
 
-@pytest.mark.parametrize("backend", ["golden", pytest.param("verilator", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", quick(("golden", "verilator"), "golden"))
 def test_six_usages(backend: str) -> None:
     outcomes = dict(load_example("torch_usages").run_usages(backend))
     refused = outcomes.pop("PackedConsumed")

@@ -2,11 +2,12 @@
 
 import pytest
 from support.example_file import load_example
+from support.quick import quick
 
 pytestmark = pytest.mark.rtl
 
 
-@pytest.mark.parametrize("backend", ["golden", pytest.param("verilator", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", quick(("golden", "verilator"), "golden"))
 def test_streaming_and_whole_sequence(backend: str, capsys: pytest.CaptureFixture[str]) -> None:
     figures = load_example("vollo_lstm").compare(backend)
     with capsys.disabled():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.quick import quick
 from support.random_builds import make_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -105,12 +106,10 @@ def networks() -> dict[str, tuple[Network, Parameters]]:
     }
 
 
-_SLOW = ("copies of registers", "copies that synthesis keeps", "long drain")
+_SLOW = {"copies of registers", "copies that synthesis keeps", "long drain"}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in _SLOW else []) for name in networks()]
-)
+@pytest.mark.parametrize("name", quick(networks(), *(networks().keys() - _SLOW)))
 def test_reset_in_every_cycle(name: str, tmp_path: Path) -> None:
     network, parameters = networks()[name]
     # A narrow range of c, so that it saturates.

@@ -12,6 +12,7 @@ import pytest
 from support.bus_builds import SIZES, quantised_network, write_build, write_loadable
 from support.c_driver import STRICT, CDriver, write_sources
 from support.paths import ROOT, TESTS
+from support.quick import quick
 
 from rtlstm.boards.zynq import ZYNQ_BOARDS
 from rtlstm.gen.builds.on_board import OnZynq
@@ -63,7 +64,7 @@ def golden_device(folder: Path) -> Iterator[Accelerator]:
         yield accelerator
 
 
-@pytest.mark.parametrize("bus", ["wishbone", pytest.param("axilite", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("bus", quick(("wishbone", "axilite"), "wishbone"))
 def test_steps_and_states_are_golden(bus: str, tmp_path: Path) -> None:
     manifest = write_build(tmp_path / "build", bus)
     x = inputs(manifest, 3, 7)

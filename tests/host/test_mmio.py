@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support.bus_builds import quantised_network, write_build, write_loadable
 from support.paths import TESTS
+from support.quick import quick
 
 from rtlstm.boards.zynq import ZYNQ_BOARDS
 from rtlstm.gen.builds.on_board import OnZynq
@@ -31,7 +32,7 @@ def simulated(folder: Path) -> SimulatedRegisters:
     return SimulatedRegisters(folder / "port.vvp", "wishbone_port", sources)
 
 
-@pytest.fixture(scope="module", params=[pytest.param("wishbone", marks=pytest.mark.slow), "axilite"])
+@pytest.fixture(scope="module", params=quick(("wishbone", "axilite"), "axilite"))
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
     write_build(folder, request.param)

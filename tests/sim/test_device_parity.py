@@ -74,7 +74,7 @@ def play(accelerator: Accelerator, case: Case) -> list[object]:
     return said
 
 
-@pytest.mark.parametrize("backend", [pytest.param("icarus", marks=pytest.mark.slow), "verilator"])
+@pytest.mark.parametrize("backend", quick(("icarus", "verilator"), "verilator"))
 def test_registers_answer_alike(backend: str, tmp_path: Path) -> None:
     case = pick_case()
     case.write(tmp_path)

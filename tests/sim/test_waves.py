@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.bus_builds import two_ways, write_build, write_loadable
+from support.quick import quick
 from vcd.reader import TokenKind, tokenize
 
 from rtlstm.gen.builds.command_options import SimulateOptions
@@ -54,12 +55,10 @@ def at(found: list[tuple[int, int | str]], time: int) -> int | str:
 
 @pytest.mark.parametrize(
     ("kind", "simulator"),
-    [
+    quick(
+        [("steps", "icarus"), ("steps", "verilator"), ("loadable", "icarus"), ("sequences", "verilator")],
         ("steps", "icarus"),
-        pytest.param("steps", "verilator", marks=pytest.mark.slow),
-        pytest.param("loadable", "icarus", marks=pytest.mark.slow),
-        pytest.param("sequences", "verilator", marks=pytest.mark.slow),
-    ],
+    ),
 )
 def test_save_file_shows_the_steps(tmp_path: Path, kind: str, simulator: str) -> None:
     build, waves = tmp_path / "build", tmp_path / "core.vcd"

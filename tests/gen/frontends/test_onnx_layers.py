@@ -5,6 +5,7 @@ import pytest
 from onnx import numpy_helper
 from support.float_reference import close
 from support.onnx_files import H, I, O, const, ints, lstm, node, rand, run, save, squeezed
+from support.quick import quick
 
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.sim.reference import run_float
@@ -605,15 +606,14 @@ def test_final_state_of_a_reverse_node_is_its_first_step(path):
 
 
 EXPORTS = [
-    ("LSTM", {}, False), ("GRU", {}, False), ("RNN", {"nonlinearity": "relu"}, False),
-    pytest.param("LSTM", {}, True, marks=pytest.mark.slow),
-    pytest.param("GRU", {}, True, marks=pytest.mark.slow),
+    ("LSTM", {}, False), ("GRU", {}, False), ("RNN", {"nonlinearity": "relu"}, False), ("LSTM", {}, True),
+    ("GRU", {}, True),
 ]  # fmt: skip
 """The new exporter has no RNN: it unrolls the steps."""
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("name", "options", "dynamo"), EXPORTS)
+@pytest.mark.parametrize(("name", "options", "dynamo"), quick(EXPORTS, *EXPORTS[:3]))
 def test_bidirectional_exported_by_pytorch(path, name, options, dynamo):
     torch = pytest.importorskip("torch")
 
