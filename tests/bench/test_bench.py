@@ -156,6 +156,17 @@ def no_engines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_engines")
+def test_without_rtl_nothing_is_built(tmp_path: Path) -> None:
+    """What :func:`test_without_rtl_says_so` says of the hardware, without the times of this machine."""
+    done = CliRunner().invoke(app, ["bench", "traffic20", "--quick", "--no-rtl", "-o", str(tmp_path / "no")])
+    assert done.exit_code == 0, done.stderr
+    latency = predict_cycles(SHAPES["traffic20"]).cycles.step_latency_cycles
+    assert f" {latency:,}* " in done.stdout
+    assert "* predicted only, not asked for (--no-rtl): traffic20" in done.stderr
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.usefixtures("no_engines")
 def test_difference_fails(builds: Path, found: BenchResult, monkeypatch: pytest.MonkeyPatch) -> None:
     hardware = measure_cycles(SHAPES["traffic20"], builds / "traffic20", 4)
     assert hardware.agrees

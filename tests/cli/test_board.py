@@ -1,6 +1,7 @@
 """``rtlstm board``: the README's three commands, and a simulated board's line, LEDs and faults."""
 
 import json
+import shlex
 import signal
 import socket
 from collections.abc import Iterator
@@ -30,6 +31,17 @@ pytestmark = pytest.mark.rtl
 PORT = "5000"
 QUICK = LinkTimeouts(retry=0.003, least_retry=0.001, most_retry=0.01)
 """In the board's own seconds, of which each costs a simulator half a minute."""
+
+
+def test_the_readmes_three_commands_fit_together():
+    """One build, and one port: what :func:`test_three_commands` runs."""
+    generate, board, run = commands()
+    assert [command.split()[:2] for command in (generate, board, run)] == [
+        ["rtlstm", "generate"], ["rtlstm", "board"], ["rtlstm", "run"]
+    ]  # fmt: skip
+    assert board.count(PORT) == run.count(PORT) == 1 and PORT not in generate
+    build = shlex.split(board)[2]
+    assert build in shlex.split(generate) and build in shlex.split(run)
 
 
 @pytest.mark.slow

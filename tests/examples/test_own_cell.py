@@ -4,14 +4,15 @@ import runpy
 
 import pytest
 from support.paths import EXAMPLES
+from support.quick import quick
 
 pytestmark = pytest.mark.rtl
 
 EXAMPLE = EXAMPLES / "own_cell.py"
 
 
-@pytest.mark.slow
-def test_a_cell_of_ones_own_runs_in_simulation() -> None:
-    differences = runpy.run_path(str(EXAMPLE))["compare"]("icarus")
+@pytest.mark.parametrize("backend", quick(("golden", "icarus"), "golden"))
+def test_a_cell_of_ones_own_runs(backend: str) -> None:
+    differences = runpy.run_path(str(EXAMPLE))["compare"](backend)
     assert differences["bits"] == 0
     assert 0 < differences["float"] < 0.02

@@ -9,6 +9,21 @@ from support import mutation
 pytestmark = [pytest.mark.rtl, pytest.mark.tools]
 
 
+PLACE = r"-module odd -cell $flatten\core.\gate_unit0.\added_multiplier.$mul$rtl/odd.v:8492$3105 -port Y"
+LINES = {
+    "cnot1 Y[38] of core.window$264.write_data[38]": (
+        f"mutate -mode cnot1 {PLACE} -portbit 38 -ctrlbit 63 -wire core.window$264.write_data -wirebit 38"
+    ),
+    r"inv Y[5] of $flatten\core.\gate_unit0.\added_multiplier.$mul": f"mutate -mode inv {PLACE} -portbit 5",
+}
+"""Lines of Yosys's, and what is said of them."""
+
+
+@pytest.mark.parametrize("said", LINES)
+def test_mutants_are_named(said: str) -> None:
+    assert mutation.where(LINES[said]) == said
+
+
 @pytest.mark.slow
 def test_mutants_are_drawn_and_named() -> None:
     drawn = mutation.draw("odd", 3, seed=1)
