@@ -63,7 +63,7 @@ ELSEWHERE = {
     ),
     r"python examples/amplifier\.py .*": ("tests/gen/frontends/test_nam.py", 'load_example("amplifier")'),
     r"python examples/own_cell\.py golden": ("tests/examples/test_own_cell.py", '["compare"](backend)'),
-    r"python examples/torch_usages\.py golden": ("tests/examples/test_torch_usages.py", '("golden", "verilator")'),
+    r"python examples/torch_usages\.py golden": ("tests/examples/test_torch_usages.py", 'quick(("golden"'),
     r"python examples/gait_phase\.py verilator": (
         "tests/examples/test_gait_phase.py",
         'example.run(path, x, "verilator")',
