@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 os.environ.setdefault("KERAS_BACKEND", "torch")
 import h5py
 from support.lazy import Lazy
+from support.quick import quick
 
 import rtlstm
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
@@ -82,6 +85,12 @@ def test_a_file_of_early_keras_2_has_no_layer_for_the_input(tmp_path):
     assert result.report.batch_first
 
 
+def in_both(cases: Iterable[str]) -> list[Any]:
+    """Cases in both kinds of file: each is quick in one, in turns."""
+    found = list(product(cases, (".keras", ".h5")))
+    return quick(found, *(found[at + at // 2 % 2] for at in range(0, len(found), 2)))
+
+
 SEQUENCES = {
     "lstm": lambda: [L.LSTM(5, **ALL)],
     "functions": lambda: [L.LSTM(5, activation="softsign", recurrent_activation="hard_sigmoid", **ALL)],
@@ -137,8 +146,7 @@ SEQUENCES = {
 }
 
 
-@pytest.mark.parametrize("suffix", [".keras", ".h5"])
-@pytest.mark.parametrize("name", sorted(SEQUENCES))
+@pytest.mark.parametrize(("name", "suffix"), in_both(sorted(SEQUENCES)))
 def test_sequences(name: str, suffix: str, tmp_path: Path) -> None:
     check(*save(tmp_path, suffix, *SEQUENCES[name]()))
 
@@ -160,8 +168,7 @@ def test_the_last_step_alone(suffix: str, tmp_path: Path) -> None:
     assert any("keeps only the last step" in note for note in read_model(path).report.notes)
 
 
-@pytest.mark.parametrize("suffix", [".keras", ".h5"])
-@pytest.mark.parametrize("merge", ["concat", "sum", "ave", "mul"])
+@pytest.mark.parametrize(("merge", "suffix"), in_both(["concat", "sum", "ave", "mul"]))
 def test_final_states_of_both_directions(merge: str, suffix: str, tmp_path: Path) -> None:
     """They are the last step's values, and may go on into dense layers."""
     both = L.Bidirectional(L.GRU(5), merge_mode=merge)
@@ -472,8 +479,7 @@ BRANCHES = {
 }
 
 
-@pytest.mark.parametrize("suffix", [".keras", ".h5"])
-@pytest.mark.parametrize("name", sorted(BRANCHES))
+@pytest.mark.parametrize(("name", "suffix"), in_both(sorted(BRANCHES)))
 def test_branches(name: str, suffix: str, tmp_path: Path) -> None:
     check(*functional(tmp_path, suffix, BRANCHES[name]))
 
@@ -644,9 +650,8 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize("suffix", [".keras", ".h5"])
 @pytest.mark.parametrize("backwards", [False, True])
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize(("name", "suffix"), in_both(CELLS))
 def test_cells_are_layers(name: str, backwards: bool, suffix: str, tmp_path: Path) -> None:
     model, path = save(
         tmp_path, suffix, L.RNN(CELLS[name](), go_backwards=backwards, **ALL), L.RNN(L.GRUCell(3)), L.Dense(2)
@@ -671,8 +676,7 @@ def test_cells_that_are_not_known_are_refused(tmp_path: Path) -> None:
 # Final states among the outputs
 
 
-@pytest.mark.parametrize("suffix", [".keras", ".h5"])
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN", "Bidirectional"])
+@pytest.mark.parametrize(("kind", "suffix"), in_both(["LSTM", "GRU", "RNN", "Bidirectional"]))
 def test_final_states_are_the_drivers(kind: str, suffix: str, tmp_path: Path) -> None:
     """The decoder of an encoder and decoder: scores, and the states that it is called with again."""
     layer = {
