@@ -20,12 +20,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from rtlstm.gen.frontends.activations import names_in
 from rtlstm.gen.frontends.arrays import import_extra, listed
 from rtlstm.gen.frontends.limits import ENVIRONMENT, MEMORY, SECONDS, isolate, keep_limits
 from rtlstm.gen.frontends.plugins import FileKind
 from rtlstm.gen.frontends.reading import Embedding, InitialState, ModelReport, ReadOptions, ReportBuilder
 from rtlstm.spec import errors
-from rtlstm.spec.activations.functions import ACTIVATIONS, FunctionDefinition
+from rtlstm.spec.activations.functions import ACTIVATIONS
 from rtlstm.spec.errors import ModelError, RtlstmError, ToolError
 from rtlstm.spec.files import open_file
 from rtlstm.spec.network import Network
@@ -84,7 +85,10 @@ def _unknown_there(text: str) -> str:
     names = [
         name
         for name, function in ACTIVATIONS.added.items()
-        if any(re.search(rf"\b{re.escape(each)}\b", text) for each in (name, *_file_names(function)))
+        if any(
+            re.search(rf"\b{re.escape(each)}\b", text)
+            for each in (name, *names_in("keras", function), *names_in("torch", function))
+        )
     ]
     if not names:
         return ""
@@ -92,11 +96,6 @@ def _unknown_there(text: str) -> str:
         f"; activation {listed(names)} was added in this process only, but files of this kind are read in "
         f"another: offer it as an entry point of the group {ACTIVATIONS.group!r}"
     )
-
-
-def _file_names(function: FunctionDefinition) -> set[str]:
-    torch = (function.torch.function, function.torch.module) if function.torch else ()
-    return {name for name in (function.keras, *torch) if name}
 
 
 def _run(path: Path, request: _Request) -> bytes:
@@ -192,6 +191,7 @@ def load(kind: FileKind) -> Callable[[BinaryIO, ReadOptions, ReportBuilder], Net
     ToolError
         If a package is missing.
     """
+    ACTIVATIONS.values()  # Those of packages may stand in folders that cannot be read later.
     module, name, packages = FOREIGN[kind]
     for package in packages:
         import_extra(package, "keras" if kind == "keras" else "torch")

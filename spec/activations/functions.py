@@ -6,10 +6,10 @@ https://onnx.ai/onnx/operators/onnx__LSTM.html
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ class Lines:
 class TorchNames:
     """PyTorch's names of a function in ``torch.nn.functional``, of its module, and of alpha and beta.
 
-    There are as many ``parameters`` as the function has ``defaults``.
+    A function whose alpha has no name here has the default in PyTorch.
     """
 
     function: str
@@ -52,6 +52,9 @@ class TorchNames:
 @dataclass(frozen=True, kw_only=True)
 class FunctionDefinition:
     """The definition of an activation function; alpha and beta are 0 if it has none.
+
+    It has all names by which front ends know the function. An argument in a model that is neither alpha nor
+    beta, nor one of ``fixed``, is refused.
 
     The values of a function without ``lines`` must have one sign for all ``x > 0`` and one for all
     ``x < 0``, and its largest magnitude over ``-m .. m`` must be at an end, at 0 or at alpha. The latter is
@@ -75,9 +78,21 @@ class FunctionDefinition:
     onnx_operator: bool = True
     """Whether ONNX also has an operator of this name, with the same defaults."""
     keras: str = ""
-    """Its name as an ``activation`` in Keras; empty if it has none."""
+    """Its name as an ``activation`` in Keras, and with capital letters of its layer; empty if it has none."""
     torch: TorchNames | None = None
     """PyTorch's names; None if it has no such function, or one with other parameters."""
+    tflite: str = ""
+    """Its name as an operator of TFLite; empty if it has none."""
+    fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Further arguments that some source has, each with the one value for which it is this function."""
+
+    def __post_init__(self) -> None:
+        names = () if self.torch is None else self.torch.parameters
+        if len(self.defaults) > 2 or len(names) > len(self.defaults):
+            raise ConfigurationError(
+                "an activation function must have defaults of alpha and beta at most, and no more names of "
+                f"parameters in PyTorch than defaults, not defaults {self.defaults} and names {names}"
+            )
 
 
 def _always(a: float, b: float) -> bool:
@@ -99,6 +114,7 @@ ACTIVATIONS: Final = Registry(
             onnx="Relu",
             keras="relu",
             torch=TorchNames("relu", "ReLU"),
+            tflite="RELU",
         ),
         "sigmoid": FunctionDefinition(
             # This form is exact for x < 0; the limit keeps the exponential from overflowing.
@@ -108,6 +124,7 @@ ACTIVATIONS: Final = Registry(
             onnx="Sigmoid",
             keras="sigmoid",
             torch=TorchNames("sigmoid", "Sigmoid"),
+            tflite="LOGISTIC",
         ),
         "tanh": FunctionDefinition(
             formula=lambda x, a, b: np.tanh(x),
@@ -117,6 +134,7 @@ ACTIVATIONS: Final = Registry(
             onnx="Tanh",
             keras="tanh",
             torch=TorchNames("tanh", "Tanh"),
+            tflite="TANH",
         ),
         "hard_sigmoid": FunctionDefinition(
             formula=lambda x, a, b: np.clip(a * x + b, 0.0, 1.0),
@@ -132,7 +150,9 @@ ACTIVATIONS: Final = Registry(
             defaults=(-1.0, 1.0),
             lines=lambda a, b: Lines(low=a, high=b),
             saturates=lambda a, b: max(abs(a), abs(b)) <= 4.0,
+            keras="hard_tanh",
             torch=TorchNames("hardtanh", "Hardtanh", ("min_val", "max_val")),
+            tflite="RELU_N1_TO_1",
         ),
         "softsign": FunctionDefinition(
             formula=lambda x, a, b: x / (1.0 + np.abs(x)),
@@ -148,6 +168,8 @@ ACTIVATIONS: Final = Registry(
             onnx="Elu",
             keras="elu",
             torch=TorchNames("elu", "ELU", ("alpha",)),
+            tflite="ELU",
+            fixed={"scale": 1, "input_scale": 1},
         ),
         "leaky_relu": FunctionDefinition(
             formula=lambda x, a, b: np.where(x >= 0.0, x, a * x),
@@ -156,6 +178,7 @@ ACTIVATIONS: Final = Registry(
             onnx="LeakyRelu",
             keras="leaky_relu",
             torch=TorchNames("leaky_relu", "LeakyReLU", ("negative_slope",)),
+            tflite="LEAKY_RELU",
         ),
         "thresholded_relu": FunctionDefinition(
             formula=lambda x, a, b: np.where(x > a, x, 0.0),

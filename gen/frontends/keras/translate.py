@@ -1,7 +1,7 @@
 """Translates a Keras model into the graph that is read."""
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -13,6 +13,7 @@ from rtlstm.gen.frontends.keras.weights import (
     RECURRENT,
     activation,
     activation_name,
+    activations,
     read_table,
     read_weights,
     recurrent,
@@ -20,7 +21,7 @@ from rtlstm.gen.frontends.keras.weights import (
 )
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
-from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
+from rtlstm.spec.activations.functions import RELU
 from rtlstm.spec.errors import ModelError, RtlstmError
 from rtlstm.spec.network import Network
 
@@ -122,7 +123,9 @@ class _Translator:
             words=Words(
                 "a recurrent layer",
                 "a layer",
-                ", ".join(sorted({*_LAYERS, *_MERGERS, *_NOTHING, *RECURRENT} - {"Multiply"})),
+                ", ".join(
+                    sorted({*_LAYERS, *_function_layers(), *_MERGERS, *_NOTHING, *RECURRENT} - {"Multiply"})
+                ),
                 sequences_first="Keras has sequences before steps",
                 needed="a layer with weights, such as LSTM, GRU, SimpleRNN, Dense or Conv1D",
             ),
@@ -207,6 +210,8 @@ class _Translator:
                 )
         refusal = self._refusal()
         apply = _LAYERS.get(layer.kind)
+        if apply is None and layer.kind in _function_layers():
+            apply = _Translator._function
         if refusal:
             self.node("refused", self.reads, why=refusal)
         elif layer.kind in _MERGERS:
@@ -345,8 +350,6 @@ class _Translator:
             self.node("softmax", [source], axis=layer.config.get("axis", -1))
         elif name == "linear":
             self.node("identity", [source], hidden=hidden)
-        elif name in _LIMITS and name not in _keras_functions():
-            self.node("clip", [source], hidden=hidden, min=_LIMITS[name][0], max=_LIMITS[name][1])
         else:
             self.node(
                 "activation", [source], hidden=hidden, function=lambda: activation(layer, given, self.old)
@@ -355,33 +358,28 @@ class _Translator:
     def _activation(self) -> None:
         self._activated(self.reads[0])
 
-    def _operation(self) -> None:
-        """A function of keras.ops that is an activation."""
-        kind = self.layer.kind
-        self.layer = KerasLayer(
-            kind, {**self.layer.config, "activation": _OPERATIONS[kind]}, self.layer.arrays, self.layer.reads
-        )
-        self._activated(self.reads[0])
+    def _function(self) -> None:
+        """An activation with arguments of its own: a layer, or a function of keras.ops."""
+        layer, name = self.layer, _function_layers()[self.layer.kind]
+        arguments = {key: value for key, value in layer.config.items() if key not in _OF_ALL_LAYERS}
+        read = partial(activation, layer, name, self.old, arguments=arguments)
+        self.node("activation", self.reads, function=read)
 
     def _softmax(self) -> None:
         self.node("softmax", self.reads, axis=self.layer.config.get("axis", -1))
 
-    def _slope(self) -> None:
-        config, kind = self.layer.config, self.layer.kind
-        limit, threshold = config.get("max_value"), config.get("threshold")
-        slope = config.get("negative_slope", config.get("alpha"))
-        if kind == "ReLU" and (threshold or slope):
+    def _relu(self) -> None:
+        config = self.layer.config
+        if config.get("threshold") or config.get("negative_slope", config.get("alpha")):
             why = (
                 f"{self.layer.where} has negative_slope or threshold; use LeakyReLU, or a ReLU with "
                 "max_value alone"
             )
             self.node("refused", self.reads, why=why)
-        elif kind == "ReLU" and limit:
-            self.node("clip", self.reads, min=0.0, max=float(limit))
+        elif config.get("max_value") is not None:
+            self.node("clip", self.reads, min=0.0, max=float(config["max_value"]))
         else:
-            name: Any = {"LeakyReLU": "leaky_relu", "ELU": "elu", "ReLU": "relu"}[kind]
-            parameter = None if slope is None or kind == "ReLU" else float(np.asarray(slope))
-            self.node("activation", self.reads, function=ActivationFunction.of(name, parameter))
+            self.node("activation", self.reads, function=RELU)
 
     # Normalisation
 
@@ -446,8 +444,10 @@ class _Translator:
         return "NFT" if given == "channels_first" else "NTF"
 
     def _pad(self) -> None:
-        before, after = self.layer.config["padding"]
-        self.node("pad", self.reads, pads=[0, before, 0, 0, after, 0], layout="NTF")
+        layout, pads = self._layout(), [0] * 6
+        axis = layout.index("T")
+        pads[axis], pads[axis + 3] = self.layer.config["padding"]
+        self.node("pad", self.reads, pads=pads, layout=layout)
 
     def _around(self, history: int, stride: int) -> list[int]:
         """Zeros in front and behind."""
@@ -531,39 +531,33 @@ class _Translator:
             source = self.node(operator, [source], name, hidden=not last, **attributes)
 
 
-@cache
-def _keras_functions() -> frozenset[str]:
-    return frozenset(each.keras for each in ACTIVATIONS.values() if each.keras)
+def _function_layers() -> dict[str, str]:
+    """Activations by their layers, and by the classes of functions of keras.ops."""
+    names = [name for name in activations(old=False) if name != "linear"]
+    operations = {"".join(part.capitalize() for part in name.split("_")): name for name in names}
+    return operations | {"ELU": "elu", "LeakyReLU": "leaky_relu"}
 
 
-_LIMITS = {"relu6": (0.0, 6.0), "hard_tanh": (-1.0, 1.0)}
-_OPERATIONS = {
-    "Elu": "elu", "HardSigmoid": "hard_sigmoid", "HardTanh": "hard_tanh", "Relu": "relu", "Relu6": "relu6",
-    "Sigmoid": "sigmoid", "Softplus": "softplus", "Softsign": "softsign", "Tanh": "tanh",
-}  # fmt: skip
-"""Operations of keras.ops, and the activations that they are."""
+_OF_ALL_LAYERS = ("activity_regularizer", "batch_input_shape", "batch_shape", "dtype", "name", "trainable")
 _LAYERS: dict[str, Callable[[_Translator], None]] = {
     "Activation": _Translator._activation,
     "AveragePooling1D": _Translator._average,
     "BatchNormalization": _Translator._batch_norm,
     "Conv1D": _Translator._convolve,
     "Dense": _Translator._dense,
-    "ELU": _Translator._slope,
     "Embedding": _Translator._embed,
     "Flatten": _Translator._flatten,
     "GetItem": _Translator._get_item,
     "InputLayer": _Translator._input,
-    "LeakyReLU": _Translator._slope,
     "Masking": _Translator._mask,
     "Nested": _Translator._nested,
     "Normalization": _Translator._normalise,
     "Permute": _Translator._permute,
-    "ReLU": _Translator._slope,
+    "ReLU": _Translator._relu,
     "Rescaling": _Translator._rescale,
     "Reshape": _Translator._reshape,
     "Softmax": _Translator._softmax,
     "TimeDistributed": _Translator._each_step,
     "ZeroPadding1D": _Translator._pad,
-    **dict.fromkeys(_OPERATIONS, _Translator._operation),
 }
 """Layers by class, each with what translates it."""

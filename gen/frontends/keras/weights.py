@@ -6,11 +6,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.gen.frontends.activations import function, functions
 from rtlstm.gen.frontends.arrays import CellKind, expect_shape, reorder
 from rtlstm.gen.frontends.graph import Recurrent
 from rtlstm.gen.frontends.keras.archive import Arrays, KerasLayer, numbered
 from rtlstm.gen.frontends.reading import ReportBuilder
-from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
+from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
@@ -382,18 +383,29 @@ def _direction(
     return Gru(bias_ih=b_ih, bias_hh=b_hh, gate=gate, candidate=function, reset_after=after, **fields)
 
 
-def activation(layer: KerasLayer, given: Any, old: bool, argument: str = "activation") -> ActivationFunction:
-    """The function that an argument names."""
-    name = activation_name(given)
-    if name == "hard_sigmoid":
-        # Keras 3 has a slope of one sixth; before, it was one fifth.
-        return ActivationFunction.of("hard_sigmoid", 0.2 if old else 1 / 6, 0.5)
-    known = {definition.keras: ours for ours, definition in ACTIVATIONS.items() if definition.keras}
+def activation(
+    layer: KerasLayer,
+    given: Any,
+    old: bool,
+    argument: str = "activation",
+    arguments: Mapping[str, Any] | None = None,
+) -> ActivationFunction:
+    """The function that an argument names, or a layer that has ``arguments`` for it."""
+    name, known = activation_name(given), activations(old)
     if name not in known:
-        raise ModelError(
-            f"{layer.where} has {argument}={name!r}, but must be one of {', '.join(known)}, hard_sigmoid"
-        )
-    return ActivationFunction.of(known[name], 0.2 if name == "leaky_relu" else None)
+        raise ModelError(f"{layer.where} has {argument}={name!r}, but must be one of {', '.join(known)}")
+    ours, *parameters = known[name]
+    return function(
+        ours, dict(zip(("alpha", "beta"), parameters, strict=False)) | (arguments or {}), layer.where
+    )
+
+
+def activations(old: bool) -> dict[str, tuple[Any, ...]]:
+    """The functions by Keras' names, each with ours and the parameters that differ from its defaults."""
+    slope = 0.2 if old else 1 / 6  # Keras 3 changed it.
+    others = {"hard_sigmoid": ("hard_sigmoid", slope, 0.5), "leaky_relu": ("leaky_relu", 0.2)}
+    others["relu6"] = ("hard_tanh", 0.0, 6.0)
+    return {name: (ours,) for name, ours in functions("keras").items()} | others
 
 
 def activation_name(given: Any) -> str:

@@ -8,22 +8,18 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.gen.frontends.activations import functions
 from rtlstm.gen.frontends.arrays import expect_shape, reorder, to_float64
 from rtlstm.gen.frontends.graph import Recurrent
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
-from rtlstm.spec.activations.functions import (
-    ACTIVATIONS,
-    ActivationFunction,
-    FunctionDefinition,
-    FunctionName,
-)
+from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction, FunctionName
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
 
 def operator_functions() -> dict[str, FunctionName]:
     """The functions that are operators, too, by the operators' names."""
-    return {definition.onnx: name for name, definition in _named().items() if definition.onnx_operator}
+    return {key: name for key, name in functions("onnx").items() if ACTIVATIONS[name].onnx_operator}
 
 
 def included_operators() -> list[str]:
@@ -33,29 +29,7 @@ def included_operators() -> list[str]:
 
 def functions_of(operator: str) -> list[FunctionName]:
     """Return all functions that are registered for this operator; there should be at most one."""
-    return [name for name, each in _named().items() if each.onnx == operator and each.onnx_operator]
-
-
-def _named() -> dict[FunctionName, FunctionDefinition]:
-    """The functions that ONNX has."""
-    return {name: definition for name, definition in ACTIVATIONS.items() if definition.onnx}
-
-
-def operator_function(node: Any) -> ActivationFunction:
-    """The function of an operator's node."""
-    given = {item.name: float(item.f) for item in node.attribute}
-    return ActivationFunction.of(operator_functions()[node.op_type], given.get("alpha"), given.get("beta"))
-
-
-def node_attributes(operators: Sequence[Any]) -> dict[str, Any]:
-    """The functions of operators' nodes as attributes of a recurrent node, which has them read back."""
-    functions = [operator_function(node) for node in operators]
-    found: dict[str, Any] = {
-        "activations": [node.op_type for node in operators],
-        "activation_alpha": [one.alpha for one in functions if len(one.definition.defaults) > 0],
-        "activation_beta": [one.beta for one in functions if len(one.definition.defaults) > 1],
-    }
-    return {name: values for name, values in found.items() if values}
+    return [name for name, each in ACTIVATIONS.items() if each.onnx == operator and each.onnx_operator]
 
 
 def read_functions(
@@ -68,11 +42,11 @@ def read_functions(
     not operators, so they have none.
     """
     given = [str(name) for name in attributes.get("activations") or [*defaults] * directions]
-    known = {definition.onnx.lower(): name for name, definition in _named().items()}
+    offered = functions("onnx")
+    known = {operator.lower(): name for operator, name in offered.items()}
     names = [known.get(name.lower(), "") for name in given]
     if not all(names):
-        listed = ", ".join(sorted(definition.onnx for definition in _named().values()))
-        problems.append(f"attribute activations={given} must be of {listed}")
+        problems.append(f"attribute activations={given} must be of {', '.join(sorted(offered))}")
         return []
     if len(names) != len(defaults) * directions:
         problems.append(
@@ -81,12 +55,9 @@ def read_functions(
         return []
     alphas = _hand_out("activation_alpha", attributes, names, 0, problems)
     betas = _hand_out("activation_beta", attributes, names, 1, problems)
-    functions = [
-        ActivationFunction.of(name, alpha, beta)
-        for name, alpha, beta in zip(names, alphas, betas, strict=True)
-    ]
+    found = [ActivationFunction.of(*each) for each in zip(names, alphas, betas, strict=True)]
     count = len(defaults)
-    return [tuple(functions[at * count : (at + 1) * count]) for at in range(directions)]
+    return [tuple(found[at * count : (at + 1) * count]) for at in range(directions)]
 
 
 def _hand_out(
@@ -94,8 +65,8 @@ def _hand_out(
 ) -> list[float | None]:
     """Parameter ``which`` (alpha, beta) of each function, None for its default."""
     values = [float(value) for value in attributes.get(attribute) or ()]
-    functions = [ACTIVATIONS[name] for name in names]
-    taking = [function for function in functions if len(function.defaults) > which]
+    definitions = [ACTIVATIONS[name] for name in names]
+    taking = [function for function in definitions if len(function.defaults) > which]
     if len(values) > len(taking):
         takers = ", ".join(function.onnx for function in taking)
         problems.append(
@@ -106,7 +77,7 @@ def _hand_out(
     if missing:
         problems.append(f"attribute {attribute} must be given for {missing[0]}, which has no default")
     waiting = iter(values)
-    return [next(waiting, None) if len(function.defaults) > which else None for function in functions]
+    return [next(waiting, None) if len(each.defaults) > which else None for each in definitions]
 
 
 Floats = NDArray[np.float64]

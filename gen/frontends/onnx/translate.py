@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from rtlstm.gen.frontends.activations import function
 from rtlstm.gen.frontends.arrays import import_extra, listed
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent, Words
 from rtlstm.gen.frontends.onnx.definitions import find_undefined
@@ -23,7 +24,6 @@ from rtlstm.gen.frontends.onnx.recurrent import (
     functions_of,
     included_operators,
     is_recurrent,
-    operator_function,
     operator_functions,
     read_recurrent_node,
 )
@@ -31,7 +31,7 @@ from rtlstm.gen.frontends.onnx.scans import MAX_SCANS, read_scan
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.step import Step, Value
-from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
+from rtlstm.spec.activations.functions import ACTIVATIONS
 from rtlstm.spec.errors import ConfigurationError, ModelError
 from rtlstm.spec.network import Network
 from rtlstm.spec.plugins import Registry
@@ -197,7 +197,8 @@ def _translated(graph: OnnxGraph, node: Any, unread: list[str]) -> Iterable[Node
     if name == "com.microsoft.FusedGemm":
         return _fused(graph, node, attributes, make)
     if name in operator_functions():
-        return [make("activation", attributes={"function": partial(operator_function, node)})]
+        read = partial(function, operator_functions()[name], attributes, graph.where(node))
+        return [make("activation", attributes={"function": read})]
     if name == "Dropout" and len(node.input) > 2 and node.input[2]:
         training = graph.constant(node.input[2])
         if training is None or np.any(training):
@@ -247,11 +248,12 @@ def _fused(graph: OnnxGraph, node: Any, attributes: dict[str, Any], make: Callab
         why = f"{graph.where(node)}: attribute activation={operator!r} is not supported"
         return [make("refused", attributes={"why": why})]
     product = f"{node.output[0]}/product"
-    parameters = (attributes.get("activation_alpha"), attributes.get("activation_beta"))
-    function = partial(ActivationFunction.of, operator_functions()[operator], *parameters)
+    begin = "activation_"
+    given = {key.removeprefix(begin): each for key, each in attributes.items() if key.startswith(begin)}
+    read = partial(function, operator_functions()[operator], given, graph.where(node))
     return [
         make("gemm", outputs=(product,), attributes=attributes),
-        make("activation", inputs=(product,), attributes={"function": function}, hidden=True),
+        make("activation", inputs=(product,), attributes={"function": read}, hidden=True),
     ]
 
 

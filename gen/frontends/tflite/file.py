@@ -110,6 +110,14 @@ class TfliteOperator:
         with _refusing_damage():
             return getattr(self.options, name)(*arguments) if hasattr(self.options, name) else 0
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """All options that are numbers or truth values, by names without capital letters."""
+        names = vars(type(self.options)) if self.options is not None else ()
+        fields = [name for name in names if name[0].isupper() and not name.startswith(("GetRoot", "Init"))]
+        fields = [name for name in fields if not name.endswith("BufferHasIdentifier")]
+        return {name.lower(): self.option(name) for name in fields}
+
     def input(self, number: int) -> int:
         """The tensor of an input; -1 if it is left out."""
         return self.inputs[number] if number < len(self.inputs) else -1

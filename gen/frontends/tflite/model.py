@@ -17,7 +17,14 @@ from rtlstm.gen.frontends.onnx.quantised import Rounding, input_text, results_te
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.tflite.file import TfliteFile, TfliteOperator, load_tflite
-from rtlstm.gen.frontends.tflite.operators import OPERATORS, STEPWISE, GraphWriter, write_slice
+from rtlstm.gen.frontends.tflite.operators import (
+    OPERATORS,
+    STEPWISE,
+    GraphWriter,
+    function_operators,
+    write_function,
+    write_slice,
+)
 from rtlstm.spec.activations.functions import IDENTITY, RELU, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Lstm, Network
@@ -42,7 +49,9 @@ def read_tflite(path: Path, options: ReadOptions, report: ReportBuilder) -> Netw
     _check_loops(file)
     translator = _Translator(file, GraphWriter(file, report))
     translator.write()
-    network = read(translator.writer.graph([LSTM, _SLICE, _REVERSE, *OPERATORS]), options, report)
+    network = read(
+        translator.writer.graph([LSTM, _SLICE, _REVERSE, *OPERATORS, *function_operators()]), options, report
+    )
     translator.note(report)
     return network
 
@@ -93,6 +102,8 @@ class _Translator:
             if axis is not None and kind not in STEPWISE:
                 raise ModelError(f"{operator.where} reads steps that stand backwards, which is not supported")
             OPERATORS[kind](self.writer, operator)
+        elif kind in function_operators():
+            write_function(self.writer, operator)
         else:
             self._leave(operator)
         if axis is not None:

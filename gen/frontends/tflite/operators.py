@@ -1,22 +1,23 @@
 """TFLite's operators as nodes of the graph."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rtlstm.gen.frontends.activations import function, functions
 from rtlstm.gen.frontends.graph import Graph, Node, Stored, Words
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.tflite.file import TfliteFile, TfliteOperator
-from rtlstm.spec.activations.functions import ActivationFunction, FunctionName
+from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ModelError
 
 Floats = NDArray[np.float64]
 
-_ACTIVATIONS: Final = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
-_LIMITS: Final = {"RELU_N1_TO_1": (-1.0, 1.0), "RELU6": (0.0, 6.0)}
-_FUNCTIONS: Final[dict[str, FunctionName]] = {"RELU": "relu", "TANH": "tanh"}
+_FUSED: Final = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
+"""Activations that other operators have, by their numbers."""
 
 
 class GraphWriter:
@@ -119,7 +120,7 @@ class GraphWriter:
     def activation(self, operator: TfliteOperator) -> str:
         """The name of an operator's fused activation function."""
         number = int(operator.option("FusedActivationFunction"))
-        return _ACTIVATIONS[number] if 0 <= number < len(_ACTIVATIONS) else f"number {number}"
+        return _FUSED[number] if 0 <= number < len(_FUSED) else f"number {number}"
 
     def activated(self, operator: TfliteOperator) -> str:
         """The tensor that an operator must give, so that its fused activation function gives its output.
@@ -134,12 +135,9 @@ class GraphWriter:
         kind, given = self.activation(operator), self.tensor(operator.outputs[0])
         if source == given:
             return
-        if kind in _LIMITS:
-            low, high = _LIMITS[kind]
-            self.node(operator, "clip", [source], [given], "activation", min=low, max=high)
-        elif kind in _FUNCTIONS:
-            function = ActivationFunction.of(_FUNCTIONS[kind])
-            self.node(operator, "activation", [source], [given], "activation", function=function)
+        found = read_function(kind, {}, operator.where)
+        if found is not None:
+            self.node(operator, "activation", [source], [given], "activation", function=found)
         else:
             why = f"{operator.where}: fused_activation_function={kind} is not supported"
             self.node(operator, "refused", [source], [given], "activation", why=why)
@@ -249,13 +247,23 @@ def _simple(kind: str, **attributes: Any) -> Callable[[GraphWriter, TfliteOperat
     return write
 
 
-def _function(name: FunctionName) -> Callable[[GraphWriter, TfliteOperator], None]:
-    return _simple("activation", function=ActivationFunction.of(name))
+def function_operators() -> list[str]:
+    """Operators that are activation functions."""
+    return ["RELU6", *functions("tflite")]
 
 
-def _leaky(writer: GraphWriter, operator: TfliteOperator) -> None:
-    slope = float(operator.option("Alpha"))
-    _simple("activation", function=lambda: ActivationFunction.of("leaky_relu", slope))(writer, operator)
+def read_function(kind: str, options: Mapping[str, Any], where: str) -> ActivationFunction | None:
+    """The activation function that an operator is, with its options; None if it is another operator."""
+    if kind == "RELU6":
+        return ActivationFunction.of("hard_tanh", 0.0, 6.0)
+    name = functions("tflite").get(kind)
+    return None if name is None else function(name, options, where)
+
+
+def write_function(writer: GraphWriter, operator: TfliteOperator) -> None:
+    """Write an operator that is an activation function."""
+    read = partial(read_function, operator.kind, operator.given, operator.where)
+    _simple("activation", function=read)(writer, operator)
 
 
 def _softmax(writer: GraphWriter, operator: TfliteOperator) -> None:
@@ -372,25 +380,18 @@ OPERATORS: Final[dict[str, Callable[[GraphWriter, TfliteOperator], None]]] = {
     "CONCATENATION": _join,
     "DEQUANTIZE": _same,
     "DIV": _binary("div"),
-    "ELU": _function("elu"),
     "EXPAND_DIMS": _unsqueeze,
     "FULLY_CONNECTED": _dense,
-    "LEAKY_RELU": _leaky,
-    "LOGISTIC": _function("sigmoid"),
     "LOG_SOFTMAX": _simple("log_softmax", axis=-1),
     "MUL": _binary("mul"),
     "NEG": _simple("neg"),
     "QUANTIZE": _same,
-    "RELU": _function("relu"),
-    "RELU6": _simple("clip", min=0.0, max=6.0),
-    "RELU_N1_TO_1": _simple("clip", min=-1.0, max=1.0),
     "RESHAPE": _reshape,
     "SOFTMAX": _softmax,
     "SQUEEZE": _squeeze,
     "SUB": _binary("sub"),
-    "TANH": _function("tanh"),
     "TRANSPOSE": _transpose,
 }
-"""The operators, each with the function that writes it."""
+"""The operators but for activation functions, each with what writes it."""
 STEPWISE: Final = frozenset(OPERATORS) - {"ARG_MAX", "EXPAND_DIMS", "RESHAPE", "SQUEEZE", "TRANSPOSE"}
 """Those that leave the steps in their order."""

@@ -159,6 +159,8 @@ class _Walk:
         operation, attributes = known_modules().get(kind, ("", ())) if hasattr(torch.nn, kind) else ("", ())
         if isinstance(module, torch.nn.RNNBase | torch.nn.RNNCellBase):
             operation = "recurrent"
+        elif operation and not attributes:
+            attributes = getattr(module, "__constants__", ())
         why = self._refusal(module, f"{kind} {label!r}", label)
         for name in () if why else attributes:
             value = getattr(module, name, None)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rtlstm.gen.frontends.activations import function, functions
 from rtlstm.gen.frontends.graph import Recurrent, Words
 from rtlstm.gen.frontends.torch.cells import PARAMETERS, PLAIN, bidirectional_layer, recurrent_layer
 from rtlstm.gen.frontends.torch.translate import (
@@ -23,7 +24,7 @@ from rtlstm.gen.frontends.torch.translate import (
     flat,
     whole,
 )
-from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction, FunctionName, TorchNames
+from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Gru, Lstm, Rnn
 
@@ -36,23 +37,16 @@ Step = tuple[str, tuple[Any, ...], dict[str, Any]]
 # Names
 
 
-def activation_calls() -> dict[str, tuple[FunctionName, TorchNames]]:
-    """The activation functions that PyTorch has, by its functions' names."""
-    found = ((name, definition.torch) for name, definition in ACTIVATIONS.items())
-    return {names.function: (name, names) for name, names in found if names is not None}
-
-
 def find(operation: str) -> Translation | None:
     """What translates an operation; None for one that is not known."""
     if operation in _NAMES:
         return _NAMES[operation]
-    return _activation if operation in activation_calls() else None
+    return _activation if operation in functions("torch") else None
 
 
 def supported() -> str:
     """What may follow a recurrent layer, for a message; activations of installed packages included."""
-    others = {"Hardsigmoid", "ReLU6", "Softplus", "Threshold"}
-    activations = others | {names.module for _, names in activation_calls().values()}
+    activations = {"Hardsigmoid", "ReLU6", "Softplus", "Threshold", *_activation_modules()}
     return (
         "LSTM, GRU, RNN and their cells, Linear, Embedding, BatchNorm1d, causal Conv1d, "
         f"{', '.join(sorted(activations))}, Dropout, Identity, Flatten, packing and padding of sequences, "
@@ -68,9 +62,17 @@ def words() -> Words:
 
 
 def modules() -> Mapping[str, tuple[str, tuple[str, ...]]]:
-    """Classes of torch.nn that are supported: the operation, and the attributes that are its arguments."""
-    calls = activation_calls().items()
-    return _MODULES | {names.module: (call, names.parameters) for call, (_, names) in calls}
+    """Classes of torch.nn that are supported: the operation, and the attributes that are its arguments.
+
+    An activation without attributes here has those that its class names as constants.
+    """
+    return _MODULES | {module: (operation, ()) for module, operation in _activation_modules().items()}
+
+
+def _activation_modules() -> dict[str, str]:
+    """The functions of ``torch.nn.functional`` by their modules."""
+    named = (each.torch for each in ACTIVATIONS.values() if each.torch is not None)
+    return {names.module: names.function for names in named}
 
 
 _CONVOLUTION = "conv weight bias stride padding dilation groups padding_mode"
@@ -89,7 +91,7 @@ _MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
         "LogSoftmax": ["log_softmax", "dim"],
         "ReLU6": ["relu6"],
         "Softmax": ["softmax", "dim"],
-        "Softplus": ["softplus", "beta"],
+        "Softplus": ["softplus", "beta", "threshold"],
         "Threshold": ["threshold", "threshold", "value"],
         "Unflatten": ["unflatten", "dim", "unflattened_size"],
         "ZeroPad1d": ["pad", "padding"],
@@ -349,14 +351,14 @@ def _activate(call: Call, function: ActivationFunction) -> Any:
 
 
 def _activation(call: Call) -> Any:
-    name, names = activation_calls()[call.operation]
-    if call.operation == "elu" and any(
-        call.get(at, key, default=1) != 1 for at, key in ((2, "scale"), (3, "input_scale"))
-    ):
-        return call.unknown()
-    parameters = zip(names.parameters, ACTIVATIONS[name].defaults, strict=True)
-    values = [call.number(1 + at, key, default) for at, (key, default) in enumerate(parameters)]
-    return _activate(call, ActivationFunction.of(name, *values))
+    name = functions("torch")[call.operation]
+    definition, given = ACTIVATIONS[name], call.options()
+    names = [*(definition.torch.parameters if definition.torch else ()), *definition.fixed]
+    for at, value in enumerate(call.args[1:], start=1):
+        if not isinstance(value, bool):  # That is "inplace", the last argument of most functions.
+            given[names[at - 1] if at <= len(names) else f"argument {at}"] = value
+    known = {key: call.known(value, key) for key, value in given.items()}
+    return _activate(call, function(name, known, call.where))
 
 
 def _clamp(call: Call) -> Any:
@@ -372,11 +374,18 @@ def _threshold(call: Call) -> Any:
 
 def _softplus(call: Call) -> Any:
     """``log(1 + exp(beta x)) / beta``; above PyTorch's threshold, where that is linear, as good as equal."""
-    beta, function = call.number(1, "beta", 1.0), ActivationFunction.of("softplus")
+    beta, threshold = call.number(1, "beta", 1.0), call.number(2, "threshold", 20.0)
+    softplus = ActivationFunction.of("softplus")
+    if threshold < _STRAIGHT:
+        raise ModelError(f"{call.where}: threshold must be {_STRAIGHT} or more, not {threshold:g}")
     if beta == 1.0:
-        return _activate(call, function)
+        return _activate(call, softplus)
     scaled = call.emit("mul", call.x, beta, inner=True)
-    return call.emit("mul", call.emit("activation", scaled, inner=True, function=function), 1.0 / beta)
+    return call.emit("mul", call.emit("activation", scaled, inner=True, function=softplus), 1.0 / beta)
+
+
+_STRAIGHT = 16
+"""From here on, softplus is its argument in 16 bits and more: PyTorch's threshold does not change it."""
 
 
 def _reduce(call: Call, name: str) -> Any:

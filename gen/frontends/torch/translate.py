@@ -109,6 +109,10 @@ def whole(value: Any) -> int | None:
     return int(value) if isinstance(value, int | np.integer) and not isinstance(value, bool) else None
 
 
+_FIRST = ("self", "input", "tensor", "l", "list", "a")
+"""Names of the argument to work on."""
+
+
 @dataclass(frozen=True)
 class Call:
     """One operation with its arguments: tensors, constants, numbers, and tuples of these."""
@@ -141,7 +145,11 @@ class Call:
     @property
     def x(self) -> Any:
         """The first argument: the tensor to work on."""
-        return self.get(0, "self", "input", "tensor", "l", "list", "a")
+        return self.get(0, *_FIRST)
+
+    def options(self) -> dict[str, Any]:
+        """The arguments that are given by name, without the first one."""
+        return {name: value for name, value in self.kwargs.items() if name not in _FIRST}
 
     def rest(self, at: int, *names: str) -> list[Any]:
         """Arguments given one by one, or as one list."""
@@ -164,10 +172,18 @@ class Call:
     def number(self, at: int, name: str, default: float | None = None) -> float:
         """A number that is known before the run."""
         value = self.get(at, name)
-        value = default if value is None else value.value.item() if isinstance(value, Constant) else value
+        value = self.known(default if value is None else value, name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ModelError(f"{self.where}: {name} must be a constant number, not {_shown(value)}")
         return float(value)
+
+    def known(self, value: Any, name: str) -> Any:
+        """An argument that is no tensor: a number, a text or a truth value."""
+        if isinstance(value, Constant) and value.value.size == 1:
+            value = value.value.item()
+        if isinstance(value, Tensor | Constant | Parts | Shape):
+            raise ModelError(f"{self.where}: {name} must be a constant number, not {_shown(value)}")
+        return value
 
     def emit(
         self,

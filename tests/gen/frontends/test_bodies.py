@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import pytest
 from support.lazy import F, nets, nn, torch
+from support.same_network import same, without_names
 
 from rtlstm.gen.frontends.onnx.node_graph import load_onnx
 from rtlstm.gen.frontends.onnx.translate import take_branches
@@ -286,22 +287,7 @@ def network_of(graph, end):
         network = read(graph.with_nodes(nodes), ReadOptions(output=end), ReportBuilder("net"))
     except ModelError:
         return None
-    dump = network.model_dump(exclude={"layers": {"__all__": {"name": ...}}})
-    for layer in dump["layers"]:
-        for part in ("forward", "backward"):
-            layer.get(part, {}).pop("name", None)
-    return network, dump
-
-
-def same(one, other):
-    """Whether two dumps have the same values."""
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, np.ndarray):
-        return np.array_equal(one, other)
-    return one == other
+    return network, without_names(network)
 
 
 def near(network, x, wanted):
