@@ -18,8 +18,6 @@ from rtlstm.spec.errors import ModelError
 
 Source = Literal["onnx", "keras", "torch", "tflite"]
 _PARAMETERS = ("alpha", "beta")
-_NO_EFFECT = ("inplace", "consumed_inputs")
-"""Arguments that do not change the values; ONNX's operators had the latter before opset 6."""
 
 
 def names_in(source: Source, definition: FunctionDefinition) -> tuple[str, ...]:
@@ -52,7 +50,7 @@ def function(name: FunctionName, given: Mapping[str, Any], where: str) -> Activa
     found: list[float | None] = [None, None]
     for key, value in given.items():
         at = next((at for at, known in enumerate(names) if key.lower() in known), None)
-        if value is None or key in _NO_EFFECT:
+        if value is None or key == "inplace":
             continue
         if at is not None:
             found[at] = _number(value, f"{where}: {key}")

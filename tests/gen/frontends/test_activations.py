@@ -191,12 +191,6 @@ def test_an_attribute_of_onnx_is_a_parameter_or_refused(tmp_path: Path) -> None:
         refused(with_operator(tmp_path, "Swish", alpha=2.0), text)
 
 
-def test_an_attribute_of_old_opsets_that_changes_nothing_is_read(tmp_path: Path) -> None:
-    nodes, weights = lstm()
-    nodes += [node("Squeeze", "y", "s", axes=[1]), node("Relu", "s", "out", consumed_inputs=[0])]
-    assert rtlstm.read_model(save(tmp_path / "model.onnx", nodes, weights, opset=5, ir=4))
-
-
 def test_a_fused_function_of_onnxruntime_has_its_arguments(tmp_path: Path) -> None:
     nodes, weights = lstm(y="", y_h="h")
     nodes.append(node("Squeeze", "h one", "s"))
