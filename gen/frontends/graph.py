@@ -45,8 +45,8 @@ Any other operator is not supported: its :attr:`Node.kind` is what the refusal n
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -124,69 +124,32 @@ class Words:
     """Why data have sequences first, if the layers show that they have."""
 
 
-class Graph:
-    """The nodes of a model, in an order in which they can be computed.
+N = TypeVar("N")
 
-    Parameters
-    ----------
-    inputs, outputs
-        Names of the model's tensors; ``names`` has other names that the model gives to its outputs.
-    constants
-        What is known without the inputs.
-    dimensions
-        Sizes of tensors: a number, a name for one that only a run knows, or empty.
-    folded_shape
-        Finds a tensor's sizes with more effort; by default what ``dimensions`` say.
+
+class Wiring(Generic[N]):
+    """Nodes in an order in which they can be computed, and the tensors between them.
+
+    ``reads`` and ``gives`` return the names of the tensors that a node reads and gives.
     """
 
-    def __init__(
-        self,
-        nodes: Sequence[Node],
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        constants: Constants,
-        *,
-        words: Words,
-        dimensions: Callable[[str], Sequence[int | str]] = lambda _: (),
-        folded_shape: Callable[[str], tuple[int | None, ...]] | None = None,
-        names: Mapping[str, str] | None = None,
-        integer_rows: IntegerRows | None = None,
-        offered: Registry[Any] | None = None,
-        axes: Mapping[str, tuple[str, ...]] | None = None,
-    ) -> None:
-        self.nodes, self.inputs, self.outputs = list(nodes), list(inputs), list(outputs)
-        self.words = words
-        self.names = dict(names or {})
-        self.integer_rows = IntegerRows() if integer_rows is None else integer_rows
-        self.offered = offered
-        """Operators of other packages, by the names that nodes give them."""
-        self.axes = dict(axes or {})
-        """What the axes of inputs are, as far as the model's format tells: "N", "T" and "F"."""
-        self._constants = constants
-        self._dimensions, self._folded = dimensions, folded_shape
-        self._producer = {name: at for at, node in enumerate(self.nodes) for name in node.outputs if name}
+    nodes: list[N]
+    constants: Constants
+
+    def _wire(self, reads: Callable[[N], Iterable[str]], gives: Callable[[N], Iterable[str]]) -> None:
+        self._read = [tuple(filter(None, dict.fromkeys(reads(node)))) for node in self.nodes]
+        self._producer = {name: at for at, node in enumerate(self.nodes) for name in gives(node) if name}
         self._consumers: dict[str, list[int]] = {}
-        for at, node in enumerate(self.nodes):
-            for name in dict.fromkeys(filter(None, (*node.inputs, *node.inner))):
+        for at, names in enumerate(self._read):
+            for name in names:
                 self._consumers.setdefault(name, []).append(at)
 
-    def with_nodes(self, nodes: Sequence[Node]) -> "Graph":
-        """Return the same graph with other nodes."""
-        return Graph(
-            nodes,
-            self.inputs,
-            self.outputs,
-            self._constants,
-            words=self.words,
-            dimensions=self._dimensions,
-            folded_shape=self._folded,
-            names=self.names,
-            integer_rows=self.integer_rows,
-            offered=self.offered,
-            axes=self.axes,
-        )
+    @staticmethod
+    def where(node: Any) -> str:
+        """The text by which messages name a node."""
+        return str(node.where)
 
-    def producer(self, tensor: str) -> Node | None:
+    def producer(self, tensor: str) -> N | None:
         """The node that gives a tensor, or None for an input or a stored constant."""
         index = self._producer.get(tensor)
         return None if index is None else self.nodes[index]
@@ -199,10 +162,6 @@ class Graph:
         """Indices of the nodes that read a tensor."""
         return self._consumers.get(tensor, [])
 
-    def is_tensor(self, name: str) -> bool:
-        """Whether the graph has a tensor of this name."""
-        return name in self._producer or name in self.inputs or self.is_constant(name)
-
     def ancestors(self, tensors: Iterable[str]) -> set[int]:
         """Indices of all nodes that the tensors depend on."""
         found: set[int] = set()
@@ -211,34 +170,21 @@ class Graph:
             index = self._producer.get(waiting.pop())
             if index is not None and index not in found:
                 found.add(index)
-                node = self.nodes[index]
-                waiting += filter(None, (*node.inputs, *node.inner))
+                waiting += self._read[index]
         return found
 
     def descendants(self, nodes: Collection[int]) -> set[int]:
         """Indices of all nodes that depend on nodes, which are given by their indices."""
         found: set[int] = set()
-        for index, node in enumerate(self.nodes):
-            read = {self.index_of(name) for name in (*node.inputs, *node.inner)}
+        for index, names in enumerate(self._read):
+            read = {self.index_of(name) for name in names}
             if not read.isdisjoint(found) or any(position in nodes for position in read):
                 found.add(index)
         return found
 
-    def dimensions(self, tensor: str) -> Sequence[int | str]:
-        """Sizes of a tensor's axes, names where a run decides; empty if nothing is known."""
-        return self._dimensions(tensor)
-
-    def shape(self, tensor: str) -> tuple[int | None, ...]:
-        """The same with None for names."""
-        return tuple(size if isinstance(size, int) else None for size in self.dimensions(tensor))
-
-    def folded_shape(self, tensor: str) -> tuple[int | None, ...]:
-        """The same as ``shape``, with what takes longer to find."""
-        return self.shape(tensor) if self._folded is None else self._folded(tensor)
-
     def is_constant(self, tensor: str) -> bool:
-        """Whether a tensor does not depend on the model's inputs."""
-        return tensor in self._constants
+        """Whether a tensor does not depend on the model's inputs; nothing is computed for this."""
+        return tensor in self.constants
 
     def constant(self, tensor: str) -> Any | None:
         """The value of a tensor that does not depend on the model's inputs, or None.
@@ -248,7 +194,7 @@ class Graph:
         ModelError
             If it cannot be computed.
         """
-        return self._constants.get(tensor)
+        return self.constants.get(tensor)
 
     def integers(self, tensor: str) -> list[int] | None:
         """The value of a constant integer tensor as a flat list, or None."""
@@ -258,7 +204,48 @@ class Graph:
     def origin(self, tensor: str) -> str:
         """Say where a tensor comes from that is not constant, as the end of a sentence."""
         node = self.producer(tensor)
-        return "it is an input of the model" if node is None else f"{node.where} computes it of the input"
+        return (
+            "it is an input of the model" if node is None else f"{self.where(node)} computes it of the input"
+        )
+
+
+@dataclass(eq=False)
+class Graph(Wiring[Node]):
+    """The nodes of a model."""
+
+    nodes: list[Node]
+    inputs: list[str]
+    outputs: list[str]
+    constants: Constants
+    """What is known without the inputs."""
+    _: KW_ONLY
+    words: Words
+    dimensions: Callable[[str], Sequence[int | str]] = lambda _: ()
+    """Returns sizes of a tensor: a number, a name for one that only a run knows; empty if none is known."""
+    folded_shape: Callable[[str], tuple[int | None, ...]] | None = None
+    """Returns them with None for names, found with more effort; None for what ``dimensions`` say."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Other names that the model gives to its outputs."""
+    integer_rows: IntegerRows = field(default_factory=IntegerRows)
+    offered: Registry[Any] | None = None
+    """Operators of other packages, by the names that nodes give them."""
+    axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What the axes of inputs are, as far as the model's format tells: "N", "T" and "F"."""
+
+    def __post_init__(self) -> None:
+        self._wire(lambda node: (*node.inputs, *node.inner), lambda node: node.outputs)
+
+    def with_nodes(self, nodes: list[Node]) -> "Graph":
+        """Return the same graph with other nodes."""
+        return replace(self, nodes=nodes)
+
+    def is_tensor(self, name: str) -> bool:
+        """Whether the graph has a tensor of this name."""
+        return name in self._producer or name in self.inputs or self.is_constant(name)
+
+    def shape(self, tensor: str) -> tuple[int | None, ...]:
+        """Sizes of a tensor's axes with None for names; empty if nothing is known."""
+        return tuple(size if isinstance(size, int) else None for size in self.dimensions(tensor))
 
 
 class WeightsError(ModelError):

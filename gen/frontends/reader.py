@@ -398,7 +398,7 @@ class _Reader:
             If the core cannot compute them; of frames, what the first try said.
         """
         convolved = any(self.graph.nodes[index].operator == "conv" for index in nodes)
-        sizes = self.graph.folded_shape(source) if convolved else ()
+        sizes = (self.graph.folded_shape or self.graph.shape)(source) if convolved else ()
         framed = list(begins_with_frames(sizes))
         errors: list[ModelError] = []
         for begin, frames in [(self._plain(source), 1), *framed]:

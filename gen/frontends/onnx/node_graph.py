@@ -3,13 +3,14 @@
 import contextlib
 import importlib
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import first_line, import_extra, listed
+from rtlstm.gen.frontends.graph import Wiring
 from rtlstm.gen.frontends.reading import IntegerRows
 from rtlstm.spec.budget import MAX_COMPUTED, Budget
 from rtlstm.spec.errors import ModelError
@@ -449,7 +450,7 @@ def captured(node: Any) -> Iterator[str]:
         yield from (name for name in read if name not in local_names)
 
 
-class OnnxGraph:
+class OnnxGraph(Wiring[Any]):
     """The top-level graph of a model."""
 
     def __init__(self, model: Any) -> None:
@@ -464,53 +465,13 @@ class OnnxGraph:
             raise ModelError(f"sparse initializers are not supported: {listed(sparse)}; store them densely")
         self.inputs = [item.name for item in graph.input if item.name not in self._initializers]
         self.outputs = [item.name for item in graph.output]
-        self._producer: dict[str, int] = {}
-        self._consumers: dict[str, list[int]] = {}
         self.constants = Constants(model)
         self.budget = self.constants.budget
         self.integer_rows = IntegerRows()
         """The rows of integer weights, which nodes that have some of their own add."""
         self._shapes: dict[str, tuple[int | str, ...]] | None = None
         self._folded: dict[str, tuple[int | str, ...]] | None = None
-        for index, node in enumerate(self.nodes):
-            for name in filter(None, node.output):
-                self._producer[name] = index
-            for name in dict.fromkeys(filter(None, (*node.input, *captured(node)))):
-                self._consumers.setdefault(name, []).append(index)
-
-    def producer(self, tensor: str) -> Any | None:
-        """The node that gives a tensor, or None for an input or initializer."""
-        index = self._producer.get(tensor)
-        return None if index is None else self.nodes[index]
-
-    def index_of(self, tensor: str) -> int:
-        """Index of the node that gives a tensor; -1 for an input or initializer."""
-        return self._producer.get(tensor, -1)
-
-    def consumers(self, tensor: str) -> list[int]:
-        """Indices of the nodes that read a tensor."""
-        return self._consumers.get(tensor, [])
-
-    def ancestors(self, tensors: Iterable[str]) -> set[int]:
-        """Indices of all nodes that the tensors depend on."""
-        found: set[int] = set()
-        open_tensors = list(tensors)
-        while open_tensors:
-            index = self._producer.get(open_tensors.pop())
-            if index is not None and index not in found:
-                found.add(index)
-                node = self.nodes[index]
-                open_tensors.extend(name for name in (*node.input, *captured(node)) if name)
-        return found
-
-    def descendants(self, nodes: Collection[int]) -> set[int]:
-        """Indices of all nodes that depend on nodes, which are given by their indices."""
-        found: set[int] = set()
-        for index, node in enumerate(self.nodes):  # the checker has seen that they stand in order
-            read = {self.index_of(name) for name in (*node.input, *captured(node))}
-            if not read.isdisjoint(found) or any(position in nodes for position in read):
-                found.add(index)
-        return found
+        self._wire(lambda node: (*node.input, *captured(node)), lambda node: node.output)
 
     def shape(self, tensor: str) -> tuple[int | None, ...]:
         """Sizes of a tensor's axes, None where one is not known; empty if nothing is known."""
@@ -578,38 +539,12 @@ class OnnxGraph:
         """A tensor message as an array."""
         return self.constants.array(proto)
 
-    def is_constant(self, tensor: str) -> bool:
-        """Whether a tensor does not depend on the model's inputs; nothing is computed for this."""
-        return tensor in self.constants
-
-    def constant(self, tensor: str) -> Any | None:
-        """The value of a tensor that does not depend on the model's inputs, or None.
-
-        Raises
-        ------
-        ModelError
-            If it cannot be computed.
-        """
-        return self.constants.get(tensor)
-
-    def origin(self, tensor: str) -> str:
-        """Say where a tensor comes from that is not constant, as the end of a sentence."""
-        node = self.producer(tensor)
-        return (
-            "it is an input of the model" if node is None else f"{self.where(node)} computes it of the input"
-        )
-
-    def integers(self, tensor: str) -> list[int] | None:
-        """The value of a constant integer tensor as a flat list, or None."""
-        value = self.constant(tensor)
-        return None if value is None else [int(item) for item in np.asarray(value).reshape(-1)]
-
     @staticmethod
     def label(node: Any) -> str:
         """A node's name, or the name of its first output where it has none."""
         return node.name or next(filter(None, node.output), "?")
 
-    @classmethod
-    def where(cls, node: Any) -> str:
-        """Return the text by which messages name a node."""
-        return f"{node.op_type} node {cls.label(node)!r}"
+    @staticmethod
+    def where(node: Any) -> str:
+        """The text by which messages name a node."""
+        return f"{node.op_type} node {OnnxGraph.label(node)!r}"
