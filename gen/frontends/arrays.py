@@ -1,13 +1,17 @@
 """Arrays of weights from other tools: checks, orders of gates, and imports of optional packages."""
 
 import importlib
+import struct
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.spec.errors import ModelError, ToolError
+from rtlstm.spec.errors import ModelError, RtlstmError, ToolError
 
 FLOAT_TYPES = ("float16", "bfloat16", "float32", "float64")
 
@@ -44,6 +48,25 @@ def first_line(error: Exception) -> str:
     return text.splitlines()[0][:300].replace(str(Path.cwd()), ".")
 
 
+_DAMAGE = (
+    ArithmeticError, AttributeError, EOFError, LookupError, NotImplementedError, OSError, RuntimeError,
+    TypeError, ValueError, struct.error, zipfile.BadZipFile,
+)  # fmt: skip
+"""What readers and their libraries raise over a file that no tool has written so."""
+
+
+@contextmanager
+def one_error(text: str) -> Iterator[None]:
+    """Give whatever a damaged file raises inside as one ModelError; ``{}`` of the text is what it was."""
+    try:
+        yield
+    except RtlstmError:
+        raise
+    except _DAMAGE as error:
+        found = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        raise ModelError(text.format(found)) from None
+
+
 def import_extra(module: str, extra: str, what: str = "reading this model") -> Any:
     """Import an optional package that ``what`` needs; ToolError says how to install it."""
     try:
@@ -59,6 +82,17 @@ def listed(names: Any, limit: int = 20) -> str:
     unique = list(dict.fromkeys(str(name) for name in names))
     text = ", ".join(unique[:limit])
     return text + (f" and {len(unique) - limit} more" if len(unique) > limit else "")
+
+
+def along_axis(values: NDArray[Any], shape: tuple[int, ...], axis: int) -> NDArray[Any] | None:
+    """Return values for all elements: there is one, or one for each index of an axis; None if neither."""
+    if values.size == 1:
+        return np.broadcast_to(values.reshape(()), shape)
+    if not -len(shape) <= axis < len(shape) or values.shape != (shape[axis],):
+        return None
+    along = [1] * len(shape)
+    along[axis] = values.size
+    return np.broadcast_to(values.reshape(along), shape)
 
 
 # Gate orders of other tools, and their conversion to the project's order

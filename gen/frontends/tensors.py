@@ -108,12 +108,9 @@ class _Reader:
 
     def _refuse_parts(self) -> None:
         """Find weights that the file has in parts."""
-        chosen = (
-            None if self.options.lstm is None else [part.strip() for part in self.options.lstm.split(",")]
-        )
-        dense = (
-            None if self.options.dense is None else [_parse_dense(text).name for text in self.options.dense]
-        )
+        lstm, given = self.options.lstm, self.options.dense
+        chosen = None if lstm is None else [part.strip() for part in lstm.split(",")]
+        dense = None if given is None else [_parse_dense(text).name for text in given]
         for name in self.tensors:
             found = parts_refusal(name, self.tensors)
             if found is None:
@@ -282,11 +279,9 @@ class _Reader:
         where = f"dense layer {name!r}"
         if f"{name}.weight" not in self.tensors:
             candidates = self._candidates()
-            others = (
-                f"there are {listed(candidates)}"
-                if candidates
-                else "there are none beside the LSTM's: leave out `dense`"
-            )
+            others = f"there are {listed(candidates)}"
+            if not candidates:
+                others = "there are none beside the LSTM's: leave out `dense`"
             raise ModelError(f"{where} must have a tensor {name + '.weight'!r}; {others}")
         tensor = self.tensors[f"{name}.weight"]
         if not self._is_dense(tensor):

@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from rtlstm.gen.frontends.arrays import listed
+from rtlstm.gen.frontends.arrays import listed, one_error
 from rtlstm.gen.frontends.graph import Graph, Node, Stored, Words
 from rtlstm.gen.frontends.keras.archive import KerasLayer, KerasModel, read_archive
 from rtlstm.gen.frontends.keras.weights import (
@@ -22,11 +22,8 @@ from rtlstm.gen.frontends.keras.weights import (
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.activations.functions import RELU
-from rtlstm.spec.errors import ModelError, RtlstmError
+from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Network
-
-_DAMAGE = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
-"""Errors of descriptions that Keras did not write, and errors of h5py."""
 
 
 def read_keras(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> Network:
@@ -39,13 +36,8 @@ def read_keras(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> N
     ToolError
         If h5py is not installed.
     """
-    try:
+    with one_error("is a damaged Keras file ({}); save the model again"):
         return _read_model(read_archive(file), options, report)
-    except _DAMAGE as error:
-        if isinstance(error, RtlstmError):
-            raise
-        text = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        raise ModelError(f"is a damaged Keras file ({text}); save the model again") from None
 
 
 def _read_model(model: KerasModel, options: ReadOptions, report: ReportBuilder) -> Network:
@@ -169,19 +161,8 @@ class _Translator:
         """Add a node of the layer at hand; return the name of its first result, by default the layer's."""
         layer = self.layer
         outputs = (output or layer.name,) if isinstance(output, str) else tuple(output)
-        self.nodes.append(
-            Node(
-                operator,
-                tuple(inputs),
-                outputs,
-                layer.name,
-                layer.kind,
-                attributes,
-                notes=tuple(notes),
-                hidden=hidden,
-                title=layer.where,
-            )
-        )
+        how: dict[str, Any] = {"notes": tuple(notes), "hidden": hidden, "title": layer.where}
+        self.nodes.append(Node(operator, tuple(inputs), outputs, layer.name, layer.kind, attributes, **how))
         return outputs[0]
 
     def constant(self, what: str, value: Any) -> str:
@@ -194,12 +175,9 @@ class _Translator:
         layer = self.layer
         for result in (*layer.reads.values, *layer.reads.states):
             if result.layer not in self.seen:
-                there = any(each.name == result.layer for each in self.model.layers)
-                problem = (
-                    f"stands before {result.layer!r}, which it reads"
-                    if there
-                    else (f"reads a layer {result.layer!r} that the model does not have")
-                )
+                problem = f"reads a layer {result.layer!r} that the model does not have"
+                if any(each.name == result.layer for each in self.model.layers):
+                    problem = f"stands before {result.layer!r}, which it reads"
                 raise ModelError(f"{layer.where} {problem}; save the model again")
         self.seen.add(layer.name)
         for mask in layer.reads.masks:

@@ -395,9 +395,8 @@ def activation(
     if name not in known:
         raise ModelError(f"{layer.where} has {argument}={name!r}, but must be one of {', '.join(known)}")
     ours, *parameters = known[name]
-    return function(
-        ours, dict(zip(("alpha", "beta"), parameters, strict=False)) | (arguments or {}), layer.where
-    )
+    given = dict(zip(("alpha", "beta"), parameters, strict=False))
+    return function(ours, {**given, **(arguments or {})}, layer.where)
 
 
 def activations(old: bool) -> dict[str, tuple[Any, ...]]:

@@ -453,6 +453,8 @@ def captured(node: Any) -> Iterator[str]:
 class OnnxGraph(Wiring[Any]):
     """The top-level graph of a model."""
 
+    constants: Constants
+
     def __init__(self, model: Any) -> None:
         self._onnx = import_extra("onnx", "onnx")
         self._model = model

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import FLOAT_TYPES, import_extra, listed
+from rtlstm.gen.frontends.arrays import FLOAT_TYPES, along_axis, import_extra, listed
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.gen.frontends.reading import ReportBuilder
@@ -348,22 +348,13 @@ def _spread(values: Any, shape: tuple[int, ...], axis: int, block: int) -> Any |
     """Return scales or zero points for each element; there is one for all, or one for each index of an axis
     or each block of them. None if they do not fit.
     """
-    if values.size == 1:
-        return np.broadcast_to(values.reshape(()), shape)
-    if not -len(shape) <= axis < len(shape):
+    if values.size == 1 or block <= 0 or not -len(shape) <= axis < len(shape):
+        return along_axis(values, shape, axis)
+    blocks = list(shape)
+    blocks[axis] = -(-shape[axis] // block)
+    if values.shape != tuple(blocks):
         return None
-    size = shape[axis]
-    if block > 0:
-        blocks = list(shape)
-        blocks[axis] = -(-size // block)
-        if values.shape != tuple(blocks):
-            return None
-        return np.repeat(values, min(block, size), axis)[tuple(map(slice, shape))]
-    if values.shape != (size,):
-        return None
-    along = [1] * len(shape)
-    along[axis] = size
-    return np.broadcast_to(values.reshape(along), shape)
+    return np.repeat(values, min(block, shape[axis]), axis)[tuple(map(slice, shape))]
 
 
 def _type_limits(kind: Any) -> tuple[float, float] | None:
@@ -427,14 +418,8 @@ def _find_rounding(graph: OnnxGraph, node: Any, not_negative: Collection[str]) -
     default = np.zeros((), _output_type(graph, first))
     constants = [[graph.constant(name) if name else default for name in both] for both in (given, taken)]
     (scale, zero), again = constants
-    if (
-        scale is None
-        or zero is None
-        or any(
-            other is None or not np.array_equal(one, other)
-            for one, other in zip((scale, zero), again, strict=True)
-        )
-    ):
+    pairs = zip((scale, zero), again, strict=True)
+    if scale is None or zero is None or not all(_equal(*pair) for pair in pairs):
         return None
     bounds = _type_limits(zero.dtype)
     if bounds is None or scale.size != 1 or zero.size != 1 or not float(scale.item()) > 0:
@@ -453,6 +438,10 @@ def _find_rounding(graph: OnnxGraph, node: Any, not_negative: Collection[str]) -
         relu=offset == low and not _is_not_negative(graph, first.input[0], not_negative),
         sum=producer is not None and producer.op_type in _SUMS,
     )
+
+
+def _equal(one: Any, other: Any | None) -> bool:
+    return other is not None and np.array_equal(one, other)
 
 
 def _output_type(graph: OnnxGraph, node: Any) -> Any:

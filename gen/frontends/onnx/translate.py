@@ -407,9 +407,8 @@ def _branch(graph: Any, node: Any, taken: str, there: set[str]) -> list[Any]:
     local_names = [name for each in inner.node for name in each.output] + [
         item.name for item in inner.initializer
     ]
-    _rename(
-        inner, {name: f"{OnnxGraph.label(node)}/{name}" for name in local_names if name and name in there}
-    )
+    label = OnnxGraph.label(node)
+    _rename(inner, {name: f"{label}/{name}" for name in local_names if name and name in there})
     # The branch's outputs get the names that the If node's had.
     links = [
         onnx.helper.make_node("Identity", [source.name], [target], name=f"{target}/{taken}")

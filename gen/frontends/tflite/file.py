@@ -1,9 +1,7 @@
 """A TFLite file as tensors and operators; nothing of it is trusted."""
 
 import math
-import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -11,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import import_extra
+from rtlstm.gen.frontends.arrays import along_axis, import_extra, one_error
 from rtlstm.spec.budget import Budget
-from rtlstm.spec.errors import ModelError, RtlstmError
+from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import read_file
 
 Floats = NDArray[np.float64]
@@ -23,21 +21,8 @@ _TYPES: Final = {
     "INT16": "<i2", "UINT16": "<u2", "INT32": "<i4", "UINT32": "<u4", "INT64": "<i8",
 }  # fmt: skip
 _BITS: Final = {"INT4": 4, "INT8": 8, "UINT8": 8, "INT16": 16, "INT32": 32, "INT64": 64}
-_DAMAGE = (struct.error, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Errors of flatbuffers over bytes that are no file of this kind."""
 _AGAIN = "convert the model again"
-
-
-@contextmanager
-def _refusing_damage() -> Iterator[None]:
-    """Turn what flatbuffers raises over damaged bytes into one error."""
-    try:
-        yield
-    except RtlstmError:
-        raise
-    except _DAMAGE as error:
-        text = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        raise ModelError(f"is a damaged TFLite file ({text}); {_AGAIN}") from None
+_DAMAGED = f"is a damaged TFLite file ({{}}); {_AGAIN}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +92,7 @@ class TfliteOperator:
         ModelError
             If the file is damaged there: options are read when they are asked for.
         """
-        with _refusing_damage():
+        with one_error(_DAMAGED):
             return getattr(self.options, name)(*arguments) if hasattr(self.options, name) else 0
 
     @property
@@ -196,16 +181,13 @@ class TfliteFile:
 
 def _along(each: NDArray[Any], shape: tuple[int, ...], axis: int, what: str) -> NDArray[Any]:
     """One for all elements, or one for each index of an axis."""
-    if each.size == 1:
-        return np.broadcast_to(each.reshape(()), shape)
-    if not 0 <= axis < len(shape) or each.shape != (shape[axis],):
+    found = along_axis(each, shape, axis if axis >= 0 else len(shape))
+    if found is None:
         raise ModelError(
             f"{what} must have one scale and zero point, or {shape} of them along an axis, not {each.size} "
             f"along axis {axis}; {_AGAIN}"
         )
-    along = [1] * len(shape)
-    along[axis] = each.size
-    return np.broadcast_to(each.reshape(along), shape)
+    return found
 
 
 def load_tflite(path: Path) -> TfliteFile:
@@ -223,7 +205,7 @@ def load_tflite(path: Path) -> TfliteFile:
         data = read_file(path)
     except OSError as error:
         raise ModelError(f"cannot be read: {error.strerror or error}") from None
-    with _refusing_damage():
+    with one_error(_DAMAGED):
         return _File(schema, data).read()
 
 

@@ -104,17 +104,9 @@ class GraphWriter:
     ) -> None:
         """Add a node of an operator; ``part`` names one of several, which reports leave out."""
         label = f"{operator.name}/{part}" if part else operator.name
+        read, given = tuple(inputs), tuple(outputs)
         self._nodes.append(
-            Node(
-                kind,
-                tuple(inputs),
-                tuple(outputs),
-                label,
-                operator.kind,
-                attributes,
-                " operator",
-                hidden=bool(part),
-            )
+            Node(kind, read, given, label, operator.kind, attributes, " operator", hidden=bool(part))
         )
 
     def activation(self, operator: TfliteOperator) -> str:
@@ -213,9 +205,8 @@ def _dense(writer: GraphWriter, operator: TfliteOperator) -> None:
         read = rows
     inputs = [read, writer.constant(f"{operator.name}/weights", weight)]
     if bias >= 0:
-        inputs.append(
-            writer.constant(f"{operator.name}/bias", writer.weights(bias, f"{operator.where}: bias"))
-        )
+        values = writer.weights(bias, f"{operator.where}: bias")
+        inputs.append(writer.constant(f"{operator.name}/bias", values))
     writer.node(operator, "linear", inputs, [given])
     writer.activate(operator, given)
 

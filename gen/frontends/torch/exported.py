@@ -6,8 +6,7 @@ PyTorch is used only to save a program that is given as an object. Nothing in th
 import io
 import json
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,12 +16,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import import_extra
+from rtlstm.gen.frontends.arrays import import_extra, one_error
 from rtlstm.gen.frontends.graph import Graph
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.operators import find, words
-from rtlstm.gen.frontends.torch.translate import Constant, Tensor, Translator
+from rtlstm.gen.frontends.torch.translate import Constant, Tensor, Translator, owner
 from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import open_file
@@ -35,8 +34,7 @@ _MAX_JSON = 2**23
 """Bytes of a description, of which parsing makes some thirty times as many; real graphs have below 2^20."""
 _FLOATS = (6, 7, 8, 13)
 _SAVE = "save the model again, with torch.export.save"
-_DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, EOFError, OSError,
-           NotImplementedError, RuntimeError, zipfile.BadZipFile)  # fmt: skip
+_DAMAGED = f"must be an exported program as torch.export.save writes it, but is damaged ({{}}); {_SAVE}"
 
 
 def read_exported(source: Path | Any, options: ReadOptions, report: ReportBuilder) -> Network:
@@ -54,7 +52,7 @@ def read_exported(source: Path | Any, options: ReadOptions, report: ReportBuilde
 def translate_exported(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> Graph:
     """Translate what ``torch.export.save`` wrote; the file must stay open while the graph is read."""
     archive = Archive(file)
-    with one_error():
+    with one_error(_DAMAGED):
         return _Program(archive).translated(options, report)
 
 
@@ -113,15 +111,12 @@ class _Program:
 
     def _call(self, name: str, target: str, named: dict[str, Any], output: str) -> Any:
         """Translate an operator; one with weights has the name of the module that has them."""
-        kind, operation = (
-            name.rstrip("_"),
-            name.rstrip("_") if target.startswith((_ATEN, "_operator.")) else "",
-        )
+        kind = name.rstrip("_")
+        operation = kind if target.startswith((_ATEN, "_operator.")) else ""
         kind = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}.get(kind, kind)
-        given = named.get("params") or [named.get("weight"), named.get("w_ih"), named.get("running_mean")]
-        stored = [value.name for value in given if isinstance(value, Constant) and "." in value.name]
-        label = stored[0].rpartition(".")[0] if stored else output
-        return self.to.call(operation, (), named, label, kind, output, overwrites=name.endswith("_"))
+        return self.to.call(
+            operation, (), named, owner(named) or output, kind, output, overwrites=name.endswith("_")
+        )
 
     def _value(self, arg: Mapping[str, Any]) -> Any:
         """An argument: what its names stand for, and numbers."""
@@ -159,10 +154,10 @@ def _names(outputs: Sequence[Mapping[str, Any]]) -> list[str]:
         ((kind, value),) = output.items()
         if kind == "as_tensors":
             found += [item["name"] for item in value]
+        elif kind == "as_none":
+            found.append("")
         else:
-            found.append(
-                "" if kind == "as_none" else value["as_name"] if kind.startswith("as_sym") else value["name"]
-            )
+            found.append(value["as_name" if kind.startswith("as_sym") else "name"])
     return found
 
 
@@ -188,7 +183,7 @@ class Archive:
 
     def __init__(self, file: BinaryIO) -> None:
         self._budget = Budget(ModelError)
-        with one_error():
+        with one_error(_DAMAGED):
             self._zip = zipfile.ZipFile(file)
             if len(set(self._zip.namelist())) < len(self._zip.namelist()):
                 raise ModelError(f"must hold every member once, but two have one name; {_SAVE}")
@@ -220,7 +215,7 @@ class Archive:
         """A parameter, buffer or constant of the model by the name that the module has for it."""
         if name not in self._tensors:
             raise ModelError(f"must hold the tensor {name!r}, which its graph reads; {_SAVE}")
-        with one_error():
+        with one_error(_DAMAGED):
             return self._load(name, self._tensors[name])
 
     def _load(self, name: str, stored: _Stored) -> NDArray[Any]:
@@ -252,18 +247,3 @@ class Archive:
         if info.file_size > most:
             raise ModelError(f"has {info.file_size:,} bytes of {name!r}, which is more than {most:,}")
         return self._zip.read(info)
-
-
-@contextmanager
-def one_error() -> Iterator[None]:
-    """Give every exception that only a damaged archive can cause inside as one ModelError."""
-    try:
-        yield
-    except ModelError:
-        raise
-    except _DAMAGE as error:
-        text = str(error).splitlines()[0][:100] if str(error) else ""
-        raise ModelError(
-            "must be an exported program as torch.export.save writes it, but is damaged "
-            f"({type(error).__name__}: {text}); {_SAVE}"
-        ) from None

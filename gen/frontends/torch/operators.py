@@ -285,11 +285,8 @@ def _sequence(call: Call) -> Any:
     if layers < 1 or rest or each != len(parts):
         raise ModelError(f"the operator {call.label!r} has {len(given)} weights, which do not fit its layers")
     names = [name for name in _parameter_names(layers, both) if name.rpartition("_l")[0] in parts]
-    options = (
-        call.operation == "rnn_relu",
-        bool(call.kwargs["batch_first"]),
-        call.kwargs.get("dropout") or 0.0,
-    )
+    relu, dropout = call.operation == "rnn_relu", call.kwargs.get("dropout") or 0.0
+    options = (relu, bool(call.kwargs["batch_first"]), dropout)
     made = _Layers(call, kind, dict(zip(names, given, strict=True)), layers, both, *options)
     result = made.added(flat([call.kwargs.get("hx")]))
     return (result[0], *result[1]) if kind == "LSTM" else result

@@ -24,7 +24,7 @@ from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.cells import parts_refusal, with_pruned
 from rtlstm.gen.frontends.torch.operators import find, words
-from rtlstm.gen.frontends.torch.translate import Constant, Tensor, Translator, flat, loop_refusal
+from rtlstm.gen.frontends.torch.translate import Constant, Tensor, Translator, flat, loop_refusal, owner
 from rtlstm.spec.archives import open_archive, read_member
 from rtlstm.spec.budget import MAX_ELEMENTS
 from rtlstm.spec.errors import ModelError
@@ -181,10 +181,8 @@ class _Walk:
 
     def _call(self, name: str, args: Any, kwargs: Mapping[str, Any], **how: Any) -> Any:
         """Translate an operation; one with weights has the name of the module that has them."""
-        given = kwargs.get("params") or [kwargs.get(key) for key in ("weight", "w_ih", "running_mean")]
-        stored = [value.name for value in given if isinstance(value, Constant) and "." in value.name]
         output = self.fresh(name)
-        label = stored[0].rpartition(".")[0] if stored else output
+        label = owner(kwargs) or output
         operation = how.pop("operation", name)
         value = self.to.known[output] = self.to.call(operation, args, kwargs, label, name, output, **how)
         return value
@@ -331,14 +329,9 @@ def _options(kind: str, state: Mapping[str, Any], graph: Any, where: str) -> dic
 def _results(inner: Any, called: Any) -> Any:
     """What a call gives: a traced recurrent module gives only those of its results that were used."""
     results = list(inner.outputs())
-    if (
-        isinstance(called, tuple)
-        and len(results) == 1
-        and results[0].node().kind() in ("aten::mul", "aten::add_")
-    ):
-        return called[
-            results[0].node().kind() == "aten::add_"
-        ]  # an LSTMCell's h, which is a product, or its c
+    kind = results[0].node().kind() if len(results) == 1 else ""
+    if isinstance(called, tuple) and kind in ("aten::mul", "aten::add_"):
+        return called[kind == "aten::add_"]  # an LSTMCell's h, which is a product, or its c
     layers = [node for node in inner.nodes() if node.kind() in _SEQUENCES]
     if len(layers) != 1:
         return called

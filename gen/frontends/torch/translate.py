@@ -554,6 +554,13 @@ _FOLDED: dict[str, Callable[..., Any]] = {
 }
 
 
+def owner(arguments: Mapping[str, Any]) -> str:
+    """The module that has the weights which an operator reads; empty if it reads none of a module."""
+    given = arguments.get("params") or [arguments.get(key) for key in ("weight", "w_ih", "running_mean")]
+    stored = [value.name for value in given if isinstance(value, Constant) and "." in value.name]
+    return stored[0].rpartition(".")[0] if stored else ""
+
+
 def loop_refusal(cell: str) -> str:
     """Return the advice for a cell that the module calls in a loop over the steps."""
     return (
