@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx as onnx_package
 import pytest
-from support.lazy import Lazy, nn, torch
+from support.lazy import F, Lazy, nn, torch
 from support.onnx_files import H, const, ints, lstm, node, rand, save, squeezed
 from support.same_network import same, without_names
 
@@ -25,7 +25,6 @@ from rtlstm.spec.errors import ConfigurationError, ModelError
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 keras = Lazy("keras")
-F = Lazy("torch.nn.functional")
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 PLUG_IN = """
