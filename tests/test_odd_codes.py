@@ -15,8 +15,13 @@ from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.quantiser import FormatRequest, QuantizationSettings, choose_formats, quantise
-from rtlstm.gen.quantise.ranges import Calibrated
+from rtlstm.gen.quantise.quantiser import (
+    FormatRequest,
+    QuantizationSettings,
+    choose_formats,
+    quantise,
+    remember,
+)
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError
@@ -134,7 +139,7 @@ def test_the_other_models_agree() -> None:
             y = second.step(codes[step, sequence].tolist(), state)
             assert y == wanted.y[step, sequence].tolist()
     data = Calibration.of(TWO, x)
-    calibrated = Calibrated.of(data, choose_formats(TWO, ODD, data).ranges)
+    calibrated = remember(data, choose_formats(TWO, ODD, data))
     request = FormatRequest(settings=ODD, calibrated=calibrated)
     found = measure_errors(quantised, Samples.of(x, 3), TWO, request)
     error = quantised.shapes[-1].output.to_floats(wanted.y) - run_float(TWO, x).y

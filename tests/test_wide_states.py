@@ -29,8 +29,8 @@ from rtlstm.gen.quantise.quantiser import (
     as_numbers,
     choose_formats,
     quantise,
+    remember,
 )
-from rtlstm.gen.quantise.ranges import Calibrated
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.host import SaturationWarning
 from rtlstm.sim.golden import Golden
@@ -203,7 +203,7 @@ def test_requantised_and_measured_by_parts(name: str) -> None:
     quantised = calibrated(network, state)
     x = inputs(network)
     data = Calibration.of(network, x, state=tiled(state))
-    kept = Calibrated.of(data, choose_formats(network, FINE, data).ranges)
+    kept = remember(data, choose_formats(network, FINE, data))
     cell = quantised.numerics.cell
     stated = FINE.replace(cell_range=2.0 ** (cell.bits - 1 - cell.fraction))
     for request, wanted in (

@@ -13,7 +13,14 @@ from rtlstm.gen.frontends.reading import InitialState, ModelReport
 from rtlstm.gen.quantise.calibration import Calibration, check_lengths
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer
-from rtlstm.gen.quantise.plan import FormatChoices, Plan, QuantizationSettings, RowChoices, RowPlan
+from rtlstm.gen.quantise.plan import (
+    Candidate,
+    FormatChoices,
+    Plan,
+    QuantizationSettings,
+    RowChoices,
+    RowPlan,
+)
 from rtlstm.gen.quantise.quantiser import TrainedNetwork, quantise_with
 from rtlstm.gen.quantise.ranges import Ranges
 from rtlstm.gen.quantise.target import TargetHardware
@@ -197,6 +204,7 @@ class Prepared(torch.nn.Module):
             "layers": list(choices.ranges.layers),
             "begins": list(choices.ranges.begins),
             "cell_ranges": list(choices.cell_ranges),
+            "candidate": choices.candidate.model_dump(mode="json"),
             "settings": self.settings.model_dump(mode="json"),
             "weight_bits": [rows.plan.form.bits for rows in self.rows],
             "device": None if self._device is None else self._device.manifest.build_hash,
@@ -229,6 +237,7 @@ class Prepared(torch.nn.Module):
                 input_shifts=tuple(state["input_shifts"]),
                 ranges=Ranges(state["preactivation"], tuple(state["layers"]), tuple(given["begins"])),
                 cell_ranges=tuple(state["cell_ranges"]),
+                candidate=Candidate(**state["candidate"]),
             )
         )
 

@@ -21,6 +21,7 @@ from rtlstm.gen.accuracy.records import (
     largest_part,
 )
 from rtlstm.gen.accuracy.samples import Floats, Labels, Samples
+from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import FormatRequest, QuantizationSettings
 from rtlstm.sim.golden import Golden, GoldenState
 from rtlstm.spec.errors import ConfigurationError, InputError
@@ -261,6 +262,7 @@ def measure_widths(
         Called before each change.
     """
     kept, less = _kept_range(model, network, request)
+    data = Calibration(samples.x, samples.lengths)
     for name in _changeable_widths(network, request.settings):
         for change in _CHANGES:
             begin()
@@ -271,7 +273,7 @@ def measure_widths(
             }  # fmt: skip
             try:
                 changes = {name: bits, **also, **dict.fromkeys(less)}
-                wider = request.replace(settings=request.settings.replace(**changes)).quantise(model)
+                wider = request.replace(settings=request.settings.replace(**changes)).quantise(model, data)
             except ConfigurationError as refused:
                 yield WidthErrors(**about, rms_error=None, max_abs_error=None, refusal=str(refused))
                 continue

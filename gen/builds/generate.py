@@ -45,8 +45,8 @@ from rtlstm.gen.quantise.quantiser import (
     choose_formats,
     quantise,
     quantise_with,
+    remember,
 )
-from rtlstm.gen.quantise.ranges import Calibrated
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.device import check_loadable
 from rtlstm.spec.build_files import read_verilog
@@ -304,7 +304,7 @@ def _new_design(
         quantised = quantise_with(network, settings, choices, hardware)
         format_request = FormatRequest(
             settings=settings,
-            calibrated=None if data is None else Calibrated.of(data, choices.ranges),
+            calibrated=None if data is None else remember(data, choices),
             initial_state=None if data is not None else as_numbers(request.initial_state),
             headroom=None if hardware is None else hardware.headroom,
         )

@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, is_fused, lower
 from rtlstm.gen.quantise.ranges import Ranges, power_of_two
+from rtlstm.gen.quantise.rounding import Moments, RoundedRows, round_cancelling, round_nearest
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.activations.interpolated import DIRECT_BITS
 from rtlstm.spec.cells.formats import CellFormats
@@ -162,8 +163,8 @@ class QuantizationSettings(Record):
     cell_bits: Annotated[
         Annotated[int, Field(ge=8, le=32)] | None,
         Option(
-            "Bits of the cell state, 8 to 32. Default: 16, and beyond +-16 one more for each doubling of its "
-            "range, at most 24.",
+            "Bits of the cell state, 8 to 32. Default: 16, one more for each doubling of its range beyond "
+            "16, and more if that helps on the calibration data, at most 24.",
             group=_NUMBERS,
         ),
     ] = None
@@ -209,6 +210,13 @@ class QuantizationSettings(Record):
         ),
     ] = "half_up"
     tables: Tables = "interpolated"
+    quick: Annotated[
+        bool,
+        Option(
+            "Choose formats by formulas alone, and try none of them on the calibration data.",
+            group=_NUMBERS,
+        ),
+    ] = False
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -237,14 +245,49 @@ class QuantizationSettings(Record):
         return max(self.weight_bits, self.dense_weight_bits or 0)
 
 
-def _default_cell_bits(power: int) -> int:
-    """Return the bits of c where none are asked for: its widest range is this power of two."""
-    return min(MOST_CELL_BITS, _CELL_BITS + max(0, power - _CELL_POWER))
+def _default_cell_bits(power: int, more: int) -> int:
+    """Return the bits of c where none are asked for: its widest range is this power of two, with ``more``."""
+    return min(MOST_CELL_BITS, _CELL_BITS + max(0, power - _CELL_POWER) + more)
 
 
 def _saturation_range(gate: Format) -> float:
     """Return where sigmoid comes within half a unit in the last place of 1, rounded up to a power of two."""
     return power_of_two(math.log(2.0) * (gate.fraction + 1))
+
+
+class Candidate(Record):
+    """What the formulas leave open, and what they begin with."""
+
+    cancelling: bool = False
+    """Whether weights are rounded so that the changes of a row cancel, instead of each to the nearest."""
+    shift_share: float = 1.0
+    """Share of the shifts that equalise the input features."""
+    input_share: float = 1.0
+    """Share of the largest input that the input's format holds."""
+    result_share: float = 1.0
+    """Share of the ranges of unbounded results that their formats hold."""
+    cells_apart: bool = False
+    """Whether each layer's c has a range of its own."""
+    cell_share: float = 1.0
+    """Share of the range of c that its format holds."""
+    more_cell_bits: int = 0
+    """Bits of c beyond those that its range asks for."""
+    preactivation_share: float = 1.0
+    """Share of the pre-activations' range that their format holds."""
+
+
+FORMULAS = Candidate()
+
+
+class Trial(Record):
+    """A candidate that was tried, and its error."""
+
+    choice: str
+    value: str
+    error: float | None
+    """Root mean square of the outputs' errors, and of final states' that are results, each relative to the
+    spread of the float values; None if it cannot be built."""
+    taken: bool = False
 
 
 @dataclass(frozen=True)
@@ -257,6 +300,13 @@ class FormatChoices:
     cell_ranges: tuple[float, ...]
     """Largest c of each array layer, whose format covers it; larger ones saturate. Those of layers that keep
     no c are not looked at where others keep one."""
+    moments: tuple[Moments, ...] = ()
+    """Of what each array layer reads: weights are rounded so that their changes cancel. Empty to round each
+    to the nearest."""
+    candidate: Candidate = FORMULAS
+    """What the formulas began with; the ranges have its shares already."""
+    trials: tuple[Trial, ...] = ()
+    """What was tried on the calibration data to find these."""
 
 
 @dataclass(frozen=True)
@@ -315,6 +365,20 @@ class RowPlan:
             if not wide.any():
                 return scales
             scales = scales - wide
+
+    def round(self, moments: Moments | None) -> RoundedRows:
+        """Return the integers of the rows' weights; the changes of a row cancel if there are moments."""
+        pairs = list(zip(self.matrices, self.sources, strict=True))
+        fractions = tuple(self.finest_scales(*pair) - pair[1] for pair in pairs)
+        nearest = round_nearest(self.form, self.matrices, fractions)
+        if moments is None:
+            return nearest
+        finest = tuple(self.finest - source for source in self.sources)
+        found = round_cancelling(self.form, self.matrices, fractions, finest, moments)
+        if self.most_sum is None:
+            return found
+        sums = [np.abs(part).sum(axis=1) for part in found.matrices]
+        return found.where(np.max(sums, axis=0) < self.most_sum, nearest)
 
 
 class Lowered:
@@ -463,6 +527,7 @@ class Plan(Lowered):
         if trained is not None:
             self.weight_bits = list(trained.weight_bits)
         self.trained, self.input_shifts = trained, shifts
+        self.moments = choices.moments
         self._ranges = choices.ranges
         bits = settings.data_bits
         gate_bits = settings.gate_bits or max(12, bits, settings.output_bits or 0)
@@ -475,6 +540,7 @@ class Plan(Lowered):
         """Bits before the binary point of h if all layers have one format of it; None if each has its own."""
         self.outputs = self._outputs()
         """The formats of the layers' results."""
+        self._more_cell_bits = choices.candidate.more_cell_bits
         self.cells = self._cells(choices.cell_ranges)
         """The formats of the layers' c; those of layers that keep none mean nothing."""
         self.cell, self.cell_shifts, self.cell_argument = self._cell()
@@ -504,7 +570,7 @@ class Plan(Lowered):
         powers = [int(math.log2(power_of_two(found))) for found in ranges]
         pairs = zip(powers, self.layers, strict=True)
         kept = {power for power, layer in pairs if layer.state == "cell"} or {max(powers)}
-        bits = self.settings.cell_bits or _default_cell_bits(max(kept))
+        bits = self.settings.cell_bits or _default_cell_bits(max(kept), self._more_cell_bits)
         wanted = [bits - 1 - power for power in powers]
         least = bits - 1 - max(kept)
         # All c have one binary point in the exact sum, which has a limited width.

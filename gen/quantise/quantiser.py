@@ -17,9 +17,12 @@ from pydantic import Field
 
 from rtlstm.gen.frontends.reading import InitialState, ModelReport
 from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state, repeat_state, run_reference
+from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer
 from rtlstm.gen.quantise.plan import (
+    FORMULAS,
     MOST_CELL_BITS,
+    Candidate,
     FormatChoices,
     Lowered,
     Plan,
@@ -41,6 +44,8 @@ from rtlstm.gen.quantise.ranges import (
     search_cell_range,
     states_leave,
 )
+from rtlstm.gen.quantise.rounding import RoundedRows, round_nearest
+from rtlstm.gen.quantise.search import Search, measure_moments
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.sim.reference import FloatResult, FloatState
 from rtlstm.spec.activations.functions import SIGMOID, TANH
@@ -61,7 +66,8 @@ from rtlstm.spec.numerics import (
     continues_sums,
     row_parts,
 )
-from rtlstm.spec.record import Record
+from rtlstm.spec.progress import Progress
+from rtlstm.spec.record import Record, few_digits
 
 
 @dataclass(frozen=True)
@@ -123,10 +129,11 @@ class FormatRequest(Record):
         keeps_c = any(map(keeps_cell_state, network.pseudo_layers))
         return self.calibrated is not None and self.settings.cell_range is None and keeps_c
 
-    def quantise(self, network: Network) -> QuantizedNetwork:
+    def quantise(self, network: Network, data: Calibration | None = None) -> QuantizedNetwork:
         """Quantise as ``generate`` does with these settings and the same calibration data.
 
-        The settings state the range of c where ``generate`` would search it.
+        The settings state the range of c where ``generate`` would search it. ``data`` stand for the
+        calibration data where weights are rounded so that their changes cancel on them.
 
         Raises
         ------
@@ -143,6 +150,9 @@ class FormatRequest(Record):
             hardware,
             initial_state=None if arrays is None else (arrays[0], arrays[1]),
         )
+        if data is not None and self.calibrated is not None and self.calibrated.cancelling:
+            fine = _build_fine(network, self.settings, choices, hardware)
+            choices = replace(choices, moments=measure_moments(network, fine, data))
         return quantise_with(network, self.settings, choices, hardware)
 
 
@@ -154,6 +164,10 @@ _SUM_BITS, _WEIGHT_RANGE = 46, 20
 """Largest width of sums, and largest exponent of two of a weight, that the hardware may have."""
 _SEARCH_BITS = 16
 """Least widths in the search of the range of c, so that it sees the cell's rounding and not the weights'."""
+
+
+_APART, _LEAST_CELL_RANGE = 2.0, 0.5
+"""What the range of one layer's c is of its largest magnitude, and the least such magnitude."""
 
 
 class _Build:
@@ -209,33 +223,36 @@ class _Build:
 
     def _integers(self) -> tuple[list[QuantizedLayer], int]:
         """Return the layers in integers and the common left shift before their right shifts."""
-        pairs = [(rows, self._scales(index, rows)) for index, rows in enumerate(self._plan.rows())]
-        coarsest = (int((rows.target - s).max()) for rows, scales in pairs for s in scales)
+        plans = self._plan.rows()
+        rounded = [self._round(index, rows) for index, rows in enumerate(plans)]
+        scales = [
+            [source + fractions for source, fractions in zip(rows.sources, each.fractions, strict=True)]
+            for rows, each in zip(plans, rounded, strict=True)
+        ]
+        coarsest = (
+            int((rows.target - s).max()) for rows, each in zip(plans, scales, strict=True) for s in each
+        )
         align = self._hardware.align(max(0, *coarsest))
         layers: list[QuantizedLayer] = []
-        for index, (rows, scales) in enumerate(pairs):
+        for index, (rows, each) in enumerate(zip(plans, rounded, strict=True)):
             layer = rows.layer
-            matrices = [
-                rows.form.to_integers(weights, (scale - fraction)[:, None])
-                for weights, fraction, scale in zip(rows.matrices, rows.sources, scales, strict=True)
-            ]
-            bias = round_half_up(layer.bias, rows.target).astype(np.int64) + rows.offsets
-            shifts = [scale + align - rows.target for scale in scales]
+            # What a layer adds to stored sums has no bias of its own.
+            change = 0.0 if continues_sums(layer.kind) else each.bias_change
+            bias = round_half_up(layer.bias + change, rows.target).astype(np.int64) + rows.offsets
+            shifts = [scale + align - rows.target for scale in scales[index]]
             if layer.w_rec is None:
-                layers.append(QuantizedDense(matrices[0], bias, shifts[0], continues_sums(layer.kind)))
+                layers.append(QuantizedDense(each.matrices[0], bias, shifts[0], continues_sums(layer.kind)))
             else:
-                w_ih, w_hh = matrices
                 constants = self._constants(index, layer)
-                layers.append(QuantizedRecurrent(w_ih, w_hh, bias, shifts[0], shifts[1], constants))
+                layers.append(QuantizedRecurrent(*each.matrices, bias, shifts[0], shifts[1], constants))
         return layers, align
 
-    def _scales(self, index: int, rows: RowPlan) -> list[IntArray]:
-        """Return the accumulator's fraction bits of each row, for each vector that a layer reads."""
+    def _round(self, index: int, rows: RowPlan) -> RoundedRows:
+        """Round the weights of a layer's rows."""
         self._check_range(rows)
         if self._plan.trained is not None:
-            given = zip(rows.sources, self._plan.trained.fractions[index], strict=True)
-            return [source + fractions for source, fractions in given]
-        return [rows.finest_scales(*part) for part in zip(rows.matrices, rows.sources, strict=True)]
+            return round_nearest(rows.form, rows.matrices, self._plan.trained.fractions[index])
+        return rows.round(self._plan.moments[index] if self._plan.moments else None)
 
     def _check_range(self, rows: RowPlan) -> None:
         """Refuse a layer whose sums no accumulator holds."""
@@ -345,59 +362,173 @@ def choose_formats(
     hardware: TargetHardware | None = None,
     searched: dict[object, float] | None = None,
     initial_state: FloatState | None = None,
+    progress: Progress | None = None,
 ) -> FormatChoices:
-    """Find the ranges of all quantities, as :func:`quantise` says; errors as there.
+    """Choose formats and roundings, as :func:`quantise` says; errors as there.
 
-    ``data`` may be what is known of calibration data: then the settings state the range of c, if any.
+    ``data`` may be what is known of calibration data: then the settings state the range of c, if any, and
+    nothing is tried.
 
     ``searched`` keeps the ranges of c that were found for the same network and data, by what they depend on.
     Most settings share one, so whoever tries many gives the same dict each time.
     """
-    # A stated range of 8 reaches to the last code below 8: 8 itself would need one more bit.
-    last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
-    largest = DEFAULT_INPUT_RANGE * last_code if data is None else float(data.peaks.max()) or 1.0
-    input_range = largest if settings.input_range is None else settings.input_range * last_code
-    shifts = _input_shifts(network, settings, input_range, data, hardware)
-    if shifts:
-        # The network and the data with shifted inputs, as on the device.
-        network = fold_shifts(network, np.array(shifts))
-        data = data.scaled(np.ldexp(1.0, shifts)) if isinstance(data, Calibration) else data
-    lowered = Lowered(network, settings, hardware)
+    formulas = _Formulas(network, settings, hardware, {} if searched is None else searched, initial_state)
+    found = formulas.choices(data)
+    if settings.quick or not isinstance(data, Calibration):
+        return found
 
-    def chosen(ranges: Ranges, cell_range: float) -> FormatChoices:
-        cell_ranges = lowered.cell_ranges(settings.cell_range or cell_range)
-        return FormatChoices(input_range, shifts, ranges, cell_ranges)
+    def choose(candidate: Candidate, some: Calibration) -> FormatChoices:
+        return formulas.choices(some, candidate, formulas.cell_ranges(some, candidate, found.cell_ranges))
 
-    if isinstance(data, Calibrated):
-        return chosen(data.ranges, 1.0)
-    given = (initial_state, None if data is None else data.state)
-    states = [state for state in given if state is not None]
-    begins = begin_ranges(network, states)
-    begin_c = float(largest_begins(states)[1].max(initial=0.0)) if states else 0.0
-    if data is None:
-        if settings.final_states is not None:
+    def build(choices: FormatChoices, fine: bool) -> QuantizedNetwork:
+        make = _build_fine if fine else quantise_with
+        return make(network, settings, choices, hardware)
+
+    leave = states_leave(network, settings.final_states)
+    best, trials = Search(network, data, choose, build, leave, progress).best()
+    return replace(best, trials=trials)
+
+
+class _Formulas:
+    """Computes ranges and shifts, and searches the range of c."""
+
+    def __init__(
+        self,
+        network: Network,
+        settings: QuantizationSettings,
+        hardware: TargetHardware | None,
+        searched: dict[object, float],
+        initial_state: FloatState | None,
+    ) -> None:
+        self._network, self._settings, self._hardware = network, settings, hardware
+        self._searched, self._initial_state = searched, initial_state
+        self._measured: dict[int, tuple[FloatResult, Ranges]] = {}
+
+    def choices(
+        self,
+        data: Calibration | Calibrated | None,
+        candidate: Candidate = FORMULAS,
+        cell_ranges: tuple[float, ...] | None = None,
+    ) -> FormatChoices:
+        """Return the choices for data; ``cell_ranges`` are those of c if they are known."""
+        settings, hardware = self._settings, self._hardware
+        # A stated range of 8 reaches to the last code below 8: 8 itself would need one more bit.
+        if isinstance(data, Calibrated):
+            candidate = Candidate(shift_share=data.shift_share, more_cell_bits=data.more_cell_bits)
+        last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
+        largest = DEFAULT_INPUT_RANGE * last_code if data is None else float(data.peaks.max()) or 1.0
+        stated = settings.input_range and settings.input_range * last_code
+        input_range = stated or candidate.input_share * largest
+        shifts = self._input_shifts(input_range, data, candidate)
+        # The network with shifted inputs, as on the device.
+        network = fold_shifts(self._network, np.array(shifts)) if shifts else self._network
+        lowered = Lowered(network, settings, hardware)
+        begin_c = 0.0
+        if isinstance(data, Calibrated):
+            ranges = data.ranges
+        elif data is None:
+            ranges, begin_c = self._assumed(lowered, network, input_range)
+        else:
+            reference, ranges, begin_c = self._measure(data)
+        found: float | tuple[float, ...] = 1.0
+        if settings.cell_range or cell_ranges:
+            found = settings.cell_range or found
+        elif isinstance(data, Calibrated):
+            found = 1.0
+        elif data is None or (hardware is not None and hardware.device is not None):
+            found = max(DEFAULT_CELL_RANGE, MARGIN * begin_c)
+        else:
+            found = _search_cell_range(
+                network,
+                settings,
+                input_range,
+                shifts,
+                data.scaled(np.ldexp(1.0, shifts)) if shifts else data,
+                reference,
+                ranges,
+                begin_c,
+                self._searched,
+            )
+        scaled = replace(
+            ranges,
+            preactivation=candidate.preactivation_share * ranges.preactivation,
+            layers=tuple(candidate.result_share * each for each in ranges.layers),
+        )
+        return FormatChoices(
+            input_range,
+            shifts,
+            scaled,
+            cell_ranges or lowered.cell_ranges(found),
+            candidate=candidate,
+        )
+
+    def cell_ranges(
+        self, data: Calibration, candidate: Candidate, known: tuple[float, ...]
+    ) -> tuple[float, ...]:
+        """Return the ranges of c that a candidate has, where those of all layers together are ``known``."""
+        if self._settings.cell_range is not None or (self._hardware is not None and self._hardware.shared):
+            return known
+        ranges = tuple(candidate.cell_share * each for each in known)
+        if not candidate.cells_apart:
+            return ranges
+        reference, _, begin_c = self._measure(data)
+        unfolded = unfold(self._network)
+        origins = [layer.origin for layer in Lowered(self._network, self._settings, self._hardware).layers]
+        met = [unfolded.measured_range(reference, at).cell if at >= 0 else 1.0 for at in origins]
+        return tuple(
+            min(whole, candidate.cell_share * _APART * max(mine, begin_c, _LEAST_CELL_RANGE))
+            for whole, mine in zip(ranges, met, strict=True)
+        )
+
+    def _assumed(self, lowered: Lowered, network: Network, input_range: float) -> tuple[Ranges, float]:
+        """Return ranges without calibration data, and the largest c of the initial state."""
+        if self._settings.final_states is not None:
             raise ConfigurationError(
                 "`final_states` says how calibration data set the range of the cell state, but "
-                "there are none; give such data (`calibration`), or state the range "
-                "(`cell_range`)"
+                "there are none; give such data (`calibration`), or state the range (`cell_range`)"
             )
+        begins, begin_c = self._begins(None)
         if lowered.recognised:
-            ranges = bound_ranges(network, input_range, begins)
-        else:
-            ranges = guess_ranges(network, input_range, initial_state)
-        return chosen(ranges, max(DEFAULT_CELL_RANGE, MARGIN * begin_c))
-    reference = run_reference(network, data)
-    ranges = measure_ranges(network, reference, begins)
-    if not data.begins_in(initial_state):
-        as_model = replace(data, state=repeat_state(initial_state, data.sequences))
-        ranges = ranges.joined(measure_ranges(network, run_reference(network, as_model), begins))
-    cell_range = DEFAULT_CELL_RANGE
-    if settings.cell_range is None and (hardware is None or hardware.device is None):
-        known = {} if searched is None else searched
-        cell_range = _search_cell_range(
-            network, settings, input_range, shifts, data, reference, ranges, begin_c, known
-        )
-    return chosen(ranges, cell_range)
+            return bound_ranges(network, input_range, begins), begin_c
+        return guess_ranges(network, input_range, self._initial_state), begin_c
+
+    def _measure(self, data: Calibration) -> tuple[FloatResult, Ranges, float]:
+        """Return a float run of the data, its ranges, and the largest c of the initial states."""
+        begins, begin_c = self._begins(data)
+        # Shifts of inputs change no other value, so one run serves all of them.
+        if id(data) not in self._measured:
+            network = self._network
+            reference = run_reference(network, data)
+            ranges = measure_ranges(network, reference, begins)
+            if not data.begins_in(self._initial_state):
+                as_model = replace(data, state=repeat_state(self._initial_state, data.sequences))
+                ranges = ranges.joined(measure_ranges(network, run_reference(network, as_model), begins))
+            self._measured[id(data)] = reference, ranges
+        return *self._measured[id(data)], begin_c
+
+    def _begins(self, data: Calibration | None) -> tuple[tuple[float, ...], float]:
+        """Return the largest h of each layer, and the largest c, in which sequences begin."""
+        given = (self._initial_state, None if data is None else data.state)
+        states = [state for state in given if state is not None]
+        begin_c = float(largest_begins(states)[1].max(initial=0.0)) if states else 0.0
+        return begin_ranges(self._network, states), begin_c
+
+    def _input_shifts(
+        self, input_range: float, data: Calibration | Calibrated | None, candidate: Candidate
+    ) -> tuple[int, ...]:
+        """Return a share of the input shifts, or fixed hardware's; none if a range is stated."""
+        network, settings = self._network, self._settings
+        if self._hardware is not None and self._hardware.fixed:
+            found = self._hardware.fixed.input_shifts
+            # A network with another number of inputs is refused when its layers are checked.
+            return found if len(found) == network.inputs else ()
+        if data is None or settings.input_range is not None:
+            return ()
+        form = Format.covering(settings.data_bits, input_range)
+        bits = settings.bits_of(isinstance(network.layers[0], Dense))
+        peaks = candidate.input_share * data.peaks
+        shifts = np.rint(candidate.shift_share * choose_shifts(network, peaks, form, bits)).astype(np.int64)
+        return tuple(shifts.tolist()) if shifts.any() else ()
 
 
 def quantise_with(
@@ -409,26 +540,6 @@ def quantise_with(
 ) -> QuantizedNetwork:
     """Quantise a network with ranges that are known, and with ``rows`` as they were trained, if given."""
     return _Build(Plan(network, settings, choices, hardware, rows)).network()
-
-
-def _input_shifts(
-    network: Network,
-    settings: QuantizationSettings,
-    input_range: float,
-    data: Calibration | Calibrated | None,
-    hardware: TargetHardware | None,
-) -> tuple[int, ...]:
-    """Return the input shifts: fixed hardware's, else the data's; none if a range is stated or all are 0."""
-    if hardware is not None and hardware.fixed:
-        found = hardware.fixed.input_shifts
-        # A network with another number of inputs is refused when its layers are checked.
-        return found if len(found) == network.inputs else ()
-    if data is None or settings.input_range is not None:
-        return ()
-    form = Format.covering(settings.data_bits, input_range)
-    bits = settings.bits_of(isinstance(network.layers[0], Dense))
-    shifts = choose_shifts(network, data.peaks, form, bits)
-    return tuple(shifts.tolist()) if shifts.any() else ()
 
 
 def _search_cell_range(
@@ -446,14 +557,6 @@ def _search_cell_range(
 
     Network and data have the input shifts already.
     """
-    fine = settings.replace(
-        weight_bits=max(settings.most_weight_bits, _SEARCH_BITS),
-        dense_weight_bits=None,
-        data_bits=max(settings.data_bits, _SEARCH_BITS),
-        output_bits=None,
-        gate_bits=max(settings.gate_bits or 0, settings.data_bits, _SEARCH_BITS),
-        tables="interpolated",
-    )
     leave = states_leave(network, settings.final_states)
     limit = 2.0 ** ((settings.cell_bits or MOST_CELL_BITS) - 1)
 
@@ -469,6 +572,45 @@ def _search_cell_range(
         return searched[key]
 
     try:
-        return search(fine)
+        return search(_fine(settings))
     except ConfigurationError:  # Cells take no finer formats.
         return search(settings)
+
+
+def _fine(settings: QuantizationSettings) -> QuantizationSettings:
+    """Return settings whose formats are fine, but for that of c."""
+    return settings.replace(
+        weight_bits=max(settings.most_weight_bits, _SEARCH_BITS),
+        dense_weight_bits=None,
+        data_bits=max(settings.data_bits, _SEARCH_BITS),
+        output_bits=None,
+        gate_bits=max(settings.gate_bits or 0, settings.data_bits, _SEARCH_BITS),
+        tables="interpolated",
+    )
+
+
+def _build_fine(
+    network: Network,
+    settings: QuantizationSettings,
+    choices: FormatChoices,
+    hardware: TargetHardware | None,
+) -> QuantizedNetwork:
+    """Quantise in formats so fine that values are like floats, or in the settings' if cells take no finer."""
+    try:
+        return quantise_with(network, _fine(settings), choices)
+    except ConfigurationError:
+        return quantise_with(network, settings, choices, hardware)
+
+
+def remember(data: Calibration, choices: FormatChoices) -> Calibrated:
+    """Return what the data said, and what was found on them, for :class:`FormatRequest`."""
+    ranges, candidate = choices.ranges, choices.candidate
+    return Calibrated(
+        feature_peaks=tuple((candidate.input_share * data.peaks).tolist()),
+        preactivation=few_digits(ranges.preactivation, 9),
+        results=tuple(few_digits(each, 9) for each in ranges.layers),
+        begins=ranges.begins,
+        shift_share=candidate.shift_share,
+        more_cell_bits=candidate.more_cell_bits,
+        cancelling=candidate.cancelling,
+    )

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from rtlstm.sim.reference import FloatResult, FloatState
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.program.passes import feeds
-from rtlstm.spec.record import Record, few_digits
+from rtlstm.spec.record import Record
 
 MARGIN = 1.25
 """Factor from the largest calibrated magnitude to the one that a format must hold."""
@@ -58,17 +57,12 @@ class Calibrated(Record):
     results: tuple[float, ...]
     begins: tuple[float, ...] = ()
     """As in :class:`Ranges`."""
-
-    @classmethod
-    def of(cls, data: Calibration, ranges: Ranges) -> Self:
-        """Take what :func:`measure_ranges` found for the data."""
-        preactivation, *results = (few_digits(each, 9) for each in (ranges.preactivation, *ranges.layers))
-        return cls(
-            feature_peaks=tuple(data.peaks.tolist()),
-            preactivation=preactivation,
-            results=tuple(results),
-            begins=ranges.begins,
-        )
+    shift_share: float = 1.0
+    """Share of the shifts that equalise the input features."""
+    more_cell_bits: int = 0
+    """Bits of c beyond those that its range asks for."""
+    cancelling: bool = False
+    """Whether weights are rounded so that the changes of a row cancel."""
 
     @property
     def peaks(self) -> NDArray[np.float64]:

@@ -16,8 +16,8 @@ from rtlstm.gen.quantise.quantiser import (
     choose_formats,
     quantise,
     quantise_with,
+    remember,
 )
-from rtlstm.gen.quantise.ranges import Calibrated
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import RELU
@@ -46,7 +46,7 @@ def chosen(
     """A quantised network, and what its formats were chosen from."""
     data = Calibration.of(network, x, lengths)
     choices = choose_formats(network, settings, data)
-    request = FormatRequest(settings=settings, calibrated=Calibrated.of(data, choices.ranges))
+    request = FormatRequest(settings=settings, calibrated=remember(data, choices))
     return quantise_with(network, settings, choices), request
 
 

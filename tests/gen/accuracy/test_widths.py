@@ -16,8 +16,8 @@ from rtlstm.gen.quantise.quantiser import (
     choose_formats,
     quantise,
     quantise_with,
+    remember,
 )
-from rtlstm.gen.quantise.ranges import Calibrated
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError
@@ -52,7 +52,7 @@ def check(drawn: DrawnBuild) -> None:
         before = quantise_with(network, drawn.settings, choices)
     except ConfigurationError:
         reject()
-    calibrated = None if data is None else Calibrated.of(data, choices.ranges)
+    calibrated = None if data is None else remember(data, choices)
     request = FormatRequest(settings=drawn.settings, calibrated=calibrated)
     cell = before.numerics.cell
     kept = {"cell_range": 2.0 ** (cell.bits - 1 - cell.fraction), "final_states": None}
@@ -105,7 +105,7 @@ def test_what_is_promised_is_what_is_got(name: str) -> None:
     choices = choose_formats(network, asked, data, hardware)
     request = FormatRequest(
         settings=asked,
-        calibrated=None if data is None else Calibrated.of(data, choices.ranges),
+        calibrated=None if data is None else remember(data, choices),
         headroom=None if hardware is None else hardware.headroom,
     )
     samples, exact = Samples.of(other, network.inputs), run_float(network, other).y

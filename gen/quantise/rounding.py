@@ -1,0 +1,134 @@
+"""Rounds the weights of rows to integers: each to the nearest, or so that errors of a row cancel.
+
+Typical inputs of a row are correlated. What rounding one weight adds to the row's sum can then be taken back
+by the weights that are rounded after it, and by the bias.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.spec.fixed import IntArray, round_half_up
+from rtlstm.spec.weights import WeightFormat
+
+Floats = NDArray[np.float64]
+
+_DAMPING = 0.01
+"""Share of the mean variance that is added to each variance, so that rare inputs keep their weights."""
+_BLOCK = 64
+"""Columns whose changes are spread over the later ones at once: products of matrices are fast."""
+_FINER = (0, 1, 2)
+"""Bits by which a row's scale may be finer than its largest weight allows: that weight then saturates."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Means and covariances of the values that a layer's rows multiply: vector by vector, side by side."""
+
+    mean: Floats
+    """``(columns,)``."""
+    covariance: Floats
+    """``(columns, columns)``."""
+
+    @classmethod
+    def of(cls, values: Floats) -> "Moments":
+        """Take those of ``(samples, columns)``."""
+        mean = values.mean(axis=0)
+        centred = values - mean
+        return cls(mean, centred.T @ centred / len(values))
+
+
+@dataclass(frozen=True)
+class RoundedRows:
+    """Integers of a layer's rows."""
+
+    matrices: tuple[IntArray, ...]
+    """Weights for each vector that the layer reads, ``(rows, columns)``."""
+    fractions: tuple[IntArray, ...]
+    """Their fraction bits, ``(rows,)`` for each vector."""
+    bias_change: Floats
+    """What the biases make up for, ``(rows,)``, in real units: the mean of what rounding changes."""
+
+    def where(self, rows: NDArray[np.bool_], others: "RoundedRows") -> "RoundedRows":
+        """Return these integers in some ``rows``, and those of ``others`` elsewhere."""
+        pairs = zip(self.matrices, others.matrices, strict=True)
+        scales = zip(self.fractions, others.fractions, strict=True)
+        return RoundedRows(
+            tuple(np.where(rows[:, None], *pair) for pair in pairs),
+            tuple(np.where(rows, *pair) for pair in scales),
+            np.where(rows, self.bias_change, others.bias_change),
+        )
+
+
+def round_nearest(
+    form: WeightFormat, matrices: tuple[Floats, ...], fractions: tuple[IntArray, ...]
+) -> RoundedRows:
+    """Round each weight to the nearest."""
+    integers = tuple(
+        form.to_integers(weights, each[:, None]) for weights, each in zip(matrices, fractions, strict=True)
+    )
+    return RoundedRows(integers, fractions, np.zeros(len(matrices[0])))
+
+
+def round_cancelling(
+    form: WeightFormat,
+    matrices: tuple[Floats, ...],
+    fractions: tuple[IntArray, ...],
+    finest: tuple[int, ...],
+    moments: Moments,
+) -> RoundedRows:
+    """Round so that the mean square change of each row's sum is small.
+
+    Column by column, the change that rounding makes is spread over the columns that are not rounded yet, by
+    the inverse of their covariance: Hassibi and Stork's "Optimal brain surgeon", 1993, with the order and the
+    factorisation of Frantar et al., "GPTQ", 2022. Weights of 0 stay 0. Each row takes the scale, as its
+    largest weight allows or finer, up to ``finest`` fraction bits of each vector's weights, that changes its
+    sum least.
+    """
+    widths = [part.shape[1] for part in matrices]
+    weights = np.concatenate(matrices, axis=1)
+    # A vector that a row does not read takes nothing over from the others.
+    read = np.stack([part.any(axis=1) for part in matrices], axis=1)
+    codes, finer = np.zeros_like(weights), np.zeros(len(weights), dtype=np.int64)
+    for which in np.unique(read, axis=0):
+        rows, columns = (read == which).all(axis=1), np.repeat(which, widths)
+        if not columns.any():
+            continue
+        part = np.ix_(rows, columns)
+        steps, most = (
+            np.repeat(np.stack([*each], axis=-1)[..., which], np.array(widths)[which], axis=-1)
+            for each in ([each[rows] for each in fractions], finest)
+        )
+        covariance = moments.covariance[np.ix_(columns, columns)]
+        tried = [
+            _cancel(weights[part], np.minimum(steps + more, most), form.maximum, covariance)
+            for more in _FINER
+        ]
+        best = np.argmin([error for _, error in tried], axis=0)
+        codes[part] = np.choose(best[:, None], [each for each, _ in tried])
+        finer[rows] = np.array(_FINER)[best]
+    chosen = tuple(np.minimum(each + finer, most) for each, most in zip(fractions, finest, strict=True))
+    integers = tuple(part.astype(np.int64) for part in np.split(codes, np.cumsum(widths)[:-1], axis=1))
+    values = [np.ldexp(part, -each[:, None]) for part, each in zip(integers, chosen, strict=True)]
+    return RoundedRows(integers, chosen, (weights - np.concatenate(values, axis=1)) @ moments.mean)
+
+
+def _cancel(weights: Floats, fractions: IntArray, most: int, covariance: Floats) -> tuple[Floats, Floats]:
+    """Return integers of ``fractions`` bits, ``(rows, columns)``, and the variance of each row's change."""
+    spread = covariance + _DAMPING * max(float(np.diag(covariance).mean()), 1e-12) * np.eye(len(covariance))
+    order = np.argsort(-np.diag(covariance), kind="stable")
+    upper = np.linalg.cholesky(np.linalg.inv(spread[np.ix_(order, order)])).T
+    left, steps, kept = weights[:, order].copy(), fractions[:, order], weights[:, order] != 0.0
+    codes = np.zeros_like(weights)
+    for first in range(0, len(order), _BLOCK):
+        block = slice(first, min(first + _BLOCK, len(order)))
+        errors = np.zeros((len(weights), block.stop - first))
+        for at in range(first, block.stop):
+            code = np.clip(round_half_up(left[:, at], steps[:, at]), -most, most) * kept[:, at]
+            errors[:, at - first] = (left[:, at] - np.ldexp(code, -steps[:, at])) / upper[at, at]
+            left[:, at + 1 : block.stop] -= np.outer(errors[:, at - first], upper[at, at + 1 : block.stop])
+            codes[:, order[at]] = code
+        left[:, block.stop :] -= errors @ upper[block, block.stop :]
+    change = weights - np.ldexp(codes, -fractions)
+    return codes, np.einsum("rc,rc->r", change @ spread, change)

@@ -1,0 +1,259 @@
+"""Chooses by measurement what formulas leave open: candidates are built and run, and the best is taken."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.gen.quantise.calibration import Calibration, run_reference
+from rtlstm.gen.quantise.plan import FORMULAS, Candidate, FormatChoices, Trial
+from rtlstm.gen.quantise.ranges import search_sample
+from rtlstm.gen.quantise.rounding import Moments
+from rtlstm.sim.golden import Golden, GoldenResult
+from rtlstm.sim.golden_cells import CellNetwork, GraphLayer
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.network import Network
+from rtlstm.spec.numerics import Numerics, QuantizedNetwork
+from rtlstm.spec.program.passes import feeds
+from rtlstm.spec.progress import Progress
+from rtlstm.spec.record import few_digits
+
+Floats = NDArray[np.float64]
+
+_HELD, _FEW_HELD, _FEW_STEPS = 4, 2, 2048
+"""One of so many sequences, or of so many parts of a single one, is held back from the ranges: of a few steps
+more, as errors of fewer say little."""
+_LEAST_STEPS = 16
+"""Steps that the part held back has at least; else candidates are tried on all data."""
+_MOMENT_STEPS, _MOMENT_PIECE = 4096, 64
+"""Steps of which moments are taken, at most, and steps of a piece of them."""
+_TRIAL_PIECE = 256
+"""Steps of a piece in trials: errors may grow from step to step, so it is long."""
+
+
+_TRIED: tuple[tuple[str, str, dict[str, Any], float], ...] = (
+    ("all", "by formulas", {}, 1.0),
+    ("rounding of weights", "cancelling", {"cancelling": True}, 1.1),
+    ("shifts of input features", "none", {"shift_share": 0.0}, 0.98),
+    ("shifts of input features", "half", {"shift_share": 0.5}, 0.98),
+    ("range of inputs", "double", {"input_share": 2.0}, 1.05),
+    ("ranges of results", "double", {"result_share": 2.0}, 1.05),
+    ("ranges of c", "layer by layer", {"cells_apart": True}, 0.9),
+    ("ranges of c", "double", {"cell_share": 2.0}, 1.05),
+    ("bits of c", "2 more", {"more_cell_bits": 2}, 0.8),
+    ("bits of c", "4 more", {"more_cell_bits": 4}, 0.8),
+    ("bits of c", "6 more", {"more_cell_bits": 6}, 0.8),
+    ("bits of c", "8 more", {"more_cell_bits": 8}, 0.8),
+    ("range of pre-activations", "double", {"preactivation_share": 2.0}, 0.98),
+)
+"""What is tried one after the other, and the share of the error that it must leave at most to be taken.
+Other data may have larger values: a wide range that costs nothing is taken, a narrow one must gain more, and
+so must bits that cost memory. Rounding that cancels is preferred: it keeps rare large errors down, too."""
+
+
+def hold_back(network: Network, data: Calibration) -> tuple[Calibration, Calibration]:
+    """Return the part of the data that sets ranges, and the part on which candidates are tried.
+
+    They are sequences of their own, or the beginning and the end of a single one. If there are too few data,
+    both are all of them.
+    """
+    part = _HELD if data.total_steps >= _FEW_STEPS else _FEW_HELD
+    if data.sequences >= part:
+        held = np.arange(data.sequences) % part == part - 1
+        if data.lengths[held].sum() >= _LEAST_STEPS:
+            return data.take(np.flatnonzero(~held), data.steps), data.take(np.flatnonzero(held), data.steps)
+    elif data.sequences == 1 and data.steps >= part * _LEAST_STEPS:
+        first = data.steps - data.steps // part
+        fit = data.take(np.array([0]), first)
+        state = None
+        if not network.whole_sequences:
+            reached = run_reference(network, fit)
+            state = reached.h, reached.c
+        return fit, Calibration(data.x[first:], data.lengths - first, state)
+    return data, data
+
+
+def in_pieces(network: Network, data: Calibration, steps: int) -> Calibration:
+    """Cut a single long sequence into pieces of so many steps, which run side by side and so much faster.
+
+    Each begins in the state that the float network reaches there.
+    """
+    count = data.steps // steps
+    if data.sequences > 1 or count < 2 or network.whole_sequences:
+        return data
+    states, state = [], data.state
+    for first in range(0, count * steps, steps):
+        x = data.x[first : first + steps]
+        if state is None:
+            begun = run_float(network, x[:0])
+            state = begun.h, begun.c
+        states.append(state)
+        reached = run_float(network, x, state)
+        state = reached.h, reached.c
+    x = data.x[: count * steps, 0].reshape(count, steps, -1).swapaxes(0, 1)
+    h, c = (
+        tuple(np.concatenate(layer) for layer in zip(*part, strict=True))
+        for part in zip(*states, strict=True)
+    )
+    return Calibration(x, np.full(count, steps), (h, c))
+
+
+class Search:
+    """Coordinate descent over the candidates.
+
+    Parameters
+    ----------
+    data
+        Calibration data.
+    choose
+        The function that returns the choices of a candidate, with ranges from data.
+    build
+        The function that quantises with choices. ``fine`` asks for formats so fine that they are like floats.
+    leave
+        Whether final states are results, too.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        data: Calibration,
+        choose: Callable[[Candidate, Calibration], FormatChoices],
+        build: Callable[[FormatChoices, bool], QuantizedNetwork],
+        leave: bool,
+        progress: Progress | None = None,
+    ) -> None:
+        self._network, self._data, self._choose, self._build = network, data, choose, build
+        self._fit, held = hold_back(network, data)
+        self._held = in_pieces(network, search_sample(network, held), _TRIAL_PIECE)
+        self._wanted = run_reference(network, self._held)
+        self._leave, self._progress = leave, progress
+        self._moments: dict[tuple[Any, ...], tuple[Moments, ...]] = {}
+
+    def best(self) -> tuple[FormatChoices, tuple[Trial, ...]]:
+        """Return the choices of the best candidate, with ranges from all data, and what was tried."""
+        best, trials, least = FORMULAS, [], None
+        tried: list[tuple[bool, Numerics]] = []
+        for number, (choice, value, change, share) in enumerate(_TRIED):
+            if self._progress:
+                self._progress("try formats", number, len(_TRIED))
+            candidate = best.replace(**change)
+            try:
+                network = self._build(self._choices(candidate, self._fit), False)
+            except ConfigurationError:
+                if least is None:  # The settings themselves cannot be built.
+                    raise
+                continue
+            # Formats that are the same give the same network.
+            made = candidate.cancelling, network.numerics
+            if made in tried:
+                continue
+            tried.append(made)
+            error = self._error(network)
+            taken = least is None or error < share * least
+            trials.append(Trial(choice=choice, value=value, error=error, taken=taken))
+            if taken:
+                best, least = candidate, error
+        return self._choices(best, self._data), tuple(trials)
+
+    def _choices(self, candidate: Candidate, data: Calibration) -> FormatChoices:
+        found = self._choose(candidate, data)
+        if not candidate.cancelling:
+            return found
+        key = id(data), found.input_shifts
+        if key not in self._moments:
+            self._moments[key] = measure_moments(self._network, self._build(found, True), data)
+        return replace(found, moments=self._moments[key])
+
+    def _error(self, network: QuantizedNetwork) -> float:
+        data = self._held
+        x, state = network.numerics.quantise_input(data.x), data.integer_state(network)
+        return few_digits(self._relative_error(network, Golden(network).run(x, state, data.lengths)))
+
+    def _relative_error(self, network: QuantizedNetwork, found: GoldenResult) -> float:
+        alive, wanted = self._held.alive, self._wanted
+        y = network.shapes[-1].output.to_floats(found.y)
+        errors = [_relative(y[alive], wanted.y[alive])]
+        if self._leave:
+            forms = [
+                shape.state for shape in network.shapes if shape.state is not None and shape.kind == "lstm"
+            ]
+            errors += [
+                _relative(form.to_floats(codes), c)
+                for form, codes, c in zip(forms, found.c, wanted.c, strict=False)
+            ]
+        return float(np.sqrt(np.mean(np.square(errors))))
+
+
+def _relative(found: Floats, wanted: Floats) -> float:
+    """Return the rms error relative to the spread of each value, or to the largest one without a spread."""
+    spread = np.sqrt(wanted.var(axis=0).mean()) or np.abs(wanted).max(initial=0.0) or 1.0
+    return float(np.sqrt(np.mean((found - wanted) ** 2)) / spread)
+
+
+class _Watched(GraphLayer):
+    """A layer that keeps what its rows multiply."""
+
+    def __init__(self, *layer: Any) -> None:
+        super().__init__(*layer)
+        self.read: list[Floats] = []
+
+    def sums(self, x: IntArray, h: IntArray | None, partials: Floats | None) -> Floats:
+        """Compute the rows' sums, and keep what they read."""
+        values = np.maximum(x, 0) if self.shape.input_relu else x
+        self.read.append(values if h is None else np.concatenate([values, h], axis=1))
+        return super().sums(x, h, partials)
+
+
+class _Watching(Golden):
+    """The golden model, whose layers keep what their rows multiply."""
+
+    def __init__(self, network: QuantizedNetwork) -> None:
+        self._parts: list[_Watching] = []
+        self._watched: list[_Watched] = []
+        super().__init__(network)
+
+    def _part(self, layers: range) -> "_Watching":
+        self._parts.append(_Watching(self.network.part(layers)))
+        return self._parts[-1]
+
+    def _layers(self) -> CellNetwork:
+        pairs = zip(self.network.layers, self.network.shapes, strict=True)
+        self._watched = [_Watched(*pair, self.network.numerics) for pair in pairs]
+        return CellNetwork(self.network, self._watched)
+
+    def read(self, alive: NDArray[np.bool_]) -> list[Floats]:
+        """Return what each layer read in the steps that are ``alive``, ``(steps, columns)`` codes."""
+        orders = [part.reverse for parts in self.network.passes for part in parts] or [False]
+        return [
+            np.concatenate(
+                [values[now] for values, now in zip(layer.read, alive[:: -1 if reverse else 1], strict=True)]
+            ).astype(np.float64)
+            for model, reverse in zip(self._parts or [self], orders, strict=True)
+            for layer in model._watched
+        ]
+
+
+def measure_moments(model: Network, network: QuantizedNetwork, data: Calibration) -> tuple[Moments, ...]:
+    """Return the moments of what each layer's rows multiply, in real units, on a sample of the data.
+
+    ``network`` is the model in fine formats.
+    """
+    data = in_pieces(model, data.sample(_MOMENT_STEPS), _MOMENT_PIECE)
+    golden, shapes = _Watching(network), network.shapes
+    golden.run(network.numerics.quantise_input(data.x), data.integer_state(network), data.lengths)
+    found = []
+    for index, codes in enumerate(golden.read(data.alive)):
+        shape = shapes[index]
+        before = feeds(network.passes, index, shape.before)
+        sources = [shapes[before[0]].output if before else network.numerics.input]
+        if shape.recurrent:
+            sources.append(shapes[index + shape.feedback].output)
+        steps = np.repeat(
+            [source.step for source in sources], [shape.inputs, codes.shape[1] - shape.inputs][: len(sources)]
+        )
+        found.append(Moments.of(codes * steps))
+    return tuple(found)
