@@ -187,19 +187,21 @@ def _matrices(layer: QuantizedLayer) -> list[NDArray[Any]]:
     return [layer.weight] if isinstance(layer, QuantizedDense) else [layer.w_ih, layer.w_hh]
 
 
+_FAR_STEPS, _FAR_SHARE = 2.0, 0.95
+"""Rounding changes weights by less on average (root mean square), in units and as a share of the weights:
+some by more than half a unit, so that the changes of a row cancel."""
+
+
 def _check_weights(found: Sequence[FloatLayer], network: QuantizedNetwork) -> None:
-    """Refuse a model whose weights are not within half a unit of the build's."""
-    most = (1 << (network.numerics.weight_bits - 1)) - 1
-    kinds = network.numerics.own_weight_bits
-    least = most if kinds is None else (1 << (min(kinds) - 1)) - 1
+    """Refuse a model that rounding does not make the build's weights of."""
     for mine, integers, shape in zip(found, network.layers, network.shapes, strict=True):
         for floats, codes in zip(_matrices(mine.layer), _matrices(integers), strict=True):
-            # A weight at the limit may have been larger.
-            differs = (np.abs(floats - codes) > 0.5 + 1e-6) & (np.abs(codes) < least)
-            if differs.any():
-                row, column = (int(axis[0]) for axis in np.nonzero(differs))
+            change = np.abs(floats - codes)
+            rms, size = (float(np.sqrt(np.mean(values**2))) for values in (change, floats))
+            if rms > _FAR_STEPS or rms > _FAR_SHARE * max(size, 1.0):
+                row, column = (int(axis) for axis in np.unravel_index(np.argmax(change), change.shape))
                 raise _other(
-                    f"the weight of layer {shape.name!r} in row {row}, column {column} is "
-                    f"{floats[row, column]:.6g} in units of the build's, which has {codes[row, column]}, as "
-                    f"have {int(differs.sum()) - 1} others"
+                    f"the weights of layer {shape.name!r} differ from the build's by {rms:.3g} units (root "
+                    f"mean square); that in row {row}, column {column} is {floats[row, column]:.6g} in units "
+                    f"of the build's, which has {codes[row, column]}"
                 )

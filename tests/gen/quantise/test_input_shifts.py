@@ -104,7 +104,7 @@ def test_all_that_reads_the_input_is_folded(source):
     np.testing.assert_allclose(
         run_float(fold_shifts(source, shifts), np.ldexp(x, shifts)).y, wanted, rtol=1e-12
     )
-    fine = QuantizationSettings(gate_bits=16)
+    fine = QuantizationSettings(gate_bits=16, quick=True)
     quantised = quantise(source, fine, x)
     assert any(quantised.numerics.input_shifts)
     y = quantised.shapes[-1].output.to_floats(Golden(quantised).run(quantised.numerics.quantise_input(x)).y)
@@ -127,7 +127,12 @@ def test_shifts_need_data_and_no_stated_range():
 def build(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shifts") / "b"
     generate_build(
-        network(), folder, settings=NARROW, parameters=TINY, calibration=small_inputs(40, 2), name="tiny"
+        network(),
+        folder,
+        settings=NARROW.replace(quick=True),
+        parameters=TINY,
+        calibration=small_inputs(40, 2),
+        name="tiny",
     )
     return folder
 
