@@ -42,6 +42,8 @@ Floats = NDArray[np.float64]
 _MARGIN = 2.0
 """A shifted feature must fit at this multiple of its peak: other data may be larger, and saturation costs
 more than a bit."""
+MOST_GATE_BITS = 18
+"""Widest results of sigmoid and tanh."""
 _CELL_BITS, _CELL_POWER, MOST_CELL_BITS = 16, 4, 24
 """Bits of c up to a range of 2 to this power; one more for each doubling, up to the most."""
 _CELL_FORMATS = 4
@@ -272,6 +274,8 @@ class Candidate(Record):
     """Share of the range of c that its format holds."""
     more_cell_bits: int = 0
     """Bits of c beyond those that its range asks for."""
+    more_gate_bits: int = 0
+    """Bits of gates beyond those that the data ask for."""
     preactivation_share: float = 1.0
     """Share of the pre-activations' range that their format holds."""
 
@@ -531,6 +535,8 @@ class Plan(Lowered):
         self._ranges = choices.ranges
         bits = settings.data_bits
         gate_bits = settings.gate_bits or max(12, bits, settings.output_bits or 0)
+        if settings.gate_bits is None and settings.tables == "interpolated":
+            gate_bits = min(gate_bits + choices.candidate.more_gate_bits, MOST_GATE_BITS)
         self.gate = Format(bits=gate_bits, fraction=gate_bits - 1)
         self._argument_bits = min(gate_bits + 2, DIRECT_BITS if settings.tables == "direct" else 20)
         fixed = self.hardware.fixed

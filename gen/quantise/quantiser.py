@@ -414,7 +414,11 @@ class _Formulas:
         settings, hardware = self._settings, self._hardware
         # A stated range of 8 reaches to the last code below 8: 8 itself would need one more bit.
         if isinstance(data, Calibrated):
-            candidate = Candidate(shift_share=data.shift_share, more_cell_bits=data.more_cell_bits)
+            candidate = Candidate(
+                shift_share=data.shift_share,
+                more_cell_bits=data.more_cell_bits,
+                more_gate_bits=data.more_gate_bits,
+            )
         last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
         largest = DEFAULT_INPUT_RANGE * last_code if data is None else float(data.peaks.max()) or 1.0
         stated = settings.input_range and settings.input_range * last_code
@@ -612,5 +616,6 @@ def remember(data: Calibration, choices: FormatChoices) -> Calibrated:
         begins=ranges.begins,
         shift_share=candidate.shift_share,
         more_cell_bits=candidate.more_cell_bits,
+        more_gate_bits=candidate.more_gate_bits,
         cancelling=candidate.cancelling,
     )

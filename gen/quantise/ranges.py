@@ -61,6 +61,8 @@ class Calibrated(Record):
     """Share of the shifts that equalise the input features."""
     more_cell_bits: int = 0
     """Bits of c beyond those that its range asks for."""
+    more_gate_bits: int = 0
+    """Bits of gates beyond those that the data ask for."""
     cancelling: bool = False
     """Whether weights are rounded so that the changes of a row cancel."""
 

@@ -16,6 +16,8 @@ Floats = NDArray[np.float64]
 
 _DAMPING = 0.01
 """Share of the mean variance that is added to each variance, so that rare inputs keep their weights."""
+_CHANCE = 0.3
+"""How many samples for each column make half of a correlation."""
 _BLOCK = 64
 """Columns whose changes are spread over the later ones at once: products of matrices are fast."""
 _FINER = (0, 1, 2)
@@ -34,9 +36,12 @@ class Moments:
     @classmethod
     def of(cls, values: Floats) -> "Moments":
         """Take those of ``(samples, columns)``."""
-        mean = values.mean(axis=0)
+        mean, (count, columns) = values.mean(axis=0), values.shape
         centred = values - mean
-        return cls(mean, centred.T @ centred / len(values))
+        covariance = centred.T @ centred / count
+        # Columns of few samples are correlated by chance.
+        share = count / (count + _CHANCE * columns)
+        return cls(mean, share * covariance + (1.0 - share) * np.diag(np.diag(covariance)))
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,8 @@ _TRIED: tuple[tuple[str, str, dict[str, Any], float], ...] = (
     ("bits of c", "4 more", {"more_cell_bits": 4}, 0.8),
     ("bits of c", "6 more", {"more_cell_bits": 6}, 0.8),
     ("bits of c", "8 more", {"more_cell_bits": 8}, 0.8),
+    ("bits of gates", "2 more", {"more_gate_bits": 2}, 0.8),
+    ("bits of gates", "4 more", {"more_gate_bits": 4}, 0.8),
     ("range of pre-activations", "double", {"preactivation_share": 2.0}, 0.98),
 )
 """What is tried one after the other, and the share of the error that it must leave at most to be taken.
@@ -178,13 +180,14 @@ class Search:
         y = network.shapes[-1].output.to_floats(found.y)
         errors = [_relative(y[alive], wanted.y[alive])]
         if self._leave:
-            forms = [
-                shape.state for shape in network.shapes if shape.state is not None and shape.kind == "lstm"
+            # A GRU's state is its h.
+            kept = [shape for shape in network.shapes if shape.has_state]
+            c = [
+                shape.state.to_floats(codes)
+                for shape, codes in zip(kept, found.c, strict=True)
+                if shape.kind == "lstm" and shape.state is not None
             ]
-            errors += [
-                _relative(form.to_floats(codes), c)
-                for form, codes, c in zip(forms, found.c, wanted.c, strict=False)
-            ]
+            errors += [_relative(*pair) for pair in zip(c, wanted.c, strict=True)]
         return float(np.sqrt(np.mean(np.square(errors))))
 
 

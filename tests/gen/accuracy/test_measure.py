@@ -175,7 +175,7 @@ def test_hardware_of_another_network(tmp_path) -> None:
     assert found.remarks[0].startswith(
         "other widths are not tried: the build has the formats of the hardware"
     )
-    with pytest.raises(InputError, match="weight of layer 'lstm' in row"):
+    with pytest.raises(InputError, match="weights of layer 'lstm' differ from the build's by"):
         build.accuracy(x, model=network)
 
 
