@@ -42,8 +42,8 @@ Floats = NDArray[np.float64]
 _MARGIN = 2.0
 """A shifted feature must fit at this multiple of its peak: other data may be larger, and saturation costs
 more than a bit."""
-MOST_GATE_BITS = 18
-"""Widest results of sigmoid and tanh."""
+_MOST_GATE_BITS = 16
+"""Bits of gates that are chosen here, unless the data have more."""
 _CELL_BITS, _CELL_POWER, MOST_CELL_BITS = 16, 4, 24
 """Bits of c up to a range of 2 to this power; one more for each doubling, up to the most."""
 _CELL_FORMATS = 4
@@ -536,7 +536,7 @@ class Plan(Lowered):
         bits = settings.data_bits
         gate_bits = settings.gate_bits or max(12, bits, settings.output_bits or 0)
         if settings.gate_bits is None and settings.tables == "interpolated":
-            gate_bits = min(gate_bits + choices.candidate.more_gate_bits, MOST_GATE_BITS)
+            gate_bits = max(gate_bits, min(gate_bits + choices.candidate.more_gate_bits, _MOST_GATE_BITS))
         self.gate = Format(bits=gate_bits, fraction=gate_bits - 1)
         self._argument_bits = min(gate_bits + 2, DIRECT_BITS if settings.tables == "direct" else 20)
         fixed = self.hardware.fixed
