@@ -16,7 +16,7 @@ from rtlstm.gen.quantise.accuracy import Accuracy
 from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, lower
-from rtlstm.gen.quantise.plan import fold_shifts
+from rtlstm.gen.quantise.plan import Trial, fold_shifts
 from rtlstm.gen.quantise.quantiser import (
     DEFAULT_CELL_RANGE,
     DEFAULT_INPUT_RANGE,
@@ -150,6 +150,20 @@ def _assumptions(
     yield from _offset_inputs(settings, calibration)
     wider = "generate with `final_states=True`" if searched else "choose a larger cell range"
     yield from _cut_states(manifest, accuracy, wider)
+
+
+def explain_trials(trials: Sequence[Trial]) -> Iterator[str]:
+    """Say what was tried on calibration data, and what was gained."""
+    first, *others = trials or (None,)
+    if first is None or not others:
+        return
+    taken = [trial for trial in others if trial.taken]
+    chosen = ", ".join(f"{trial.choice} {trial.value}" for trial in taken) or "none"
+    before, after = (100 * error for error in (first.error, (taken or [first])[-1].error))
+    yield (
+        f"{len(others)} choices were tried on calibration data beside the formulas' formats, and these were "
+        f"taken: {chosen}; the error of the outputs went from {before:.3g} to {after:.3g} % of their spread"
+    )
 
 
 def _uncalibrated(network: Network, settings: QuantizationSettings, manifest: Manifest) -> Iterator[str]:

@@ -37,6 +37,7 @@ from rtlstm.gen.frontends.reading import InitialState, ModelReport
 from rtlstm.gen.ip.files import Vectors, bill_of_materials, ip_files
 from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.plan import Trial
 from rtlstm.gen.quantise.quantiser import (
     FormatRequest,
     QuantizationSettings,
@@ -202,6 +203,8 @@ class _Design:
     notes: tuple[str, ...] = ()
     fit: Fit | None = None
     format_request: FormatRequest | None = None
+    trials: tuple[Trial, ...] = ()
+    """What was tried to find the formats."""
 
 
 def generate_build(
@@ -276,6 +279,7 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
             notes=(*((_TRAINED,) if trained else ()), *design.notes),
             trained=trained is not None,
             format_request=design.format_request,
+            trials=design.trials,
             initial_state=request.initial_state,
         )
         stage(3)
@@ -296,11 +300,15 @@ def _new_design(
     """Quantise a network and choose hardware for it."""
     network, capacities, trained = request.network, request.capacities, request.trained
     settings, format_request = request.settings, None
+    trials: tuple[Trial, ...] = ()
     if trained is not None:
         settings, quantised = trained.settings, trained.quantised()
     else:
         hardware = capacity_hardware(capacities)
-        choices = choose_formats(network, settings, data, hardware, initial_state=request.initial_state)
+        choices = choose_formats(
+            network, settings, data, hardware, initial_state=request.initial_state, progress=progress
+        )
+        trials = choices.trials
         quantised = quantise_with(network, settings, choices, hardware)
         format_request = FormatRequest(
             settings=settings,
@@ -337,7 +345,7 @@ def _new_design(
     if request.array is not None and request.array.skip_zeros:
         manifest, more = _skip_zeros(quantised, manifest)
         notes += more
-    return _Design(settings, quantised, manifest, notes, fit, format_request)
+    return _Design(settings, quantised, manifest, notes, fit, format_request, trials)
 
 
 @dataclass(frozen=True)

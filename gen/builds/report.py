@@ -17,6 +17,7 @@ from rtlstm.gen.builds.advice import (
     Headroom,
     WeightChange,
     change_notes,
+    explain_trials,
     list_assumptions,
     measure_changes,
     measure_headroom,
@@ -26,6 +27,7 @@ from rtlstm.gen.pictures.charts import DeviceUse, expected_use
 from rtlstm.gen.pictures.network import Block, describe_blocks
 from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy
 from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.plan import Trial
 from rtlstm.gen.quantise.quantiser import FormatRequest, QuantizationSettings
 from rtlstm.spec.activations.interpolated import ActivationTable, correctly_rounded
 from rtlstm.spec.errors import BuildError, ConfigurationError
@@ -189,6 +191,8 @@ class BuildReport(Record):
     """How its size was chosen, if it was for a device."""
     format_request: FormatRequest | None = None
     """What the formats were chosen from; None if they were trained, or are those of existing hardware."""
+    trials: tuple[Trial, ...] = ()
+    """Formats and roundings that were tried on calibration data, and what each gave."""
     errors: ErrorReport | None = None
     """What ``rtlstm accuracy`` found."""
     weight_changes: tuple[WeightChange, ...] = ()
@@ -426,6 +430,7 @@ def create_report(
     trained: bool = False,
     format_request: FormatRequest | None = None,
     initial_state: InitialState | None = None,
+    trials: tuple[Trial, ...] = (),
 ) -> BuildReport:
     """Make a build's report, of hardware that was there if ``loaded``; ``notes`` are added to its own.
 
@@ -467,6 +472,7 @@ def create_report(
         accuracy=accuracy,
         assumptions=list_assumptions(network, settings, calibration, manifest, accuracy, loaded),
         notes=(
+            *explain_trials(trials),
             *(() if source is None else source.notes),
             *change_notes(changes),
             *(loss.note for loss in accuracy.losses if loss.note),
@@ -479,6 +485,7 @@ def create_report(
         expected=expected_use(estimates, None if fit is None else fit.estimate),
         fit=fit,
         format_request=format_request,
+        trials=trials,
     )
 
 

@@ -288,9 +288,9 @@ class Trial(Record):
 
     choice: str
     value: str
-    error: float | None
+    error: float
     """Root mean square of the outputs' errors, and of final states' that are results, each relative to the
-    spread of the float values; None if it cannot be built."""
+    spread of the float values."""
     taken: bool = False
 
 
