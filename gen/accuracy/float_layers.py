@@ -187,7 +187,7 @@ def _matrices(layer: QuantizedLayer) -> list[NDArray[Any]]:
     return [layer.weight] if isinstance(layer, QuantizedDense) else [layer.w_ih, layer.w_hh]
 
 
-_FAR_UNITS, _FAR_SHARE, _OTHER_SHARE = 2.0, 0.25, 0.95
+_MOST_UNITS, _MOST_SHARE, _OTHER_SHARE = 2.0, 0.25, 0.95
 """Rounding changes weights by less (root mean square): by so many units and a share of the weights, or by a
 share of few bits. Some weights change by more than half a unit, so that the changes of a row cancel."""
 
@@ -199,7 +199,7 @@ def _check_weights(found: Sequence[FloatLayer], network: QuantizedNetwork) -> No
             # A weight at the limit may have been larger.
             change = np.where(np.abs(codes) < np.abs(codes).max(), np.abs(floats - codes), 0.0)
             rms, size = (float(np.sqrt(np.mean(values**2))) for values in (change, floats))
-            if rms > min(_FAR_UNITS + _FAR_SHARE * size, max(1.0, _OTHER_SHARE * size)):
+            if rms > min(_MOST_UNITS + _MOST_SHARE * size, max(1.0, _OTHER_SHARE * size)):
                 row, column = (int(axis) for axis in np.unravel_index(np.argmax(change), change.shape))
                 raise _other(
                     f"the weights of layer {shape.name!r} differ from the build's by {rms:.3g} units (root "

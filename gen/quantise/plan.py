@@ -305,8 +305,8 @@ class FormatChoices:
     """Largest c of each array layer, whose format covers it; larger ones saturate. Those of layers that keep
     no c are not looked at where others keep one."""
     moments: tuple[Moments, ...] = ()
-    """Of what each array layer reads: weights are rounded so that their changes cancel. Empty to round each
-    to the nearest."""
+    """Moments of what each array layer reads: weights are rounded so that their changes cancel. Empty to
+    round each to the nearest."""
     candidate: Candidate = FORMULAS
     """What the formulas began with; the ranges have its shares already."""
     trials: tuple[Trial, ...] = ()
