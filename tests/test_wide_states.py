@@ -203,7 +203,7 @@ def test_requantised_and_measured_by_parts(name: str) -> None:
     quantised = calibrated(network, state)
     x = inputs(network)
     data = Calibration.of(network, x, state=tiled(state))
-    kept = remember(data, choose_formats(network, FINE, data))
+    kept = remember(data, choose_formats(network, FINE.replace(quick=True), data))
     cell = quantised.numerics.cell
     stated = FINE.replace(cell_range=2.0 ** (cell.bits - 1 - cell.fraction))
     for request, wanted in (

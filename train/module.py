@@ -308,7 +308,7 @@ class Prepared(torch.nn.Module):
         return self.trained_network().quantised()
 
     def rounded_only(self) -> QuantizedNetwork:
-        """Return the integers that ``rtlstm generate`` gives the network with its first numbers."""
+        """Return the network with its first numbers, each weight rounded to the nearest."""
         return quantise_with(self._network, self.settings, self._first_choices, self._hardware)
 
     @property

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,13 +149,15 @@ def prepare(
             calibration_state = read.calibration_state(x, swapped)
         data = Calibration.given(network, x, calibration_lengths, calibration_state, swapped or None, pad)
         step("choose formats", 1)
-        choices = choose_formats(
+        found = choose_formats(
             network,
             settings,
             data,
             None if existing is None else existing.hardware,
             initial_state=read.initial_state,
         )
+        # Training rounds each weight to the nearest, and begins there.
+        choices = replace(found, moments=(), trials=())
         embedding = None if table is None else table.table
         step("make the module", 2)
         prepared = Prepared(

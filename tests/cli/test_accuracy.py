@@ -227,7 +227,7 @@ def other_model(folder, **changes):
         ({"lengths": " "}, ["lengths must be whole numbers with commas between them"]),
         ({"options": DENSE}, ["--dense", "give --model"]),
         ({"model": {}}, ["read with the same options", "layer 2 is dense 4 -> 2 identity", "sigmoid"]),
-        ({"model": {"lstm.weight_ih_l0": OTHER}}, ["weight of layer 'lstm'", "as have"]),
+        ({"model": {"lstm.weight_ih_l0": OTHER}}, ["weights of layer 'lstm' differ from the build's by"]),
     ],
 )
 def test_refused(cli, files, change, words):

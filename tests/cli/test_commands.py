@@ -68,7 +68,7 @@ def test_generate(cli, model, tmp_path):
     calibration = tmp_path / "c.npz"
     np.savez(calibration, x=np.random.default_rng(0).normal(size=(40, INPUTS)), p=np.zeros(3))
     arguments = ("generate", model, "-o", tmp_path / "b", *SMALL, *DENSE, "--calibrate", calibration)
-    arguments += ("--calibrate-lengths", "30", "--final-states")
+    arguments += ("--calibrate-lengths", "30", "--final-states", "--quick")
     np.savez(tmp_path / "state.npz", h=np.zeros((1, UNITS)), c=np.full((1, UNITS), 20.0))
     arguments += ("--calibrate-state", tmp_path / "state.npz")
     result = cli(*arguments, "--json")

@@ -32,6 +32,7 @@ def components() -> list[wiring.Component]:
     """Tops of builds that have every component between them."""
     plain, cells = quantised_network(), quantise(CELL_NETWORKS["gru"], NARROW)
     direct = quantise(small_network(), QuantizationSettings(data_bits=8, tables="direct"))
+    wide = quantise(small_network(), QuantizationSettings(weight_bits=8, data_bits=8, gate_bits=8))
     loadable = make_device(small_network(), Parameters(**SIZES), SETTINGS, "dut", **CAPACITIES).manifest
     buses: tuple[BusName, ...] = ("axi", "axilite", "wishbone")
     wrapped = [wrappers.wrapper(manifest(plain, Parameters(bus=bus, **SIZES))) for bus in buses]
@@ -40,6 +41,8 @@ def components() -> list[wiring.Component]:
         make_core(manifest(cells, Parameters(lanes=8, macs=4))),
         # Two gates read a table on the two ports of a memory.
         make_core(manifest(direct, Parameters.for_family("ecp5", lanes=8, macs=4, tables="direct"))),
+        # Sums of outputs that are wider than pre-activations.
+        make_core(manifest(wide, Parameters(**SIZES))),
         make_core(random_sequence_case(1, TINY).manifest),
         LinkedCore(loadable, 8),
         *lane_modules(manifest(plain, Parameters(lut_lanes=2, **SIZES))).values(),

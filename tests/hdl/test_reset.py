@@ -113,7 +113,9 @@ _SLOW = {"copies of registers", "copies that synthesis keeps", "long drain"}
 def test_reset_in_every_cycle(name: str, tmp_path: Path) -> None:
     network, parameters = networks()[name]
     # A narrow range of c, so that it saturates.
-    settings = QuantizationSettings(weight_bits=8, data_bits=8, gate_bits=8, cell_bits=10, cell_range=0.25)
+    settings = QuantizationSettings(
+        weight_bits=8, data_bits=8, output_bits=8, gate_bits=8, cell_bits=10, cell_range=0.25
+    )
     quantised = quantise(network, settings)
     manifest = Manifest.create("dut", quantised.shapes, parameters, quantised.numerics)
     x = make_case(1, quantised, parameters, 1).x[:1]

@@ -148,7 +148,8 @@ def core(dense: bool, inputs: int = 6, **sizes: object) -> Core:
     layers = [Lstm(**dict(zip(("w_ih", "w_hh", "bias"), arrays, strict=True)))]
     if dense:
         layers.append(Dense(weight=rng.normal(size=(2, 3)), bias=rng.normal(size=2)))
-    quantised = quantise(Network(layers=tuple(layers)), QuantizationSettings(weight_bits=8, data_bits=8))
+    settings = QuantizationSettings(weight_bits=8, data_bits=8, output_bits=8)
+    quantised = quantise(Network(layers=tuple(layers)), settings)
     parameters = Parameters(**{"lanes": 4, "macs": 2, **sizes})
     return Core(quantised, Manifest.create("dut", quantised.shapes, parameters, quantised.numerics))
 

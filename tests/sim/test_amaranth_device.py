@@ -143,7 +143,8 @@ class Wrong(CorePorts, Component):
 def wrong_device(folder: Path, fault: str, monkeypatch: pytest.MonkeyPatch) -> AmaranthDevice:
     monkeypatch.setattr(amaranth_device, "make_core", lambda manifest: Wrong(manifest, fault))
     parameters = TINY.replace(beat_out=3)
-    manifest = make_case(6, quantise(network(), LITTLE), parameters, steps=1).manifest
+    quantised = quantise(network(), LITTLE.replace(output_bits=6))
+    manifest = make_case(6, quantised, parameters, steps=1).manifest
     return AmaranthDevice(folder, manifest)
 
 

@@ -136,7 +136,7 @@ def test_products_that_a_backend_may_round_are_refused():
 
 def test_calibration_data_set_the_formats():
     data = np.random.default_rng(0).normal(size=(20, 3, I)) * [1.0, 1.0, 1.0, 0.001]
-    q = train.prepare(nn.LSTM(I, H), calibration=data, weight_bits=8, data_bits=8)
+    q = train.prepare(nn.LSTM(I, H), calibration=data, weight_bits=8, data_bits=8, quick=True)
     assert q.choices.input_shifts[3] > q.choices.input_shifts[0] == 0
     assert max(q.choices.cell_ranges) <= 2.0
 

@@ -47,19 +47,20 @@ def check(drawn: DrawnBuild) -> None:
     # Features of different sizes have shifts, which depend on the widths.
     x = rng.normal(size=(8, 2, network.inputs)) * 10.0 ** rng.integers(-3, 1, network.inputs)
     data = Calibration.of(network, x) if drawn.calibrated else None
+    settings = drawn.settings.replace(quick=True)
     try:
-        choices = choose_formats(network, drawn.settings, data)
-        before = quantise_with(network, drawn.settings, choices)
+        choices = choose_formats(network, settings, data)
+        before = quantise_with(network, settings, choices)
     except ConfigurationError:
         reject()
     calibrated = None if data is None else remember(data, choices)
-    request = FormatRequest(settings=drawn.settings, calibrated=calibrated)
+    request = FormatRequest(settings=settings, calibrated=calibrated)
     cell = before.numerics.cell
     kept = {"cell_range": 2.0 ** (cell.bits - 1 - cell.fraction), "final_states": None}
     kept = kept if request.searches(network) else {}
-    for change in ({"weight_bits": drawn.settings.weight_bits + 1}, {"cell_bits": cell.bits + 1}):
+    for change in ({"weight_bits": settings.weight_bits + 1}, {"cell_bits": cell.bits + 1}):
         try:
-            wider = drawn.settings.replace(**change, **kept)
+            wider = settings.replace(**change, **kept)
             wanted = quantise(network, wider, data)
         except ConfigurationError:
             continue
@@ -101,7 +102,7 @@ def test_what_is_promised_is_what_is_got(name: str) -> None:
     x, other = (rng.normal(size=(60, 3, network.inputs)) * sizes for _ in range(2))
     data = None if name == "not calibrated" else Calibration.of(network, x)
     hardware = TargetHardware(headroom=1) if name == "loadable" else None
-    asked = QuantizationSettings(**given)
+    asked = QuantizationSettings(**given, quick=True)
     choices = choose_formats(network, asked, data, hardware)
     request = FormatRequest(
         settings=asked,
