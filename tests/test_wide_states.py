@@ -199,13 +199,13 @@ def test_the_second_model_agrees(name: str, rounding: Any) -> None:
 def test_requantised_and_measured_by_parts(name: str) -> None:
     """With the same widths the integers are the same, and with all parts rounded the codes are."""
     network = NETWORKS[name]
-    state = begin(network, 3.0)
-    quantised = calibrated(network, state)
+    state, fine = begin(network, 3.0), FINE.replace(quick=True)
+    quantised = calibrated(network, state, fine)
     x = inputs(network)
     data = Calibration.of(network, x, state=tiled(state))
-    kept = remember(data, choose_formats(network, FINE.replace(quick=True), data))
+    kept = remember(data, choose_formats(network, fine, data))
     cell = quantised.numerics.cell
-    stated = FINE.replace(cell_range=2.0 ** (cell.bits - 1 - cell.fraction))
+    stated = fine.replace(cell_range=2.0 ** (cell.bits - 1 - cell.fraction))
     for request, wanted in (
         (FormatRequest(settings=stated, calibrated=kept), quantised),
         (

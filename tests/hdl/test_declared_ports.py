@@ -20,6 +20,7 @@ from rtlstm.hdl.link.serial_link import LinkedCore
 from rtlstm.hdl.sequences.part_steps import make_core
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
 
@@ -32,7 +33,9 @@ def components() -> list[wiring.Component]:
     """Tops of builds that have every component between them."""
     plain, cells = quantised_network(), quantise(CELL_NETWORKS["gru"], NARROW)
     direct = quantise(small_network(), QuantizationSettings(data_bits=8, tables="direct"))
-    wide = quantise(small_network(), QuantizationSettings(weight_bits=8, data_bits=8, gate_bits=8))
+    *lstms, dense = small_network().layers
+    linear = Network(layers=(*lstms, dense.replace(activation="identity")))
+    wide = quantise(linear, QuantizationSettings(weight_bits=8, data_bits=8, gate_bits=8))
     loadable = make_device(small_network(), Parameters(**SIZES), SETTINGS, "dut", **CAPACITIES).manifest
     buses: tuple[BusName, ...] = ("axi", "axilite", "wishbone")
     wrapped = [wrappers.wrapper(manifest(plain, Parameters(bus=bus, **SIZES))) for bus in buses]
