@@ -244,7 +244,8 @@ class _Build:
                 layers.append(QuantizedDense(each.matrices[0], bias, shifts[0], continues_sums(layer.kind)))
             else:
                 constants = self._constants(index, layer)
-                layers.append(QuantizedRecurrent(*each.matrices, bias, shifts[0], shifts[1], constants))
+                w_ih, w_hh = each.matrices
+                layers.append(QuantizedRecurrent(w_ih, w_hh, bias, shifts[0], shifts[1], constants))
         return layers, align
 
     def _round(self, index: int, rows: RowPlan) -> RoundedRows:

@@ -202,7 +202,7 @@ class _Watched(GraphLayer):
 
     def __init__(self, *layer: Any) -> None:
         super().__init__(*layer)
-        self.read: list[Floats] = []
+        self.read: list[NDArray[Any]] = []
 
     def sums(self, x: IntArray, h: IntArray | None, partials: Floats | None) -> Floats:
         """Compute the rows' sums, and keep what they read."""
