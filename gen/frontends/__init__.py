@@ -185,7 +185,7 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
 
         return read_nam(path, options, report)
     if kind == "tflite":
-        from rtlstm.gen.frontends.tflite.model import read_tflite
+        from rtlstm.gen.frontends.tflite.translate import read_tflite
 
         return read_tflite(path, options, report)
     if kind in FOREIGN:

@@ -153,11 +153,11 @@ class TfliteFile:
         Raises
         ------
         ModelError
-            If it is no such tensor.
+            If it is no such tensor, or has more numbers than a tensor has axes.
         """
         found = self.constant(index, what).values
-        if not np.array_equal(found, np.round(found)):
-            raise ModelError(f"{what} must be whole numbers; {_AGAIN}")
+        if found.size > 64 or not np.array_equal(found, np.round(found)):
+            raise ModelError(f"{what} must be at most 64 whole numbers; {_AGAIN}")
         return [int(each) for each in found.reshape(-1)]
 
     def _values(self, tensor: TfliteTensor, what: str) -> NDArray[Any]:
