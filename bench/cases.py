@@ -1,6 +1,5 @@
 """Networks whose accuracy is measured: the zoo's, those of the examples, and five of other packages."""
 
-import difflib
 import importlib
 import json
 import sys
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import ConfigurationError, suggest
 from rtlstm.spec.progress import Progress
 from rtlstm.zoo.check import ENTRIES
 from rtlstm.zoo.entry import Entry, Floats, Integers, Metric, Package, Subject, fetch
@@ -385,7 +384,5 @@ def find_cases(names: Sequence[str] | None) -> list[Case]:
     """
     for name in names or ():
         if name not in CASES:
-            similar = difflib.get_close_matches(name, CASES, n=1)
-            hint = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(CASES)}"
-            raise ConfigurationError(f"--accuracy has no network {name!r}; {hint}")
+            raise ConfigurationError(f"--accuracy has no network {name!r}; {suggest(name, CASES)}")
     return [CASES[name] for name in dict.fromkeys(names or CASES)]

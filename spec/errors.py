@@ -5,6 +5,8 @@ prints only the message and exits with 2; a Python caller catches :class:`Rtlstm
 of its subclasses.
 """
 
+import difflib
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
 
@@ -62,3 +64,10 @@ def distribution() -> str:
     except PackageNotFoundError:
         return DRIVER
     return WHOLE
+
+
+def suggest(name: str, known: Iterable[str], most: int = 1) -> str:
+    """Return the end of a message about an unknown name: the names most like it, or all if none is."""
+    names = list(known)
+    similar = difflib.get_close_matches(name, names, n=most)
+    return f"did you mean {' or '.join(similar)}?" if similar else f"there are {', '.join(names)}"

@@ -1,6 +1,5 @@
 """Finds a published model by name, builds it, verifies it and measures what its users judge it by."""
 
-import difflib
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +14,7 @@ from rtlstm.gen.builds.compare import Comparison
 from rtlstm.gen.builds.compiled import Build, compile
 from rtlstm.sim.reference import run_float
 from rtlstm.sim.sources import Simulator
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import ConfigurationError, suggest
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 from rtlstm.zoo.entry import Entry, Floats, Subject
@@ -170,6 +169,4 @@ def find_entry(name: str) -> Entry:
     """
     if name in ENTRIES:
         return ENTRIES[name]
-    similar = difflib.get_close_matches(name, ENTRIES, n=1)
-    hint = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(ENTRIES)}"
-    raise ConfigurationError(f"the zoo has no model {name!r}; {hint}")
+    raise ConfigurationError(f"the zoo has no model {name!r}; {suggest(name, ENTRIES)}")

@@ -1,6 +1,5 @@
 """Makes a build from a model in one call; the class of builds."""
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -37,7 +36,7 @@ from rtlstm.host import Accelerator
 from rtlstm.host.accelerator import Outputs, html_table
 from rtlstm.host.raw_values import as_array
 from rtlstm.host.state import State
-from rtlstm.spec.errors import BuildError, ConfigurationError, InputError, NoteWarning
+from rtlstm.spec.errors import BuildError, ConfigurationError, InputError, NoteWarning, suggest
 from rtlstm.spec.files import as_path
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import declared_options, option_values, shows_options
@@ -482,8 +481,7 @@ def _check_options(call: Callable[..., Any], options: Mapping[str, Any], *record
     if unknown:
         # Those of the signature, too: a misspelt ``folder`` arrives among the options.
         known = [name for name in inspect.signature(call).parameters if name != "self"]
-        similar = difflib.get_close_matches(unknown[0], known, n=2)
-        hint = f"did you mean {' or '.join(similar)}?" if similar else f"there are {', '.join(sorted(known))}"
+        hint = suggest(unknown[0], sorted(known), most=2)
         raise ConfigurationError(f"{call.__name__} has no option {unknown[0]!r}; {hint}")
 
 
