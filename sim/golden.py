@@ -1,13 +1,13 @@
 """The golden model: the numbers that the RTL must produce, on every bit."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.sim.golden_cells import CellNetwork
+from rtlstm.sim.golden_cells import CellNetwork, GraphLayer
 from rtlstm.sim.golden_lstm import LstmNetwork
 from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.errors import InputError
@@ -16,6 +16,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.program.passes import part_layers, reverse_valid
 
 Mask = NDArray[np.bool_]
+Observed = TypeVar("Observed", bound=GraphLayer)
 GoldenState = tuple[Sequence[IntArray], Sequence[IntArray]]
 
 
@@ -169,3 +170,35 @@ class Golden:
 
     def _begin(self, batch: int, state: GoldenState | None) -> tuple[list[IntArray], list[IntArray]]:
         return self._model.zeros(batch) if state is None else (list(state[0]), list(state[1]))
+
+
+class ObservedGolden(Golden, Generic[Observed]):
+    """The golden model with layers that keep what they see, or compute otherwise; for one run.
+
+    Parameters
+    ----------
+    make
+        The function that returns a layer of the network, by its index.
+    first
+        Index of the first layer of ``network``, which is a part of the whole.
+    """
+
+    def __init__(self, network: QuantizedNetwork, make: Callable[[int], Observed], first: int = 0) -> None:
+        self._make, self._first = make, first
+        self._parts: list[ObservedGolden[Observed]] = []
+        self._made: list[Observed] = []
+        super().__init__(network)
+
+    def _part(self, layers: range) -> "ObservedGolden[Observed]":
+        self._parts.append(ObservedGolden(self.network.part(layers), self._make, layers.start))
+        return self._parts[-1]
+
+    def _layers(self) -> CellNetwork:
+        self._made = [self._make(self._first + index) for index in range(len(self.network.shapes))]
+        return CellNetwork(self.network, self._made)
+
+    def observed(self) -> Iterator[tuple[Observed, bool]]:
+        """Yield each layer, and whether it goes through sequences backward."""
+        orders = [part.reverse for parts in self.network.passes for part in parts] or [False]
+        for model, reverse in zip(self._parts or [self], orders, strict=True):
+            yield from ((layer, reverse) for layer in model._made)

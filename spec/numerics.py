@@ -17,7 +17,7 @@ from rtlstm.spec.cells.graph import CellGraph, Node
 from rtlstm.spec.cells.unit import FusedUnit, GraphUnit
 from rtlstm.spec.fixed import Format, HiddenRounding, IntArray
 from rtlstm.spec.network import LINEAR, Activation
-from rtlstm.spec.program.passes import Passes, part_layers
+from rtlstm.spec.program.passes import Passes, feeds, part_layers
 from rtlstm.spec.record import Record
 
 ShapeKind = Literal[
@@ -392,6 +392,13 @@ class QuantizedNetwork:
         """Return some of the layers, as they go through a sequence forward."""
         some = slice(layers.start, layers.stop)
         return QuantizedNetwork(self.shapes[some], self.numerics, self.layers[some])
+
+    def sources(self, index: int) -> tuple[Format, ...]:
+        """Return the formats of what a layer's rows multiply: its input, and the h that it reads back."""
+        shape = self.shapes[index]
+        before = feeds(self.passes, index, shape.before)
+        given = self.shapes[before[0]].output if before else self.numerics.input
+        return (given, self.shapes[index + shape.feedback].output) if shape.recurrent else (given,)
 
     @property
     def inputs(self) -> int:

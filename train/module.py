@@ -14,7 +14,6 @@ from rtlstm.gen.quantise.calibration import Calibration, check_lengths
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer
 from rtlstm.gen.quantise.plan import (
-    Candidate,
     FormatChoices,
     Plan,
     QuantizationSettings,
@@ -22,7 +21,7 @@ from rtlstm.gen.quantise.plan import (
     RowPlan,
 )
 from rtlstm.gen.quantise.quantiser import TrainedNetwork, quantise_with
-from rtlstm.gen.quantise.ranges import Ranges
+from rtlstm.gen.quantise.ranges import Candidate, Ranges
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.sim.reference import FloatState
 from rtlstm.spec.errors import ConfigurationError, InputError

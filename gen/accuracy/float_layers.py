@@ -26,7 +26,6 @@ from rtlstm.spec.numerics import (
     QuantizedRecurrent,
     rounding_offsets,
 )
-from rtlstm.spec.program.passes import feeds
 
 Floats = NDArray[np.float64]
 
@@ -123,8 +122,7 @@ def _scaled(layer: ArrayLayer, network: QuantizedNetwork, index: int, offsets: I
     """Return a layer in the units of its quantised one."""
     integers, align = network.layers[index], network.numerics.accumulator.align
     target = gate_format(network, index).fraction + GUARD_BITS
-    before = feeds(network.passes, index, layer.before)
-    source = network.shapes[before[0]].output if before else network.numerics.input
+    source, *read_back = network.sources(index)
 
     def units(weights: Floats, form: Format, shift: IntArray) -> IntArray:
         return cast(IntArray, np.ldexp(weights, (target - form.fraction + shift - align)[:, None]))
@@ -135,11 +133,10 @@ def _scaled(layer: ArrayLayer, network: QuantizedNetwork, index: int, offsets: I
         scaled = replace(integers, weight=units(layer.w_in, source, integers.shift), bias=bias)
     else:
         assert layer.w_rec is not None
-        read_back = network.shapes[index + layer.feedback].output
         scaled = replace(
             integers,
             w_ih=units(layer.w_in, source, integers.shift_ih),
-            w_hh=units(layer.w_rec, read_back, integers.shift_hh),
+            w_hh=units(layer.w_rec, read_back[0], integers.shift_hh),
             bias=bias,
         )
     return FloatLayer(scaled, layer.cell, _nodes(layer, network, index), layer.unit_constants, offsets)

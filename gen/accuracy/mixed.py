@@ -3,7 +3,7 @@
 Values are real numbers in float64, which holds those of the hardware exactly: they have at most 48 bits.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.accuracy.float_layers import FloatLayer, gate_format, unit_constants
 from rtlstm.gen.accuracy.records import PARTS, Part
-from rtlstm.sim.golden import Golden
-from rtlstm.sim.golden_cells import CellNetwork, GraphLayer
+from rtlstm.sim.golden import ObservedGolden
+from rtlstm.sim.golden_cells import GraphLayer
 from rtlstm.spec.activations.functions import IDENTITY, RELU
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.cells.evaluate import Reals, evaluate
@@ -235,34 +235,6 @@ class _MixedLayer(GraphLayer):
         return LayerValues(np.where(alive, results, 0.0), *((each & alive).sum((0, 1)) for each in saturated))
 
 
-class _Mixed(Golden):
-    """The golden model's passes and steps, with layers of which ``exact`` parts are in float; for one run."""
-
-    def __init__(
-        self, network: QuantizedNetwork, floats: Sequence[FloatLayer], exact: Collection[Part]
-    ) -> None:
-        self._floats, self._exact = floats, exact
-        self._parts: list[_Mixed] = []
-        super().__init__(network)
-
-    def _part(self, layers: range) -> "_Mixed":
-        part = _Mixed(self.network.part(layers), self._floats[layers.start : layers.stop], self._exact)
-        self._parts.append(part)
-        return part
-
-    def _layers(self) -> CellNetwork:
-        self._mixed = [
-            _MixedLayer(self.network, index, floats, self._exact) for index, floats in enumerate(self._floats)
-        ]
-        return CellNetwork(self.network, self._mixed)
-
-    def values(self, alive: Mask) -> Iterator[LayerValues]:
-        """Yield what each layer computed."""
-        orders = [part.reverse for parts in self.network.passes for part in parts] or [False]
-        for model, reverse in zip(self._parts or [self], orders, strict=True):
-            yield from (layer.values(reverse, alive) for layer in model._mixed)
-
-
 def run_mixed(
     network: QuantizedNetwork,
     floats: Sequence[FloatLayer],
@@ -281,7 +253,8 @@ def run_mixed(
     lengths
         The valid steps of each sequence, ``(N,)``.
     """
-    numerics, model = network.numerics, _Mixed(network, floats, exact)
+    numerics = network.numerics
+    model = ObservedGolden(network, lambda index: _MixedLayer(network, index, floats[index], exact))
     values: NDArray[Any] = (
         np.ldexp(x, numerics.input.fraction + numerics.input_shift)
         if "activations" in exact
@@ -289,5 +262,6 @@ def run_mixed(
     )
     alive: Mask = np.arange(len(x))[:, None, None] < lengths[None, :, None]
     y = model._run(values, None, alive).y
+    layers = tuple(layer.values(reverse, alive) for layer, reverse in model.observed())
     # Parts that end a network have one format.
-    return MixedRun(network.shapes[-1].output.to_floats(y), tuple(model.values(alive)))
+    return MixedRun(network.shapes[-1].output.to_floats(y), layers)

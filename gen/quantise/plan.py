@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, is_fused, lower
-from rtlstm.gen.quantise.ranges import Ranges, power_of_two
+from rtlstm.gen.quantise.ranges import FORMULAS, Candidate, Ranges, power_of_two
 from rtlstm.gen.quantise.rounding import Moments, RoundedRows, round_cancelling, round_nearest
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.activations.interpolated import DIRECT_BITS
@@ -255,32 +255,6 @@ def _default_cell_bits(power: int, more: int) -> int:
 def _saturation_range(gate: Format) -> float:
     """Return where sigmoid comes within half a unit in the last place of 1, rounded up to a power of two."""
     return power_of_two(math.log(2.0) * (gate.fraction + 1))
-
-
-class Candidate(Record):
-    """What the formulas leave open, and what they begin with."""
-
-    cancelling: bool = False
-    """Whether weights are rounded so that the changes of a row cancel, instead of each to the nearest."""
-    shift_share: float = 1.0
-    """Share of the shifts that equalise the input features."""
-    input_share: float = 1.0
-    """Share of the largest input that the input's format holds."""
-    result_share: float = 1.0
-    """Share of the ranges of unbounded results that their formats hold."""
-    cells_apart: bool = False
-    """Whether each layer's c has a range of its own."""
-    cell_share: float = 1.0
-    """Share of the range of c that its format holds."""
-    more_cell_bits: int = 0
-    """Bits of c beyond those that its range asks for."""
-    more_gate_bits: int = 0
-    """Bits of gates beyond those that the data ask for."""
-    preactivation_share: float = 1.0
-    """Share of the pre-activations' range that their format holds."""
-
-
-FORMULAS = Candidate()
 
 
 class Trial(Record):
@@ -550,6 +524,12 @@ class Plan(Lowered):
         self.cells = self._cells(choices.cell_ranges)
         """The formats of the layers' c; those of layers that keep none mean nothing."""
         self.cell, self.cell_shifts, self.cell_argument = self._cell()
+
+    @property
+    def formats(self) -> tuple[object, ...]:
+        """All formats: with the same ones, and the same rounding, a network has the same integers."""
+        widths = (self.input, self.input_shifts, self.gate, self.preactivation, self.cell_argument)
+        return *widths, *self.outputs, *self.cells
 
     def _preactivation(self) -> Format:
         """Return the format that covers the ranges' sums, or less if all functions are flat beyond it."""

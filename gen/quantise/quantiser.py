@@ -20,9 +20,7 @@ from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state, repea
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer
 from rtlstm.gen.quantise.plan import (
-    FORMULAS,
     MOST_CELL_BITS,
-    Candidate,
     FormatChoices,
     Lowered,
     Plan,
@@ -33,8 +31,10 @@ from rtlstm.gen.quantise.plan import (
 )
 from rtlstm.gen.quantise.plan import QuantizationSettings as QuantizationSettings
 from rtlstm.gen.quantise.ranges import (
+    FORMULAS,
     MARGIN,
     Calibrated,
+    Candidate,
     Ranges,
     begin_ranges,
     bound_ranges,
@@ -150,7 +150,7 @@ class FormatRequest(Record):
             hardware,
             initial_state=None if arrays is None else (arrays[0], arrays[1]),
         )
-        if data is not None and self.calibrated is not None and self.calibrated.cancelling:
+        if data is not None and self.calibrated is not None and self.calibrated.candidate.cancelling:
             fine = _build_fine(network, self.settings, choices, hardware)
             choices = replace(choices, moments=measure_moments(network, fine, data))
         return quantise_with(network, self.settings, choices, hardware)
@@ -381,12 +381,15 @@ def choose_formats(
     def choose(candidate: Candidate, some: Calibration) -> FormatChoices:
         return formulas.choices(some, candidate, formulas.cell_ranges(some, candidate, found.cell_ranges))
 
+    def formats(choices: FormatChoices) -> tuple[object, ...]:
+        return Plan(network, settings, choices, hardware).formats
+
     def build(choices: FormatChoices, fine: bool) -> QuantizedNetwork:
         make = _build_fine if fine else quantise_with
         return make(network, settings, choices, hardware)
 
     leave = states_leave(network, settings.final_states)
-    best, trials = Search(network, data, choose, build, leave, progress).best()
+    best, trials = Search(network, data, choose, formats, build, leave, progress).best()
     return replace(best, trials=trials)
 
 
@@ -413,13 +416,9 @@ class _Formulas:
     ) -> FormatChoices:
         """Return the choices for data; ``cell_ranges`` are those of c if they are known."""
         settings, hardware = self._settings, self._hardware
-        # A stated range of 8 reaches to the last code below 8: 8 itself would need one more bit.
         if isinstance(data, Calibrated):
-            candidate = Candidate(
-                shift_share=data.shift_share,
-                more_cell_bits=data.more_cell_bits,
-                more_gate_bits=data.more_gate_bits,
-            )
+            candidate = data.candidate
+        # A stated range of 8 reaches to the last code below 8: 8 itself would need one more bit.
         last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
         largest = DEFAULT_INPUT_RANGE * last_code if data is None else float(data.peaks.max()) or 1.0
         stated = settings.input_range and settings.input_range * last_code
@@ -435,11 +434,9 @@ class _Formulas:
             ranges, begin_c = self._assumed(lowered, network, input_range)
         else:
             reference, ranges, begin_c = self._measure(data)
-        found: float | tuple[float, ...] = 1.0
-        if settings.cell_range or cell_ranges:
-            found = settings.cell_range or found
-        elif isinstance(data, Calibrated):
-            found = 1.0
+        found: float | tuple[float, ...]
+        if settings.cell_range or cell_ranges or isinstance(data, Calibrated):
+            found = settings.cell_range or 1.0
         elif data is None or (hardware is not None and hardware.device is not None):
             found = max(DEFAULT_CELL_RANGE, MARGIN * begin_c)
         else:
@@ -615,8 +612,5 @@ def remember(data: Calibration, choices: FormatChoices) -> Calibrated:
         preactivation=few_digits(ranges.preactivation, 9),
         results=tuple(few_digits(each, 9) for each in ranges.layers),
         begins=ranges.begins,
-        shift_share=candidate.shift_share,
-        more_cell_bits=candidate.more_cell_bits,
-        more_gate_bits=candidate.more_gate_bits,
-        cancelling=candidate.cancelling,
+        candidate=candidate.replace(input_share=1.0, result_share=1.0, preactivation_share=1.0),
     )

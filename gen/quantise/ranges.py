@@ -49,6 +49,32 @@ class Ranges:
         return replace(self, preactivation=max(self.preactivation, other.preactivation), layers=layers)
 
 
+class Candidate(Record):
+    """What the formulas leave open, and what they begin with."""
+
+    cancelling: bool = False
+    """Whether weights are rounded so that the changes of a row cancel, instead of each to the nearest."""
+    shift_share: float = 1.0
+    """Share of the shifts that equalise the input features."""
+    input_share: float = 1.0
+    """Share of the largest input that the input's format holds."""
+    result_share: float = 1.0
+    """Share of the ranges of unbounded results that their formats hold."""
+    cells_apart: bool = False
+    """Whether each layer's c has a range of its own."""
+    cell_share: float = 1.0
+    """Share of the range of c that its format holds."""
+    more_cell_bits: int = 0
+    """Bits of c beyond those that its range asks for."""
+    more_gate_bits: int = 0
+    """Bits of gates beyond those that the data ask for."""
+    preactivation_share: float = 1.0
+    """Share of the pre-activations' range that their format holds."""
+
+
+FORMULAS = Candidate()
+
+
 class Calibrated(Record):
     """What calibration data say of a network, but for the range of c: it is the same for any formats."""
 
@@ -57,14 +83,8 @@ class Calibrated(Record):
     results: tuple[float, ...]
     begins: tuple[float, ...] = ()
     """As in :class:`Ranges`."""
-    shift_share: float = 1.0
-    """Share of the shifts that equalise the input features."""
-    more_cell_bits: int = 0
-    """Bits of c beyond those that its range asks for."""
-    more_gate_bits: int = 0
-    """Bits of gates beyond those that the data ask for."""
-    cancelling: bool = False
-    """Whether weights are rounded so that the changes of a row cancel."""
+    candidate: Candidate = FORMULAS
+    """What was found on the data; peaks and ranges have its shares already."""
 
     @property
     def peaks(self) -> NDArray[np.float64]:

@@ -8,17 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.quantise.calibration import Calibration, run_reference
-from rtlstm.gen.quantise.plan import FORMULAS, Candidate, FormatChoices, Trial
-from rtlstm.gen.quantise.ranges import search_sample
+from rtlstm.gen.quantise.plan import FormatChoices, Trial
+from rtlstm.gen.quantise.ranges import FORMULAS, Candidate, search_sample
 from rtlstm.gen.quantise.rounding import Moments
-from rtlstm.sim.golden import Golden, GoldenResult
-from rtlstm.sim.golden_cells import CellNetwork, GraphLayer
+from rtlstm.sim.golden import Golden, GoldenResult, ObservedGolden
+from rtlstm.sim.golden_cells import GraphLayer
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Network
-from rtlstm.spec.numerics import Numerics, QuantizedNetwork
-from rtlstm.spec.program.passes import feeds
+from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import few_digits
 
@@ -113,6 +112,8 @@ class Search:
         Calibration data.
     choose
         The function that returns the choices of a candidate, with ranges from data.
+    formats
+        The function that returns the formats that choices give.
     build
         The function that quantises with choices. ``fine`` asks for formats so fine that they are like floats.
     leave
@@ -124,11 +125,13 @@ class Search:
         network: Network,
         data: Calibration,
         choose: Callable[[Candidate, Calibration], FormatChoices],
+        formats: Callable[[FormatChoices], tuple[object, ...]],
         build: Callable[[FormatChoices, bool], QuantizedNetwork],
         leave: bool,
         progress: Progress | None = None,
     ) -> None:
-        self._network, self._data, self._choose, self._build = network, data, choose, build
+        self._network, self._data = network, data
+        self._choose, self._formats, self._build = choose, formats, build
         self._fit, held = hold_back(network, data)
         self._held = in_pieces(network, search_sample(network, held), _TRIAL_PIECE)
         self._wanted = run_reference(network, self._held)
@@ -138,37 +141,36 @@ class Search:
     def best(self) -> tuple[FormatChoices, tuple[Trial, ...]]:
         """Return the choices of the best candidate, with ranges from all data, and what was tried."""
         best, trials, least = FORMULAS, [], None
-        tried: list[tuple[bool, Numerics]] = []
+        tried: set[tuple[bool, tuple[object, ...]]] = set()
         for number, (choice, value, change, share) in enumerate(_TRIED):
             if self._progress:
                 self._progress("try formats", number, len(_TRIED))
             candidate = best.replace(**change)
+            choices = self._choose(candidate, self._fit)
             try:
-                network = self._build(self._choices(candidate, self._fit), False)
+                made = candidate.cancelling, self._formats(choices)
+                if made in tried:
+                    continue
+                network = self._build(self._with_moments(choices, self._fit), False)
             except ConfigurationError:
                 if least is None:  # The settings themselves cannot be built.
                     raise
                 continue
-            # Formats that are the same give the same network.
-            made = candidate.cancelling, network.numerics
-            if made in tried:
-                continue
-            tried.append(made)
+            tried.add(made)
             error = self._error(network)
             taken = least is None or error < share * least
             trials.append(Trial(choice=choice, value=value, error=error, taken=taken))
             if taken:
                 best, least = candidate, error
-        return self._choices(best, self._data), tuple(trials)
+        return self._with_moments(self._choose(best, self._data), self._data), tuple(trials)
 
-    def _choices(self, candidate: Candidate, data: Calibration) -> FormatChoices:
-        found = self._choose(candidate, data)
-        if not candidate.cancelling:
-            return found
-        key = id(data), found.input_shifts
+    def _with_moments(self, choices: FormatChoices, data: Calibration) -> FormatChoices:
+        if not choices.candidate.cancelling:
+            return choices
+        key = id(data), choices.input_shifts
         if key not in self._moments:
-            self._moments[key] = measure_moments(self._network, self._build(found, True), data)
-        return replace(found, moments=self._moments[key])
+            self._moments[key] = measure_moments(self._network, self._build(choices, True), data)
+        return replace(choices, moments=self._moments[key])
 
     def _error(self, network: QuantizedNetwork) -> float:
         data = self._held
@@ -202,42 +204,21 @@ class _Watched(GraphLayer):
 
     def __init__(self, *layer: Any) -> None:
         super().__init__(*layer)
-        self.read: list[NDArray[Any]] = []
+        self._read: list[list[IntArray]] = []
 
     def sums(self, x: IntArray, h: IntArray | None, partials: Floats | None) -> Floats:
         """Compute the rows' sums, and keep what they read."""
         values = np.maximum(x, 0) if self.shape.input_relu else x
-        self.read.append(values if h is None else np.concatenate([values, h], axis=1))
+        self._read.append([values] if h is None else [values, h])
         return super().sums(x, h, partials)
 
-
-class _Watching(Golden):
-    """The golden model, whose layers keep what their rows multiply."""
-
-    def __init__(self, network: QuantizedNetwork) -> None:
-        self._parts: list[_Watching] = []
-        self._watched: list[_Watched] = []
-        super().__init__(network)
-
-    def _part(self, layers: range) -> "_Watching":
-        self._parts.append(_Watching(self.network.part(layers)))
-        return self._parts[-1]
-
-    def _layers(self) -> CellNetwork:
-        pairs = zip(self.network.layers, self.network.shapes, strict=True)
-        self._watched = [_Watched(*pair, self.network.numerics) for pair in pairs]
-        return CellNetwork(self.network, self._watched)
-
-    def read(self, alive: NDArray[np.bool_]) -> list[Floats]:
-        """Return what each layer read in the steps that are ``alive``, ``(steps, columns)`` codes."""
-        orders = [part.reverse for parts in self.network.passes for part in parts] or [False]
-        return [
-            np.concatenate(
-                [values[now] for values, now in zip(layer.read, alive[:: -1 if reverse else 1], strict=True)]
-            ).astype(np.float64)
-            for model, reverse in zip(self._parts or [self], orders, strict=True)
-            for layer in model._watched
-        ]
+    def values(self, reverse: bool, alive: NDArray[np.bool_], sources: tuple[Format, ...]) -> Floats:
+        """Return what it read in steps that are ``alive``, ``(T, N)``: real values, ``(steps, columns)``."""
+        steps = zip(self._read, alive[:: -1 if reverse else 1], strict=True)
+        parts = zip(*([part[now] for part in read] for read, now in steps), strict=True)
+        return np.concatenate(
+            [form.to_floats(np.concatenate(part)) for form, part in zip(sources, parts, strict=True)], axis=1
+        )
 
 
 def measure_moments(model: Network, network: QuantizedNetwork, data: Calibration) -> tuple[Moments, ...]:
@@ -246,17 +227,11 @@ def measure_moments(model: Network, network: QuantizedNetwork, data: Calibration
     ``network`` is the model in fine formats.
     """
     data = in_pieces(model, data.sample(_MOMENT_STEPS), _MOMENT_PIECE)
-    golden, shapes = _Watching(network), network.shapes
+    golden = ObservedGolden(
+        network, lambda index: _Watched(network.layers[index], network.shapes[index], network.numerics)
+    )
     golden.run(network.numerics.quantise_input(data.x), data.integer_state(network), data.lengths)
-    found = []
-    for index, codes in enumerate(golden.read(data.alive)):
-        shape = shapes[index]
-        before = feeds(network.passes, index, shape.before)
-        sources = [shapes[before[0]].output if before else network.numerics.input]
-        if shape.recurrent:
-            sources.append(shapes[index + shape.feedback].output)
-        steps = np.repeat(
-            [source.step for source in sources], [shape.inputs, codes.shape[1] - shape.inputs][: len(sources)]
-        )
-        found.append(Moments.of(codes * steps))
-    return tuple(found)
+    return tuple(
+        Moments.of(layer.values(reverse, data.alive, network.sources(index)))
+        for index, (layer, reverse) in enumerate(golden.observed())
+    )
