@@ -16,7 +16,7 @@ from rtlstm.gen.quantise.accuracy import Accuracy
 from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, lower
-from rtlstm.gen.quantise.plan import Trial, fold_shifts
+from rtlstm.gen.quantise.plan import FormatChoices, Trial, fold_shifts
 from rtlstm.gen.quantise.quantiser import (
     DEFAULT_CELL_RANGE,
     DEFAULT_INPUT_RANGE,
@@ -32,7 +32,6 @@ from rtlstm.spec.network import LINEAR, Bidirectional, Dense, Network, PseudoLay
 from rtlstm.spec.numerics import GUARD_BITS, QuantizedNetwork, bound_sums, row_parts
 from rtlstm.spec.options import option_text
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.passes import feeds
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record, few_digits
 
@@ -154,9 +153,9 @@ def _assumptions(
 
 def explain_trials(trials: Sequence[Trial]) -> Iterator[str]:
     """Say what was tried on calibration data, and what was gained."""
-    first, *others = trials or (None,)
-    if first is None or not others:
+    if len(trials) < 2:
         return
+    first, *others = trials
     taken = [trial for trial in others if trial.taken]
     chosen = ", ".join(f"{trial.choice} {trial.value}" for trial in taken) or "none"
     before, after = (100 * error for error in (first.error, (taken or [first])[-1].error))
@@ -309,11 +308,9 @@ def _changes(
     for index, (layer, its) in enumerate(zip(layers, of_steps, strict=True)):
         if layer.kind == "product" or layer.origin < 0:  # They only copy.
             continue
-        before = feeds(quantised.passes, index, layer.before)
-        read = [shapes[before[0]].output if before else numerics.input, shapes[index + layer.feedback].output]
         target = (shapes[index].output if layer.linear else numerics.preactivation).fraction + GUARD_BITS
         values, steps = (_matrices(one) for one in (layer, its))
-        parts = zip(row_parts(quantised.layers[index]), read, values, steps, strict=False)
+        parts = zip(row_parts(quantised.layers[index]), quantised.sources(index), values, steps, strict=True)
         for (product, codes, shifts), source, value, step in parts:
             if not step.any():
                 continue
@@ -363,6 +360,7 @@ class FitAdvice:
     less: tuple[str, ...]
     """Options to leave out."""
     settings: QuantizationSettings
+    choices: FormatChoices
     quantised: QuantizedNetwork
     parameters: Parameters
     fit: Fit
@@ -418,7 +416,7 @@ def find_fit_advice(
         except ConfigurationError:
             # Still nothing fits, or these formats are impossible for this network.
             continue
-        return FitAdvice(more, less, narrower, quantised, parameters, fit)
+        return FitAdvice(more, less, narrower, choices, quantised, parameters, fit)
     return None
 
 

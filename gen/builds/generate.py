@@ -299,8 +299,7 @@ def _new_design(
 ) -> _Design:
     """Quantise a network and choose hardware for it."""
     network, capacities, trained = request.network, request.capacities, request.trained
-    settings, format_request = request.settings, None
-    trials: tuple[Trial, ...] = ()
+    settings, choices, hardware = request.settings, None, None
     if trained is not None:
         settings, quantised = trained.settings, trained.quantised()
     else:
@@ -308,14 +307,7 @@ def _new_design(
         choices = choose_formats(
             network, settings, data, hardware, initial_state=request.initial_state, progress=progress
         )
-        trials = choices.trials
         quantised = quantise_with(network, settings, choices, hardware)
-        format_request = FormatRequest(
-            settings=settings,
-            calibrated=None if data is None else remember(data, choices),
-            initial_state=None if data is not None else as_numbers(request.initial_state),
-            headroom=None if hardware is None else hardware.headroom,
-        )
     parameters, fit = request.parameters, None
     notes: tuple[str, ...] = ()
     if request.fit is not None:
@@ -330,9 +322,8 @@ def _new_design(
             if advice is None or not request.fit.fit_anyway:
                 other = "choose a larger device" if advice is None else advice.text
                 raise NothingFitsError(f"{refused}; {other}") from None
-            settings, quantised = advice.settings, advice.quantised
+            settings, choices, quantised = advice.settings, advice.choices, advice.quantised
             parameters, fit = advice.parameters, advice.fit
-            format_request = format_request and format_request.replace(settings=settings)
             notes = (f"{refused}; {advice.taken}",)
     if parameters is None:
         parameters = choose_array(quantised, request.array or ArrayRequest(tables=settings.tables))
@@ -345,7 +336,15 @@ def _new_design(
     if request.array is not None and request.array.skip_zeros:
         manifest, more = _skip_zeros(quantised, manifest)
         notes += more
-    return _Design(settings, quantised, manifest, notes, fit, format_request, trials)
+    if choices is None:
+        return _Design(settings, quantised, manifest, notes, fit)
+    format_request = FormatRequest(
+        settings=settings,
+        calibrated=None if data is None else remember(data, choices),
+        initial_state=None if data is not None else as_numbers(request.initial_state),
+        headroom=None if hardware is None else hardware.headroom,
+    )
+    return _Design(settings, quantised, manifest, notes, fit, format_request, choices.trials)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,10 @@ from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.fit import FitRequest, NothingFitsError, _Search, fit_device
 from rtlstm.fpga.resources import fill_limits
 from rtlstm.gen.builds.advice import find_fit_advice
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.builds.report import BuildReport
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise, remember
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
@@ -413,6 +416,23 @@ def test_refusal_names_the_options_that_fit(cli, tmp_path):
         *run, "up5k", *named_options(cli(*run, "up5k").err), "--lanes", "40", "--multipliers", "lut"
     )
     refused.refused("without --lanes, --multipliers it fits")
+
+
+def test_what_was_tried_is_told_of_the_formats_that_fit(tmp_path):
+    """Not of those that were refused."""
+    rng = np.random.default_rng(0)
+    arrays = (rng.uniform(-0.2, 0.2, size) for size in ((80, 6), (80, 20), (80,)))
+    network = Network(layers=(Lstm(**dict(zip(("w_ih", "w_hh", "bias"), arrays, strict=True))),))
+    x = rng.normal(size=(40, 4, 6))
+    settings, request = QuantizationSettings(), FitRequest(chosen=find_device("up5k"), fit_anyway=True)
+    data = Calibration.of(network, x)
+    generate_build(network, tmp_path / "b", settings=settings, fit=request, calibration=x)
+    report = BuildReport.load(tmp_path / "b")
+    assert report.format_request is not None
+    assert report.format_request.settings != settings
+    found = choose_formats(network, report.format_request.settings, data)
+    assert report.trials == found.trials and len(found.trials) > 1
+    assert report.format_request.calibrated == remember(data, found)
 
 
 def test_multipliers_chosen_for_the_device_are_not_fixed():
