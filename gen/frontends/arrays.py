@@ -95,6 +95,15 @@ def along_axis(values: NDArray[Any], shape: tuple[int, ...], axis: int) -> NDArr
     return np.broadcast_to(values.reshape(along), shape)
 
 
+def half_bytes(packed: NDArray[Any], axis: int, length: int, *, signed: bool = True) -> NDArray[np.float64]:
+    """Return the integers of 4 bits of which a byte has two, the first one in its lower half."""
+    whole = np.asarray(packed).astype(np.int64) & 0xFF
+    values = np.stack([whole & 15, whole >> 4], axis + 1)
+    values = values.reshape([size * (1 + (at == axis)) for at, size in enumerate(whole.shape)])
+    values = (values ^ 8) - 8 if signed else values
+    return np.take(values, range(length), axis).astype(np.float64)
+
+
 # Gate orders of other tools, and their conversion to the project's order
 
 

@@ -244,6 +244,12 @@ class KerasLayer:
         """How messages name it."""
         return f"layer {self.name!r} ({self.kind})"
 
+    def expect(self, found: list[Any], least: int) -> list[Any]:
+        """Return what was found of its weights; refuse less than ``least`` of them."""
+        if len(found) < least:
+            raise ModelError(f"{self.where} has no weights in the file; save the model again")
+        return found
+
 
 @dataclass(frozen=True)
 class KerasModel:
@@ -316,19 +322,19 @@ _MODELS = ("Functional", "Model", "Sequential")
 
 def _inside(entry: dict[str, Any], reads: Reads, layers: list[KerasLayer]) -> Iterator[KerasLayer]:
     """The layers of a model that is a layer of another one, as if they stood there; then its results."""
-    name = str(entry["config"]["name"])
-    given = iter(reads.values)
+    name, given = str(entry["config"]["name"]), iter(reads.values)
+
+    def inside(results: Iterable[ArchiveResult]) -> tuple[ArchiveResult, ...]:
+        return tuple(ArchiveResult(f"{name}/{one.layer}", one.index) for one in results)
+
     for layer in layers:
         config = {**layer.config, "name": f"{name}/{layer.name}"}
-        inner = layer.reads
-        mine = tuple(ArchiveResult(f"{name}/{one.layer}", one.index) for one in inner.values)
-        states = tuple(ArchiveResult(f"{name}/{one.layer}", one.index) for one in inner.states)
-        if layer.kind == "InputLayer" or not mine:
-            mine = tuple(islice(given, 1))
-        read = replace(inner, values=mine, states=states, masks=())
+        values, states = inside(layer.reads.values), inside(layer.reads.states)
+        if layer.kind == "InputLayer" or not values:
+            values = tuple(islice(given, 1))
+        read = replace(layer.reads, values=values, states=states, masks=())
         yield KerasLayer(layer.kind, config, layer.arrays, read)
-    ends = _ends(entry, layers)
-    results = tuple(ArchiveResult(f"{name}/{one.layer}", one.index) for one in ends)
+    results = inside(_ends(entry, layers))
     yield KerasLayer("Nested", {"name": name}, Arrays(None, False), Reads(results, calls=reads.calls))
 
 

@@ -115,9 +115,7 @@ class _Translator:
             words=Words(
                 "a recurrent layer",
                 "a layer",
-                ", ".join(
-                    sorted({*_LAYERS, *_function_layers(), *_MERGERS, *_NOTHING, *RECURRENT} - {"Multiply"})
-                ),
+                ", ".join(sorted({*_LAYERS, *_function_layers()} - {"Multiply"})),
                 sequences_first="Keras has sequences before steps",
                 needed="a layer with weights, such as LSTM, GRU, SimpleRNN, Dense or Conv1D",
             ),
@@ -187,22 +185,17 @@ class _Translator:
                     "give run() the lengths of the sequences, and leave out what it hides within one"
                 )
         refusal = self._refusal()
-        apply = _LAYERS.get(layer.kind)
-        if apply is None and layer.kind in _function_layers():
-            apply = _Translator._function
         if refusal:
-            self.node("refused", self.reads, why=refusal)
-        elif layer.kind in _MERGERS:
-            operator, axis = _MERGERS[layer.kind], layer.config.get("axis", -1)
-            self.node(operator, self.reads, axis=axis)
-        elif layer.kind in RECURRENT:
-            self._recurrent()
-        elif layer.kind in _NOTHING:
-            self.node("identity", self.reads, reason="does nothing when a trained model is used")
-        elif apply is None:
-            self.node(layer.kind, self.reads)
+            self._refuse(refusal)
+        elif layer.kind in _LAYERS:
+            _LAYERS[layer.kind](self)
+        elif layer.kind in _function_layers():
+            self._function()
         else:
-            apply(self)
+            self.node(layer.kind, self.reads)
+
+    def _refuse(self, why: str) -> None:
+        self.node("refused", self.reads, why=why)
 
     def _refusal(self) -> str:
         """Why a layer cannot be read, whatever it computes."""
@@ -277,16 +270,9 @@ class _Translator:
         )
 
     def _embed(self) -> None:
-        layer = self.layer
-
-        def table() -> Any:
-            found = read_table(layer, self.report)
-            if found is None:
-                raise ModelError(f"{layer.where} has no weights in the file; save the model again")
-            return found
-
-        notes = [self._mask_note("zeros")] if layer.config.get("mask_zero") else []
-        self.node("embedding", [*self.reads, self.constant("table", table)], notes=notes)
+        table = self.constant("table", partial(read_table, self.layer, self.report))
+        notes = [self._mask_note("zeros")] if self.layer.config.get("mask_zero") else []
+        self.node("embedding", [*self.reads, table], notes=notes)
 
     def _each_step(self) -> None:
         """TimeDistributed: the layer that it wraps."""
@@ -303,7 +289,7 @@ class _Translator:
                 "without it (the filters of model.quantize)"
             )
         if why:
-            self.node("refused", self.reads, why=why)
+            self._refuse(why)
             return
         config = {**inner["config"], "name": layer.name}
         part = layer.arrays.part("layer", inner["config"]["name"])
@@ -319,10 +305,10 @@ class _Translator:
         bias = self.constant("bias", lambda: read()[1])
         self._activated(self.node("linear", [*self.reads, weight, bias], layer.name + LINEAR))
 
-    def _activated(self, source: str, operator: str = "") -> None:
-        """Add a layer's activation; the host computes a softmax."""
+    def _activated(self, source: str = "") -> None:
+        """Add a layer's activation, or that of what it reads; the host computes a softmax."""
         layer, given = self.layer, self.layer.config.get("activation")
-        hidden = source not in self.reads
+        source, hidden = source or self.reads[0], bool(source)
         name = activation_name(given)
         if name == "softmax":
             self.node("softmax", [source], axis=layer.config.get("axis", -1))
@@ -333,9 +319,6 @@ class _Translator:
                 "activation", [source], hidden=hidden, function=lambda: activation(layer, given, self.old)
             )
 
-    def _activation(self) -> None:
-        self._activated(self.reads[0])
-
     def _function(self) -> None:
         """An activation with arguments of its own: a layer, or a function of keras.ops."""
         layer, name = self.layer, _function_layers()[self.layer.kind]
@@ -343,17 +326,13 @@ class _Translator:
         read = partial(activation, layer, name, self.old, arguments=arguments)
         self.node("activation", self.reads, function=read)
 
-    def _softmax(self) -> None:
-        self.node("softmax", self.reads, axis=self.layer.config.get("axis", -1))
-
     def _relu(self) -> None:
         config = self.layer.config
         if config.get("threshold") or config.get("negative_slope", config.get("alpha")):
-            why = (
+            self._refuse(
                 f"{self.layer.where} has negative_slope or threshold; use LeakyReLU, or a ReLU with "
                 "max_value alone"
             )
-            self.node("refused", self.reads, why=why)
         elif config.get("max_value") is not None:
             self.node("clip", self.reads, min=0.0, max=float(config["max_value"]))
         else:
@@ -368,10 +347,7 @@ class _Translator:
 
         @cache
         def found() -> dict[str, Any]:
-            arrays = dict(zip(names, layer.arrays.get(names), strict=False))
-            if "moving_variance" not in arrays:
-                raise ModelError(f"{layer.where} has no weights in the file; save the model again")
-            return arrays
+            return dict(zip(names, layer.expect(layer.arrays.get(names), len(names)), strict=True))
 
         def of(name: str, default: float) -> Callable[[], Any]:
             return lambda: found().get(name, np.full_like(found()["moving_mean"], default))
@@ -437,16 +413,10 @@ class _Translator:
         layer, config = self.layer, self.layer.config
         (stride,), (dilation,) = config.get("strides") or [1], config.get("dilation_rate") or [1]
 
-        @cache
-        def found() -> list[Any]:
-            arrays = layer.arrays.get(("kernel", "bias"))
-            if not arrays:
-                raise ModelError(f"{layer.where} has no weights in the file; save the model again")
-            return arrays
-
-        (taps,) = config["kernel_size"]
+        (taps,), bias = config["kernel_size"], config.get("use_bias", True)
+        found = cache(lambda: layer.expect(layer.arrays.get(("kernel", "bias")), 1 + bias))
         inputs = [*self.reads, self.constant("kernel", lambda: found()[0].transpose(2, 1, 0))]
-        if config.get("use_bias", True):
+        if bias:
             inputs.append(self.constant("bias", lambda: found()[1]))
         source = self.node(
             "conv",
@@ -475,15 +445,6 @@ class _Translator:
 
     # Moves
 
-    def _flatten(self) -> None:
-        self.node("flatten", self.reads, start=1, end=-1)
-
-    def _reshape(self) -> None:
-        self.node("reshape", self.reads, shape=[0, *map(int, self.layer.config["target_shape"])])
-
-    def _permute(self) -> None:
-        self.node("transpose", self.reads, perm=[0, *map(int, self.layer.config["dims"])])
-
     def _get_item(self) -> None:
         """Slices and numbers in brackets; each number takes its axis away."""
         source, axis = self.reads[0], 0
@@ -496,8 +457,7 @@ class _Translator:
             limits = part.get("config", {}) if isinstance(part, dict) else {}
             start, stop, step = (limits.get(name) for name in ("start", "stop", "step"))
             if part is None or (isinstance(part, dict) and part.get("class_name") != "__slice__"):
-                why = f"{self.layer.where} must index with numbers and slices, not {part!r}"
-                self.node("refused", self.reads, why=why)
+                self._refuse(f"{self.layer.where} must index with numbers and slices, not {part!r}")
                 return
             if (start, stop, step) != (None, None, None):
                 cut = {"starts": [start or 0], "ends": [2**31 - 1 if stop is None else stop]}
@@ -516,25 +476,39 @@ def _function_layers() -> dict[str, str]:
     return operations | {"ELU": "elu", "LeakyReLU": "leaky_relu"}
 
 
+def _simple(operator: str, attributes: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., None]:
+    """One node, whose attributes are made of the layer's configuration."""
+    return lambda to: to.node(operator, to.reads, **attributes(to.layer.config))
+
+
+def _axis(config: dict[str, Any]) -> dict[str, Any]:
+    return {"axis": config.get("axis", -1)}
+
+
 _OF_ALL_LAYERS = ("activity_regularizer", "batch_input_shape", "batch_shape", "dtype", "name", "trainable")
 _LAYERS: dict[str, Callable[[_Translator], None]] = {
-    "Activation": _Translator._activation,
+    **dict.fromkeys(RECURRENT, _Translator._recurrent),
+    **dict.fromkeys(
+        _NOTHING, _simple("identity", lambda _: {"reason": "does nothing when a trained model is used"})
+    ),
+    **{kind: _simple(operator, _axis) for kind, operator in _MERGERS.items()},
+    "Activation": _Translator._activated,
     "AveragePooling1D": _Translator._average,
     "BatchNormalization": _Translator._batch_norm,
     "Conv1D": _Translator._convolve,
     "Dense": _Translator._dense,
     "Embedding": _Translator._embed,
-    "Flatten": _Translator._flatten,
+    "Flatten": _simple("flatten", lambda _: {"start": 1, "end": -1}),
     "GetItem": _Translator._get_item,
     "InputLayer": _Translator._input,
     "Masking": _Translator._mask,
     "Nested": _Translator._nested,
     "Normalization": _Translator._normalise,
-    "Permute": _Translator._permute,
+    "Permute": _simple("transpose", lambda config: {"perm": [0, *map(int, config["dims"])]}),
     "ReLU": _Translator._relu,
     "Rescaling": _Translator._rescale,
-    "Reshape": _Translator._reshape,
-    "Softmax": _Translator._softmax,
+    "Reshape": _simple("reshape", lambda config: {"shape": [0, *map(int, config["target_shape"])]}),
+    "Softmax": _simple("softmax", _axis),
     "TimeDistributed": _Translator._each_step,
     "ZeroPadding1D": _Translator._pad,
 }

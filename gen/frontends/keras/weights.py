@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.activations import function, functions
-from rtlstm.gen.frontends.arrays import CellKind, expect_shape, reorder
+from rtlstm.gen.frontends.arrays import CellKind, expect_shape, half_bytes, reorder
 from rtlstm.gen.frontends.graph import Recurrent
 from rtlstm.gen.frontends.keras.archive import Arrays, KerasLayer, numbered
 from rtlstm.gen.frontends.reading import ReportBuilder
@@ -71,8 +71,6 @@ def read_weights(layer: KerasLayer, report: ReportBuilder) -> tuple[Floats, Floa
     mode = rounding(layer.where, layer.config)
     bias = bool(layer.config.get("use_bias", True))
     found = _read(layer, mode, _KERNEL, bias)
-    if _KERNEL not in found or (bias and "bias" not in found):
-        raise ModelError(f"{layer.where} has no weights in the file; save the model again")
     kernel, steps = _used(layer, report, mode, _KERNEL, found, int(layer.config["units"]))
     kernel, steps = _adapted(layer, _KERNEL, found, kernel, steps)
     if steps is not None:
@@ -82,12 +80,10 @@ def read_weights(layer: KerasLayer, report: ReportBuilder) -> tuple[Floats, Floa
     return kernel, _rounded(addend, 7) if mode.name == "float8" else addend
 
 
-def read_table(layer: KerasLayer, report: ReportBuilder) -> Floats | None:
-    """Return an embedding's table ``(rows, width)`` as it is used; None if it is missing. Raises as above."""
+def read_table(layer: KerasLayer, report: ReportBuilder) -> Floats:
+    """Return an embedding's table ``(rows, width)`` as it is used. Raises as above."""
     mode = rounding(layer.where, layer.config)
     found = _read(layer, mode, _TABLE, bias=False)
-    if _TABLE not in found:
-        return None
     table, steps = _used(layer, report, mode, _TABLE, found, int(layer.config["output_dim"]))
     return _adapted(layer, _TABLE, found, table, steps)[0]
 
@@ -114,7 +110,9 @@ def _read(layer: KerasLayer, mode: Rounding, matrix: str, bias: bool) -> dict[st
     integers = () if mode.name in ("", "float8") else tuple(name.format(matrix) for name in _INTEGERS)
     # HDF5 files have the two factors of LoRA; the others have them in the matrix.
     factors = (f"lora_{matrix}_a", f"lora_{matrix}_b")
-    return layer.arrays.named(mode.stored(matrix, bias), factors, integers)
+    found = layer.arrays.named(mode.stored(matrix, bias), factors, integers)
+    layer.expect([name for name in (matrix, "bias") if name in found], 1 + bias)
+    return found
 
 
 def _used(
@@ -141,14 +139,14 @@ def _used(
         _note_inputs(layer, report, "float8")
         return _float8(stored, scale), None
     if mode.name in ("gptq", "awq"):
-        integers = _unpacked(stored, 0, width, signed=False) if mode.bits == 4 else stored
+        integers = half_bytes(stored, 0, width, signed=False) if mode.bits == 4 else stored
         values, steps = _of_blocks(integers, found, matrix, 1)
         expect_shape(values, (width, stored.shape[1]), where)
         if mode.name == "gptq":
             return values.T, _of_rows(steps.T, found)
         return values.T / found["awq_scales"][:, np.newaxis], None
     if mode.name == "int4":
-        stored = _unpacked(stored, 1, width, signed=True)
+        stored = half_bytes(stored, 1, width)
     expect_shape(stored, (len(stored), width), where)
     if _rounds_inputs(layer, mode):
         _note_inputs(layer, report, "8 bits")
@@ -158,16 +156,6 @@ def _used(
     expect_shape(scale, (width if matrix == _KERNEL else len(stored),), f"{layer.where}: its scale")
     steps = np.broadcast_to(1 / (scale if matrix == _KERNEL else scale[:, np.newaxis]), stored.shape)
     return stored * steps, steps
-
-
-def _unpacked(packed: NDArray[Any], axis: int, length: int, signed: bool) -> Floats:
-    """Return the integers of 4 bits of which a byte has two, the first one in its lower half."""
-    whole = np.asarray(packed).astype(np.int64) & 0xFF
-    halves = np.stack([whole & 15, whole >> 4], axis + 1)
-    shape = [size * (1 + (at == axis)) for at, size in enumerate(whole.shape)]
-    values = halves.reshape(shape)
-    values = (values ^ 8) - 8 if signed else values
-    return np.take(values, range(length), axis).astype(np.float64)
 
 
 def _of_blocks(

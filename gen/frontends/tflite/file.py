@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import along_axis, import_extra, one_error
+from rtlstm.gen.frontends.arrays import along_axis, half_bytes, import_extra, one_error
 from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import read_file
@@ -173,9 +173,8 @@ class TfliteFile:
         if tensor.data.size != size:
             raise ModelError(f"{what} must have {size:,} bytes, not {tensor.data.size:,}; {_AGAIN}")
         found = tensor.data.view(kind)
-        if tensor.kind == "INT4":  # the first in the lower half
-            halves = np.stack([found & 15, found >> 4], axis=1).reshape(-1)[:count].astype(np.int8)
-            found = np.where(halves > 7, halves - 16, halves)
+        if tensor.kind == "INT4":
+            found = half_bytes(found, 0, count)
         return found.reshape(tensor.shape)
 
 
