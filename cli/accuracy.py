@@ -1,5 +1,6 @@
 """``rtlstm accuracy``: where the accuracy of a build goes."""
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rtlstm.cli.console import Console
-from rtlstm.cli.data import load_array, load_lengths
+from rtlstm.cli.data import load_array, load_lengths, load_state
 from rtlstm.cli.options import (
     BatchFirstOption,
     BuildArgument,
@@ -18,6 +19,7 @@ from rtlstm.cli.options import (
     takes_options,
 )
 from rtlstm.cli.results import Field, Found, Table, Text
+from rtlstm.cli.wording import as_typed
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.files import check_writable
@@ -44,6 +46,22 @@ def accuracy(
             help="Model that the build was generated from. It is needed to measure the rounding of"
             " weights and to try other widths.",
         ),
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibrate",
+            help="Data that calibrated the build. They are needed to try other widths as generate "
+            "would build them.",
+        ),
+    ] = None,
+    calibration_lengths: Annotated[
+        str | None,
+        typer.Option("--calibrate-lengths", help="Valid steps of these data, as generate had them."),
+    ] = None,
+    calibration_state: Annotated[
+        Path | None,
+        typer.Option("--calibrate-state", help="States in which they begin, as generate had them."),
     ] = None,
     labels: Annotated[
         Path | None,
@@ -79,7 +97,10 @@ def accuracy(
         if options and model is None:
             given = option_text(options)
             raise ConfigurationError(f"{given} says how a model is read: give --model, too, or leave it out")
+        if calibration is not None and model is None:
+            raise ConfigurationError("--calibrate is for other widths of a model: give --model, too")
         x = load_array(input_file, "the input")
+        data = None if calibration is None else load_array(calibration, "the calibration data")
         known = None if labels is None else load_array(labels, "the labels", "y")
         valid = load_lengths(lengths)
         with console.progress() as progress:
@@ -87,6 +108,9 @@ def accuracy(
                 folder,
                 x,
                 model=model,
+                calibration=data,
+                calibration_lengths=load_lengths(calibration_lengths),
+                calibration_state=None if calibration_state is None else load_state(calibration_state),
                 reading=ReadOptions(**options),
                 labels=known,
                 lengths=valid,
@@ -107,6 +131,15 @@ def accuracy(
         )
         for text in found.remarks:
             console.note(text)
+        if found.advice is not None:
+            files = {"": calibration, "-lengths": calibration_lengths, "-state": calibration_state}
+            named = [f"--calibrate{flag} {shlex.quote(str(value))}" for flag, value in files.items() if value]
+            its_pad = pad if calibration_lengths and pad != "back" else None
+            order = {"batch_first": batch_first, "pad": its_pad}
+            chosen = {**options, **found.advice.options, **(order if named else {})}
+            typed = [as_typed(name, value) for name, value in chosen.items() if value is not None]
+            words = ["rtlstm generate", shlex.quote(str(model)), "-o", shlex.quote(str(folder))]
+            console.next = " ".join([*words, *typed, *named])
         if model is None:
             console.note(
                 "the build holds rounded weights alone: give --model MODEL to see what rounding them costs, "
@@ -150,7 +183,19 @@ def _widths(found: Found) -> list[Found]:
 def _changed_error(each: Found) -> str:
     if each["rms_error"] is None:
         return "cannot be built"
-    return f"{each['now']:.3g} -> {each['rms_error']:.3g}"
+    about = "" if each["measured"] else "about "
+    return f"{each['now']:.3g} -> {about}{each['rms_error']:.3g}"
+
+
+def _cost(name: str) -> Field:
+    """What a build with these widths takes."""
+    texts = {"luts": "LUTs", "block_rams": "block RAMs", "step_latency_cycles": "cycles"}
+
+    def reading(each: Found) -> str | None:
+        value = (each["cost"] or {}).get(name)
+        return None if value is None else f"{value:,}"
+
+    return Field(texts[name], reading, right=True)
 
 
 def _refused(found: Found) -> str | None:
@@ -205,12 +250,13 @@ _ERRORS = (
         ),
     ),
     Table(
-        "With one bit more or less, measured",
+        "With other widths, the cheapest first",
         _widths,
         (
             Field("options", "{flag}"),
             Field("error of the outputs", _changed_error, right=True),
             Field("change", _relative, right=True),
+            *(_cost(name) for name in ("luts", "block_rams", "step_latency_cycles")),
         ),
     ),
     Text(_refused),

@@ -6,9 +6,9 @@ from typing import Any
 
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.gen.builds.advice import refuse_fit_anyway
-from rtlstm.gen.builds.compiled import check_alone, check_hardware, compile
+from rtlstm.gen.builds.compiled import check_alone, compile
 from rtlstm.gen.builds.folder import check_target
-from rtlstm.gen.builds.hardware import refuse_capacities
+from rtlstm.gen.builds.hardware import check_hardware, refuse_capacities
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError

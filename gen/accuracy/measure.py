@@ -1,8 +1,8 @@
 """Measures where the accuracy of a quantised network goes."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,31 +17,26 @@ from rtlstm.gen.accuracy.records import (
     PartErrors,
     Saturations,
     Score,
-    WidthErrors,
-    largest_part,
+    named_part,
 )
 from rtlstm.gen.accuracy.samples import Floats, Labels, Samples
-from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.quantiser import FormatRequest, QuantizationSettings
 from rtlstm.sim.golden import Golden, GoldenState
-from rtlstm.spec.errors import ConfigurationError, InputError
+from rtlstm.spec.errors import InputError
 from rtlstm.spec.network import Network
-from rtlstm.spec.numerics import LayerShape, QuantizedNetwork, stated_cell_range
+from rtlstm.spec.numerics import LayerShape, QuantizedNetwork
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import few_digits
 
 _POINTS = 240
 """Most points of an error over time."""
-_CHANGES = (1, -1)
-_GAIN = 0.95
-"""A change is worth naming if it leaves at most this share of the error."""
+_PARTS, _LEAST_PARTS = 16, 4
+"""Parts of a single sequence, and least number of sequences or parts that tell how errors differ."""
 
 
 def measure_errors(
     network: QuantizedNetwork,
     samples: Samples,
     model: Network | None = None,
-    request: FormatRequest | None = None,
     labels: Labels | None = None,
     progress: Progress | None = None,
 ) -> ErrorReport:
@@ -52,8 +47,6 @@ def measure_errors(
     model
         The network that it was quantised from; if None, float is the network of its rounded weights, and what
         rounding the weights costs is not included.
-    request
-        What its formats were chosen from, to try other widths; None if options do not choose them.
 
     Raises
     ------
@@ -77,10 +70,6 @@ def measure_errors(
         part: errors.change(run([other for other in PARTS if other != part]), run([part])) for part in parts
     }
     *layers, output = errors.describe(fixed, split)
-    widths: tuple[WidthErrors, ...] = ()
-    if model is not None and request is not None:
-        begin = _counter(progress, 2 * len(_changeable_widths(network, request.settings)), "other widths")
-        widths = tuple(measure_widths(model, network, request, samples, exact.y, begin))
     score = None if labels is None else labels.score(exact.y, fixed.y)
     return ErrorReport(
         model=model is not None,
@@ -91,9 +80,10 @@ def measure_errors(
         output=output,
         layers=tuple(layers),
         saturations=tuple(_saturations(network, samples, fixed)),
-        widths=widths,
+        widths=(),
+        uncertainty=find_uncertainty(fixed.y - exact.y, samples),
         score=score,
-        verdict=conclude(output, widths, score, model is not None),
+        verdict=conclude(output, score, model is not None),
     )
 
 
@@ -230,9 +220,6 @@ def _counted(name: str, quantity: str, counts: NDArray[np.int64], steps: int) ->
     )
 
 
-# The widths of formats
-
-
 def fixed_outputs(network: QuantizedNetwork, samples: Samples, state: GoldenState | None = None) -> Floats:
     """Return the golden model's outputs as real values, ``(T, N, outputs)``."""
     codes = network.numerics.quantise_input(samples.x)
@@ -240,137 +227,42 @@ def fixed_outputs(network: QuantizedNetwork, samples: Samples, state: GoldenStat
     return network.shapes[-1].output.to_floats(found.y)
 
 
-def measure_widths(
-    model: Network,
-    network: QuantizedNetwork,
-    request: FormatRequest,
-    samples: Samples,
-    exact: Floats,
-    begin: Callable[[], None],
-) -> Iterator[WidthErrors]:
-    """Change each width by a bit, as ``generate`` does it with the options that are named.
+def find_uncertainty(error: Floats, samples: Samples) -> float | None:
+    """Return the standard error of an rms error by its share, by leaving out one sequence after the other.
 
-    The range of c is not searched anew but stated: else a bit more could widen the range, and gain nothing.
-
-    Parameters
-    ----------
-    request
-        What the network's formats were chosen from.
-    exact
-        The float outputs, ``(T, N, outputs)``.
-    begin
-        Called before each change.
+    A single sequence is taken in parts, as errors of steps side by side go together.
     """
-    kept, less = _kept_range(model, network, request)
-    data = Calibration(samples.x, samples.lengths)
-    for name in _changeable_widths(network, request.settings):
-        for change in _CHANGES:
-            begin()
-            bits = _bits(network, request.settings, name) + change
-            also = _wider_gates(request.settings, name, bits) | kept
-            about: dict[str, Any] = {
-                "option": name, "bits": bits, "change": change, "also": also, "less": less,
-            }  # fmt: skip
-            try:
-                changes = {name: bits, **also, **dict.fromkeys(less)}
-                wider = request.replace(settings=request.settings.replace(**changes)).quantise(model, data)
-            except ConfigurationError as refused:
-                yield WidthErrors(**about, rms_error=None, max_abs_error=None, refusal=str(refused))
-                continue
-            error = (fixed_outputs(wider, samples) - exact)[samples.alive]
-            yield WidthErrors(
-                **about,
-                rms_error=few_digits(np.sqrt(np.mean(error**2))),
-                max_abs_error=few_digits(np.abs(error).max()),
-            )
-
-
-def _changeable_widths(network: QuantizedNetwork, settings: QuantizationSettings) -> list[str]:
-    """Return the widths that matter to a network."""
-    names = ["weight_bits", "data_bits"]
-    if settings.dense_weight_bits is not None:
-        names.append("dense_weight_bits")
-    if settings.output_bits is not None:
-        names.append("output_bits")
-    numerics = network.numerics
-    graphs = [numerics.cells[shape.cell] for shape in network.shapes]
-    if any(node.kind in ("table", "pieces") for graph in graphs for node in graph.nodes):
-        names.append("gate_bits")
-    if any(graph.state is not None for graph in graphs):
-        names.append("cell_bits")
-    return names
-
-
-def _bits(network: QuantizedNetwork, settings: QuantizationSettings, name: str) -> int:
-    bits: int | None = getattr(settings, name)
-    if bits is None:
-        return (network.numerics.cell if name == "cell_bits" else network.numerics.gate).bits
-    return bits
-
-
-def _wider_gates(settings: QuantizationSettings, name: str, bits: int) -> dict[str, int | float | str]:
-    """Return wider gates where stated ones are too narrow for data of so many bits."""
-    if name != "data_bits" or settings.gate_bits is None or settings.gate_bits >= bits:
-        return {}
-    return {"gate_bits": bits}
-
-
-def _kept_range(
-    model: Network, network: QuantizedNetwork, request: FormatRequest
-) -> tuple[dict[str, int | float | str], tuple[str, ...]]:
-    """Return the option that states the range of c that was searched, and the one that goes without it."""
-    if not request.searches(model):
-        return {}, ()
-    searched = {"cell_range": stated_cell_range(network.shapes, network.numerics)}
-    return searched, () if request.settings.final_states is None else ("final_states",)
+    squares = np.mean(error**2, axis=2) * samples.alive
+    parts = squares.sum(axis=0), samples.lengths
+    if len(samples.lengths) == 1:
+        some = np.array_split(squares[: samples.lengths[0], 0], _PARTS)
+        parts = np.array([each.sum() for each in some]), np.array([len(each) for each in some])
+    sums, steps = parts
+    count = len(sums)
+    if count < _LEAST_PARTS or not sums.sum() or (steps == steps.sum()).any():
+        return None
+    without = np.sqrt((sums.sum() - sums) / (steps.sum() - steps))
+    deviation = np.sqrt((count - 1) / count * np.sum((without - without.mean()) ** 2))
+    return few_digits(deviation / np.sqrt(sums.sum() / steps.sum()), 2)
 
 
 # The verdict
 
 
-def _best_width(errors: LayerErrors, widths: Sequence[WidthErrors]) -> WidthErrors | None:
-    """Return the bit more that gains most; None if none gains much."""
-    best = _least(each for each in widths if each.change > 0)
-    return best[1] if best is not None and best[0] <= _GAIN * errors.rms_error else None
-
-
-def _least(widths: Iterable[WidthErrors]) -> tuple[float, WidthErrors] | None:
-    """Return the least rms error and its width, of those that can be built; None if none can."""
-    built = [(each.rms_error, each) for each in widths if each.rms_error is not None]
-    return min(built, key=lambda each: each[0], default=None)
-
-
-def conclude(errors: LayerErrors, widths: Sequence[WidthErrors], score: Score | None, model: bool) -> str:
-    """Say how large the error is, what costs most, and what would help most."""
+def conclude(errors: LayerErrors, score: Score | None, model: bool) -> str:
+    """Say how large the error is, and what costs most."""
     if not errors.rms_error:
         return "Fixed outputs equal float ones." + _changed(score)
     now = f"{errors.rms_error:.3g}"
     ratio = "" if errors.snr_db is None else f", {errors.snr_db:.3g} dB below the signal"
     against = "" if model else ", rounded weights not counted"
     text = f"Error of the outputs{against}: {now} rms{ratio}"
-    part = largest_part(errors)
-    if part is not None and part.without <= _GAIN * errors.rms_error:
+    part = named_part(errors)
+    if part is not None:
         text += f", most of it from {part.part} ({part.without:.3g} with {part.part} in float)"
-    elif part is not None:
+    elif errors.parts:
         text += ", from no part alone"
-    text += "." + _changed(score)
-    best = _best_width(errors, widths)
-    if best is not None:
-        text += f" Best bit to add: {best.change_text}, {now} -> {best.rms_error:.3g}."
-    elif widths:
-        text += " No bit more of any one width gains 5 %."
-    fewer = _least(each for each in widths if each.change < 0 and _is_no_worse(each, errors))
-    if fewer is not None:
-        text += f" One bit less is no worse: {fewer[1].change_text}, {now} -> {fewer[0]:.3g}."
-    return text
-
-
-def _is_no_worse(width: WidthErrors, errors: LayerErrors) -> bool:
-    """Whether neither the rms nor the largest error is larger with a width."""
-    rms, largest = width.rms_error, width.max_abs_error
-    if rms is None or largest is None:
-        return False
-    return rms <= errors.rms_error and largest <= errors.max_abs_error
+    return f"{text}.{_changed(score)}"
 
 
 def _changed(score: Score | None) -> str:

@@ -1,9 +1,7 @@
 """What ``rtlstm accuracy`` finds: errors of layers and outputs, what they come from, what would help."""
 
 from collections.abc import Mapping
-from typing import Literal, get_args
-
-from pydantic import Field
+from typing import Any, Literal, get_args
 
 from rtlstm.spec.options import option_text
 from rtlstm.spec.record import Record
@@ -76,33 +74,85 @@ class Saturations(Record):
         return max(range(len(self.counts)), key=self.counts.__getitem__)
 
 
+class Cost(Record):
+    """What a build takes."""
+
+    device: str = ""
+    """The device that LUTs and block RAMs are estimated for; empty if its family has no estimates."""
+    luts: int | None = None
+    block_rams: int | None = None
+    memory_bits: int
+    """Bits of all memories."""
+    step_latency_cycles: int
+    """Cycles of a step; of a sequence if the network takes whole ones."""
+
+    def growth(self, now: "Cost") -> float:
+        """Return by how much it is more than another cost: the sum of what each size grows, by its share."""
+        memories = (self.memory_bits, now.memory_bits)
+        pairs = [(self.step_latency_cycles, now.step_latency_cycles), (self.luts or 0, now.luts or 0)]
+        pairs.append((self.block_rams or 0, now.block_rams or 0) if self.device else memories)
+        return sum(then / max(size, 1) - 1 for then, size in pairs)
+
+    def change_text(self, now: "Cost") -> str:
+        """Say what is taken now, and with this cost."""
+        pairs = {
+            "LUTs": (now.luts, self.luts),
+            "block RAMs": (now.block_rams, self.block_rams),
+            "bits of memory": (None, None) if self.device else (now.memory_bits, self.memory_bits),
+            "cycles": (now.step_latency_cycles, self.step_latency_cycles),
+        }
+        parts = [
+            f"{then:,} {name}" if then == size else f"{size:,} -> {then:,} {name}"
+            for name, (size, then) in pairs.items()
+            if size is not None and then is not None
+        ]
+        return ", ".join(parts) + (f" on {self.device}" if self.device else "")
+
+
 class WidthErrors(Record):
-    """Errors of the outputs with one width changed by a bit, measured with the golden model.
+    """Errors of the outputs with other widths, and what they cost.
 
     They are those of the build that ``rtlstm generate`` makes with these options and the same other ones.
     """
 
-    option: str
-    """The option of ``rtlstm generate``, by its name in Python."""
+    changes: Mapping[str, int | float | str]
+    """Options of ``rtlstm generate`` by their names in Python, and their values instead of the build's."""
     bits: int
-    """Its value instead of the build's."""
-    change: Literal[-1, 1]
+    """Bits more, or fewer if negative, of the first one; 0 for a range."""
     rms_error: float | None
-    """None if the network cannot be quantised so."""
+    """None if there is no such build."""
     max_abs_error: float | None
+    cost: Cost | None = None
+    measured: bool = True
+    """Whether the build was quantised as ``generate`` does it; else the error is that of the formulas'
+    formats, in the ratio of this build's to theirs with its widths."""
     refusal: str = ""
-    """Why it cannot."""
-    also: Mapping[str, int | float | str] = Field(default_factory=dict)
-    """Options that were changed with it: the range of c that was searched for the build, which is stated
-    then, and gates as wide as the data."""
-    less: tuple[str, ...] = ()
-    """Options of the build that were left out."""
+    """Why there is no such build."""
 
     @property
     def change_text(self) -> str:
         """What to change in the options of ``rtlstm generate``."""
-        less = f" without {', '.join(f'`{name}`' for name in self.less)}" if self.less else ""
-        return option_text({self.option: self.bits, **self.also}) + less
+        return option_text(self.changes)
+
+
+class Advice(Record):
+    """The change that is worth most for what it costs."""
+
+    changes: Mapping[str, int | float | str]
+    """Options to change."""
+    options: Mapping[str, Any]
+    """All options of the new build, as :func:`rtlstm.compile` takes them, but for data and how the model is
+    read."""
+    rms_error: float
+    max_abs_error: float
+    cost: Cost
+    cost_now: Cost
+
+    @property
+    def text(self) -> str:
+        """What it gives, and what it costs."""
+        takes = self.cost.change_text(self.cost_now)
+        return f"{option_text(self.changes)} gives {self.rms_error:.3g} rms and takes {takes}"
 
 
 class Score(Record):
@@ -135,6 +185,11 @@ class ErrorReport(Record):
     layers: tuple[LayerErrors, ...]
     saturations: tuple[Saturations, ...]
     widths: tuple[WidthErrors, ...]
+    advice: Advice | None = None
+    """None if nothing that was tried is worth it."""
+    uncertainty: float | None = None
+    """Standard error of ``output.rms_error`` by its share, from sequence to sequence, or from part to part of
+    a single one: how far the error on other data like these may be off; None of a few steps."""
     score: Score | None = None
     verdict: str
     """The conclusion, a sentence or two."""
@@ -144,3 +199,13 @@ class ErrorReport(Record):
 def largest_part(errors: LayerErrors) -> PartErrors | None:
     """Return the part whose rounding costs most: with it in float the error is least."""
     return min(errors.parts, key=lambda each: (each.without, -each.alone), default=None)
+
+
+GAIN = 0.95
+"""What is worth naming leaves at most this share of the error."""
+
+
+def named_part(errors: LayerErrors) -> PartErrors | None:
+    """Return the part that most of the error is from; None if no part alone."""
+    part = largest_part(errors)
+    return part if part is not None and part.without <= GAIN * errors.rms_error else None

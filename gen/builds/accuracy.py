@@ -3,23 +3,39 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from rtlstm.gen.accuracy.measure import measure_errors
 from rtlstm.gen.accuracy.records import ErrorReport
 from rtlstm.gen.accuracy.samples import Labels, Samples
+from rtlstm.gen.builds.generate import BuildRequest
+from rtlstm.gen.builds.hardware import check_hardware
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.builds.report_html import render_report, write_report
+from rtlstm.gen.builds.widths import Made, Widths, conclude_widths
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
+from rtlstm.gen.frontends.reading import ReadResult
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.files import write_file
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.layout import sequences_first
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import check_image
 from rtlstm.spec.padding import Pad
 from rtlstm.spec.progress import Progress
 
+_NO_DATA = (
+    "other widths are not tried: the formats were chosen on calibration data: give the same again, "
+    "`calibration`, to see which width to change"
+)
+_OTHER_DATA = "the build was generated with other calibration data, or none: its error now is with those"
+_NOT_HELD_OUT = (
+    "these inputs calibrated the build: on others its errors may be larger; give inputs that did not"
+)
 _FIXED_WIDTHS = (
     "other widths are not tried: the build has the formats of the hardware that it is for; measure a build "
     "of that hardware"
@@ -35,6 +51,9 @@ def measure_build(
     x: ArrayLike,
     *,
     model: Any = None,
+    calibration: ArrayLike | None = None,
+    calibration_lengths: ArrayLike | None = None,
+    calibration_state: Any = None,
     reading: ReadOptions | None = None,
     labels: ArrayLike | None = None,
     lengths: ArrayLike | None = None,
@@ -50,11 +69,15 @@ def measure_build(
     folder
         A build. Its ``report.json`` and ``report.html`` get what was found.
     x, lengths, batch_first, pad
-        See :class:`rtlstm.gen.accuracy.samples.Samples`; the order is by default the model's.
+        See :class:`rtlstm.gen.accuracy.samples.Samples`; the order is by default the model's. Order and
+        padding are those of the calibration data, too.
     model
         The model that it was generated from, as :func:`rtlstm.compile` takes it. If None, float is the
         network of the build's rounded weights: what rounding them costs is not included, and other widths
         cannot be tried.
+    calibration, calibration_lengths, calibration_state
+        The data that calibrated the build. Other widths are tried with them, as ``generate`` does it, so they
+        are tried only if these are given.
     reading
         How the model is read, as it was for the build.
     labels
@@ -83,16 +106,69 @@ def measure_build(
     last = ActivationFunction.of(manifest.layers[-1].activation)
     threshold = 0.5 if last.is_share else 0.0
     known = None if labels is None else Labels.of(labels, samples, network.outputs, threshold)
-    source = None if model is None else read_if_needed(model, reading).network
-    request = report.format_request
-    found = measure_errors(network, samples, source, request, known, progress)
-    if source is not None and request is None:
-        found = found.replace(remarks=(_TRAINED_WIDTHS if report.trained else _FIXED_WIDTHS,))
-    elif found.widths and report.fit is not None:
-        found = found.replace(remarks=(_FIT_WIDTHS.format(report.fit.device),))
+    read = None if model is None else read_if_needed(model, reading)
+    found = measure_errors(network, samples, None if read is None else read.network, known, progress)
+    if read is not None:
+        data = None
+        if calibration is not None:
+            given = read.looked_up(calibration, "calibration")
+            begin = calibration_state
+            if begin is None:
+                begin = read.calibration_state(given, batch_first)
+            its_pad: Pad = "back" if calibration_lengths is None else pad
+            order = manifest.batch_first
+            data = Calibration.given(
+                read.network, given, calibration_lengths, begin, batch_first, its_pad, order
+            )
+        found = _with_widths(found, report, manifest, network, read, data, samples, progress)
     whole = report.replace(errors=found)
     if page is None:
         write_report(folder, whole, manifest)
     else:
         write_file(page, render_report(whole, manifest))
     return found
+
+
+def _with_widths(
+    found: ErrorReport,
+    report: BuildReport,
+    manifest: Manifest,
+    network: QuantizedNetwork,
+    read: ReadResult,
+    data: Calibration | None,
+    samples: Samples,
+    progress: Progress | None,
+) -> ErrorReport:
+    """Try other widths, and say what to change; or say why none are tried."""
+    asked = report.asked
+    if asked is None:
+        return found.replace(remarks=(_TRAINED_WIDTHS if report.trained else _FIXED_WIDTHS,))
+    if data is None and asked.calibration is not None:
+        return found.replace(remarks=(_NO_DATA,))
+    numbers, remarks = asked.settings, []
+    if data is not None and data.digest != asked.calibration:
+        remarks.append(_OTHER_DATA)
+    if data is not None and np.array_equal(data.x, samples.x):
+        remarks.append(_NOT_HELD_OUT)
+    if report.fit is not None:
+        remarks.append(_FIT_WIDTHS.format(report.fit.device))
+    hardware: dict[str, Any] = {"parameters": manifest.parameters.replace(capacity=None)}
+    if asked.hardware is not None:
+        options = dict(asked.hardware)
+        hardware = check_hardware(options.pop("fit", None), options | {"tables": numbers.tables})
+    request = BuildRequest(
+        network=read.network,
+        settings=numbers,
+        capacities=asked.capacities,
+        initial_state=read.initial_state,
+        **hardware,
+    )
+    estimate = None if report.fit is None else report.fit.estimate
+    if report.expected is not None:
+        named = (each for each in report.estimates if each.device == report.expected.device)
+        estimate = estimate or next(named, None)
+    made = Made(request, asked, data, network, manifest, estimate)
+    exact = run_float(read.network, samples.x, None, samples.lengths)
+    widths, advice = Widths(made, samples, exact, found, progress).run()
+    found = found.replace(widths=widths, advice=advice, remarks=tuple(remarks))
+    return found.replace(verdict=found.verdict + conclude_widths(found))

@@ -12,10 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel
 
 from rtlstm.boards.bitstream import Bitstream
-from rtlstm.boards.catalogue import find_any_board, find_target
+from rtlstm.boards.catalogue import find_any_board
 from rtlstm.boards.vivado import VivadoProject
 from rtlstm.boards.zynq import ZynqBoard
-from rtlstm.fpga.fit import FitRequest
 from rtlstm.fpga.implementation import Implementation
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.gen.accuracy.records import ErrorReport
@@ -24,7 +23,7 @@ from rtlstm.gen.builds.command_options import BitstreamOptions, ImplementOptions
 from rtlstm.gen.builds.compare import Comparison, compare_build
 from rtlstm.gen.builds.folder import check_target
 from rtlstm.gen.builds.generate import BuildRequest, default_name, generate
-from rtlstm.gen.builds.hardware import ArrayRequest
+from rtlstm.gen.builds.hardware import check_hardware
 from rtlstm.gen.builds.implement import implement
 from rtlstm.gen.builds.on_board import OnBoard, OnZynq
 from rtlstm.gen.builds.report import BuildReport
@@ -225,6 +224,9 @@ class Build:
         x: ArrayLike,
         *,
         model: Any = None,
+        calibration: ArrayLike | None = None,
+        calibration_lengths: ArrayLike | None = None,
+        calibration_state: Any = None,
         labels: ArrayLike | None = None,
         lengths: ArrayLike | None = None,
         batch_first: bool | None = None,
@@ -232,7 +234,9 @@ class Build:
         progress: Progress | None = None,
         **options: Any,
     ) -> ErrorReport:
-        """Measure the build's errors against float, and what causes them; adds them to its report.
+        """Measure the build's errors against float, what causes them and what would help.
+
+        The build's report gets them, too.
 
         Parameters
         ----------
@@ -242,13 +246,16 @@ class Build:
         model
             The model that the build was generated from, as :func:`compile` takes it; without it, what
             rounding the weights costs is not included, and other widths are not tried.
+        calibration, calibration_lengths, calibration_state
+            The data that calibrated the build, as :func:`compile` had them. Other widths are tried with them,
+            as :func:`compile` would build these: ``advice.options`` of the result are for it.
         labels
             Of each step or of each sequence's last one: integers are classes, floats are targets; see
             :meth:`rtlstm.gen.accuracy.samples.Labels.of`.
         lengths
             Valid steps of each sequence, ``(N,)``.
         pad
-            Where padding stands in ``x``, and in labels of each step, as for :meth:`run`.
+            Where padding stands in ``x``, in labels of each step and in ``calibration``, as for :meth:`run`.
         options
             How a model in a file is read, as for :func:`compile`: :class:`rtlstm.ReadOptions`.
 
@@ -265,6 +272,9 @@ class Build:
                 self._checked_folder(),
                 self._looked_up(x),
                 model=model,
+                calibration=calibration,
+                calibration_lengths=calibration_lengths,
+                calibration_state=calibration_state,
                 reading=reading,
                 labels=labels,
                 lengths=lengths,
@@ -457,17 +467,6 @@ def _trained(model: Any, options: Mapping[str, Any], **others: object) -> Traine
             f"{', '.join(given)}, or give them to prepare"
         )
     return model.trained_network()
-
-
-def check_hardware(fit: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Check and return the request for the hardware: sizes of the array, or a device or board to fit."""
-    if fit is None:
-        array = ArrayRequest(**given)
-        array.check()
-        return {"array": array}
-    request = FitRequest(**find_target(fit)._asdict(), **given)
-    request.check()
-    return {"fit": request}
 
 
 def _checked(record: type[Asked], call: Callable[..., Any], options: Mapping[str, Any]) -> Asked:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rtlstm.fpga.devices import devices
-from rtlstm.fpga.fit import Fit, FitRequest, NothingFitsError, fit_device
+from rtlstm.fpga.fit import Fit, FitRequest, NothingFitsError
 from rtlstm.gen.builds.advice import find_fit_advice, refuse_fit_anyway
 from rtlstm.gen.builds.c_header import c_header
 from rtlstm.gen.builds.folder import (
@@ -24,10 +24,12 @@ from rtlstm.gen.builds.folder import (
 )
 from rtlstm.gen.builds.hardware import (
     ArrayRequest,
+    Asked,
     capacity_hardware,
-    choose_array,
+    choose_sizes,
     device_hardware,
     device_settings,
+    hardware_options,
     refuse_capacities,
     with_capacity,
 )
@@ -39,14 +41,11 @@ from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.plan import Trial
 from rtlstm.gen.quantise.quantiser import (
-    FormatRequest,
     QuantizationSettings,
     TrainedNetwork,
-    as_numbers,
     choose_formats,
     quantise,
     quantise_with,
-    remember,
 )
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.device import check_loadable
@@ -144,7 +143,7 @@ class BuildRequest:
             raise ConfigurationError(
                 "parameters, fit and array all choose the hardware's sizes; give one of them"
             )
-        headroom_bits = (self.trained.settings if self.trained else self.settings).headroom_bits
+        headroom_bits = self.numbers.headroom_bits
         if headroom_bits:
             refuse_capacities(
                 self.capacities,
@@ -171,6 +170,31 @@ class BuildRequest:
             )
         if self.fit is not None and self.fit.fit_anyway and self.trained is not None:
             refuse_fit_anyway()
+
+    @property
+    def numbers(self) -> QuantizationSettings:
+        """The settings of the numbers: those that a network was trained with, if it was."""
+        return self.settings if self.trained is None else self.trained.settings
+
+    def sizes(self, name: str, quantised: QuantizedNetwork) -> Parameters:
+        """Return the hardware's sizes, given or chosen; errors as those of :func:`choose_sizes`."""
+        asked = self.fit or self.array or ArrayRequest(tables=self.numbers.tables)
+        return self.parameters or choose_sizes(name, quantised, asked)[0]
+
+    def manifest(
+        self, name: str, quantised: QuantizedNetwork, parameters: Parameters
+    ) -> tuple[Manifest, tuple[str, ...]]:
+        """Return the manifest of a network on hardware of these sizes, and what to say of it.
+
+        Raises
+        ------
+        ConfigurationError
+            If the hardware cannot be built.
+        """
+        whole = with_capacity(name, quantised, parameters, self.capacities)
+        manifest = Manifest.create(name, quantised.shapes, whole, quantised.numerics, quantised.passes)
+        skips = self.array is not None and self.array.skip_zeros
+        return _skip_zeros(quantised, manifest) if skips else (manifest, ())
 
     def data(self) -> Calibration | None:
         """Return the calibration data.
@@ -202,7 +226,7 @@ class _Design:
     manifest: Manifest
     notes: tuple[str, ...] = ()
     fit: Fit | None = None
-    format_request: FormatRequest | None = None
+    asked: Asked | None = None
     trials: tuple[Trial, ...] = ()
     """What was tried to find the formats."""
 
@@ -278,7 +302,7 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
             loaded=device is not None,
             notes=(*((_TRAINED,) if trained else ()), *design.notes),
             trained=trained is not None,
-            format_request=design.format_request,
+            asked=design.asked,
             trials=design.trials,
             initial_state=request.initial_state,
         )
@@ -308,13 +332,11 @@ def _new_design(
             network, settings, data, hardware, initial_state=request.initial_state, progress=progress
         )
         quantised = quantise_with(network, settings, choices, hardware)
-    parameters, fit = request.parameters, None
+    fit, hardware_given = None, hardware_options(request.fit or request.array)
     notes: tuple[str, ...] = ()
     if request.fit is not None:
         try:
-            parameters, fit = fit_device(
-                name, quantised.shapes, quantised.numerics, request.fit, quantised.passes
-            )
+            parameters, fit = choose_sizes(name, quantised, request.fit)
         except NothingFitsError as refused:
             advice = find_fit_advice(
                 name, network, settings, data, request.fit, progress, request.initial_state
@@ -324,27 +346,26 @@ def _new_design(
                 raise NothingFitsError(f"{refused}; {other}") from None
             settings, choices, quantised = advice.settings, advice.choices, advice.quantised
             parameters, fit = advice.parameters, advice.fit
+            hardware_given = {key: hardware_given[key] for key in hardware_given if key not in advice.less}
             notes = (f"{refused}; {advice.taken}",)
-    if parameters is None:
-        parameters = choose_array(quantised, request.array or ArrayRequest(tables=settings.tables))
-    parameters = with_capacity(name, quantised, parameters, capacities)
-    manifest = Manifest.create(name, quantised.shapes, parameters, quantised.numerics, quantised.passes)
+    else:
+        parameters = request.sizes(name, quantised)
+    manifest, skipped = request.manifest(name, quantised, parameters)
     model_name = _model_name(network, request.source)
     if request.name is None and (renamed := explain_build_name(model_name)) is not None:
         notes += (renamed,)
     notes += _device_notes(parameters.family, request.fit)
-    if request.array is not None and request.array.skip_zeros:
-        manifest, more = _skip_zeros(quantised, manifest)
-        notes += more
+    notes += skipped
     if choices is None:
         return _Design(settings, quantised, manifest, notes, fit)
-    format_request = FormatRequest(
+    asked = Asked(
         settings=settings,
-        calibrated=None if data is None else remember(data, choices),
-        initial_state=None if data is not None else as_numbers(request.initial_state),
-        headroom=None if hardware is None else hardware.headroom,
+        hardware=None if request.parameters else hardware_given,
+        capacities=capacities,
+        name=request.name,
+        calibration=None if data is None else data.digest,
     )
-    return _Design(settings, quantised, manifest, notes, fit, format_request, choices.trials)
+    return _Design(settings, quantised, manifest, notes, fit, asked, choices.trials)
 
 
 @dataclass(frozen=True)

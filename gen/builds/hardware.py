@@ -8,7 +8,10 @@ longer. A lane counts as one additional multiplier, for its accumulator and its 
 
 from collections.abc import Iterator, Mapping
 from math import lcm
+from typing import Any
 
+from rtlstm.boards.catalogue import find_target
+from rtlstm.fpga.fit import Fit, FitRequest, fit_device
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.gen.quantise.target import TargetHardware
@@ -22,7 +25,9 @@ from rtlstm.spec.numerics import (
     stated_cell_range,
     vector_lengths,
 )
+from rtlstm.spec.options import option_values
 from rtlstm.spec.parameters import Capacity, Parameters
+from rtlstm.spec.record import Record
 
 _LANES, _MACS = 4, 32
 """The reference array, for each gate unit."""
@@ -68,6 +73,52 @@ class ArrayRequest(HardwareRequest):
     def parameters(self, lanes: int, macs: int, factor_bits: int) -> Parameters:
         """Return the parameters of an array of this size; ``factor_bits`` as for a family's pipeline."""
         return self.array(self.family or GENERIC, lanes, macs, factor_bits=factor_bits)
+
+
+def check_hardware(fit: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Check and return the request for the hardware: sizes of the array, or a device or board to fit."""
+    if fit is None:
+        array = ArrayRequest(**given)
+        array.check()
+        return {"array": array}
+    request = FitRequest(**find_target(fit)._asdict(), **given)
+    request.check()
+    return {"fit": request}
+
+
+class Asked(Record):
+    """What a build was asked to be: with model and data it can be made again, or with other widths."""
+
+    settings: QuantizationSettings
+    hardware: Mapping[str, Any] | None
+    """Options that chose the hardware's sizes, ``fit`` among them; None if they were given as parameters."""
+    capacities: Mapping[str, int] | None = None
+    name: str | None = None
+    calibration: str | None = None
+    """A digest of the calibration data; None without any."""
+
+
+def hardware_options(request: HardwareRequest | None) -> dict[str, Any]:
+    """Return the options that give a request, but for the kind of tables, which belongs to the numbers."""
+    if request is None:
+        return {}
+    given = option_values(HardwareRequest, request.model_dump(exclude_defaults=True, exclude={"tables"}))
+    return given | ({"fit": request.target} if isinstance(request, FitRequest) else {})
+
+
+def choose_sizes(
+    name: str, network: QuantizedNetwork, request: ArrayRequest | FitRequest
+) -> tuple[Parameters, Fit | None]:
+    """Choose the hardware's sizes, for a device if the request has one.
+
+    Raises
+    ------
+    ConfigurationError
+        If the user's choices cannot be built, or nothing fits.
+    """
+    if isinstance(request, FitRequest):
+        return fit_device(name, network.shapes, network.numerics, request, network.passes)
+    return choose_array(network, request), None
 
 
 def choose_array(network: QuantizedNetwork, request: ArrayRequest) -> Parameters:

@@ -22,13 +22,14 @@ from rtlstm.gen.builds.advice import (
     measure_changes,
     measure_headroom,
 )
+from rtlstm.gen.builds.hardware import Asked
 from rtlstm.gen.frontends.reading import InitialState, ModelReport, NodeReport, host_classes
 from rtlstm.gen.pictures.charts import DeviceUse, expected_use
 from rtlstm.gen.pictures.network import Block, describe_blocks
 from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.plan import Trial
-from rtlstm.gen.quantise.quantiser import FormatRequest, QuantizationSettings
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.activations.interpolated import ActivationTable, correctly_rounded
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.files import read_file
@@ -189,8 +190,8 @@ class BuildReport(Record):
     """What it is expected to take of the device that it was chosen for, or of the smallest that it fits."""
     fit: Fit | None = None
     """How its size was chosen, if it was for a device."""
-    format_request: FormatRequest | None = None
-    """What the formats were chosen from; None if they were trained, or are those of existing hardware."""
+    asked: Asked | None = None
+    """What the build was asked to be; None if it was trained, or has existing hardware."""
     trials: tuple[Trial, ...] = ()
     """Formats and roundings that were tried on calibration data, and what each gave."""
     errors: ErrorReport | None = None
@@ -428,7 +429,7 @@ def create_report(
     loaded: bool = False,
     notes: Sequence[str] = (),
     trained: bool = False,
-    format_request: FormatRequest | None = None,
+    asked: Asked | None = None,
     initial_state: InitialState | None = None,
     trials: tuple[Trial, ...] = (),
 ) -> BuildReport:
@@ -484,7 +485,7 @@ def create_report(
         estimates=estimates,
         expected=expected_use(estimates, None if fit is None else fit.estimate),
         fit=fit,
-        format_request=format_request,
+        asked=asked,
         trials=trials,
     )
 

@@ -15,6 +15,7 @@ from rtlstm.spec.layout import sequences_first
 from rtlstm.spec.network import CellLayer, Lstm, Network, PseudoLayer
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.padding import Pad, as_steps, is_front, padded_behind, valid_steps
+from rtlstm.tools.cache import digest
 
 Floats = NDArray[np.float64]
 
@@ -172,6 +173,13 @@ class Calibration:
             return begin is None
         pairs = zip((*begin[0], *begin[1]), (*self.state[0], *self.state[1]), strict=True)
         return all(bool((one == all_of_it).all()) for one, all_of_it in pairs)
+
+    @property
+    def digest(self) -> str:
+        """A text that other data do not have."""
+        state = () if self.state is None else (*self.state[0], *self.state[1])
+        arrays = (self.x, self.lengths, *state)
+        return digest(*(part for each in arrays for part in (repr(each.shape), each.tobytes())))
 
     @property
     def peaks(self) -> Floats:

@@ -9,14 +9,13 @@ trained in the hardware's arithmetic are taken as they are.
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field
 
 from rtlstm.gen.frontends.reading import InitialState, ModelReport
-from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state, repeat_state, run_reference
+from rtlstm.gen.quantise.calibration import Calibration, repeat_state, run_reference
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer
 from rtlstm.gen.quantise.plan import (
@@ -33,7 +32,6 @@ from rtlstm.gen.quantise.plan import QuantizationSettings as QuantizationSetting
 from rtlstm.gen.quantise.ranges import (
     FORMULAS,
     MARGIN,
-    Calibrated,
     Candidate,
     Ranges,
     begin_ranges,
@@ -45,7 +43,7 @@ from rtlstm.gen.quantise.ranges import (
     states_leave,
 )
 from rtlstm.gen.quantise.rounding import RoundedRows, round_nearest
-from rtlstm.gen.quantise.search import Search, measure_moments
+from rtlstm.gen.quantise.search import Search
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.sim.reference import FloatResult, FloatState
 from rtlstm.spec.activations.functions import SIGMOID, TANH
@@ -67,7 +65,6 @@ from rtlstm.spec.numerics import (
     row_parts,
 )
 from rtlstm.spec.progress import Progress
-from rtlstm.spec.record import Record, few_digits
 
 
 @dataclass(frozen=True)
@@ -99,61 +96,6 @@ class TrainedModel(Protocol):
 
     def trained_network(self) -> TrainedNetwork:
         """Return the network as it is now."""
-
-
-Layers = tuple[tuple[float, ...], ...]
-State = tuple[Layers, Layers]
-
-
-def as_numbers(state: FloatState | None) -> State | None:
-    """Return a state, ``(units,)`` per layer, in plain numbers."""
-    if state is None:
-        return None
-    h, c = (tuple(tuple(layer.tolist()) for layer in part) for part in state)
-    return h, c
-
-
-class FormatRequest(Record):
-    """The user's settings, and what the calibration data said."""
-
-    settings: QuantizationSettings
-    calibrated: Calibrated | None = None
-    """None without calibration data."""
-    initial_state: State | None = None
-    """h and c of each layer in which the model begins, if that is not zeros and there are no such data."""
-    headroom: Annotated[int, Field(ge=0)] | None = None
-    """Headroom of a loadable device, in bits; None for a fixed program."""
-
-    def searches(self, network: Network) -> bool:
-        """Whether the range of the network's c was searched: the calibration data themselves decided it."""
-        keeps_c = any(map(keeps_cell_state, network.pseudo_layers))
-        return self.calibrated is not None and self.settings.cell_range is None and keeps_c
-
-    def quantise(self, network: Network, data: Calibration | None = None) -> QuantizedNetwork:
-        """Quantise as ``generate`` does with these settings and the same calibration data.
-
-        The settings state the range of c where ``generate`` would search it. ``data`` stand for the
-        calibration data where weights are rounded so that their changes cancel on them.
-
-        Raises
-        ------
-        ConfigurationError
-            If the formats asked for cannot be built.
-        """
-        hardware = None if self.headroom is None else TargetHardware(headroom=self.headroom)
-        begin = self.initial_state
-        arrays = None if begin is None else [[np.array(layer) for layer in part] for part in begin]
-        choices = choose_formats(
-            network,
-            self.settings,
-            self.calibrated,
-            hardware,
-            initial_state=None if arrays is None else (arrays[0], arrays[1]),
-        )
-        if data is not None and self.calibrated is not None and self.calibrated.candidate.cancelling:
-            fine = _build_fine(network, self.settings, choices, hardware)
-            choices = replace(choices, moments=measure_moments(network, fine, data))
-        return quantise_with(network, self.settings, choices, hardware)
 
 
 Floats = NDArray[np.float64]
@@ -359,7 +301,7 @@ def quantise(
 def choose_formats(
     network: Network,
     settings: QuantizationSettings,
-    data: Calibration | Calibrated | None,
+    data: Calibration | None,
     hardware: TargetHardware | None = None,
     searched: dict[object, float] | None = None,
     initial_state: FloatState | None = None,
@@ -367,15 +309,12 @@ def choose_formats(
 ) -> FormatChoices:
     """Choose formats and roundings, as :func:`quantise` says; errors as there.
 
-    ``data`` may be what is known of calibration data: then the settings state the range of c, if any, and
-    nothing is tried.
-
     ``searched`` keeps the ranges of c that were found for the same network and data, by what they depend on.
     Most settings share one, so whoever tries many gives the same dict each time.
     """
     formulas = _Formulas(network, settings, hardware, {} if searched is None else searched, initial_state)
     found = formulas.choices(data)
-    if settings.quick or not isinstance(data, Calibration):
+    if settings.quick or data is None:
         return found
 
     def choose(candidate: Candidate, some: Calibration) -> FormatChoices:
@@ -410,14 +349,12 @@ class _Formulas:
 
     def choices(
         self,
-        data: Calibration | Calibrated | None,
+        data: Calibration | None,
         candidate: Candidate = FORMULAS,
         cell_ranges: tuple[float, ...] | None = None,
     ) -> FormatChoices:
         """Return the choices for data; ``cell_ranges`` are those of c if they are known."""
         settings, hardware = self._settings, self._hardware
-        if isinstance(data, Calibrated):
-            candidate = data.candidate
         # A stated range of 8 reaches to the last code below 8: 8 itself would need one more bit.
         last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
         largest = DEFAULT_INPUT_RANGE * last_code if data is None else float(data.peaks.max()) or 1.0
@@ -428,14 +365,12 @@ class _Formulas:
         network = fold_shifts(self._network, np.array(shifts)) if shifts else self._network
         lowered = Lowered(network, settings, hardware)
         begin_c = 0.0
-        if isinstance(data, Calibrated):
-            ranges = data.ranges
-        elif data is None:
+        if data is None:
             ranges, begin_c = self._assumed(lowered, network, input_range)
         else:
             reference, ranges, begin_c = self._measure(data)
         found: float | tuple[float, ...]
-        if settings.cell_range or cell_ranges or isinstance(data, Calibrated):
+        if settings.cell_range or cell_ranges:
             found = settings.cell_range or 1.0
         elif data is None or (hardware is not None and hardware.device is not None):
             found = max(DEFAULT_CELL_RANGE, MARGIN * begin_c)
@@ -516,7 +451,7 @@ class _Formulas:
         return begin_ranges(self._network, states), begin_c
 
     def _input_shifts(
-        self, input_range: float, data: Calibration | Calibrated | None, candidate: Candidate
+        self, input_range: float, data: Calibration | None, candidate: Candidate
     ) -> tuple[int, ...]:
         """Return a share of the input shifts, or fixed hardware's; none if a range is stated."""
         network, settings = self._network, self._settings
@@ -602,15 +537,3 @@ def _build_fine(
         return quantise_with(network, _fine(settings), choices)
     except ConfigurationError:
         return quantise_with(network, settings, choices, hardware)
-
-
-def remember(data: Calibration, choices: FormatChoices) -> Calibrated:
-    """Return what the data said, and what was found on them, for :class:`FormatRequest`."""
-    ranges, candidate = choices.ranges, choices.candidate
-    return Calibrated(
-        feature_peaks=tuple((candidate.input_share * data.peaks).tolist()),
-        preactivation=few_digits(ranges.preactivation, 9),
-        results=tuple(few_digits(each, 9) for each in ranges.layers),
-        begins=ranges.begins,
-        candidate=candidate.replace(input_share=1.0, result_share=1.0, preactivation_share=1.0),
-    )

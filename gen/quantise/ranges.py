@@ -75,28 +75,6 @@ class Candidate(Record):
 FORMULAS = Candidate()
 
 
-class Calibrated(Record):
-    """What calibration data say of a network, but for the range of c: it is the same for any formats."""
-
-    feature_peaks: tuple[float, ...]
-    preactivation: float
-    results: tuple[float, ...]
-    begins: tuple[float, ...] = ()
-    """As in :class:`Ranges`."""
-    candidate: Candidate = FORMULAS
-    """What was found on the data; peaks and ranges have its shares already."""
-
-    @property
-    def peaks(self) -> NDArray[np.float64]:
-        """Largest magnitude of each feature, ``(inputs,)``."""
-        return np.array(self.feature_peaks)
-
-    @property
-    def ranges(self) -> Ranges:
-        """The magnitudes that formats are to hold."""
-        return Ranges(self.preactivation, self.results, self.begins)
-
-
 def largest_begins(states: Sequence[FloatState]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the largest magnitude of each layer's h, and of each c, in which sequences begin."""
     h, c = (

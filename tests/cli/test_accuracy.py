@@ -1,7 +1,6 @@
 """``rtlstm accuracy``: what people and programs read, what the report gets, and what is refused."""
 
 import json
-import re
 import shlex
 import shutil
 
@@ -49,6 +48,7 @@ def inputs() -> np.ndarray:
 @pytest.fixture
 def files(tmp_path, narrow):
     np.save(tmp_path / "x.npy", inputs())
+    np.save(tmp_path / "calibration.npy", inputs())
     shutil.copytree(narrow / "build", tmp_path / "build")
     return tmp_path
 
@@ -65,7 +65,7 @@ def expected_outputs(narrow):
 
 def test_with_the_model(cli, files, narrow):
     arguments = ("accuracy", files / "build", "--input", files / "x.npy")
-    arguments += ("--model", narrow / "tiny.safetensors", *DENSE)
+    arguments += ("--model", narrow / "tiny.safetensors", *DENSE, "--calibrate", files / "calibration.npy")
     labels = np.random.default_rng(1).integers(0, OUTPUTS, (STEPS, COUNT))
     np.save(files / "y.npy", labels)
     found = cli(*arguments, "--labels", files / "y.npy", "--json")
@@ -78,13 +78,14 @@ def test_with_the_model(cli, files, narrow):
     assert output["snr_db"] == pytest.approx(-20 * np.log10(noise), abs=0.01)
     by_step = np.sqrt(np.mean((fixed - exact) ** 2, axis=(1, 2)))
     assert output["steps"] == pytest.approx(by_step.tolist(), rel=1e-4)
-    # Four bits of weights cost most, and a fifth helps most.
+    # Four bits of weights cost most, and more help most.
     parts = {each["part"]: each for each in output["parts"]}
     assert list(parts) == ["weights", "activations", "tables", "state"]
     assert min(parts.values(), key=lambda each: each["without"]) is parts["weights"]
     assert parts["weights"]["without"] < output["rms_error"] / 2
     assert "weights" in found.json["verdict"]
-    assert "--weight-bits 5" in found.json["verdict"]
+    assert found.json["advice"]["changes"]["weight_bits"] > 4
+    assert "--weight-bits" in found.json["verdict"]
     score = found.json["score"]
     assert score["labels"] == labels.size
     assert score["float_score"] == pytest.approx(np.mean(exact.argmax(axis=2) == labels), rel=1e-5)
@@ -92,26 +93,26 @@ def test_with_the_model(cli, files, narrow):
     assert score["changed"] == np.count_nonzero(exact.argmax(axis=2) != fixed.argmax(axis=2))
     people = cli(*arguments)
     assert people.out.startswith("Error of the outputs: ")
-    for words in ("--weight-bits 5", "lstm", "fc", "SNR", "report.html"):
+    for words in ("--weight-bits 5", "lstm", "cycles", "fc", "SNR", "report.html"):
         assert words in people.out
 
 
-@pytest.mark.slow
-def test_the_printed_bit_gives_what_it_promises(cli, files, narrow):
-    """Follow the advice: generate with the printed options, and measure again."""
-    model = narrow / "tiny.safetensors"
-    measure = ("--input", files / "x.npy", "--model", model, *DENSE, "--json")
-    verdict = cli("accuracy", files / "build", *measure).json["verdict"]
-    words = re.search(r"Best bit to add: (.*?), (\S+) -> (\S+)\. ", f"{verdict} ")
-    assert words is not None
-    assert words[1].startswith("--weight-bits 5 --cell-range ")
-    np.save(files / "calibration.npy", inputs())
-    given = ["--weight-bits", 4, "--data-bits", 8, "--lanes", 4, "--macs", 2]
-    given += ["--calibrate", files / "calibration.npy", *shlex.split(words[1])]
-    assert cli("generate", model, "-o", files / "again", *DENSE, *given).code == 0
-    again = cli("accuracy", files / "again", *measure).json["output"]["rms_error"]
-    assert f"{again:.3g}" == words[3]
-    assert again < 0.8 * float(words[2])
+def test_the_printed_command_gives_what_it_promises(cli, files, narrow):
+    """Follow the advice: run the command, and measure again."""
+    np.save(files / "other.npy", np.random.default_rng(5).normal(size=(40, 8, INPUTS)))
+    measure = ("--input", files / "other.npy", "--model", narrow / "tiny.safetensors", *DENSE, "--json")
+    found = cli("accuracy", files / "build", *measure, "--calibrate", files / "calibration.npy").json
+    program, command, *words = shlex.split(found["next"])
+    assert (program, command) == ("rtlstm", "generate")
+    assert words[:3] == [str(narrow / "tiny.safetensors"), "-o", str(files / "build")]
+    assert cli(command, *words).code == 0
+    again = cli("accuracy", files / "build", *measure).json["output"]
+    for name in ("rms_error", "max_abs_error"):
+        assert again[name] == found["advice"][name]
+    assert again["rms_error"] < 0.8 * found["output"]["rms_error"]
+    report = BuildReport.load(files / "build")
+    assert report.cycles.step_latency_cycles == found["advice"]["cost"]["step_latency_cycles"]
+    assert (report.lanes, report.macs) == (4, 2)
 
 
 @pytest.mark.slow
@@ -130,12 +131,21 @@ def test_why_a_width_cannot_be_built(cli, files, narrow):
         model, folder=files / "least", dense=["fc:sigmoid"], calibration=inputs(), **numbers, **array
     )
     arguments = ("accuracy", files / "least", "--input", files / "x.npy", "--model", model, *DENSE)
+    arguments += ("--calibrate", files / "calibration.npy")
     refused = {each["flag"]: each["refusal"] for each in cli(*arguments, "--json").json["widths"]}
-    (options,) = (each for each in refused if each.startswith("--gate-bits 7 --cell-range "))
+    (options,) = (each for each in refused if each == "--gate-bits 7")
     assert refused[options].startswith("gates have 8 to 18 bits")
     lines = cli(*arguments).out.splitlines()
     assert f"{options}: {refused[options]}" in lines
     assert not any(line.startswith("--gate-bits 9") and ": " in line for line in lines)
+
+
+def test_without_the_calibration_data(cli, files, narrow):
+    arguments = ("accuracy", files / "build", "--input", files / "x.npy")
+    found = cli(*arguments, "--model", narrow / "tiny.safetensors", *DENSE, "--json").json
+    assert found["widths"] == [] and found["next"] is None
+    assert any("give the same again, --calibrate" in note for note in found["notes"])
+    cli(*arguments, "--calibrate", files / "calibration.npy").refused("give --model")
 
 
 def test_without_the_model(cli, files):

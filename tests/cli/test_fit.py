@@ -21,7 +21,7 @@ from rtlstm.gen.builds.advice import find_fit_advice
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise, remember
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
@@ -428,11 +428,11 @@ def test_what_was_tried_is_told_of_the_formats_that_fit(tmp_path):
     data = Calibration.of(network, x)
     generate_build(network, tmp_path / "b", settings=settings, fit=request, calibration=x)
     report = BuildReport.load(tmp_path / "b")
-    assert report.format_request is not None
-    assert report.format_request.settings != settings
-    found = choose_formats(network, report.format_request.settings, data)
+    assert report.asked is not None
+    assert report.asked.settings != settings
+    found = choose_formats(network, report.asked.settings, data)
     assert report.trials == found.trials and len(found.trials) > 1
-    assert report.format_request.calibrated == remember(data, found)
+    assert report.asked.calibration == data.digest
 
 
 def test_multipliers_chosen_for_the_device_are_not_fixed():

@@ -236,7 +236,7 @@ def test_page_shows_where_accuracy_goes():
         output=output,
         layers=(layer,),
         saturations=(limited, limited.replace(saturated=0, quantity="results")),
-        widths=(WidthErrors(option="weight_bits", bits=9, change=1, rms_error=0.02, max_abs_error=0.03),),
+        widths=(WidthErrors(changes={"weight_bits": 9}, bits=1, rms_error=0.02, max_abs_error=0.03),),
         score=Score(measure="accuracy", labels=1234, float_score=0.5, fixed_score=0.25, changed=56),
         verdict="All is told.",
     )
