@@ -60,7 +60,7 @@ class Made:
     network: QuantizedNetwork
     manifest: Manifest
     estimate: Estimate | None
-    """Of the device that its cost is estimated for."""
+    """That of the device for which its cost is estimated."""
 
     def cost(self, manifest: Manifest) -> Cost:
         """Return what a build takes on this one's device."""
@@ -109,7 +109,7 @@ class Widths:
         self._progress, self._begun, self._total = progress, 0, 0
         self._searched: dict[object, float] = {}
         self._settings = build.request.settings
-        self._plain = self._settings.quick or build.data is None
+        self._formulas = self._settings.quick or build.data is None
         """Whether ``generate`` takes the formulas' formats itself."""
         self._names = list(_changeable(build.network, self._settings))
         self._now = build.cost(build.manifest)
@@ -120,20 +120,20 @@ class Widths:
         if not now.rms_error:
             return (), None
         wanted = [*self._more(), *((self._changes(name, -1), -1) for name in self._names)]
-        self._total = len(wanted) + (0 if self._plain else 1 + _MOST_BUILT + _MOST_NARROWER)
-        near, scale = self._settings, 1.0
-        if not self._plain:
-            near = near.replace(quick=True, **{name: self._bits(name) for name in self._names})
-            known = self._try({}, 0, near, False).rms_error
+        self._total = len(wanted) + (0 if self._formulas else 1 + _MOST_BUILT + _MOST_NARROWER)
+        plain, scale = self._settings, 1.0
+        if not self._formulas:
+            plain = plain.replace(quick=True, **{name: self._bits(name) for name in self._names})
+            known = self._try({}, 0, plain, False).rms_error
             scale = now.rms_error / known if known else 1.0
-        tried = [self._try(changes, bits, near, self._plain, scale) for changes, bits in wanted]
+        tried = [self._try(changes, bits, plain, self._formulas, scale) for changes, bits in wanted]
         # Of widths that there are not, the first is enough.
         found = [each for each in tried if not (each.refusal and each.bits > 1)]
         found.sort(key=self._growth)
         part = named_part(now)
         goal = GAIN * now.rms_error if part is None else _ENOUGH * part.without
         goal = min(goal, GAIN * now.rms_error)
-        if not self._plain:
+        if not self._formulas:
             found = self._built(found, goal)
         return tuple(found), self._advice(found, goal)
 
@@ -233,7 +233,7 @@ class Widths:
         try:
             gates = settings.gate_bits
             if gates is not None and "data_bits" in changes and "gate_bits" not in changes:
-                # They are stated for this build, so that its formats are near.
+                # They are stated for this build, so that its formats are like the build's.
                 settings = settings.replace(gate_bits=max(gates, int(changes["data_bits"])))
             settings = settings.replace(**changes)
             request = replace(build.request, settings=settings)
