@@ -71,6 +71,34 @@ def generate(
             rich_help_panel=_NUMBERS,
         ),
     ] = None,
+    calibration_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibrate-from",
+            metavar="BUILD",
+            help="Build in whose final states the typical inputs' sequences begin, such as a decoder's "
+            "encoder, after its own typical inputs. It replaces --calibrate-state.",
+            rich_help_panel=_NUMBERS,
+        ),
+    ] = None,
+    calibration_from_input: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibrate-from-input",
+            help="What the build of --calibrate-from reads: an .npy file, or an .npz file with an array x. "
+            "Default: its own typical inputs.",
+            rich_help_panel=_NUMBERS,
+        ),
+    ] = None,
+    calibration_from_lengths: Annotated[
+        str | None,
+        typer.Option(
+            "--calibrate-from-lengths",
+            help="Number of valid steps of each of these sequences: numbers with commas, or an .npy file. "
+            "Default: all.",
+            rich_help_panel=_NUMBERS,
+        ),
+    ] = None,
     batch_first: CalibrationBatchFirstOption = None,
     pad: CalibrationPadOption = "back",
     finetune: Annotated[
@@ -142,6 +170,11 @@ def generate(
             "calibration": None if calibration is None else load_array(calibration, "the calibration data"),
             "calibration_lengths": load_lengths(calibration_lengths),
             "calibration_state": None if calibration_state is None else load_state(calibration_state),
+            "calibration_from": calibration_from,
+            "calibration_from_input": None
+            if calibration_from_input is None
+            else load_array(calibration_from_input, "what the build reads"),
+            "calibration_from_lengths": load_lengths(calibration_from_lengths),
             "batch_first": batch_first,
             "pad": pad,
             **options,
@@ -218,7 +251,9 @@ def _finetuned(found: Found) -> list[Found]:
     errors = found["finetuned"]
     if errors is None:
         return []
-    return [{"name": name, **errors[name]} for name in ("rounded", "first", "trained")]
+    same = errors["rounded"] == errors["first"]
+    names = ("rounded", "trained") if same else ("rounded", "first", "trained")
+    return [{"name": name, **errors[name]} for name in names]
 
 
 def _trained(found: Found) -> str | None:
@@ -246,11 +281,7 @@ def _saved(stages: list[Found]) -> str:
     )
 
 
-_KINDS = {
-    "rounded": "rounded only",
-    "first": "rows' scales chosen by square error",
-    "trained": "trained",
-}
+_KINDS = {"rounded": "rounded only", "first": "before training", "trained": "trained"}
 
 
 def _array(report: Found) -> str:

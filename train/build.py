@@ -6,7 +6,7 @@ from typing import Any
 
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.gen.builds.advice import refuse_fit_anyway
-from rtlstm.gen.builds.compiled import check_alone, compile
+from rtlstm.gen.builds.compiled import begin_states, check_alone, compile
 from rtlstm.gen.builds.folder import check_target
 from rtlstm.gen.builds.hardware import check_hardware, refuse_capacities
 from rtlstm.gen.frontends import ReadOptions, read_model
@@ -56,11 +56,14 @@ def finetune_build(
     numbers = option_values(QuantizationSettings, options)
     formats = {"weight_bits": QuantizationSettings().weight_bits} if device is None else {"device": device}
     read = read_model(model, ReadOptions(**option_values(ReadOptions, options)), name=built["name"])
+    from_build = [given.get(f"calibration_from{part}") for part in ("", "_input", "_lengths")]
+    x = read.looked_up(given["calibration"], "calibration")
+    state, _ = begin_states(read, x, given["calibration_state"], given["batch_first"], *from_build)
     result = finetune(
         read,
         given["calibration"],
         lengths=given["calibration_lengths"],
-        state=given["calibration_state"],
+        state=state,
         batch_first=given["batch_first"],
         pad=given["pad"],
         request=request,

@@ -81,9 +81,29 @@ def list_assumptions(
     manifest: Manifest,
     accuracy: Accuracy,
     loaded: bool,
+    state_inputs: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """Return what was assumed, and what to do where that does not hold: a sentence each."""
-    return tuple(_assumptions(network, settings, calibration, manifest, accuracy, loaded))
+    """Return what was assumed, and what to do where that does not hold: a sentence each.
+
+    ``state_inputs`` are the model's inputs in which its layers begin.
+    """
+    found = tuple(_assumptions(network, settings, calibration, manifest, accuracy, loaded))
+    if not state_inputs or loaded or (calibration is not None and calibration.state is not None):
+        return found
+    names = " and ".join(map(repr, state_inputs))
+    if calibration is None:
+        missing, first = (
+            "there are no calibration data",
+            "calibrate with typical inputs (`calibration`), and ",
+        )
+    else:
+        missing, first = "the calibration data begin with zeros", ""
+    return (
+        *found,
+        f"the model has the states in which sequences begin as inputs, {names}, but {missing}: if sequences "
+        f"begin in other states, as a decoder's, {first}give the states (`calibration_state`), or the build "
+        "whose final ones they are (`calibration_from`)",
+    )
 
 
 def _assumptions(

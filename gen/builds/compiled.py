@@ -21,6 +21,7 @@ from rtlstm.gen.accuracy.records import ErrorReport
 from rtlstm.gen.builds.accuracy import measure_build
 from rtlstm.gen.builds.command_options import BitstreamOptions, ImplementOptions, SimulateOptions
 from rtlstm.gen.builds.compare import Comparison, compare_build
+from rtlstm.gen.builds.final_states import begin_in, load_final_states
 from rtlstm.gen.builds.folder import check_target
 from rtlstm.gen.builds.generate import BuildRequest, default_name, generate
 from rtlstm.gen.builds.hardware import check_hardware
@@ -29,7 +30,7 @@ from rtlstm.gen.builds.on_board import OnBoard, OnZynq
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.builds.report_html import Pictures
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
-from rtlstm.gen.frontends.reading import Embedding, look_up
+from rtlstm.gen.frontends.reading import Embedding, ReadResult, look_up
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, TrainedModel, TrainedNetwork
 from rtlstm.host import Accelerator
 from rtlstm.host.accelerator import Outputs, html_table
@@ -283,6 +284,19 @@ class Build:
                 progress=seen,
             )
 
+    def final_states(self) -> State:
+        """Return the states in which the calibration data's sequences end, as :meth:`run` returns states.
+
+        A build has them if final states are results: if no dense layer is its last one, or it was generated
+        with ``final_states=True``.
+
+        Raises
+        ------
+        BuildError
+            If the build has none.
+        """
+        return load_final_states(self._checked_folder())
+
     def report(self) -> BuildReport:
         """Return the report: sizes, formats, cycles, accuracy; ``report.html`` shows it as a page."""
         return BuildReport.load(self._checked_folder())
@@ -329,6 +343,9 @@ def compile(
     calibration: ArrayLike | None = None,
     calibration_lengths: ArrayLike | None = None,
     calibration_state: Any = None,
+    calibration_from: str | Path | Build | None = None,
+    calibration_from_input: ArrayLike | None = None,
+    calibration_from_lengths: ArrayLike | None = None,
     batch_first: bool | None = None,
     pad: Pad = "back",
     folder: str | Path | None = None,
@@ -357,6 +374,13 @@ def compile(
     calibration_state
         Initial state of each sequence, ``(h_0, c_0)`` as for :meth:`Build.run`; if None, the one in which the
         model begins, zeros for most. If that is not zeros, the build has it as ``state.npz``.
+    calibration_from
+        A build in whose final states the sequences of ``calibration`` begin, such as a decoder's encoder,
+        instead of ``calibration_state``.
+    calibration_from_input
+        What that build reads, in its order of axes; by default its own calibration data.
+    calibration_from_lengths
+        Valid steps of each sequence of these inputs, ``(N,)``.
     batch_first
         Whether ``calibration`` has the batch first, ``(N, T, I)``; by default as the model has it.
     pad
@@ -403,6 +427,9 @@ def compile(
         calibration=calibration,
         calibration_lengths=calibration_lengths,
         calibration_state=calibration_state,
+        calibration_from=calibration_from,
+        calibration_from_input=calibration_from_input,
+        calibration_from_lengths=calibration_from_lengths,
         batch_first=batch_first,
         pad=None if pad == "back" else pad,
         device=device,
@@ -412,6 +439,7 @@ def compile(
         check_alone(options, fit=fit, name=name, capacities=capacities)
     settings = QuantizationSettings(**option_values(QuantizationSettings, options))
     embeddings: tuple[Embedding, ...] = ()
+    notes: tuple[str, ...] = ()
     tables = {} if trained is None else {"tables": trained.settings.tables}
     hardware = check_hardware(fit, option_values(HardwareRequest, options) | tables)
     if folder is not None:
@@ -423,8 +451,15 @@ def compile(
         network, source, begin = read.network, read.report, read.initial_state
         embeddings = read.embeddings
         calibration = None if calibration is None else read.looked_up(calibration, "calibration")
-        if calibration is not None and calibration_state is None:
-            calibration_state = read.calibration_state(calibration, batch_first)
+        calibration_state, notes = begin_states(
+            read,
+            calibration,
+            calibration_state,
+            batch_first,
+            calibration_from,
+            calibration_from_input,
+            calibration_from_lengths,
+        )
     if folder is None:
         folder = Path("build") / (default_name(network, source) if name is None else name)
     target = as_path("the build folder", folder)
@@ -442,6 +477,7 @@ def compile(
         initial_state=begin,
         source=source,
         trained=trained,
+        notes=notes,
         **hardware,
     )
     with _ALONE, shown(progress) as seen:
@@ -452,6 +488,55 @@ def compile(
     for text in (*report.assumptions, *report.notes):
         warn(text, NoteWarning, stacklevel=2)
     return build
+
+
+def begin_states(
+    read: ReadResult,
+    x: NDArray[Any] | None,
+    state: Any,
+    batch_first: bool | None,
+    build: str | Path | Build | None = None,
+    inputs: ArrayLike | None = None,
+    lengths: ArrayLike | None = None,
+) -> tuple[Any, tuple[str, ...]]:
+    """Return the state in which sequences of calibration data begin, as given or found, and notes on it.
+
+    ``build``, ``inputs`` and ``lengths`` are the ``calibration_from`` options of :func:`compile`; its errors.
+    """
+    if build is None:
+        if inputs is not None or lengths is not None:
+            name = "calibration_from_input" if inputs is not None else "calibration_from_lengths"
+            raise ConfigurationError(
+                f"`{name}` belongs to a build in whose final states calibration data begin: give "
+                "`calibration_from`, too, or leave it out"
+            )
+        return state if state is not None or x is None else read.calibration_state(x, batch_first), ()
+    if state is not None:
+        raise ConfigurationError(
+            "`calibration_from` and `calibration_state` both give the states in which calibration data "
+            "begin; leave one out"
+        )
+    if x is None:
+        raise ConfigurationError(
+            "`calibration_from` gives the states in which calibration data begin, but there are no data: "
+            "give `calibration`, too, or leave it out"
+        )
+    if lengths is not None and inputs is None:
+        raise ConfigurationError(
+            "`calibration_from_lengths` are those of what the build reads: give `calibration_from_input`, "
+            "too, or leave them out"
+        )
+    source = build if isinstance(build, Build) else Build(as_path("the build to calibrate from", build))
+    if inputs is None:
+        found = source.final_states()
+    else:
+        h, c = source.run(as_array("calibration_from_input", inputs), lengths, outputs="none")[1]
+        found = h, c
+        if np.ndim(inputs) == 2:
+            found = tuple(each[None] for each in h), tuple(each[None] for each in c)
+    first = read.report.batch_first if batch_first is None else batch_first
+    begun = begin_in(read.network, x, source.folder, found, first, inputs is not None)
+    return begun, (f"the calibration data begin in final states of the build {source.name!r}",)
 
 
 def _trained(model: Any, options: Mapping[str, Any], **others: object) -> TrainedNetwork | None:

@@ -16,11 +16,15 @@ from rtlstm.spec.files import read_file
 from rtlstm.spec.manifest import C_HEADER, INITIAL_STATE
 from rtlstm.spec.record import Record
 
+FINAL_STATES = "final_states.npz"
+"""Final states of the calibration data's sequences, for another build that begins in them."""
+
 _OURS = {
     "manifest.json",
     "rtl",
     "weights.bin",
     INITIAL_STATE,
+    FINAL_STATES,
     C_HEADER,
     "report.json",
     "report.html",

@@ -3,19 +3,19 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Self
 from warnings import warn
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from rtlstm.fpga.devices import devices
 from rtlstm.fpga.fit import Fit, FitRequest, NothingFitsError
 from rtlstm.gen.builds.advice import find_fit_advice, refuse_fit_anyway
 from rtlstm.gen.builds.c_header import c_header
+from rtlstm.gen.builds.final_states import final_states_file, states_file
 from rtlstm.gen.builds.folder import (
+    FINAL_STATES,
     ReplacedWarning,
     check_target,
     former_results,
@@ -125,6 +125,8 @@ class BuildRequest:
     trained: TrainedNetwork | None = None
     """The network with integers that are taken as they are, and with its own settings and calibration data.
     With ``device``, it must have been trained for that."""
+    notes: tuple[str, ...] = ()
+    """Notes for the report."""
 
     @property
     def model_batch_first(self) -> bool | None:
@@ -300,7 +302,7 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
             source,
             design.fit,
             loaded=device is not None,
-            notes=(*((_TRAINED,) if trained else ()), *design.notes),
+            notes=(*((_TRAINED,) if trained else ()), *design.notes, *request.notes),
             trained=trained is not None,
             asked=design.asked,
             trials=design.trials,
@@ -309,8 +311,9 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
         stage(3)
         fit = design.fit if device is None else find_fit(device.folder)
         mhz = None if fit is None else fit.estimate.fmax_mhz
+        finals = final_states_file(network, design.quantised, data, design.settings.final_states)
         manifest = _write(
-            work, manifest, design.quantised, image, verilog, report, request.initial_state, mhz
+            work, manifest, design.quantised, image, verilog, report, request.initial_state, mhz, finals
         )
     stage(4)
     for result in former:
@@ -549,10 +552,11 @@ def _write(
     report: BuildReport,
     initial_state: InitialState | None,
     clock_mhz: float | None,
+    final_states: bytes | None,
 ) -> Manifest:
     """Write all files; return the manifest, which lists those that are compiled, and the initial state."""
     compiled = {manifest.rtl: verilog, C_HEADER: c_header(manifest, initial_state)}
-    state = {} if initial_state is None else {INITIAL_STATE: _state_file(initial_state)}
+    state = {} if initial_state is None else {INITIAL_STATE: states_file(initial_state)}
     manifest = manifest.with_files({**compiled, **state})
     texts = {
         "manifest.json": manifest.to_json(),
@@ -563,14 +567,6 @@ def _write(
     bill = bill_of_materials(manifest, contents, (_IMAGE, INITIAL_STATE))
     # The bill leaves these out: other commands add to them.
     reports = {"report.json": report.to_json(), "report.html": render_report(report, manifest)}
-    write_files(work, {**contents, **reports, IpPaths(manifest.name).bill: bill})
+    finals = {} if final_states is None else {FINAL_STATES: final_states}
+    write_files(work, {**contents, **reports, **finals, IpPaths(manifest.name).bill: bill})
     return manifest
-
-
-def _state_file(state: InitialState) -> bytes:
-    file = BytesIO()
-    arrays: dict[str, Any] = {}
-    for name, parts in zip("hc", state, strict=True):
-        arrays |= {f"{name}_{index}": part for index, part in enumerate(parts)}
-    np.savez(file, allow_pickle=False, **arrays)
-    return file.getvalue()

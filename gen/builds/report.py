@@ -471,7 +471,15 @@ def create_report(
         cycles=cycle_report(manifest),
         times=time_reports(manifest),
         accuracy=accuracy,
-        assumptions=list_assumptions(network, settings, calibration, manifest, accuracy, loaded),
+        assumptions=list_assumptions(
+            network,
+            settings,
+            calibration,
+            manifest,
+            accuracy,
+            loaded,
+            () if source is None else source.state_inputs,
+        ),
         notes=(
             *explain_trials(trials),
             *(() if source is None else source.notes),

@@ -804,6 +804,7 @@ class _Reader:
                 self.report.node(label, node.kind, role, why or str(node.attributes.get("reason", "")))
         for note in applied.notes:
             self.report.note(note)
+        self.report.state_inputs += applied.states
 
     def _report_rest(self, upstream: set[int]) -> None:
         graph = self.graph

@@ -259,6 +259,8 @@ class ModelReport(Record):
     """Whether the model takes sequences before steps; None if it does not tell, as files of tensors."""
     layout: str = ""
     """Why, and how data are read, if the model has sequences before steps."""
+    state_inputs: tuple[str, ...] = ()
+    """The model's inputs in which its recurrent layers begin."""
 
     @property
     def outside(self) -> tuple[NodeReport, ...]:
@@ -371,6 +373,7 @@ class ReportBuilder:
         self.integer_weights: tuple[IntegerWeights, ...] = ()
         self.batch_first: bool | None = None
         self.layout = ""
+        self.state_inputs: tuple[str, ...] = ()
 
     def node(self, name: str, kind: str, role: Role, why: str = "") -> None:
         """Record one node."""
@@ -422,6 +425,7 @@ class ReportBuilder:
             integer_weights=self.integer_weights,
             batch_first=self.batch_first,
             layout=self.layout,
+            state_inputs=tuple(dict.fromkeys(self.state_inputs)),
         )
 
 

@@ -33,6 +33,8 @@ class Applied:
     notes: tuple[str, ...] = ()
     layers: tuple[tuple[str, str], ...] = ()
     """Name and description of each layer, of a node that has several."""
+    states: tuple[str, ...] = ()
+    """Inputs of the model in which the layers begin."""
 
 
 def apply_recurrent(step: Step, value: Value, cut: str) -> Applied:
@@ -52,7 +54,8 @@ def apply_recurrent(step: Step, value: Value, cut: str) -> Applied:
     for layer in layers:
         flow = flow.recurrent(layer, where)
     problems: list[str] = []
-    begins = _begins(step, layers, notes, problems)
+    states: list[str] = []
+    begins = _begins(step, layers, notes, problems, states)
     problems += _lengths(step, value, notes)
     if problems:
         raise ModelError(f"{where}: " + "; ".join(problems))
@@ -70,7 +73,7 @@ def apply_recurrent(step: Step, value: Value, cut: str) -> Applied:
     several = tuple(zip((layer.name for layer in layers), texts, strict=True)) if len(layers) > 1 else ()
     outputs = _results(step, value, flow, layers, cut)
     outputs += outputs[-1:] * (len(node.outputs) - len(outputs))  # states of directions alone
-    return Applied(outputs[: len(node.outputs)], "core", texts[0], tuple(notes), several)
+    return Applied(outputs[: len(node.outputs)], "core", texts[0], tuple(notes), several, tuple(states))
 
 
 def _sequence(step: Step, value: Value, inputs: int) -> Value:
@@ -180,11 +183,12 @@ def _trace(graph: Graph, tensor: str) -> _Source:
 
 
 def _begins(
-    step: Step, layers: Sequence[Layer], notes: list[str], problems: list[str]
+    step: Step, layers: Sequence[Layer], notes: list[str], problems: list[str], states: list[str]
 ) -> list[tuple[LayerState, ...]]:
     """The states in which the layers begin, if they are learned; empty for zeros and for a caller's.
 
-    States that the driver gives go to ``notes``, what is refused to ``problems``.
+    States that the driver gives go to ``notes``, what is refused to ``problems``, the model's inputs that are
+    states to ``states``.
     """
     found: dict[str, _Source] = {}
     first = layers[0].forward if isinstance(layers[0], Bidirectional) else layers[0]
@@ -207,6 +211,7 @@ def _begins(
             )
             continue
         if source.array is None:
+            states.append(source.name)
             notes.append(
                 f"{step.where}: {name} is the model's input {source.name!r}: give the state to the driver at "
                 "run time"
