@@ -127,8 +127,8 @@ def measure_cycles(
 ) -> HardwareFigures:
     """Run a build's RTL against the golden model, word by word and cycle by cycle."""
     manifest = Manifest.load(folder)
-    format, shift = manifest.numerics.input, manifest.numerics.input_shift
-    x = format.to_floats(format.to_integers(shape.input_values(steps), shift), shift)
+    numerics = manifest.numerics
+    x = numerics.input.to_floats(numerics.quantise_input(shape.input_values(steps))) / numerics.input_factor
     found, _ = compare(folder, x, simulator="verilator", progress=progress)
     with Accelerator.open(folder, "verilator", verify=False, progress=progress) as accelerator:
         latencies = measure_latencies(accelerator, x[0])

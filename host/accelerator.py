@@ -437,7 +437,7 @@ class Accelerator(Closing):
         self.saturated_inputs += saturated
         self._note_codes(array, stacklevel + 1)
         warn_saturated(
-            "x", saturated, total, numerics.input, stacklevel=stacklevel + 1, shift=numerics.input_shift
+            "x", saturated, total, numerics.input, stacklevel=stacklevel + 1, factor=numerics.input_factor
         )
         return x
 
@@ -446,8 +446,8 @@ class Accelerator(Closing):
         if self._codes_noted or not is_raw(array):
             return
         self._codes_noted = True
-        format, shifted = self.manifest.numerics.input, any(self.manifest.numerics.input_shifts)
-        suffix = ", of features with an input shift times 2**-shift" if shifted else ""
+        format, scaled = self.manifest.numerics.input, self.manifest.numerics.input_factors
+        suffix = ", of features with an input factor divided by it" if scaled else ""
         warnings.warn(
             f"x holds {array.dtype}: integers are taken as codes of the input format {format} (1 is "
             f"{format.step:g}{suffix}), and outputs are codes, too; give floats for real values",

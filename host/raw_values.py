@@ -70,7 +70,7 @@ def quantise(
     array: NDArray[np.generic],
     format: Format,
     lowest: int | None = None,
-    shift: ArrayLike = 0,
+    factor: ArrayLike = 1.0,
 ) -> tuple[IntArray, int]:
     """Quantise floats to integers of ``format``, or check integers that are codes already.
 
@@ -84,8 +84,8 @@ def quantise(
         Format of the result; floats are rounded half up and saturate.
     lowest
         Smallest code accepted; ``-format.maximum`` by default.
-    shift
-        Floats are multiplied by two to this power first, element-wise.
+    factor
+        Floats are multiplied by it first, element-wise.
 
     Returns
     -------
@@ -105,7 +105,8 @@ def quantise(
             f"{name} must be finite, but {where_bad(name, array, ~finite)}; "
             "replace it, for example with numpy.nan_to_num"
         )
-    return format.to_integers(array, shift), format.saturated(array, shift)
+    values = np.asarray(array, dtype=np.float64) * np.asarray(factor, dtype=np.float64)
+    return format.to_integers(values), format.saturated(values)
 
 
 def to_caller(codes: IntArray, format: Format, x: NDArray[np.generic]) -> NDArray[Any]:
@@ -126,15 +127,15 @@ def warn_saturated(
     total: int,
     format: Format,
     stacklevel: int,
-    shift: ArrayLike = 0,
+    factor: ArrayLike = 1.0,
     advice: str = "scale them, or generate with calibration data that covers them",
 ) -> None:
     """Warn that ``count`` of ``total`` values were saturated, if any were, and say what to do.
 
-    ``shift`` is that of :func:`quantise`.
+    ``factor`` is that of :func:`quantise`.
     """
     if count:
-        limits = format.to_floats(format.maximum, shift)
+        limits = format.limit / np.asarray(factor)
         least, most = (f"+-{limit:.6g}" for limit in (limits.min(), limits.max()))
         where = most if least == most else f"their features' ranges, {least} to {most},"
         warnings.warn(

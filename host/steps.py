@@ -73,8 +73,8 @@ def as_codes(array: NDArray[np.generic], manifest: Manifest) -> tuple[IntArray, 
     InputError
         If a float is not finite, or an integer outside the input format.
     """
-    format, shift = manifest.numerics.input, manifest.numerics.input_shift
-    return quantise("x", array, format, lowest=format.lowest, shift=shift)
+    format, factor = manifest.numerics.input, manifest.numerics.input_factor
+    return quantise("x", array, format, lowest=format.lowest, factor=factor)
 
 
 @dataclass(frozen=True)

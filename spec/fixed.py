@@ -159,22 +159,16 @@ class Format(Record):
         drop = fraction - self.fraction
         return codes << -drop if drop < 0 else round_shift(codes, drop)
 
-    def to_integers(self, values: ArrayLike, shift: ArrayLike = 0) -> IntArray:
-        """Round ``values * 2**shift`` half up to integers of this format, saturating.
+    def to_integers(self, values: ArrayLike) -> IntArray:
+        """Round finite values half up to integers of this format, saturating."""
+        rounded = round_half_up(values, self.fraction)
+        return np.clip(rounded, -self.maximum, self.maximum).astype(np.int64)
 
-        Values must be finite; ``shift`` (element-wise) moves the binary point.
-        """
-        return np.clip(self._scaled(values, shift), -self.maximum, self.maximum).astype(np.int64)
-
-    def saturated(self, values: ArrayLike, shift: ArrayLike = 0) -> int:
+    def saturated(self, values: ArrayLike) -> int:
         """Count the values that :meth:`to_integers` would saturate."""
-        return int(np.count_nonzero(np.abs(self._scaled(values, shift)) > self.maximum))
+        return int(np.count_nonzero(np.abs(round_half_up(values, self.fraction)) > self.maximum))
 
-    def to_floats(self, integers: ArrayLike, shift: ArrayLike = 0) -> NDArray[np.float64]:
-        """Return the real values of integers of this format, times ``2**-shift``."""
-        exponents: IntArray = -self.fraction - np.asarray(shift, dtype=np.int64)
-        floats: NDArray[np.float64] = np.ldexp(np.asarray(integers, dtype=np.float64), exponents)
+    def to_floats(self, integers: ArrayLike) -> NDArray[np.float64]:
+        """Return the real values of integers of this format."""
+        floats: NDArray[np.float64] = np.ldexp(np.asarray(integers, dtype=np.float64), -self.fraction)
         return floats
-
-    def _scaled(self, values: ArrayLike, shift: ArrayLike) -> NDArray[np.float64]:
-        return round_half_up(values, self.fraction + np.asarray(shift, dtype=np.int64))

@@ -149,10 +149,10 @@ class Manifest(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        shifts = len(self.numerics.input_shifts)
-        if shifts not in (0, self.program.inputs):
+        factors = len(self.numerics.input_factors)
+        if factors not in (0, self.program.inputs):
             raise ValueError(
-                f"input_shifts must be one for each of {self.program.inputs} inputs, not {shifts}"
+                f"input_factors must be one for each of {self.program.inputs} inputs, not {factors}"
             )
         if self.program.inputs % self.frames:
             raise ValueError(f"{self.program.inputs} inputs must be {self.frames} frames of as many values")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
 from rtlstm.spec.activations.functions import PiecewiseLinear
@@ -157,7 +157,7 @@ GUARD_BITS = 4
 """Extra fraction bits of a row's parts until they are added and rounded."""
 CELL_SUM_BITS = 52
 """Most bits of ``f * c + i * g``, within the range of c: a float holds them."""
-MOST_INPUT_SHIFT = 32
+MOST_INPUT_FACTOR = 2.0**32
 """Largest shift of an input feature."""
 
 
@@ -182,9 +182,9 @@ class Numerics(Record):
     """Bits that weights of recurrent and of dense layers use of these, if the numbers differ."""
     input: Format
     """Format of the network's input; its width is that of every vector."""
-    input_shifts: tuple[Annotated[int, Field(ge=0, le=MOST_INPUT_SHIFT)], ...] = ()
-    """Shift of each input feature: its codes are those of ``x * 2**shift``, and its weights are divided by
-    the same power of two; empty if all are 0."""
+    input_factors: tuple[Annotated[float, Field(ge=1, le=MOST_INPUT_FACTOR)], ...] = ()
+    """Factor of each input feature: its codes are those of ``x * factor``, and its weights are divided by
+    the factor; empty if all are 1."""
     own_output_bits: Annotated[int, Field(ge=4, le=18)] | None = None
     """Width of the network's outputs if it differs from that of the other vectors."""
     gate: Format
@@ -286,7 +286,7 @@ class Numerics(Record):
     @property
     def hardware(self) -> dict[str, Any]:
         """The fields that determine the hardware, as in JSON; the input's fraction bits do not, for one."""
-        skipped: dict[str, Any] = dict.fromkeys((*self.unit.idle_fields, "input_shifts"), True)
+        skipped: dict[str, Any] = dict.fromkeys((*self.unit.idle_fields, "input_factors"), True)
         return self.model_dump(mode="json", exclude=skipped | {"input": {"fraction"}})
 
     @property
@@ -314,13 +314,13 @@ class Numerics(Record):
         return max(self.preactivation.bits, self.cells[cell].sum_bits)
 
     @property
-    def input_shift(self) -> IntArray:
-        """Shifts of the input features, ``(inputs,)``; a single 0 if none has one."""
-        return np.array(self.input_shifts or 0, dtype=np.int64)
+    def input_factor(self) -> NDArray[np.float64]:
+        """Factors of the input features, ``(inputs,)``; a single 1 if none has one."""
+        return np.array(self.input_factors or 1.0)
 
     def quantise_input(self, x: ArrayLike) -> IntArray:
         """Return the codes of real inputs ``(..., inputs)``, rounded half up and saturated."""
-        return self.input.to_integers(x, self.input_shift)
+        return self.input.to_integers(np.asarray(x, dtype=np.float64) * self.input_factor)
 
     @property
     def hidden(self) -> Format:

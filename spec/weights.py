@@ -37,6 +37,11 @@ class WeightFormat:
         most = np.abs(weights).max(axis=1)
         return np.where(most > 0, self.finest_scale(np.where(most > 0, most, 1.0)), empty)
 
+    def rounded(self, weights: Floats) -> Floats:
+        """Return the weights, ``(rows, columns)``, that the format holds, with each row's finest scale."""
+        scale = self.finest_of_rows(weights)[:, None]
+        return np.ldexp(self.to_integers(weights, scale).astype(np.float64), -scale)
+
     def to_integers(self, values: Floats, scale: IntArray) -> IntArray:
         """Return weights as integers of ``scale`` fraction bits (element-wise), within the format."""
         return round_half_up(values, scale).astype(np.int64)

@@ -78,14 +78,13 @@ class TorchLayers(torch.nn.Module):
         return [like.new_zeros((batch, size)) for size in h], [like.new_zeros((batch, size)) for size in c]
 
     def read(self, x: Any, ranges: RangeTensors | None = None) -> Any:
-        """Return inputs with their shifts, rounded to the input's format and saturated."""
+        """Return inputs times their factors, rounded to the input's format and saturated."""
         wide = x.double()  # In float32, half a unit more could round up to the next one.
-        return round_to(wide * self.shifted(wide), self.numerics.input, (ranges or {}).get("input"))
+        return round_to(wide * self.factors(wide), self.numerics.input, (ranges or {}).get("input"))
 
-    def shifted(self, x: Any) -> Any:
-        """Return the factors of the inputs' shifts."""
-        shifts = torch.from_numpy(self.numerics.input_shift).to(x.device)
-        return torch.exp2(shifts.double()).to(x.dtype)
+    def factors(self, x: Any) -> Any:
+        """Return the factors of the inputs, like x."""
+        return torch.from_numpy(self.numerics.input_factor).to(x)
 
     def run(
         self,

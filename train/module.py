@@ -136,7 +136,7 @@ class Prepared(torch.nn.Module):
         self.ranges = TrainedRanges(network, settings, choices) if train_ranges else None
         self._exponents = [] if self.ranges is None else self.ranges.of(choices)
         self._normalised = weight_normalisation
-        self.weights = NetworkParameters(network, choices.input_shifts, weight_normalisation)
+        self.weights = NetworkParameters(network, choices.input_factors, weight_normalisation)
         plans = self._plans()
         self.rows = torch.nn.ModuleList(
             LayerRows(plan, self.weights.trains(index)) for index, plan in enumerate(plans)
@@ -198,7 +198,7 @@ class Prepared(torch.nn.Module):
         choices = self.choices
         return {
             "input_range": choices.input_range,
-            "input_shifts": list(choices.input_shifts),
+            "input_factors": list(choices.input_factors),
             "preactivation": choices.ranges.preactivation,
             "layers": list(choices.ranges.layers),
             "begins": list(choices.ranges.begins),
@@ -213,12 +213,6 @@ class Prepared(torch.nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Take over the ranges of a checkpoint."""
-        if list(self._choices.input_shifts) != state["input_shifts"]:
-            raise ConfigurationError(
-                "a checkpoint must be of a model that was prepared with the same calibration data, but its "
-                f"input shifts are {state['input_shifts']} and here {list(self._choices.input_shifts)}; "
-                "prepare the model with the data of the first run"
-            )
         here = self.get_extra_state()
         # A checkpoint may be from before there were some of these options.
         given = {"device": None, "weight_normalisation": False, "train_ranges": False, "begins": ()} | state
@@ -230,10 +224,16 @@ class Prepared(torch.nn.Module):
                     f"{name} are {saved} and here {here[name]}; prepare the model with those of the "
                     "first run"
                 )
+        if list(self._choices.input_factors) != state["input_factors"]:
+            raise ConfigurationError(
+                "a checkpoint must be of a model that was prepared with the same calibration data, but its "
+                f"input factors are {state['input_factors']} and here {list(self._choices.input_factors)}; "
+                "prepare the model with the data of the first run"
+            )
         self._adopt(
             FormatChoices(
                 input_range=state["input_range"],
-                input_shifts=tuple(state["input_shifts"]),
+                input_factors=tuple(state["input_factors"]),
                 ranges=Ranges(state["preactivation"], tuple(state["layers"]), tuple(given["begins"])),
                 cell_ranges=tuple(state["cell_ranges"]),
                 candidate=Candidate(**state["candidate"]),
@@ -364,7 +364,7 @@ class Prepared(torch.nn.Module):
         x = torch.from_numpy(data.x).to(self._like())
         state, alive = self.first_state(data.state, x.shape[1]), self._alive(x, data.lengths)
         arrays = [rows.prune(mine) for rows, mine in zip(self.rows, self.weights(), strict=True)]
-        self.layers.run(arrays, x * self.layers.shifted(x), state, alive, rounding=False, squares=found)
+        self.layers.run(arrays, x * self.layers.factors(x), state, alive, rounding=False, squares=found)
         return found
 
     def cycles(self, **array: Any) -> Pruned:
@@ -476,7 +476,7 @@ class Prepared(torch.nn.Module):
             _check_exact_products()
             self._follow_ranges()
         ranges = None if self.ranges is None or not self.rounding else self.ranges()
-        read = self.layers.read(x, ranges) if self.rounding else x * self.layers.shifted(x)
+        read = self.layers.read(x, ranges) if self.rounding else x * self.layers.factors(x)
         like = self._like()
         if self.rounding:
             begin = self._states.rounded(state)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, lower
-from rtlstm.gen.quantise.plan import fold_shifts
+from rtlstm.gen.quantise.plan import fold_factors
 from rtlstm.spec.network import Bidirectional, Network
 
 Floats = NDArray[np.float64]
@@ -94,16 +94,16 @@ class NetworkParameters(torch.nn.Module):
     ----------
     network
         The network with its initial numbers.
-    input_shifts
-        Shifts of the input features; none if empty.
+    input_factors
+        Factors of the input features; 1 if empty.
     normalised
         Whether each row of a matrix of weights is a direction and a length, which are trained apart: the row
         is ``length * direction / norm(direction)`` (weight normalisation, arXiv 1602.07868).
     """
 
-    def __init__(self, network: Network, input_shifts: Sequence[int], normalised: bool = False) -> None:
+    def __init__(self, network: Network, input_factors: Sequence[float], normalised: bool = False) -> None:
         super().__init__()
-        self._network, self._shifts = network, np.array(input_shifts, dtype=np.int64)
+        self._network, self._factors = network, np.array(input_factors or 1.0)
         arrays = _arrays(network)
         self.layers = torch.nn.ModuleList(torch.nn.ParameterDict() for _ in network.layers)
         for path, array in arrays.items():
@@ -122,9 +122,8 @@ class NetworkParameters(torch.nn.Module):
         return _with_arrays(self._network, nothing)
 
     def lower(self, network: Network) -> tuple[ArrayLayer, ...]:
-        """Return the array's layers of a network, whose inputs are shifted."""
-        shifted = fold_shifts(network, self._shifts) if self._shifts.size else network
-        return lower(unfold(shifted))[0]
+        """Return the array's layers of a network, whose inputs have factors."""
+        return lower(unfold(fold_factors(network, self._factors)))[0]
 
     def forward(self) -> list[LayerArrays]:
         """Return the arrays of every array layer, as they follow from the parameters."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, lower
-from rtlstm.gen.quantise.plan import fold_shifts
+from rtlstm.gen.quantise.plan import fold_factors
 from rtlstm.gen.quantise.target import describe_layer
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.cells.description import Cell
@@ -94,10 +94,9 @@ def float_layers(model: Network, network: QuantizedNetwork) -> tuple[FloatLayer,
     InputError
         If it was quantised from another model.
     """
-    shifts = network.numerics.input_shift
     if model.inputs != network.inputs:
         raise _other(f"it has {model.inputs} inputs and the build {network.inputs}")
-    layers, passes = lower(unfold(fold_shifts(model, shifts) if shifts.any() else model))
+    layers, passes = lower(unfold(fold_factors(model, network.numerics.input_factor)))
     ours, there = ([describe_layer(layer) for layer in each] for each in (layers, network.shapes))
     for number, (mine, built) in enumerate(zip(ours, there, strict=False), 1):
         if mine != built:

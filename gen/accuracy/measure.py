@@ -197,8 +197,8 @@ class _Errors:
 
 def _saturations(network: QuantizedNetwork, samples: Samples, run: MixedRun) -> Iterator[Saturations]:
     numerics, steps = network.numerics, int(samples.lengths.sum())
-    form, shifts = numerics.input, np.broadcast_to(numerics.input_shift, network.inputs)
-    given = [form.saturated(samples.x[..., one], shifts[one]) for one in range(network.inputs)]
+    x = samples.x * numerics.input_factor
+    given = [numerics.input.saturated(x[..., one]) for one in range(network.inputs)]
     yield _counted("", "input", np.array(given), steps)
     for shape, layer in zip(network.shapes, run.layers, strict=True):
         graph = numerics.cells[shape.cell]

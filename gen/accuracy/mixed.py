@@ -256,7 +256,7 @@ def run_mixed(
     numerics = network.numerics
     model = ObservedGolden(network, lambda index: _MixedLayer(network, index, floats[index], exact))
     values: NDArray[Any] = (
-        np.ldexp(x, numerics.input.fraction + numerics.input_shift)
+        np.ldexp(x * numerics.input_factor, numerics.input.fraction)
         if "activations" in exact
         else numerics.quantise_input(x)
     )

@@ -16,7 +16,7 @@ from rtlstm.gen.quantise.accuracy import Accuracy
 from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, lower
-from rtlstm.gen.quantise.plan import FormatChoices, Trial, fold_shifts
+from rtlstm.gen.quantise.plan import FormatChoices, Trial, fold_factors
 from rtlstm.gen.quantise.quantiser import (
     DEFAULT_CELL_RANGE,
     DEFAULT_INPUT_RANGE,
@@ -262,7 +262,7 @@ class WeightChange(Record):
     largest: float
     """The largest change; 0 if the build holds the model's integers, times a power of two for each row.
 
-    It is that of the build's weights, which the shift of an input, or the mean of two directions, divides.
+    It is that of the build's weights, which the factor of an input, or the mean of two directions, divides.
     """
     largest_steps: float
     """The largest change in the model's own steps."""
@@ -277,9 +277,8 @@ def measure_changes(
     if not given:
         return ()
     steps = _with_steps(network, given)
-    if quantised.numerics.input_shifts:
-        shifts = np.array(quantised.numerics.input_shifts)
-        network, steps = fold_shifts(network, shifts), fold_shifts(steps, shifts)
+    factors = quantised.numerics.input_factor
+    network, steps = fold_factors(network, factors), fold_factors(steps, factors)
     # The steps go through the same changes of order and shape as the weights.
     return tuple(_changes(quantised, lower(unfold(network))[0], lower(unfold(steps))[0]))
 

@@ -37,7 +37,7 @@ def c_header(manifest: Manifest, initial_state: InitialState | None = None) -> s
         "/* The build's shape" + shape_note(manifest) + ". */",
         *_defines(_shape(manifest)),
         "",
-        *_input_shifts(manifest),
+        *_input_factors(manifest),
         "/* Byte offsets of the registers. */",
     ]
     for register in registers_of(manifest.parameters.bus):
@@ -134,13 +134,13 @@ def _initial_state(manifest: Manifest, state: InitialState) -> Iterator[str]:
         yield from _defines([(f"INITIAL_{name}", f"{{ {values or '0'} }}")])
 
 
-def _input_shifts(manifest: Manifest) -> list[str]:
-    """The shifts as an array's initialiser, zeros if no input has one."""
-    shifts = manifest.numerics.input_shifts or (0,) * manifest.program.inputs
+def _input_factors(manifest: Manifest) -> list[str]:
+    """The factors as an array's initialiser, ones if no input has one."""
+    factors = manifest.numerics.input_factors or (1.0,) * manifest.program.inputs
     return [
-        "/* One per input: the code of a real x is round(x * 2**(INPUT_FRACTION_BITS + shift)). For example",
-        " * static const unsigned char shifts[RTLSTM_INPUTS] = RTLSTM_INPUT_SHIFTS; */",
-        *_defines([("INPUT_SHIFTS", "{ " + ", ".join(map(str, shifts)) + " }")]),
+        "/* One per input: the code of a real x is round(x * factor * 2**INPUT_FRACTION_BITS). For example",
+        " * static const double factors[RTLSTM_INPUTS] = RTLSTM_INPUT_FACTORS; */",
+        *_defines([("INPUT_FACTORS", "{ " + ", ".join(map(repr, factors)) + " }")]),
         "",
     ]
 

@@ -1,7 +1,6 @@
 """The report of a build: sizes, formats, cycles, accuracy and what was assumed."""
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Self, TypeVar
@@ -159,7 +158,7 @@ class BuildReport(Record):
     headroom: Headroom
     """Headroom of the hardware beyond these weights, for those of a retrained model."""
     layers: tuple[LayerReport, ...]
-    input_shifts: tuple[int, ...] = ()
+    input_factors: tuple[float, ...] = ()
     """Shift of each input feature: its codes are those of ``x * 2**shift``; none if all are 0."""
     formats: tuple[FormatReport, ...]
     memories: tuple[MemoryReport, ...]
@@ -324,18 +323,12 @@ def format_reports(manifest: Manifest) -> tuple[FormatReport, ...]:
 
 
 def _input_formats(manifest: Manifest) -> list[tuple[str, Format]]:
-    """The input's format, or one for each of its features' shifts."""
-    form, shifts = manifest.numerics.input, manifest.numerics.input_shifts
-    if not shifts:
+    """The input's format, which features have of whatever factors."""
+    form, factors = manifest.numerics.input, manifest.numerics.input_factors
+    if not factors:
         return [("input x", form)]
-    counts = Counter(shifts)
-    return [
-        (
-            f"input x, {counts[shift]} of {len(shifts)} features, shift {shift}",
-            form.replace(fraction=form.fraction + shift),
-        )
-        for shift in sorted(counts)
-    ]
+    least, most = (f"{factor:g}" for factor in (min(factors), max(factors)))
+    return [(f"input x times {least if least == most else f'{least} to {most}, feature by feature'}", form)]
 
 
 def _hidden_formats(manifest: Manifest) -> list[tuple[str, Format]]:
@@ -462,7 +455,7 @@ def create_report(
         partial_bits=numerics.accumulator.partial_bits,
         headroom=measure_headroom(quantised),
         layers=layer_reports(manifest),
-        input_shifts=numerics.input_shifts,
+        input_factors=numerics.input_factors,
         formats=format_reports(manifest),
         memories=held,
         memory_bits=sum(memory.bits for memory in held),

@@ -130,13 +130,6 @@ def _matrices(network: Network) -> Iterator[tuple[str, str, Floats]]:
                     yield one.name, name, matrix
 
 
-def _rounded(matrix: Floats, bits: int) -> Floats:
-    """Return weights as ``bits`` bits hold them, each row at the finest scale at which it fits."""
-    form = WeightFormat(bits)
-    scale = form.finest_of_rows(matrix)[:, None]
-    return np.ldexp(form.to_integers(matrix, scale).astype(np.float64), -scale)
-
-
 def _note(weights: IntegerWeights, matrix: Floats, steps: Floats) -> str:
     some = sorted({step for step in weights.steps if step})
     of_rows = f"{some[0]:.3g} to {some[-1]:.3g}, one for each row" if len(some) > 1 else f"{some[0]:.6g}"
@@ -151,7 +144,7 @@ def _note(weights: IntegerWeights, matrix: Floats, steps: Floats) -> str:
     )
     if exact:
         return f"{text}`weight_bits={exact}` or more holds them exactly"
-    change = np.abs(_rounded(matrix, weights.bits) - matrix)
+    change = np.abs(WeightFormat(weights.bits).rounded(matrix) - matrix)
     changes = change_text(change, np.broadcast_to(steps[:, None], matrix.shape))
     return f"{text}`weight_bits={weights.bits}` changes them by {changes}, more bits by less"
 

@@ -146,8 +146,8 @@ def _quantities(
 ) -> Iterator[tuple[str, Format, NDArray[np.float64]]]:
     numerics = quantised.numerics
     valid = data.alive
-    shifted = ", shifted" if numerics.input_shifts else ""
-    yield f"input x{shifted}", numerics.input, np.ldexp(data.x[valid], numerics.input_shift).ravel()
+    scaled = ", times factors" if numerics.input_factors else ""
+    yield f"input x{scaled}", numerics.input, (data.x[valid] * numerics.input_factor).ravel()
     formats = StateFormats(quantised.shapes, numerics).hidden_formats
     for form in dict.fromkeys(formats):
         same = [h.ravel() for h, layer_form in zip(reference.h, formats, strict=True) if layer_form == form]
@@ -257,7 +257,7 @@ def _data(
 ) -> tuple[Calibration, str]:
     if calibration is None:
         numerics = quantised.numerics
-        max_abs = numerics.input.to_floats(numerics.input.maximum, numerics.input_shift)
+        max_abs = numerics.input.limit / numerics.input_factor
         shape = (_RANDOM_STEPS, _RANDOM_SEQUENCES, network.inputs)
         x = np.random.default_rng(_SEED).uniform(-max_abs, max_abs, shape)
         description = f"random, uniform within the input range +-{max_abs.max():.4g}, seed {_SEED}"
@@ -307,7 +307,7 @@ def measure_accuracy(
         spread=few_digits(np.sqrt(np.mean(given.var(axis=0)))),
         decisions=0 if decided is None else len(given),
         decisions_changed=0 if decided is None else int(np.count_nonzero(decided[0] != decided[1])),
-        input_saturations=numerics.input.saturated(x, numerics.input_shift),
+        input_saturations=numerics.input.saturated(x * numerics.input_factor),
         input_values=int(lengths.sum()) * network.inputs,
         cell_saturations=golden.cell_saturations,
         cell_values=int(lengths.sum()) * units,

@@ -1,8 +1,7 @@
 """Plans the formats of a network's quantities, from settings, ranges and hardware.
 
 All input features share one format, set by the largest. A much smaller feature would use few of its codes,
-or only 0. A shift multiplies it by a power of two and divides its weights: it is exact, but the weights then
-have fewer codes.
+or only 0. A factor multiplies it and divides its weights, which then have fewer codes.
 """
 
 import math
@@ -16,7 +15,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, is_fused, lower
-from rtlstm.gen.quantise.ranges import FORMULAS, Candidate, Ranges, power_of_two
+from rtlstm.gen.quantise.ranges import FORMULAS, MARGIN, Candidate, InputFit, Ranges, power_of_two
 from rtlstm.gen.quantise.rounding import Moments, RoundedRows, round_cancelling, round_nearest
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.activations.interpolated import DIRECT_BITS
@@ -27,7 +26,7 @@ from rtlstm.spec.network import Bidirectional, Dense, Network
 from rtlstm.spec.numerics import (
     CELL_SUM_BITS,
     GUARD_BITS,
-    MOST_INPUT_SHIFT,
+    MOST_INPUT_FACTOR,
     continues_sums,
     rounding_offsets,
 )
@@ -40,8 +39,10 @@ from rtlstm.spec.weights import WeightFormat
 Floats = NDArray[np.float64]
 
 _MARGIN = 2.0
-"""A shifted feature must fit at this multiple of its peak: other data may be larger, and saturation costs
-more than a bit."""
+"""A feature with a factor must fit at this multiple of its peak: other data may be larger, and saturation
+costs more than a bit."""
+_FACTOR_BITS = 8
+"""Significant bits of factors: few, so that they have short decimals and are exact in any float."""
 _MOST_GATE_BITS = 16
 """Bits of gates that are chosen here, unless the data have more."""
 _CELL_BITS, _CELL_POWER, MOST_CELL_BITS = 16, 4, 24
@@ -52,41 +53,51 @@ _OUTPUT_BITS = 16
 """Bits of outputs of a dense layer, unless they are stated."""
 
 
-def choose_shifts(network: Network, peaks: Floats, input: Format, weight_bits: int) -> IntArray:
-    """Choose the shift of each feature, ``(inputs,)``, so that the noise of its rounding is least.
+def choose_factors(
+    network: Network, peaks: Floats, input: Format, weight_bits: int, fit: InputFit, share: float = 1.0
+) -> Floats:
+    """Choose the factor of each feature, ``(inputs,)``, so that the noise of its rounding is least.
 
-    ``peaks`` are the features' largest magnitudes.
+    ``peaks`` are the features' largest magnitudes, ``share`` is that of the factors' exponents.
 
-    A shift s divides the noise of a feature's rounding by ``2**s``, and multiplies that of its weights'
+    A factor 2**s divides the noise of a feature's rounding by ``2**s``, and multiplies that of its weights'
     rounding, whose steps are set by the largest weight of a row. With p the peak, P the largest that the
-    format holds, m the root mean square of the weights and M the largest m that no shift can divide further,
-    both are equal where ``4**s = (m / M) * (P / p) * 2**(weight_bits - input.bits)``. No shift is so large
-    that the feature would saturate at twice its peak, nor so small that its weights would make the rows'
-    scales coarser.
+    format holds, m the root mean square of the weights and M the largest m that no factor can divide further,
+    both are equal where ``4**s = (m / M) * (P / p) * 2**(weight_bits - input.bits)``. No factor is so large
+    that the feature would saturate at twice its peak, or at a quarter more than its peak if factors are not
+    powers of two, nor so small that its weights would make the rows' scales coarser.
     """
-    weights = np.sqrt(np.mean(np.concatenate(_matrices(network)) ** 2, axis=0))
+    matrices, form = _matrices(network), WeightFormat(weight_bits)
+    if all(np.array_equal(form.rounded(each), each) for each in matrices):
+        fit = "powers of two"  # The weights are integers, and stay so.
+    weights = np.sqrt(np.mean(np.concatenate(matrices) ** 2, axis=0))
     used = (peaks > 0) & (weights > 0)
-    shifts = np.zeros(len(peaks), dtype=np.int64)
+    factors = np.ones(len(peaks))
     if not used.any():
-        return shifts
-    room = np.array([_room(input, float(peak)) for peak in peaks[used]])
-    heights = np.log2(weights[used])
-    heights -= (heights - room).max()
-    max_abs = math.log2(input.limit)
-    balanced = (heights + max_abs - np.log2(peaks[used]) + weight_bits - input.bits) / 2
-    shifts[used] = np.clip(np.maximum(np.rint(balanced), np.ceil(heights)), 0, room)
-    return shifts
+        return factors
+    margin = _MARGIN if fit == "powers of two" else MARGIN
+    most = (input.maximum + 0.5) * input.step
+    room = np.clip(np.log2(most) - math.log2(margin) - np.log2(peaks[used]), 0, math.log2(MOST_INPUT_FACTOR))
+    if fit == "powers of two":
+        room = np.floor(room)
+    exponents = room
+    if fit != "full":
+        heights = np.log2(weights[used])
+        heights -= (heights - room).max()
+        balanced = (heights + math.log2(input.limit) - np.log2(peaks[used]) + weight_bits - input.bits) / 2
+        if fit == "powers of two":
+            balanced, heights = np.rint(balanced), np.ceil(heights)
+        exponents = share * np.clip(np.maximum(balanced, heights), 0, room)
+    if fit == "powers of two":
+        exponents = np.rint(exponents)
+    mantissas, powers = np.frexp(np.exp2(exponents))
+    factors[used] = np.ldexp(np.floor(np.ldexp(mantissas, _FACTOR_BITS)), powers - _FACTOR_BITS)
+    return factors
 
 
-def _room(input: Format, peak: float) -> int:
-    finest = Format.covering(input.bits, _MARGIN * peak).fraction
-    return min(max(0, finest - input.fraction), MOST_INPUT_SHIFT)
-
-
-def fold_shifts(network: Network, shifts: IntArray) -> Network:
-    """Return the network whose outputs for ``x * 2**shifts`` are exactly those of ``network`` for x."""
-    factors = np.ldexp(1.0, -shifts)
-    return _with_input_weights(network, lambda weights: weights * factors)
+def fold_factors(network: Network, factors: Floats) -> Network:
+    """Return the network whose outputs for ``x * factors`` are those of ``network`` for x."""
+    return _with_input_weights(network, lambda weights: weights / factors)
 
 
 def _matrices(network: Network) -> list[Floats]:
@@ -273,7 +284,7 @@ class FormatChoices:
     """What calibration data, settings or bounds say about a network: its formats follow from these."""
 
     input_range: float
-    input_shifts: tuple[int, ...]
+    input_factors: tuple[float, ...]
     ranges: Ranges
     cell_ranges: tuple[float, ...]
     """Largest c of each array layer, whose format covers it; larger ones saturate. Those of layers that keep
@@ -498,13 +509,13 @@ class Plan(Lowered):
         trained: RowChoices | None = None,
         weight_bits: Callable[[ArrayLayer], int] | None = None,
     ) -> None:
-        shifts = choices.input_shifts
-        super().__init__(fold_shifts(network, np.array(shifts)) if shifts else network, settings, hardware)
+        factors = choices.input_factors
+        super().__init__(fold_factors(network, np.array(factors or 1.0)), settings, hardware)
         if weight_bits is not None:
             self.weight_bits = [weight_bits(layer) for layer in self.layers]
         if trained is not None:
             self.weight_bits = list(trained.weight_bits)
-        self.trained, self.input_shifts = trained, shifts
+        self.trained, self.input_factors = trained, factors
         self.moments = choices.moments
         self._ranges = choices.ranges
         bits = settings.data_bits
@@ -528,7 +539,7 @@ class Plan(Lowered):
     @property
     def formats(self) -> tuple[object, ...]:
         """All formats: with the same ones, and the same rounding, a network has the same integers."""
-        widths = (self.input, self.input_shifts, self.gate, self.preactivation, self.cell_argument)
+        widths = (self.input, self.input_factors, self.gate, self.preactivation, self.cell_argument)
         return *widths, *self.outputs, *self.cells
 
     def _preactivation(self) -> Format:

@@ -25,14 +25,15 @@ from rtlstm.gen.quantise.plan import (
     Plan,
     RowChoices,
     RowPlan,
-    choose_shifts,
-    fold_shifts,
+    choose_factors,
+    fold_factors,
 )
 from rtlstm.gen.quantise.plan import QuantizationSettings as QuantizationSettings
 from rtlstm.gen.quantise.ranges import (
     FORMULAS,
     MARGIN,
     Candidate,
+    InputFit,
     Ranges,
     begin_ranges,
     bound_ranges,
@@ -108,6 +109,8 @@ _SEARCH_BITS = 16
 """Least widths in the search of the range of c, so that it sees the cell's rounding and not the weights'."""
 
 
+_MOST_FITTED_BITS = 10
+"""Most bits of inputs whose factors may be no powers of two."""
 _APART, _LEAST_CELL_RANGE = 2.0, 0.5
 """What the range of one layer's c is of its largest magnitude, and the least such magnitude."""
 
@@ -141,7 +144,7 @@ class _Build:
             weight_bits=plan.most_weight_bits,
             own_weight_bits=plan.own_weight_bits,
             input=plan.input,
-            input_shifts=plan.input_shifts,
+            input_factors=plan.input_factors,
             own_output_bits=plan.output_bits,
             gate=plan.gate,
             preactivation=plan.preactivation,
@@ -268,8 +271,8 @@ def quantise(
     ----------
     calibration
         Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``, or a checked ``Calibration`` with its lengths.
-        They set three things: the input range and the shifts of small features
-        (:mod:`rtlstm.gen.quantise.plan`; no shifts if the settings state a range), the ranges of
+        They set three things: the input range and the factors of small features
+        (:mod:`rtlstm.gen.quantise.plan`; no factors if the settings state a range), the ranges of
         unbounded results, with a margin of a quarter, and the cell state's range
         (:mod:`rtlstm.gen.quantise.ranges`). Without calibration data, a run on random inputs sets ranges
         where the weights give no bound.
@@ -359,10 +362,11 @@ class _Formulas:
         last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
         largest = DEFAULT_INPUT_RANGE * last_code if data is None else float(data.peaks.max()) or 1.0
         stated = settings.input_range and settings.input_range * last_code
-        input_range = stated or candidate.input_share * largest
-        shifts = self._input_shifts(input_range, data, candidate)
-        # The network with shifted inputs, as on the device.
-        network = fold_shifts(self._network, np.array(shifts)) if shifts else self._network
+        margin = 1.0 if self._input_fit(candidate) == "powers of two" else MARGIN
+        input_range = stated or margin * candidate.input_share * largest
+        factors = self._input_factors(input_range, data, candidate)
+        # The network whose inputs have factors, as on the device.
+        network = fold_factors(self._network, np.array(factors or 1.0))
         lowered = Lowered(network, settings, hardware)
         begin_c = 0.0
         if data is None:
@@ -379,8 +383,8 @@ class _Formulas:
                 network,
                 settings,
                 input_range,
-                shifts,
-                data.scaled(np.ldexp(1.0, shifts)) if shifts else data,
+                factors,
+                data.scaled(np.array(factors)) if factors else data,
                 reference,
                 ranges,
                 begin_c,
@@ -393,7 +397,7 @@ class _Formulas:
         )
         return FormatChoices(
             input_range,
-            shifts,
+            factors,
             scaled,
             cell_ranges or lowered.cell_ranges(found),
             candidate=candidate,
@@ -432,7 +436,7 @@ class _Formulas:
     def _measure(self, data: Calibration) -> tuple[FloatResult, Ranges, float]:
         """Return a float run of the data, its ranges, and the largest c of the initial states."""
         begins, begin_c = self._begins(data)
-        # Shifts of inputs change no other value, so one run serves all of them.
+        # Factors of inputs change no other value, so one run serves all of them.
         if id(data) not in self._measured:
             network = self._network
             reference = run_reference(network, data)
@@ -450,13 +454,17 @@ class _Formulas:
         begin_c = float(largest_begins(states)[1].max(initial=0.0)) if states else 0.0
         return begin_ranges(self._network, states), begin_c
 
-    def _input_shifts(
+    def _input_fit(self, candidate: Candidate) -> InputFit:
+        """Return how factors equalise the features: with many bits, a finer step is not worth less room."""
+        return candidate.input_fit if self._settings.data_bits <= _MOST_FITTED_BITS else "powers of two"
+
+    def _input_factors(
         self, input_range: float, data: Calibration | None, candidate: Candidate
-    ) -> tuple[int, ...]:
-        """Return a share of the input shifts, or fixed hardware's; none if a range is stated."""
+    ) -> tuple[float, ...]:
+        """Return the factors of the input's features, or fixed hardware's; none if a range is stated."""
         network, settings = self._network, self._settings
         if self._hardware is not None and self._hardware.fixed:
-            found = self._hardware.fixed.input_shifts
+            found = self._hardware.fixed.input_factors
             # A network with another number of inputs is refused when its layers are checked.
             return found if len(found) == network.inputs else ()
         if data is None or settings.input_range is not None:
@@ -464,8 +472,9 @@ class _Formulas:
         form = Format.covering(settings.data_bits, input_range)
         bits = settings.bits_of(isinstance(network.layers[0], Dense))
         peaks = candidate.input_share * data.peaks
-        shifts = np.rint(candidate.shift_share * choose_shifts(network, peaks, form, bits)).astype(np.int64)
-        return tuple(shifts.tolist()) if shifts.any() else ()
+        fit = self._input_fit(candidate)
+        factors = choose_factors(network, peaks, form, bits, fit, candidate.factor_share)
+        return tuple(factors.tolist()) if (factors > 1).any() else ()
 
 
 def quantise_with(
@@ -483,7 +492,7 @@ def _search_cell_range(
     network: Network,
     settings: QuantizationSettings,
     input_range: float,
-    shifts: tuple[int, ...],
+    factors: tuple[float, ...],
     data: Calibration,
     reference: FloatResult,
     layer_ranges: Ranges,
@@ -492,13 +501,13 @@ def _search_cell_range(
 ) -> float:
     """Search the range of c, with formats so fine that c is the coarsest, unless ``searched`` has it.
 
-    Network and data have the input shifts already.
+    Network and data have the factors of inputs already.
     """
     leave = states_leave(network, settings.final_states)
     limit = 2.0 ** ((settings.cell_bits or MOST_CELL_BITS) - 1)
 
     def search(formats: QuantizationSettings) -> float:
-        key = formats, input_range, shifts
+        key = formats, input_range, factors
         if key not in searched:
 
             def build(cell_range: float) -> QuantizedNetwork:

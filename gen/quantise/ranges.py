@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,13 +50,20 @@ class Ranges:
         return replace(self, preactivation=max(self.preactivation, other.preactivation), layers=layers)
 
 
+InputFit = Literal["powers of two", "balanced", "full"]
+"""Factors of input features: powers of two or any numbers for which the rounding of features and of their
+weights cost as much, or such that each feature fills its format."""
+
+
 class Candidate(Record):
     """What the formulas leave open, and what they begin with."""
 
     cancelling: bool = False
     """Whether weights are rounded so that the changes of a row cancel, instead of each to the nearest."""
-    shift_share: float = 1.0
-    """Share of the shifts that equalise the input features."""
+    input_fit: InputFit = "powers of two"
+    """How factors equalise the input features."""
+    factor_share: float = 1.0
+    """Share of the exponents of these factors."""
     input_share: float = 1.0
     """Share of the largest input that the input's format holds."""
     result_share: float = 1.0

@@ -137,7 +137,7 @@ def test_products_that_a_backend_may_round_are_refused():
 def test_calibration_data_set_the_formats():
     data = np.random.default_rng(0).normal(size=(20, 3, I)) * [1.0, 1.0, 1.0, 0.001]
     q = train.prepare(nn.LSTM(I, H), calibration=data, weight_bits=8, data_bits=8, quick=True)
-    assert q.choices.input_shifts[3] > q.choices.input_shifts[0] == 0
+    assert q.choices.input_factors[3] > q.choices.input_factors[0] == 1
     assert max(q.choices.cell_ranges) <= 2.0
 
 
@@ -162,13 +162,13 @@ def test_training_is_the_same_from_the_same_seed():
 def test_a_checkpoint_resumes(tmp_path):
     data = np.random.default_rng(0).normal(size=(20, 3, I))
     module = nn.LSTM(I, H)
-    q = train.prepare(module, calibration=data, weight_bits=4, data_bits=8)
+    q = train.prepare(module, calibration=data, weight_bits=4, data_bits=8, quick=True)
     with torch.no_grad():
         q.weights.layers[0]["w_hh"] += 0.1
     x = torch.randn(6, 2, I)
     expected = q(x)[0]
     torch.save(q.state_dict(), tmp_path / "checkpoint.pt")
-    again = train.prepare(module, calibration=data * 0.5, weight_bits=4, data_bits=8)
+    again = train.prepare(module, calibration=data * 0.5, weight_bits=4, data_bits=8, quick=True)
     assert again.choices != q.choices
     again.load_state_dict(torch.load(tmp_path / "checkpoint.pt"))
     assert again.choices == q.choices

@@ -59,8 +59,8 @@ def test_narrower_weights_change(quantised, tmp_path):
 
 
 @pytest.mark.slow
-def test_shifted_inputs(quantised, tmp_path):
-    """Shifts of small features divide their columns, which then need more bits; the change is measured."""
+def test_inputs_with_factors(quantised, tmp_path):
+    """Factors of small features divide their columns, which then need more bits; the change is measured."""
     x = np.random.default_rng(1).uniform(-1, 1, (30, 1, 3)) * [1, 2.0**-6, 1]
     changes = []
     for bits in (8, 16):
@@ -73,7 +73,7 @@ def test_shifted_inputs(quantised, tmp_path):
             macs=1,
             calibration=x,
         )
-        assert build.manifest.numerics.input_shifts
+        assert build.manifest.numerics.input_factors
         changes.append(build.report().weight_changes[0].largest_steps)
     assert changes[0] > 0 and changes[1] == 0
 

@@ -84,13 +84,13 @@ def test_h_of_every_layer_is_counted(name: str):
     assert max(each.largest for each in hidden) == pytest.approx(largest, rel=1e-4)
 
 
-def test_shifted_inputs_and_networks_without_c():
+def test_inputs_with_factors_and_networks_without_c():
     chosen = CELL_NETWORKS["rnn"]
     x = X * np.array([1.0, 1e-3, 1.0])
     quantised = quantise(chosen, QuantizationSettings(), x)
     found = measure_accuracy(chosen, quantised, Calibration.of(chosen, x)).histograms
     assert "final cell state c" not in [each.quantity for each in found]
-    assert quantised.numerics.input_shifts == (0, 5, 0) and found[0].quantity == "input x, shifted"
+    assert quantised.numerics.input_factors == (1, 32, 1) and found[0].quantity == "input x, times factors"
     assert found[0].largest == pytest.approx(np.abs(x * [1, 32, 1]).max(), rel=1e-4)
     for each in found:
         check_texts(draw_histogram(each))

@@ -115,7 +115,7 @@ def test_stated_formats_are_kept() -> None:
         weight_bits=8, data_bits=8, output_bits=8, gate_bits=9, cell_bits=14, input_range=3.0, cell_range=4.0
     )
     plain, found = (quantise(source, stated.replace(quick=quick), x).numerics for quick in (True, False))
-    same = ("input", "input_shifts", "gate", "cell", "cell_shifts", "output_bits")
+    same = ("input", "input_factors", "gate", "cell", "cell_shifts", "output_bits")
     assert [getattr(plain, name) for name in same] == [getattr(found, name) for name in same]
 
 

@@ -1,4 +1,4 @@
-"""Shifts of small input features: how they are chosen, folded, applied and told."""
+"""Factors of input features: how they are chosen, folded, applied and told."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from support.small_builds import NARROW, TINY, network
 from rtlstm.gen.builds.c_header import c_header
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.quantise.plan import fold_shifts
+from rtlstm.gen.quantise.plan import fold_factors
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator, SharedAccelerator
 from rtlstm.host.device import check_loadable
@@ -60,15 +60,15 @@ def test_small_features_keep_their_codes():
     assert np.count_nonzero(codes) > 0.999 * x.size
 
 
-def test_shifted_features_have_room_for_other_data():
-    """Twice what calibration met is not limited; features of about the largest's size are not shifted."""
+def test_small_features_have_room_for_other_data():
+    """Twice what calibration met is not limited; features of about the largest's size have no factor."""
     source, _ = uneven(0.0)
     peaks = np.linspace(4.0, 0.1, len(PEAKS))
-    numerics = quantise(source, calibration=np.tile(peaks, (20, 1))).numerics
-    shifts = np.broadcast_to(numerics.input_shift, len(peaks))
-    assert shifts.max() > 0 and not shifts[peaks > 2].any()
-    held_out = np.where(shifts > 0, 2 * peaks, peaks)
-    found = numerics.input.to_floats(numerics.quantise_input(held_out), shifts)
+    numerics = quantise(source, QuantizationSettings(quick=True), np.tile(peaks, (20, 1))).numerics
+    factors = np.broadcast_to(numerics.input_factor, len(peaks))
+    assert factors.max() > 1 and (factors[peaks > 2] == 1).all()
+    held_out = np.where(factors > 1, 2 * peaks, peaks)
+    found = numerics.input.to_floats(numerics.quantise_input(held_out)) / factors
     np.testing.assert_allclose(found, held_out, atol=numerics.input.step)
 
 
@@ -98,29 +98,42 @@ def _sources():
 
 @pytest.mark.parametrize("source", list(_sources()))
 def test_all_that_reads_the_input_is_folded(source):
-    shifts = np.arange(source.inputs) % 3 * 4
+    factors = np.array([1.0, 16.0, 1.40625])[np.arange(source.inputs) % 3]
     x = small_inputs(6, 2)[..., np.arange(source.inputs) % 3]
     wanted = run_float(source, x).y
-    np.testing.assert_allclose(
-        run_float(fold_shifts(source, shifts), np.ldexp(x, shifts)).y, wanted, rtol=1e-12
-    )
+    np.testing.assert_allclose(run_float(fold_factors(source, factors), x * factors).y, wanted, rtol=1e-12)
     fine = QuantizationSettings(gate_bits=16, quick=True)
     quantised = quantise(source, fine, x)
-    assert any(quantised.numerics.input_shifts)
+    assert max(quantised.numerics.input_factors) > 1
     y = quantised.shapes[-1].output.to_floats(Golden(quantised).run(quantised.numerics.quantise_input(x)).y)
     assert np.abs(y - wanted).max() < 0.01 * max(1.0, np.abs(wanted).max())
 
 
-def test_shifts_need_data_and_no_stated_range():
+def test_factors_need_data_and_no_stated_range():
     x = small_inputs(20, 2)
-    assert quantise(network()).numerics.input_shifts == ()
-    assert quantise(network(), QuantizationSettings(input_range=1.0), x).numerics.input_shifts == ()
-    # Alike, or 0: nothing to shift.
-    assert quantise(network(), calibration=x / SMALL).numerics.input_shifts == ()
-    assert quantise(network(), calibration=x * [1.0, 0.0, 0.0]).numerics.input_shifts == ()
-    assert quantise(network(), calibration=np.zeros((4, 3))).numerics.input_shifts == ()
+    assert quantise(network()).numerics.input_factors == ()
+    assert quantise(network(), QuantizationSettings(input_range=1.0), x).numerics.input_factors == ()
+    # Alike, or 0: nothing to equalise.
+    assert quantise(network(), calibration=x / SMALL).numerics.input_factors == ()
+    assert quantise(network(), calibration=x * [1.0, 0.0, 0.0]).numerics.input_factors == ()
+    assert quantise(network(), calibration=np.zeros((4, 3))).numerics.input_factors == ()
     tiny = quantise(network(), calibration=x * [1.0, 1.0, 1e-300]).numerics
-    assert max(tiny.input_shifts) == 32
+    assert max(tiny.input_factors) == 2.0**32
+
+
+def test_features_fill_their_format_where_that_measures_better():
+    """With few bits, and none of them a power of two; not where weights are integers and stay so."""
+    source, _ = uneven(0.0)
+    x = np.random.default_rng(3).uniform(-1.1, 1.1, (150, 8, len(PEAKS)))
+    narrow = QuantizationSettings(weight_bits=12, data_bits=5, gate_bits=12, output_bits=12)
+    factors = quantise(source, narrow, x).numerics.input_factor
+    room = quantise(source, narrow, x).numerics.input.limit / (1.25 * np.abs(x).max(axis=(0, 1)))
+    assert (factors > 1.3).all() and (factors <= 1.04 * room).all()
+    np.testing.assert_array_equal(np.ldexp(factors, 7) % 1, 0)
+    first, *others = source.layers
+    whole = Network(layers=(first.replace(w_ih=np.rint(first.w_ih * 64) / 64), *others))
+    assert quantise(whole, narrow, x).numerics.input_factors == ()
+    assert quantise(source, narrow.replace(data_bits=12), x).numerics.input_factors == ()
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +150,7 @@ def build(tmp_path_factory):
     return folder
 
 
-def test_driver_shifts_floats_and_takes_codes_as_they_are(build):
+def test_driver_scales_floats_and_takes_codes_as_they_are(build):
     x = small_inputs(7, 2, seed=1)
     numerics = Manifest.load(build).numerics
     codes = numerics.quantise_input(x)
@@ -160,43 +173,43 @@ def test_driver_shifts_floats_and_takes_codes_as_they_are(build):
 
 
 @pytest.mark.rtl
-def test_rtl_equals_golden_model_on_shifted_inputs(build):
+def test_rtl_equals_golden_model_on_inputs_with_factors(build):
     result, _ = compare(build, small_inputs(6, 2, seed=2), simulator="icarus", verify=False)
     assert result.passed, result.first_difference
 
 
-def test_shifts_are_told(cli, build):
+def test_factors_are_told(cli, build):
     manifest, report = Manifest.load(build), json.loads((build / "report.json").read_text())
-    shifts = manifest.numerics.input_shifts
-    assert len(shifts) == 3 and shifts[0] == 0 < shifts[1]
-    assert report["input_shifts"] == list(shifts)
+    factors = manifest.numerics.input_factors
+    assert len(factors) == 3 and factors[0] == 1 < factors[1]
+    assert report["input_factors"] == list(factors)
     (table,) = re.findall(
-        r"#define RTLSTM_INPUT_SHIFTS \{ (.*) \}", (build / "rtlstm_registers.h").read_text()
+        r"#define RTLSTM_INPUT_FACTORS \{ (.*) \}", (build / "rtlstm_registers.h").read_text()
     )
-    assert [int(shift) for shift in table.split(",")] == list(shifts)
-    assert cli("inspect", build, "--json").json["input_shifts"] == list(shifts)
-    assert f"1 of 3 features, shift {shifts[1]}" in cli("inspect", build).out
+    assert [float(factor) for factor in table.split(",")] == list(factors)
+    assert cli("inspect", build, "--json").json["input_factors"] == list(factors)
+    assert f"input x times 1 to {max(factors):g}, feature by feature" in cli("inspect", build).out
     plain = quantise(network(), NARROW)
-    assert "RTLSTM_INPUT_SHIFTS { 0, 0, 0 }" in c_header(
+    assert "RTLSTM_INPUT_FACTORS { 1.0, 1.0, 1.0 }" in c_header(
         Manifest.create("tiny", plain.shapes, TINY, plain.numerics)
     )
 
 
-def test_shifts_that_do_not_fit_the_inputs_are_refused(build):
+def test_factors_that_do_not_fit_the_inputs_are_refused(build):
     manifest = Manifest.load(build)
-    numerics = manifest.numerics.replace(input_shifts=(1, 2))
+    numerics = manifest.numerics.replace(input_factors=(1, 2))
     with pytest.raises(ConfigurationError, match="one for each of 3 inputs, not 2"):
         Manifest.create("tiny", manifest.layers, TINY, numerics)
 
 
 @pytest.mark.slow
-def test_loadable_device_takes_a_network_with_other_shifts(tmp_path, build):
+def test_loadable_device_takes_a_network_with_other_factors(tmp_path, build):
     settings = {"settings": NARROW, "parameters": TINY, "name": "tiny"}
     x = small_inputs(5, 2, seed=3)
     for folder, data in (("device", x / SMALL), ("small", x)):
         generate_build(network(), tmp_path / folder, calibration=data, capacities={}, **settings)
     device, small = (Manifest.load(tmp_path / folder) for folder in ("device", "small"))
-    assert device.numerics.input_shifts == () != small.numerics.input_shifts
+    assert device.numerics.input_factors == () != small.numerics.input_factors
     check_loadable(small, device)
     with Accelerator.open(tmp_path / "device") as accelerator, Accelerator.open(tmp_path / "small") as own:
         wanted, _ = own.run(x)
@@ -207,7 +220,7 @@ def test_loadable_device_takes_a_network_with_other_shifts(tmp_path, build):
 
 
 @pytest.mark.parametrize("calibrated", [True, False])
-def test_retrained_network_takes_the_shifts_of_a_fixed_device(tmp_path, build, calibrated):
+def test_retrained_network_takes_the_factors_of_a_fixed_device(tmp_path, build, calibrated):
     lstm, dense = network().layers
     retrained = Network(layers=(lstm.replace(w_ih=0.9 * lstm.w_ih), dense))
     x = small_inputs(5, 2, seed=3)
