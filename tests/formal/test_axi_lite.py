@@ -1,11 +1,10 @@
 """AXI4-Lite: each transfer is one request, whole and in order, and each request has one response."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, ResetSignal, Signal, Value
-from support.formal import Inside, before, cases, free_inputs, holds, implies, prove, reach, refute, with_bug
+from support.formal import Inside, before, cases, covered, found, free_inputs, holds, implies, proven
 
 from rtlstm.hdl.buses.axi_lite import AxiLite
 
@@ -137,13 +136,8 @@ class Harness(Elaboratable):
         return waits, kept
 
 
-def test_holds(tmp_path: Path) -> None:
-    prove(Harness(), tmp_path)
-
-
-def test_reached(tmp_path: Path) -> None:
-    reach(Harness(), tmp_path, 16)
-
+test_holds = proven(Harness)
+test_reached = covered(Harness, 16)
 
 BUGS = {
     "a response that was not taken is lost": (
@@ -160,8 +154,4 @@ BUGS = {
     "a request changes": ("with m.If(~active):", "with m.If(1):"),
     "a part of a word is written": ("(~writing | strobes.all())", "1"),
 }
-
-
-@pytest.mark.parametrize("bug", cases(BUGS, "a response that was not taken is lost"))
-def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
-    refute(Harness(with_bug(AxiLite, *bug)), tmp_path, 20)
+test_bug_is_found = found(Harness, AxiLite, cases(BUGS, "a response that was not taken is lost"), 20)

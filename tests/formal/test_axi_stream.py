@@ -1,6 +1,5 @@
 """AXI4-Stream: a packet is a step, whatever packets come, and each output says rightly how its packet was."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,13 +9,14 @@ from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, 
 from support.formal import (
     Inside,
     cases,
+    covered,
     follow,
     free_inputs,
     holds,
     implies,
-    prove,
-    reach,
+    proven,
     refute,
+    slow_cases,
     step_size,
     with_bug,
 )
@@ -183,20 +183,8 @@ SHAPES = {
     "four streams": partial(fixed_manifest, bus="axi", inputs=4, beat_in=2, streams=4),
     "loadable": partial(loadable_manifest, bus="axi", inputs=3, beat_in=2, streams=2),
 }
-
-
-@pytest.mark.parametrize("shape", cases(SHAPES, "last beat partly filled"))
-def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
-    prove(Harness(shape()), tmp_path)
-
-
-REACHED = {name: SHAPES[name] for name in ("one value", "last beat partly filled", "loadable")}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", REACHED.values(), ids=REACHED)
-def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
-    reach(Harness(shape()), tmp_path, 20)
+test_holds = proven(Harness, cases(SHAPES, "last beat partly filled"))
+test_reached = covered(Harness, 20, slow_cases(SHAPES, "one value", "last beat partly filled", "loadable"))
 
 
 INPUT_BUGS = {

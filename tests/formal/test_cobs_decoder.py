@@ -1,10 +1,8 @@
 """The COBS decoder: from any bytes the frames that they mean, and after any zero the next frame anew."""
 
-from pathlib import Path
-
 import pytest
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
-from support.formal import Inside, cases, free_inputs, holds, implies, prove, reach, refute, with_bug
+from support.formal import Inside, cases, covered, found, free_inputs, holds, implies, proven
 
 from rtlstm.hdl.link.framing import CobsDecoder
 
@@ -77,13 +75,8 @@ class Harness(Elaboratable):
         return m
 
 
-def test_holds(tmp_path: Path) -> None:
-    prove(Harness(), tmp_path)
-
-
-def test_reached(tmp_path: Path) -> None:
-    reach(Harness(), tmp_path, 12)
-
+test_holds = proven(Harness)
+test_reached = covered(Harness, 12)
 
 BUGS = {
     "an open block stays after a zero": ("[left.eq(0), zero_due.eq(0)]", "zero_due.eq(0)"),
@@ -93,8 +86,4 @@ BUGS = {
     "a zero is lost": ("(delimiter | ~code | zero_due)", "(delimiter | ~code)"),
     "a block of one byte more": ("left.eq(self.i.payload - 1)", "left.eq(self.i.payload)"),
 }
-
-
-@pytest.mark.parametrize("bug", cases(BUGS, "an open block stays after a zero"))
-def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
-    refute(Harness(with_bug(CobsDecoder, *bug)), tmp_path, 12)
+test_bug_is_found = found(Harness, CobsDecoder, cases(BUGS, "an open block stays after a zero"), 12)

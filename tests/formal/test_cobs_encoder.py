@@ -1,7 +1,5 @@
 """The COBS encoder: any frames become the bytes that they must, each once, in order."""
 
-from pathlib import Path
-
 import pytest
 from amaranth.asserts import AnyConst
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, ResetSignal, Signal, Value
@@ -9,14 +7,14 @@ from support.formal import (
     Inside,
     before,
     cases,
+    covered,
+    found,
     free_inputs,
     holds,
     implies,
-    prove,
-    reach,
-    refute,
+    proven,
+    slow_cases,
     stored_word,
-    with_bug,
 )
 
 from rtlstm.hdl.link.framing import CobsEncoder
@@ -140,15 +138,8 @@ def _on(place: Value, steps: int) -> Value:
     return (place + steps)[:BITS]
 
 
-@pytest.mark.slow
-def test_holds(tmp_path: Path) -> None:
-    prove(Harness(), tmp_path)
-
-
-@pytest.mark.slow
-def test_reached(tmp_path: Path) -> None:
-    reach(Harness(), tmp_path, 24)
-
+test_holds = proven(Harness, slow_cases())
+test_reached = covered(Harness, 24, slow_cases())
 
 BUGS = {
     "a code before its block": ("code.eq(following - head)", "code.eq(following - head - 1)"),
@@ -164,20 +155,10 @@ BUGS = {
         '                m.d.comb += [closes.eq(1), self.i.ready.eq(1)]\n                m.next = "DELIMIT"',
     ),
 }
-
-
-@pytest.mark.parametrize("bug", cases(BUGS, "a zero ends no block"))
-def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
-    refute(Harness(with_bug(CobsEncoder, *bug)), tmp_path, 12)
-
+test_bug_is_found = found(Harness, CobsEncoder, cases(BUGS, "a zero ends no block"), 12)
 
 LATE_BUGS = {
     "a block too long": ("stores & (code == _LONGEST)", "stores & (code == _LONGEST + 1)"),
     "written over what waits": ("self.i.ready.eq(~held[8])", "self.i.ready.eq(1)"),
 }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("bug", LATE_BUGS.values(), ids=LATE_BUGS)
-def test_late_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
-    refute(Harness(with_bug(CobsEncoder, *bug), floods=True), tmp_path, 520)
+test_late_bug_is_found = found(Harness, CobsEncoder, slow_cases(LATE_BUGS), 520, floods=True)

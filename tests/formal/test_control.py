@@ -1,12 +1,11 @@
 """The registers of a bus wrapper: each request takes effect once, where it belongs, and is answered once."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, ResetSignal, Signal, Value
-from support.formal import Inside, before, cases, free_inputs, holds, implies, prove, reach, refute, with_bug
+from support.formal import Inside, before, cases, covered, found, free_inputs, holds, implies, proven
 from support.formal_shapes import fixed_manifest
 
 from rtlstm.hdl.buses.wrappers import Control
@@ -126,15 +125,8 @@ class Harness(Elaboratable):
 BUSES = {bus: bus for bus in ("axi", "axilite", "wishbone")}
 
 
-@pytest.mark.parametrize("bus", cases(BUSES, "axilite"))
-def test_holds(bus: str, tmp_path: Path) -> None:
-    prove(Harness(bus), tmp_path)
-
-
-@pytest.mark.parametrize("bus", cases(BUSES, "axilite"))
-def test_reached(bus: str, tmp_path: Path) -> None:
-    reach(Harness(bus), tmp_path, 16)
-
+test_holds = proven(Harness, cases(BUSES, "axilite"))
+test_reached = covered(Harness, 16, cases(BUSES, "axilite"))
 
 BUGS = {
     "the core's word is asked for again": ("& to_core & ~sent", "& to_core"),
@@ -151,8 +143,4 @@ BUGS = {
     ),
     "a read resets": ("written & (number == Register.CONTROL)", "(number == Register.CONTROL)"),
 }
-
-
-@pytest.mark.parametrize("bug", cases(BUGS, "the core's word is asked for again"))
-def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
-    refute(Harness("axilite", with_bug(Control, *bug)), tmp_path, 12)
+test_bug_is_found = found(Harness, Control, cases(BUGS, "the core's word is asked for again"), 12, "axilite")

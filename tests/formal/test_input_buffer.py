@@ -1,6 +1,5 @@
 """The input buffer: what is read is what was accepted, and what it tells of its two halves is true."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +18,19 @@ from amaranth.hdl import (
     Signal,
     Value,
 )
-from support.formal import Inside, before, cases, free_inputs, implies, prove, reach, refute, with_bug
+from support.formal import (
+    Inside,
+    before,
+    cases,
+    covered,
+    found,
+    free_inputs,
+    implies,
+    proven,
+    refute,
+    slow_cases,
+    with_bug,
+)
 from support.formal_shapes import fixed_manifest, loadable_manifest
 
 from rtlstm.hdl.core.ports import InputBuffer
@@ -212,21 +223,10 @@ SHAPES = {
         loadable_manifest, inputs=9, streams=2, pipeline=Pipeline(accept=1, operand=3)
     ),
 }
-
-
-@pytest.mark.parametrize("shape", cases(SHAPES, "words partly filled", "loadable"))
-def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
-    prove(Harness(shape()), tmp_path, 3)
-
-
-REACHED = {name: SHAPES[name] for name in ("one word", "words partly filled", "registered", "loadable")}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", REACHED.values(), ids=REACHED)
-def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
-    reach(Harness(shape()), tmp_path, 30)
-
+test_holds = proven(Harness, cases(SHAPES, "words partly filled", "loadable"), depth=3)
+test_reached = covered(
+    Harness, 30, slow_cases(SHAPES, "one word", "words partly filled", "registered", "loadable")
+)
 
 BUGS = {
     "a third input": ("Mux(fills, empty, ready)", "ready"),
@@ -245,11 +245,9 @@ BUGS = {
         "last_beat.eq((left <= 2) | (after == 0))",
     ),
 }
-
-
-@pytest.mark.parametrize("bug", cases(BUGS, "a third input"))
-def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
-    refute(Harness(SHAPES["words partly filled"](), with_bug(InputBuffer, *bug)), tmp_path, 30)
+test_bug_is_found = found(
+    Harness, InputBuffer, cases(BUGS, "a third input"), 30, SHAPES["words partly filled"]
+)
 
 
 @pytest.mark.slow

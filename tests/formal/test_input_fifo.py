@@ -1,8 +1,6 @@
 """The input FIFO of a bus wrapper: values written one by one become beats, in order, and always have room."""
 
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 from amaranth.asserts import AnyConst
@@ -23,15 +21,15 @@ from support.formal import (
     Inside,
     before,
     cases,
+    covered,
     follow,
+    found,
     free_inputs,
     holds,
     implies,
-    prove,
-    reach,
-    refute,
+    proven,
+    slow_cases,
     step_size,
-    with_bug,
 )
 from support.formal_shapes import fixed_manifest, loadable_manifest
 
@@ -176,21 +174,8 @@ SHAPES = {
     "one full beat": partial(fixed_manifest, bus="axilite", inputs=4, beat_in=4),
     "loadable": partial(loadable_manifest, bus="axilite", inputs=3, beat_in=2, streams=2),
 }
-
-
-@pytest.mark.parametrize("shape", cases(SHAPES, "last beat partly filled"))
-def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
-    prove(Harness(shape()), tmp_path)
-
-
-REACHED = {name: SHAPES[name] for name in ("one value", "last beat partly filled", "loadable")}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", REACHED.values(), ids=REACHED)
-def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
-    reach(Harness(shape()), tmp_path, 30)
-
+test_holds = proven(Harness, cases(SHAPES, "last beat partly filled"))
+test_reached = covered(Harness, 30, slow_cases(SHAPES, "one value", "last beat partly filled", "loadable"))
 
 BUGS = {
     "no room counted": ("(accepted & first) + gone", "gone"),
@@ -204,8 +189,6 @@ BUGS = {
     "a value in the middle refused": ("(mine & first & (rooms == 0))", "(mine & (rooms == 0))"),
     "an unknown stream": ("port.write & wants_stream & ~unknown", "port.write & wants_stream"),
 }
-
-
-@pytest.mark.parametrize("bug", cases(BUGS, "no room counted"))
-def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
-    refute(Harness(SHAPES["last beat partly filled"](), with_bug(InputFifo, *bug)), tmp_path, 24)
+test_bug_is_found = found(
+    Harness, InputFifo, cases(BUGS, "no room counted"), 24, SHAPES["last beat partly filled"]
+)

@@ -1,8 +1,6 @@
 """The output FIFO of a bus wrapper: the values of the core's beats, one by one, and only whole steps."""
 
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
@@ -10,14 +8,14 @@ from support.formal import (
     Inside,
     before,
     cases,
+    covered,
     follow,
+    found,
     free_inputs,
     implies,
-    prove,
-    reach,
-    refute,
+    proven,
+    slow_cases,
     step_size,
-    with_bug,
 )
 from support.formal_shapes import fixed_manifest, loadable_manifest
 
@@ -118,21 +116,8 @@ SHAPES = {
     "20 beats": partial(fixed_manifest, bus="axilite", outputs=20, streams=2),
     "loadable": partial(loadable_manifest, bus="axilite", outputs=3, beat_out=2, streams=2),
 }
-
-
-@pytest.mark.parametrize("shape", cases(SHAPES, "last beat partly filled"))
-def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
-    prove(Harness(shape()), tmp_path)
-
-
-REACHED = {name: SHAPES[name] for name in ("one value", "last beat partly filled", "loadable")}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", REACHED.values(), ids=REACHED)
-def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
-    reach(Harness(shape()), tmp_path, 34)
-
+test_holds = proven(Harness, cases(SHAPES, "last beat partly filled"))
+test_reached = covered(Harness, 34, slow_cases(SHAPES, "one value", "last beat partly filled", "loadable"))
 
 BUGS = {
     "a step is told too early": ("ready + arrived[-1] -", "ready + self.done -"),
@@ -142,8 +127,6 @@ BUGS = {
     "each value is a step": ("- (taken & last))", "- taken)"),
     "a value in the wrong place": ("slot.eq(Mux(ends, 0, slot + 1))", "slot.eq(slot + 1)"),
 }
-
-
-@pytest.mark.parametrize("bug", cases(BUGS, "a step is told too early"))
-def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
-    refute(Harness(SHAPES["last beat partly filled"](), with_bug(OutputFifo, *bug)), tmp_path, 24)
+test_bug_is_found = found(
+    Harness, OutputFifo, cases(BUGS, "a step is told too early"), 24, SHAPES["last beat partly filled"]
+)

@@ -1,6 +1,5 @@
 """The output queue: no result is ever without room, and every value leaves once, in order, in its place."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -24,13 +23,15 @@ from support.formal import (
     Inside,
     before,
     cases,
+    covered,
     follow,
+    found,
     free_inputs,
     holds,
     implies,
-    prove,
-    reach,
+    proven,
     refute,
+    slow_cases,
     with_bug,
 )
 from support.formal_shapes import fixed_manifest, loadable_manifest
@@ -174,23 +175,10 @@ SHAPES = {
     "loadable, one beat": partial(loadable_manifest, outputs=2, beat_out=2, streams=2),
     "loadable, two gate units": partial(loadable_manifest, outputs=9, beat_out=2, gate_units=2, lanes=8),
 }
-
-
-@pytest.mark.parametrize("shape", cases(SHAPES, "last beat partly filled", "loadable"))
-def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
-    prove(Harness(shape()), tmp_path, 2)
-
-
-REACHED = {
-    name: SHAPES[name] for name in ("one value", "last beat partly filled", "two gate units", "loadable")
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", REACHED.values(), ids=REACHED)
-def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
-    reach(Harness(shape()), tmp_path, 24)
-
+test_holds = proven(Harness, cases(SHAPES, "last beat partly filled", "loadable"))
+test_reached = covered(
+    Harness, 24, slow_cases(SHAPES, "one value", "last beat partly filled", "two gate units", "loadable")
+)
 
 BUGS = {
     "room promised twice": ("~reserved & (credits", "(credits"),
@@ -204,11 +192,9 @@ BUGS = {
     "a value in the wrong place": ("slot.eq(Mux(ends, 0, slot + 1))", "slot.eq(slot + 1)"),
     "results of other operations": ("self.result.valid & self.result.emit", "self.result.valid"),
 }
-
-
-@pytest.mark.parametrize("bug", cases(BUGS, "room promised twice"))
-def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
-    refute(Harness(SHAPES["last beat partly filled"](), with_bug(OutputQueue, *bug)), tmp_path, 20)
+test_bug_is_found = found(
+    Harness, OutputQueue, cases(BUGS, "room promised twice"), 20, SHAPES["last beat partly filled"]
+)
 
 
 @pytest.mark.slow

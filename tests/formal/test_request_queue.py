@@ -20,15 +20,15 @@ from support.formal import (
     Inside,
     before,
     cases,
+    covered,
+    found,
     free_inputs,
     holds,
     implies,
     prove,
-    reach,
-    refute,
+    slow_cases,
     stage_of,
     stored_word,
-    with_bug,
 )
 from support.quick import quick
 
@@ -227,10 +227,7 @@ def test_holds(limits: Limits, stage: int, tmp_path: Path) -> None:
     prove(Harness(limits, stage=stage), tmp_path)
 
 
-@pytest.mark.slow
-def test_reached(tmp_path: Path) -> None:
-    reach(Harness(SHAPES["2048 bytes"]), tmp_path, 30)
-
+test_reached = covered(Harness, 30, slow_cases(SHAPES, "2048 bytes"))
 
 BUGS = {
     "told of too early": ("with m.If(self.publish):", "with m.If(1):"),
@@ -247,8 +244,4 @@ BUGS = {
         "looked.eq((left <= valid) & (record != published) & ~looked)",
     ),
 }
-
-
-@pytest.mark.parametrize("bug", cases(BUGS, "told of too early"))
-def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
-    refute(Harness(SHAPES["2048 bytes"], with_bug(RequestMemory, *bug)), tmp_path, 30)
+test_bug_is_found = found(Harness, RequestMemory, cases(BUGS, "told of too early"), 30, SHAPES["2048 bytes"])

@@ -9,14 +9,14 @@ from support.formal import (
     Inside,
     before,
     cases,
+    covered,
+    found,
     free_inputs,
     holds,
     implies,
     prove,
-    reach,
-    refute,
+    slow_cases,
     stage_of,
-    with_bug,
 )
 from support.quick import quick
 
@@ -216,10 +216,7 @@ def test_holds(size: int, stage: int, tmp_path: Path) -> None:
     prove(Harness(size, stage=stage), tmp_path)
 
 
-@pytest.mark.slow
-def test_reached(tmp_path: Path) -> None:
-    reach(Harness(2048, eager=True), tmp_path, 50)
-
+test_reached = covered(Harness, 50, slow_cases({"2048 bytes": 2048}), eager=True)
 
 BUGS = {
     "dropped without an acknowledgement": ("self.oldest != wanted[:bits]", "self.oldest != self.made[:bits]"),
@@ -229,20 +226,10 @@ BUGS = {
     "a report's byte changes while it is offered": ("with m.If(~known):", "with m.If(1):"),
     "never sent again": ("with m.If(self.again):", "with m.If(0):"),
 }
-
-
-@pytest.mark.parametrize("bug", cases(BUGS, "dropped without an acknowledgement"))
-def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
-    refute(Harness(2048, with_bug(Responder, *bug)), tmp_path, 20)
-
+test_bug_is_found = found(Harness, Responder, cases(BUGS, "dropped without an acknowledgement"), 20, 2048)
 
 LATE_BUGS = {
     "sent again from elsewhere": ("self._cursor.eq(self.oldest_address), ", ""),
     "its last byte is lost": ("reads.eq(self._cursor != self.end)", "reads.eq(self._cursor + 1 != self.end)"),
 }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("bug", LATE_BUGS.values(), ids=LATE_BUGS)
-def test_late_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
-    refute(Harness(2048, with_bug(Responder, *bug), eager=True), tmp_path, 50)
+test_late_bug_is_found = found(Harness, Responder, slow_cases(LATE_BUGS), 50, 2048, eager=True)

@@ -1,10 +1,8 @@
 """The link's store of responses: none is written over while it is needed, and all have room."""
 
-from pathlib import Path
-
 import pytest
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, ResetSignal, Signal
-from support.formal import Inside, before, cases, free_inputs, implies, prove, reach, refute, with_bug
+from support.formal import Inside, before, cases, covered, found, free_inputs, implies, proven
 
 from rtlstm.hdl.link.memories import ResponseMemory
 from rtlstm.spec.link import BODY_LIMIT, PAYLOAD_LIMIT, RECORDS, Limits
@@ -88,16 +86,8 @@ SHAPES = {
     f"{size} bytes": Limits(body=BODY_LIMIT, request_bytes=size, response_bytes=size, frames=RECORDS)
     for size in (8, 2048, 8192)
 }
-
-
-@pytest.mark.parametrize("limits", cases(SHAPES, "2048 bytes"))
-def test_holds(limits: Limits, tmp_path: Path) -> None:
-    prove(Harness(limits), tmp_path)
-
-
-def test_reached(tmp_path: Path) -> None:
-    reach(Harness(SHAPES["2048 bytes"]), tmp_path, 16)
-
+test_holds = proven(Harness, cases(SHAPES, "2048 bytes"))
+test_reached = covered(Harness, 16, [SHAPES["2048 bytes"]])
 
 BUGS = {
     "written where one is stored": ("spare & ~taken & ~self.full", "~taken & ~self.full"),
@@ -108,8 +98,6 @@ BUGS = {
     ),
     "no room for an end": ("spare & more & ~taken & ~self.finish", "0"),
 }
-
-
-@pytest.mark.parametrize("bug", cases(BUGS, "written where one is stored"))
-def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
-    refute(Harness(SHAPES["8 bytes"], with_bug(ResponseMemory, *bug)), tmp_path, 24)
+test_bug_is_found = found(
+    Harness, ResponseMemory, cases(BUGS, "written where one is stored"), 24, SHAPES["8 bytes"]
+)

@@ -1,12 +1,10 @@
 """The memory of whole sequences: one sequence at a time, and its results with room, all and in order."""
 
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
-from support.formal import Inside, before, cases, free_inputs, implies, prove, reach, refute, with_bug
+from support.formal import Inside, before, cases, covered, found, free_inputs, implies, proven, slow_cases
 from support.formal_shapes import sequence_manifest
 
 from rtlstm.hdl.sequences.controller import SequenceMemory, _Phase
@@ -96,18 +94,8 @@ SHAPES = {
     "several words": partial(sequence_manifest, inputs=5, outputs=3, macs=2, streams=2),
     "two gate units": partial(sequence_manifest, inputs=3, outputs=5, beat_out=4, gate_units=2, lanes=8),
 }
-
-
-@pytest.mark.parametrize("shape", cases(SHAPES, "several words"))
-def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
-    prove(Harness(shape()), tmp_path, 5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", [SHAPES["one value"]], ids=["one value"])
-def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
-    reach(Harness(shape()), tmp_path, 24)
-
+test_holds = proven(Harness, cases(SHAPES, "several words"), depth=5)
+test_reached = covered(Harness, 24, slow_cases(SHAPES, "one value"))
 
 BUGS = {
     "given without room": ("~self._suppress_read.data & queue.room)", "~self._suppress_read.data)"),
@@ -121,8 +109,4 @@ BUGS = {
         "pushes = delay_event(m, giving, stages)",
     ),
 }
-
-
-@pytest.mark.parametrize("bug", cases(BUGS, "given without room"))
-def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
-    refute(Harness(SHAPES["one value"](), with_bug(SequenceMemory, *bug)), tmp_path, 44)
+test_bug_is_found = found(Harness, SequenceMemory, cases(BUGS, "given without room"), 44, SHAPES["one value"])

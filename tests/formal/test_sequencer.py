@@ -1,13 +1,23 @@
 """The sequencer: it reserves only with room, and what was idle when the memory window asks stays idle."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from amaranth.hdl import Assert, Assume, Cat, Const, Cover, Elaboratable, Module, ResetSignal, Signal, Value
-from support.formal import Inside, before, cases, free_inputs, implies, prove, reach, refute, with_bug
+from support.formal import (
+    Inside,
+    before,
+    cases,
+    covered,
+    free_inputs,
+    implies,
+    proven,
+    refute,
+    slow_cases,
+    with_bug,
+)
 from support.formal_shapes import fixed_manifest, loadable_manifest
 from support.loadable_builds import NARROW
 from support.pruned_builds import with_kept
@@ -204,11 +214,7 @@ SHAPES = {
         loadable_manifest, inputs=5, outputs=3, macs=2, streams=3, pipeline=Pipeline(accept=1, operand=4)
     ),
 }
-
-
-@pytest.mark.parametrize("shape", cases(SHAPES, "two words, two groups"))
-def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
-    prove(Harness(shape()), tmp_path, 3)
+test_holds = proven(Harness, cases(SHAPES, "two words, two groups"), depth=3)
 
 
 @pytest.mark.parametrize("seed", quick(range(10), 0, 1))
@@ -230,14 +236,7 @@ def test_programs(seed: int) -> None:
             assert not (ops["from_input"][number] and ops["waits_for_input"][other])
 
 
-REACHED = {name: SHAPES[name] for name in ("one word", "two words, two groups", "loadable")}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", REACHED.values(), ids=REACHED)
-def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
-    reach(Harness(shape()), tmp_path, 60)
-
+test_reached = covered(Harness, 60, slow_cases(SHAPES, "one word", "two words, two groups", "loadable"))
 
 BUGS = {
     "idle between redirect and word": (Activity, "(left <= 1) & ~self.redirect", "(left <= 1)"),

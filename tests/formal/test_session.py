@@ -4,7 +4,20 @@ from pathlib import Path
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
-from support.formal import Inside, before, cases, free_inputs, holds, implies, prove, reach, refute, with_bug
+from support.formal import (
+    Inside,
+    before,
+    cases,
+    covered,
+    found,
+    free_inputs,
+    holds,
+    implies,
+    proven,
+    refute,
+    slow_cases,
+    with_bug,
+)
 
 from rtlstm.hdl.link.session import LinkSession
 from rtlstm.spec.link import CRC_BYTES, HEADER, NUMBERED, FrameType
@@ -173,14 +186,8 @@ class Harness(Elaboratable):
         return m
 
 
-def test_holds(tmp_path: Path) -> None:
-    prove(Harness(), tmp_path)
-
-
-@pytest.mark.slow
-def test_reached(tmp_path: Path) -> None:
-    reach(Harness(eager=True), tmp_path, 56)
-
+test_holds = proven(Harness)
+test_reached = covered(Harness, 56, slow_cases(), eager=True)
 
 BUGS = {
     "accepted without room": ("due & self.fits", "due"),
@@ -191,11 +198,7 @@ BUGS = {
     "kept after its session": ("whole & ~self.ending & ~outdated", "whole & ~self.ending"),
     "any session ends": ("swaps = knows & ~mine", "swaps = ~mine"),
 }
-
-
-@pytest.mark.parametrize("bug", cases(BUGS, "accepted without room"))
-def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
-    refute(Harness(with_bug(LinkSession, *bug), eager=True), tmp_path, 56)
+test_bug_is_found = found(Harness, LinkSession, cases(BUGS, "accepted without room"), 56, eager=True)
 
 
 @pytest.mark.slow

@@ -1,11 +1,10 @@
 """Wishbone: each transfer is one request, and its answer ends that transfer and no other."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
-from support.formal import Inside, before, cases, free_inputs, holds, implies, prove, reach, refute, with_bug
+from support.formal import Inside, before, cases, covered, found, free_inputs, holds, implies, proven
 
 from rtlstm.hdl.buses.wishbone import Wishbone
 
@@ -78,13 +77,8 @@ class Harness(Elaboratable):
         return m
 
 
-def test_holds(tmp_path: Path) -> None:
-    prove(Harness(), tmp_path)
-
-
-def test_reached(tmp_path: Path) -> None:
-    reach(Harness(), tmp_path, 16)
-
+test_holds = proven(Harness)
+test_reached = covered(Harness, 16)
 
 BUGS = {
     "another transfer's answer": ("bus.done & asks & ~given_up", "bus.done & asks"),
@@ -96,8 +90,4 @@ BUGS = {
     "given up for ever": ("bus.valid & ~bus.done & (given_up | ~asks)", "given_up | (bus.valid & ~asks)"),
     "a pipelined master goes on": ("self.stall.eq(~answered)", "self.stall.eq(bus.valid)"),
 }
-
-
-@pytest.mark.parametrize("bug", cases(BUGS, "another transfer's answer"))
-def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
-    refute(Harness(with_bug(Wishbone, *bug)), tmp_path, 16)
+test_bug_is_found = found(Harness, Wishbone, cases(BUGS, "another transfer's answer"), 16)

@@ -12,7 +12,7 @@ each of which must give a counterexample.
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.metadata import files, version
 from pathlib import Path
@@ -53,14 +53,18 @@ __all__ = [
     "Inside",
     "before",
     "cases",
+    "covered",
     "follow",
+    "found",
     "free_inputs",
     "free_module",
     "holds",
     "implies",
     "prove",
+    "proven",
     "reach",
     "refute",
+    "slow_cases",
     "stage_of",
     "step_size",
     "stored_word",
@@ -293,6 +297,57 @@ def cases(table: Mapping[str, Any], *quick: str) -> list[Any]:
         pytest.param(row, id=name, marks=[] if name in quick else pytest.mark.slow)
         for name, row in table.items()
     ]
+
+
+ALONE: dict[str, Any] = {"alone": None}
+"""The shapes of a harness that has one."""
+
+
+def slow_cases(table: Mapping[str, Any] = ALONE, *names: str) -> list[Any]:
+    """Return these rows of a table, or all, as parameters that are marked ``slow``."""
+    return [pytest.param(table[name], id=name, marks=pytest.mark.slow) for name in names or table]
+
+
+Harness = Callable[..., Elaboratable]
+Test = Callable[..., None]
+
+
+def _made(harness: Harness, shape: Any, *kind: type[Component], **how: Any) -> Elaboratable:
+    """A harness of a shape, or of what makes it: manifests take time."""
+    given = [] if shape is None else [shape() if callable(shape) else shape]
+    return harness(*given, *kind, **how)
+
+
+def proven(harness: Harness, shapes: Iterable[Any] = (None,), *, depth: int = 2) -> Test:
+    """A test that proves a harness of each shape."""
+
+    @pytest.mark.parametrize("shape", shapes)
+    def test(shape: Any, tmp_path: Path) -> None:
+        prove(_made(harness, shape), tmp_path, depth)
+
+    return test
+
+
+def covered(harness: Harness, depth: int, shapes: Iterable[Any] = (None,), **how: Any) -> Test:
+    """A test that reaches the covers of a harness of each shape, which ``how`` says more about."""
+
+    @pytest.mark.parametrize("shape", shapes)
+    def test(shape: Any, tmp_path: Path) -> None:
+        reach(_made(harness, shape, **how), tmp_path, depth)
+
+    return test
+
+
+def found(
+    harness: Harness, kind: type[Component], bugs: Iterable[Any], depth: int, shape: Any = None, **how: Any
+) -> Test:
+    """A test that finds each of these bugs, which are planted in the component of a harness."""
+
+    @pytest.mark.parametrize("bug", bugs)
+    def test(bug: tuple[str, str], tmp_path: Path) -> None:
+        refute(_made(harness, shape, with_bug(kind, *bug), **how), tmp_path, depth)
+
+    return test
 
 
 def free_module(name: str, component: Component) -> str:

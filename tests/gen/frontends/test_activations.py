@@ -12,6 +12,7 @@ import onnx as onnx_package
 import pytest
 from support.lazy import F, Lazy, nn, torch
 from support.onnx_files import H, const, ints, lstm, node, rand, save, squeezed
+from support.refusals import refused
 from support.same_network import same, without_names
 
 import rtlstm
@@ -21,7 +22,7 @@ from rtlstm.spec.activations.functions import (
     FunctionDefinition,
     TorchNames,
 )
-from rtlstm.spec.errors import ConfigurationError, ModelError
+from rtlstm.spec.errors import ConfigurationError
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 keras = Lazy("keras")
@@ -164,11 +165,6 @@ def known(name: str, **record: Any) -> Iterator[None]:
         yield
     finally:
         ACTIVATIONS.remove(name)
-
-
-def refused(source: Any, text: str) -> None:
-    with pytest.raises(ModelError, match=text):
-        rtlstm.read_model(source)
 
 
 def with_operator(path: Path, kind: str, **attributes: Any) -> Path:

@@ -8,9 +8,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from support.onnx_files import H, I, const, ints, lstm, node, rand, run, save, squeezed
+from support.refusals import refused
 
 from rtlstm.gen.frontends import read_model
-from rtlstm.spec.errors import ModelError
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 STATES = ("initial_h", "initial_c")
@@ -58,8 +58,7 @@ def test_every_tensor_of_a_recurrent_node(kind: str, direction: str, layout: int
                 if name == "X" and axis == (1 if layout else 0):
                     continue
                 wrong = other if name == "X" else np.zeros(other, value.dtype)
-                with pytest.raises(ModelError, match="rec"):
-                    read_model(write(path, kind, {**tensors, name: wrong}, direction, layout))
+                refused(write(path, kind, {**tensors, name: wrong}, direction, layout), "rec")
 
 
 @pytest.mark.parametrize("units", [3, 4, 17])
@@ -72,8 +71,7 @@ def test_a_state_of_another_width_is_named(units: int, tmp_path: Path):
         rf"LSTM node 'rec': input initial_c \('initial_c'\) must have shape \(1, 2, {units}\), not "
         rf"\(1, 2, {units + 2}\); .*proj_size: then give the module itself, or a \.pt2 file"
     )
-    with pytest.raises(ModelError, match=wanted):
-        read_model(path)
+    refused(path, wanted)
     with pytest.raises(Exception, match="initial_c"):
         run(path, rand(T, N, I))
 
@@ -94,8 +92,7 @@ def test_types(tmp_path: Path):
     for name, kind in (("sequence_lens", np.float32), ("sequence_lens", np.int64), ("initial_h", np.int32)):
         tensors = recurrent("LSTM", "forward", 0)
         tensors[name] = tensors[name].astype(kind)
-        with pytest.raises(ModelError, match="node 'rec'.* (type|must)"):
-            read_model(write(tmp_path / "a.onnx", "LSTM", tensors, "forward", 0))
+        refused(write(tmp_path / "a.onnx", "LSTM", tensors, "forward", 0), "node 'rec'.* (type|must)")
     tensors = recurrent("GRU", "forward", 0)
     tensors |= {"R": tensors["R"].astype(np.float64), "initial_h": tensors["initial_h"].astype(np.float16)}
     assert read_model(write(tmp_path / "a.onnx", "GRU", tensors, "forward", 0)).network.layers[0].units == H
@@ -140,8 +137,10 @@ BEHIND = {
 def test_what_stands_behind(case: str, tmp_path: Path):
     nodes, weights = squeezed()
     more, constants = BEHIND[case]
-    with pytest.raises(ModelError, match=rf"{more[-1].op_type}|{more[0].op_type}"):
-        read_model(save(tmp_path / "a.onnx", [*nodes, *more], [*weights, *constants]))
+    refused(
+        save(tmp_path / "a.onnx", [*nodes, *more], [*weights, *constants]),
+        rf"{more[-1].op_type}|{more[0].op_type}",
+    )
 
 
 def test_one_number_may_have_an_axis(tmp_path: Path):
@@ -166,8 +165,7 @@ def test_gemm_adds_one_value_for_each_output(tmp_path: Path):
         if fits:
             assert read_model(path).network.outputs == 3
         else:
-            with pytest.raises(ModelError, match="Gemm node"):
-                read_model(path)
+            refused(path, "Gemm node")
 
 
 def test_sizes_that_the_file_notes_wrongly_do_not_matter(tmp_path: Path):
@@ -197,8 +195,7 @@ def test_scan_begins_with_as_many_values_as_its_states_have(tmp_path: Path):
         if fits:
             assert math.isclose(read_model(path).network.outputs, H)
         else:
-            with pytest.raises(ModelError, match="Scan node 'loop'.*initial_h"):
-                read_model(path)
+            refused(path, "Scan node 'loop'.*initial_h")
 
 
 def test_lstm_without_its_hidden_size(tmp_path: Path):
@@ -215,5 +212,4 @@ def test_lstm_without_its_hidden_size(tmp_path: Path):
         if fits:
             assert read_model(path).network.layers[0].units == H
         else:
-            with pytest.raises(ModelError, match=rf"initial_h .* must have shape \(1, 1, {H}\), not"):
-                read_model(path)
+            refused(path, rf"initial_h .* must have shape \(1, 1, {H}\), not")

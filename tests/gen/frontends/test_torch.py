@@ -5,10 +5,10 @@ import pytest
 from support.float_reference import close, forward
 from support.lazy import F, nets, nn, torch
 from support.quick import quick
+from support.refusals import refused
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.host import softmax
-from rtlstm.spec.errors import ModelError
 
 I, H, O = 5, 6, 3  # noqa: E741
 
@@ -141,8 +141,7 @@ REFUSED = [
 @pytest.mark.parametrize(("make", "words"), REFUSED)
 def test_refused_by_name(make, words):
     module = make()
-    with pytest.raises(ModelError, match=words):
-        read_model(module)
+    refused(module, words)
     assert inspect_model(module).refusal
 
 
@@ -183,8 +182,7 @@ def test_output_cuts():
     module = net(lambda m, r: F.softmax(m.linear(r[0]), -1))
     result = read_model(module, ReadOptions(output="linear"))
     assert result.network.outputs == O and result.report.output == "linear"
-    with pytest.raises(ModelError, match="there is none of the name 'nothing'"):
-        read_model(module, ReadOptions(output="nothing"))
+    refused(module, "there is none of the name 'nothing'", ReadOptions(output="nothing"))
 
 
 def test_forward_of_its_own_is_refused():
@@ -192,23 +190,20 @@ def test_forward_of_its_own_is_refused():
         def forward(self, x):
             return super().forward(x * 2)
 
-    with pytest.raises(ModelError, match="it has a forward of its own"):
-        read_model(nn.Sequential(Odd(I, H)))
+    refused(nn.Sequential(Odd(I, H)), "it has a forward of its own")
 
 
 def test_hooks_are_refused():
     module = nn.LSTM(I, H)
     module.register_forward_hook(lambda *_: None)
-    with pytest.raises(ModelError, match="has forward hooks"):
-        read_model(module)
+    refused(module, "has forward hooks")
 
 
 def test_nan_weights_name_the_tensor():
     module = nn.LSTM(I, H)
     with torch.no_grad():
         module.bias_hh_l0[2] = float("nan")
-    with pytest.raises(ModelError, match="'lstm': tensor 'bias_hh_l0' must hold finite numbers, but 1 of 24"):
-        read_model(module)
+    refused(module, "'lstm': tensor 'bias_hh_l0' must hold finite numbers, but 1 of 24")
 
 
 SHAPES = {
@@ -241,13 +236,11 @@ def test_reshape_to_sizes_of_tensors(shape):
 
 def test_reshape_that_takes_steps_for_sequences_is_refused():
     module = reshaped(lambda x: (x.size(1), x.size(0), O))
-    with pytest.raises(ModelError, match=r"LSTM 'two' must read axes \(T, N, F\)"):
-        read_model(module)
+    refused(module, r"LSTM 'two' must read axes \(T, N, F\)")
 
 
 def test_what_is_no_model():
-    with pytest.raises(ModelError, match=r"a path, a torch.nn.Module or .*, not int"):
-        read_model(3)
+    refused(3, r"a path, a torch.nn.Module or .*, not int")
 
 
 # State dicts
@@ -267,8 +260,7 @@ def test_state_dict_file(tmp_path):
 @pytest.mark.usefixtures("read_here")
 def test_pickled_module_is_refused(tmp_path, zipped):
     torch.save(nn.LSTM(I, H), tmp_path / "net.pt", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(ModelError, match=r"net.pt: must be a state dict.*pickled modules are not loaded"):
-        read_model(tmp_path / "net.pt")
+    refused(tmp_path / "net.pt", r"net.pt: must be a state dict.*pickled modules are not loaded")
 
 
 @pytest.mark.parametrize(
@@ -284,5 +276,4 @@ def test_functional_dropout_must_be_off(drop, message):
     if message is None:
         assert len(read_model(module).network.layers) == 2
     else:
-        with pytest.raises(ModelError, match=message):
-            read_model(module)
+        refused(module, message)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from support.lazy import nets, nn, torch
 from support.quick import quick
+from support.refusals import refused
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ModelError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -117,15 +117,13 @@ def test_end_and_beginning_are_chosen_by_name():
     program = export(module, torch.randn(T, N, I))
     network = read_model(program, ReadOptions(output="rnn"), name="cut").network
     assert network.name == "cut" and [layer.kind for layer in network.layers] == ["lstm"]
-    with pytest.raises(ModelError, match="`dense` is for files of tensors"):
-        read_model(program, ReadOptions(dense=()))
+    refused(program, "`dense` is for files of tensors", ReadOptions(dense=()))
 
 
 def test_training_mode_is_refused():
     module = nn.Sequential(nn.BatchNorm1d(I), nn.Flatten(0, 0))
     program = torch.export.export(module.train(), (torch.randn(N, I, T),))
-    with pytest.raises(ModelError, match="is in training mode; call eval"):
-        read_model(program)
+    refused(program, "is in training mode; call eval")
 
 
 # Files that are damaged, or that want more than a model
