@@ -1,7 +1,6 @@
 """Activation functions: one record is read from every source, and no argument of a model is dropped."""
 
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from support.lazy import F, Lazy, nn, torch
 from support.onnx_files import H, const, ints, lstm, node, rand, save, squeezed
 from support.refusals import refused
 from support.same_network import same, without_names
+from support.torch_forms import in_form
 
 import rtlstm
 from rtlstm.spec.activations.functions import (
@@ -70,29 +70,6 @@ def data() -> Any:
     return torch.rand(1, STEPS, INPUTS)
 
 
-def exported(module: Any, path: Path) -> Any:
-    with warnings.catch_warnings(action="ignore"):
-        torch.export.save(torch.export.export(module, (data(),)), path / "model.pt2")
-    return path / "model.pt2"
-
-
-def script(module: Any, path: Path) -> Any:
-    with warnings.catch_warnings(action="ignore"):
-        torch.jit.save(torch.jit.script(module), path / "model.pt")
-    return path / "model.pt"
-
-
-def trace(module: Any, path: Path) -> Any:
-    with warnings.catch_warnings(action="ignore"):
-        return torch.jit.trace(module, data())
-
-
-def onnx(module: Any, path: Path, dynamo: bool = False) -> Any:
-    with warnings.catch_warnings(action="ignore"):
-        torch.onnx.export(module, (data(),), path / "model.onnx", dynamo=dynamo, verbose=False)
-    return path / "model.onnx"
-
-
 def of_keras(module: Any, path: Path) -> Any:
     layers = [
         keras.layers.LSTM(UNITS, return_sequences=True),
@@ -126,18 +103,12 @@ def of_tflite(module: Any, path: Path) -> Any:
     return path / "model.tflite"
 
 
-SOURCES: dict[str, Callable[[Any, Path], Any]] = {
-    "program": exported,
-    "script": script,
-    "trace": trace,
-    "onnx": onnx,
-    "newer onnx": lambda module, path: onnx(module, path, dynamo=True),
-    "keras": of_keras,
-    "tflite": of_tflite,
-}
+def source_of(form: str, module: Any, path: Path) -> Any:
+    made = {"keras": of_keras, "tflite": of_tflite}.get(form)
+    return made(module, path) if made else in_form(form, module, (data(),), path, saved=form != "trace")
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", ["exported", "script", "trace", "onnx", "dynamo", "keras", "tflite"])
 def test_one_record_of_a_package_is_read_from_every_source(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +122,7 @@ def test_one_record_of_a_package_is_read_from_every_source(
     module = body(nn.Hardswish())
     wanted = rtlstm.read_model(module).network
     assert wanted.layers[-1].activation == "hard_swish"
-    found = rtlstm.read_model(SOURCES[source](module, tmp_path)).network
+    found = rtlstm.read_model(source_of(source, module, tmp_path)).network
     assert same(without_names(found), without_names(wanted))
 
 
@@ -205,17 +176,16 @@ def test_a_fused_function_of_onnxruntime_has_its_arguments(tmp_path: Path) -> No
     refused(fused(activation="Relu", activation_alpha=0.25), "alpha=0.25 is not supported: activation 'relu'")
 
 
-@pytest.mark.parametrize("form", ["module", "program", "script", "onnx"])
+@pytest.mark.parametrize("form", ["module", "exported", "trace", "onnx"])
 def test_an_argument_of_pytorch_is_a_parameter_or_refused(form: str, tmp_path: Path) -> None:
     """GELU is exact or an approximation: a record is one of them."""
-    sources = {**SOURCES, "module": lambda module, path: module, "script": trace}
     names = {"torch": TorchNames("gelu", "GELU"), "onnx": "Gelu"}
 
     def made(approximate: str) -> Any:
         module = body(nn.GELU(approximate))
         if form == "onnx":
             return with_operator(tmp_path, "Gelu", approximate=approximate)
-        return sources[form](module, tmp_path)
+        return source_of(form, module, tmp_path)
 
     with known("gelu", **names):
         refused(made("tanh"), "approximate='tanh' is not supported: activation 'gelu' has no approximate")
@@ -243,7 +213,7 @@ def test_an_argument_of_a_pytorch_function_is_a_parameter_or_refused() -> None:
 
 def test_fewer_names_than_parameters_are_defaults_and_more_an_error(tmp_path: Path) -> None:
     with known("swish", torch=TorchNames("silu", "SiLU"), defaults=(1.5,)):
-        for source in (body(nn.SiLU()), exported(body(nn.SiLU()), tmp_path)):
+        for source in (body(nn.SiLU()), source_of("exported", body(nn.SiLU()), tmp_path)):
             assert rtlstm.read_model(source).network.layers[-1].alpha == 1.5
     text = r"no more names of parameters in PyTorch than defaults, not defaults \(\) and names \('alpha',\)"
     with pytest.raises(ConfigurationError, match=text):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.lazy import F, nets, nn, torch
 from support.refusals import refused
+from support.torch_forms import in_form
 
 from rtlstm.gen.frontends import inspect_model, read_model
 from rtlstm.gen.frontends.reading import ReadOptions
@@ -66,25 +67,14 @@ CONVOLUTIONS = {
 """Each with the frames of a step, and the kinds of the core's layers."""
 
 
-def sources(module: Any, x: Any, folder: Path) -> dict[str, Any]:
-    """The module, and what PyTorch makes of it."""
-    torch.onnx.export(module, (x,), folder / "model.onnx", dynamo=False)
-    return {
-        "module": module,
-        "TorchScript": torch.jit.trace(module, x),
-        "exported": torch.export.export(module, (x,)),
-        "ONNX": folder / "model.onnx",
-    }
-
-
 def check(module: Any, x: Any, inputs: Any, folder: Path) -> None:
     """Every source gives the same network; ``inputs`` are ``(steps, sequences, features)``."""
     module = module.eval()
     with torch.no_grad():
         wanted = module(x)
     wanted = (wanted[None] if wanted.ndim == 2 else wanted.permute(2, 0, 1)).numpy()
-    for name, source in sources(module, x, folder).items():
-        result = read_model(source)
+    for name in ("module", "trace", "exported", "onnx"):
+        result = read_model(in_form(name, module, (x,), folder, saved=False))
         assert result.network.inputs == FEATURES * result.network.frames
         inputs, _ = as_steps("x", inputs, None, 0, result.network.inputs, result.network.frames)
         np.testing.assert_allclose(run_float(result.network, inputs).y, wanted, atol=1e-5, err_msg=name)

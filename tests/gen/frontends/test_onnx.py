@@ -7,7 +7,7 @@ import onnx
 import onnx.reference
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support.float_reference import close, forward
+from support.closeness import close
 from support.onnx_files import H, I, O, const, ints, lstm, node, rand, run, save, squeezed
 from support.refusals import refused
 
@@ -20,12 +20,6 @@ from rtlstm.gen.frontends.step import KnownSizes
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ToolError
 
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "model.onnx"
-
-
 # What is honoured
 
 
@@ -33,7 +27,7 @@ def test_lstm_alone(path):
     nodes, weights = squeezed()
     save(path, nodes, weights, ["s"])
     result, x = read_model(path), rand(7, 2, I)
-    close(forward(result.network, x), run(path, x, "s"))
+    close(run_float(result.network, x).y, run(path, x, "s"))
     assert result.network.name == "model"
     assert (result.report.input, result.report.output) == ("x", "s")
     assert [entry.role for entry in result.report.nodes] == ["core", "shape"]
@@ -44,7 +38,7 @@ def test_missing_bias_is_zero(path):
     nodes[0].input[3] = ""
     save(path, nodes, weights, ["s"])
     x = rand(4, 1, I)
-    close(forward(read_model(path).network, x), run(path, x, "s"))
+    close(run_float(read_model(path).network, x).y, run(path, x, "s"))
 
 
 @pytest.mark.parametrize("opset", [7, 11, 13, 21])
@@ -66,7 +60,7 @@ def test_two_lstms_and_dense_layers(path, opset):
     ]  # fmt: skip
     save(path, nodes, weights, opset=opset)
     network, x = read_model(path).network, rand(6, 3, I)
-    close(forward(network, x), run(path, x))
+    close(run_float(network, x).y, run(path, x))
     assert [layer.name for layer in network.layers] == ["one", "two", "fc1", "fc2"]
     assert [layer.input_relu for layer in network.layers] == [False, False, True, False]
 
@@ -81,7 +75,7 @@ def test_conv_head_as_in_silero(path):
     weights += [const("k", rand(1, H, 1)), const("kb", rand(1)), ints("shape", -1)]
     save(path, nodes, weights)
     network, x = read_model(path).network, rand(7, 1, I)
-    close(forward(network, x).reshape(-1), run(path, x))
+    close(run_float(network, x).y.reshape(-1), run(path, x))
     assert network.layers[1].input_relu and network.layers[1].activation == "sigmoid"
 
 
@@ -96,7 +90,7 @@ def test_gemm_folds_alpha_beta_and_bias(path, trans_b, bias):
     weights += [const("w", rand(*((O, H) if trans_b else (H, O)))), const("c", rand(*bias)), ints("zero", 0)]
     save(path, nodes, weights)
     result, x = read_model(path), rand(5, 2, I)
-    close(forward(result.network, x)[-1], run(path, x))
+    close(run_float(result.network, x).y[-1], run(path, x))
     assert any("last step" in note for note in result.report.notes)
 
 
@@ -110,7 +104,7 @@ def test_gemm_with_transposed_input(path):
     weights += [const("w", rand(H, O)), ints("zero", 0)]
     save(path, nodes, weights)
     x = rand(5, 2, I)
-    close(forward(read_model(path).network, x)[-1], run(path, x))
+    close(run_float(read_model(path).network, x).y[-1], run(path, x))
 
 
 def test_last_step_by_slice_and_gather(path):
@@ -121,7 +115,7 @@ def test_last_step_by_slice_and_gather(path):
     weights += [ints("m1", -1), ints("end", 2**63 - 1), ints("zero", 0), const("w", rand(H, O))]
     save(path, nodes, weights)
     x = rand(5, 2, I)
-    close(forward(read_model(path).network, x)[-1], run(path, x))
+    close(run_float(read_model(path).network, x).y[-1], run(path, x))
 
 
 @pytest.mark.parametrize("shape", [(0, 0, -1), (-1, H), (0, 0, H)])
@@ -134,7 +128,7 @@ def test_reshape_that_keeps_features(path, shape):
     weights += [ints("shape", *shape), const("w", rand(H, O))]
     save(path, nodes, weights)
     x = rand(5, 2, I)
-    close(forward(read_model(path).network, x).reshape(-1, O), run(path, x).reshape(-1, O))
+    close(run_float(read_model(path).network, x).y.reshape(-1, O), run(path, x).reshape(-1, O))
 
 
 MEASURED = {  # nodes that make "shape" of sizes, behind t of axes (steps, sequences, 1, features)
@@ -172,7 +166,7 @@ def test_reshape_to_sizes_of_tensors(path, how, shape):
     save(path, nodes, weights, shape=shape, opset=18)
     x = rand(5, 2, I)
     result = read_model(path)
-    close(forward(result.network, x), run(path, x)[:, 0])
+    close(run_float(result.network, x).y, run(path, x)[:, 0])
     assert {entry.role for entry in result.report.nodes} == {"core", "shape", "state"}
 
 
@@ -227,7 +221,7 @@ def test_layout_1_is_honoured(path):
     x = rand(2, 5, I)  # onnxruntime refuses layout=1, onnx.reference is right
     expected = onnx.reference.ReferenceEvaluator(str(path)).run(None, {"x": x})[0]
     result = read_model(path)
-    close(forward(result.network, x.transpose(1, 0, 2)).transpose(1, 0, 2), expected)
+    close(run_float(result.network, x.transpose(1, 0, 2)).y.transpose(1, 0, 2), expected)
     assert result.report.batch_first
     assert "has layout 1: data are (sequences, steps, features)" in result.report.layout
 
@@ -342,7 +336,7 @@ def test_weights_through_constant_nodes_and_operators(path):
     ]
     save(path, [*before, *nodes], [const("rest", halves[1]), *weights[1:]], ["s"])
     x = rand(4, 1, I)
-    close(forward(read_model(path).network, x), run(path, x, "s"))
+    close(run_float(read_model(path).network, x).y, run(path, x, "s"))
 
 
 def test_state_as_input_and_output(path):
@@ -351,7 +345,7 @@ def test_state_as_input_and_output(path):
     nodes.append(node("Concat", "hn cn", "state", axis=0))
     save(path, nodes, weights, ["s", "state"], state)
     result, x, zero = read_model(path), rand(4, 2, I), np.zeros((1, 2, H), np.float32)
-    close(forward(result.network, x), run(path, x, "s", h0=zero, c0=zero))
+    close(run_float(result.network, x).y, run(path, x, "s", h0=zero, c0=zero))
     assert any("initial_h is the model's input 'h0'" in note for note in result.report.notes)
     assert [entry.role for entry in result.report.nodes] == ["core", "shape", "state"]
 
@@ -370,7 +364,7 @@ def test_upstream_stays_outside(path):
     assert result.report.input == "scaled"
     assert [(entry.name, entry.kind) for entry in result.report.outside] == [("abs", "Abs")]
     x = rand(4, 1, I)
-    close(forward(result.network, np.abs(x)), run(path, x, "s"))
+    close(run_float(result.network, np.abs(x)).y, run(path, x, "s"))
 
 
 def test_output_cuts_before_an_unsupported_operator(path):
@@ -417,7 +411,7 @@ def test_exported_by_pytorch(path, dynamic, last, batch_first):
     result = read_model(path)
     assert ("(sequences, steps, features)" in result.report.layout) == batch_first
     assert result.report.batch_first == batch_first
-    actual = forward(result.network, x)
+    actual = run_float(result.network, x).y
     actual = actual[-1] if last else actual.transpose(1, 0, 2) if batch_first else actual
     close(actual, expected)
 

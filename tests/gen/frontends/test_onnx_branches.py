@@ -4,11 +4,12 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from support.float_reference import close, forward
+from support.closeness import close
 from support.onnx_files import H, I, const, ints, lstm, node, rand, save
 from support.refusals import refused
 
 from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.sim.reference import run_float
 
 
 def branch(name: str, nodes, weights, *outputs: str):
@@ -52,7 +53,7 @@ def test_chosen_branch_computes_what_the_model_does(flag: bool, tmp_path) -> Non
     x = rand(7, 2, I)
     session = onnxruntime.InferenceSession(path)
     wanted = session.run(["out"], {"x": x, "flag": np.array(True) if flag else np.array(False)})[0]
-    close(forward(result.network, x), wanted)
+    close(run_float(result.network, x).y, wanted)
     notes = " ".join(result.report.notes)
     assert all(f"If node {choice.split(':')[0]!r}" in notes for choice in choices)
     assert result.network.pseudo_layers[0].outputs == H
@@ -72,7 +73,7 @@ def test_constants_decide_by_themselves(tmp_path) -> None:
     decided = read_model(path, ReadOptions(branches=("*:then",)))
     x = rand(3, 1, I)
     wanted = onnxruntime.InferenceSession(path).run(["out"], {"x": x, "flag": np.array(False)})[0]
-    close(forward(decided.network, x), wanted)
+    close(run_float(decided.network, x).y, wanted)
     refused(
         path, r"branch outer:else cannot be taken: .* decide for then", ReadOptions(branches=("outer:else",))
     )

@@ -5,17 +5,12 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from support.float_reference import close
+from support.closeness import close
 from support.onnx_files import H, I, O, const, ints, node, rand, save
 from support.refusals import refused
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.sim.reference import run_float
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "model.onnx"
 
 
 def gates(how):

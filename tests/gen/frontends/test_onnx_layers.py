@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from onnx import numpy_helper
-from support.float_reference import close
+from support.closeness import close
 from support.onnx_files import H, I, O, const, ints, lstm, node, rand, run, save, squeezed
 from support.quick import quick
 from support.refusals import refused
@@ -17,11 +17,6 @@ ACTIVATIONS = [
     ("LeakyRelu", {}), ("LeakyRelu", {"alpha": 0.2}), ("Relu", {}), ("Sigmoid", {}), ("Softplus", {}),
     ("Softsign", {}), ("Tanh", {}), ("ThresholdedRelu", {}), ("ThresholdedRelu", {"alpha": 0.1}),
 ]  # fmt: skip
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "model.onnx"
 
 
 def check(path, output="out", x=None, options=None, transpose=None):

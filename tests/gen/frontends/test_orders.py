@@ -1,7 +1,6 @@
 """Notes say in which order a model has its axes, if the core has another one; their advice is followed."""
 
 import re
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.lazy import F, nets, nn, torch
+from support.torch_forms import in_form
 
 import rtlstm
 from rtlstm.gen.frontends import ReadOptions, read_model
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings(
 SIZE = 6
 """Of all three axes: then nothing but a note tells that a wrong one is read."""
 H = 5
-DOORS = ("module", "exported", "script", "onnx")
+DOORS = ("module", "exported", "trace", "onnx")
 ARRAY = {"lanes": 4, "macs": 2, "weight_bits": 16, "data_bits": 16}
 
 
@@ -66,16 +66,8 @@ NAMES = {"N": "sequences", "T": "steps", "F": "features"}
 
 def through(door: str, module: Any, folder: Path) -> Any:
     """The module as the door has it."""
-    x = torch.rand(SIZE, SIZE, SIZE)
-    path = folder / {"exported": "a.pt2", "script": "a.pt", "onnx": "a.onnx"}.get(door, "")
-    if door == "exported":
-        torch.export.save(torch.export.export(module, (x,)), path)
-    elif door == "script":
-        torch.jit.trace(module, x).save(str(path))
-    elif door == "onnx":
-        with warnings.catch_warnings(action="ignore"):
-            torch.onnx.export(module, (x,), str(path), dynamo=False, input_names=["x"], output_names=["y"])
-    return module if door == "module" else path
+    names = {"input_names": ["x"], "output_names": ["y"]} if door == "onnx" else {}
+    return in_form(door, module, (torch.rand(SIZE, SIZE, SIZE),), folder, **names)
 
 
 def order(tags: str) -> str:
@@ -91,7 +83,7 @@ def advised(notes: tuple[str, ...], what: str) -> list[int]:
 def doors(case: str) -> list[Any]:
     """All doors of a few cases; those that start a process, or export, are slow."""
     few = ("features in the middle of both", "reversed")
-    marks = {} if case in few else dict.fromkeys(("exported", "script"), pytest.mark.slow)
+    marks = {} if case in few else dict.fromkeys(("exported", "trace"), pytest.mark.slow)
     return [pytest.param(case, door, marks=marks.get(door, ())) for door in DOORS]
 
 

@@ -17,11 +17,6 @@ from rtlstm.spec.errors import ModelError
 HUGE = 10**10
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "model.onnx"
-
-
 def refuse(path, *words):
     """Refused within a second and some MiB, whatever it declares."""
     begin = time.process_time()

@@ -5,7 +5,7 @@ import zipfile
 import numpy as np
 import pytest
 import safetensors.numpy
-from support.float_reference import close, forward
+from support.closeness import close
 from support.refusals import refused
 
 from rtlstm.gen.frontends import ReadOptions, read_model
@@ -63,7 +63,7 @@ def test_one_layer_and_one_dense(read, prefix):
     tensors = lstm(prefix) | linear()
     result, x = read(tensors), rand(4, 2, I)
     dense = Dense(weight=tensors["linear.weight"], bias=tensors["linear.bias"])
-    close(forward(result.network, x), forward(expected(tensors, prefix, dense=[dense]), x), 1e-12)
+    close(run_float(result.network, x).y, run_float(expected(tensors, prefix, dense=[dense]), x).y, 1e-12)
     assert any("names no activations" in note and "linear:sigmoid" in note for note in result.report.notes)
 
 
@@ -79,7 +79,7 @@ def test_cell_with_conv_head_as_in_silero(read):
         activation="sigmoid",
         input_relu=True,
     )
-    close(forward(result.network, x), forward(expected(tensors, "lstm_cell.", "", [head]), x), 1e-12)
+    close(run_float(result.network, x).y, run_float(expected(tensors, "lstm_cell.", "", [head]), x).y, 1e-12)
     assert sorted(entry.name for entry in result.report.outside) == ["conv1.bias", "conv1.weight"]
 
 
@@ -341,7 +341,7 @@ def test_pruned_tensors_are_read(read):
         tensors |= {f"{name}_orig": tensors.pop(name), f"{name}_mask": mask}
     head = Dense(name="linear", weight=wanted["linear.weight"], bias=wanted["linear.bias"])
     x = rand(6, 2, I)
-    close(forward(read(tensors).network, x), forward(expected(wanted, dense=(head,)), x))
+    close(run_float(read(tensors).network, x).y, run_float(expected(wanted, dense=(head,)), x).y)
 
 
 # What torch.save writes beside plain tensors

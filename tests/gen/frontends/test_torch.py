@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from support.float_reference import close, forward
+from support.closeness import close
 from support.lazy import F, nets, nn, torch
 from support.quick import quick
 from support.refusals import refused
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.host import softmax
+from rtlstm.sim.reference import run_float
 
 I, H, O = 5, 6, 3  # noqa: E741
 
@@ -49,7 +50,7 @@ def test_sequential_with_an_extractor():
     )
     x = torch.randn(4, 2, I)
     network = read_model(module).network
-    close(forward(network, x.numpy()), outputs(module, x))
+    close(run_float(network, x.numpy()).y, outputs(module, x))
     assert network.layers[2].input_relu and network.layers[2].activation == "sigmoid"
 
 
@@ -173,7 +174,7 @@ def test_classes_stay_with_the_host(end, host):
         result = read_model(source)
         assert result.network.outputs == O
         assert any(note.endswith(f"stays on the host: {host}") for note in result.report.notes)
-    scores = forward(read_model(module).network, x.numpy())
+    scores = run_float(read_model(module).network, x.numpy()).y
     if host == "rtlstm.host.softmax(y)":
         close(softmax(scores), outputs(module, x))
 
@@ -231,7 +232,7 @@ def test_reshape_to_sizes_of_tensors(shape):
     program = torch.export.export(module.eval(), (x,), dynamic_shapes=({1: torch.export.Dim.DYNAMIC},))
     scripted = torch.jit.trace(module, x)
     for source in (module, scripted, program):
-        close(forward(read_model(source).network, x.numpy()), outputs(module, x))
+        close(run_float(read_model(source).network, x.numpy()).y, outputs(module, x))
 
 
 def test_reshape_that_takes_steps_for_sequences_is_refused():
@@ -251,7 +252,7 @@ def test_state_dict_file(tmp_path):
     module, x = nn.LSTM(I, H, num_layers=2), torch.randn(4, 1, I)
     torch.save({"epoch": 3, "state_dict": module.state_dict()}, tmp_path / "net.pt")
     result = read_model(tmp_path / "net.pt")
-    close(forward(result.network, x.numpy()), outputs(module, x)[0])
+    close(run_float(result.network, x.numpy()).y, outputs(module, x)[0])
     assert result.report.format == "torch state dict"
     assert np.all([layer.kind == "lstm" for layer in result.network.layers])
 
