@@ -107,17 +107,6 @@ def test_gemm_with_transposed_input(path):
     close(run_float(read_model(path).network, x).y[-1], run(path, x))
 
 
-def test_last_step_by_slice_and_gather(path):
-    nodes, weights = squeezed()
-    nodes += [
-        node("Slice", "s m1 end zero", "l"), node("Squeeze", "l zero", "q", "q2"), node("Gemm", "q w", "out"),
-    ]  # fmt: skip
-    weights += [ints("m1", -1), ints("end", 2**63 - 1), ints("zero", 0), const("w", rand(H, O))]
-    save(path, nodes, weights)
-    x = rand(5, 2, I)
-    close(run_float(read_model(path).network, x).y[-1], run(path, x))
-
-
 @pytest.mark.parametrize("shape", [(0, 0, -1), (-1, H), (0, 0, H)])
 def test_reshape_that_keeps_features(path, shape):
     nodes, weights = lstm()
@@ -377,43 +366,6 @@ def test_output_cuts_before_an_unsupported_operator(path):
     assert [entry.name for entry in result.report.outside] == ["exp"]
     assert "Exp" in inspect_model(path).refusal
     assert inspect_model(path).nodes[-1].role == "refused"
-
-
-# torch.onnx.export
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("batch_first", [False, True])
-def test_exported_by_pytorch(path, dynamic, last, batch_first):
-    torch = pytest.importorskip("torch")
-
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.lstm = torch.nn.LSTM(I, H, num_layers=2, batch_first=batch_first)
-            self.linear = torch.nn.Linear(H, O)
-
-        def forward(self, x):
-            y, _ = self.lstm(x)
-            if last:
-                y = y[:, -1] if batch_first else y[-1]
-            return torch.sigmoid(self.linear(torch.relu(y)))
-
-    x = rand(4, 1, I)
-    given = torch.from_numpy(x.transpose(1, 0, 2).copy() if batch_first else x)
-    torch.onnx.export(
-        Net().eval(), (given,), str(path), dynamo=False, input_names=["x"], output_names=["out"],
-        dynamic_axes={"x": {0: "a", 1: "b"}} if dynamic else None,
-    )  # fmt: skip
-    expected = run(path, given.numpy())
-    result = read_model(path)
-    assert ("(sequences, steps, features)" in result.report.layout) == batch_first
-    assert result.report.batch_first == batch_first
-    actual = run_float(result.network, x).y
-    actual = actual[-1] if last else actual.transpose(1, 0, 2) if batch_first else actual
-    close(actual, expected)
 
 
 # What is refused, by name

@@ -22,6 +22,7 @@ pytestmark = [
 
 T, N, I, H = 4, 3, 5, 6  # noqa: E741
 SHAPES = {"one layer": {}, "bidirectional": {"bidirectional": True}, "two layers": {"num_layers": 2}}
+BOTH = {"both, two layers": {"bidirectional": True, "num_layers": 2}}
 
 
 HEADS = ("last", "all", "final")
@@ -30,12 +31,16 @@ FEW = [
     for at, kind in enumerate(("LSTM", "GRU", "RNN"))
     for number, shape in enumerate(SHAPES)
 ]
+MORE = [
+    (kind, False, head, "static", "both, two layers")
+    for kind, head in (("LSTM", "all"), ("LSTM", "final"), ("GRU", "all"), ("RNN", "all"))
+]
 
 
 def model(kind, batch_first, head, sizes, shape):
     """A model in inference mode, an input, and the axes that are to be dynamic."""
     torch.manual_seed(0)
-    module = nets.Recurrent(kind, head, batch_first=batch_first, **SHAPES[shape]).eval()
+    module = nets.Recurrent(kind, head, batch_first=batch_first, **(SHAPES | BOTH)[shape]).eval()
     free = {"static": [], "batch": [0 if batch_first else 1], "batch and steps": [0, 1]}[sizes]
     return module, torch.randn((N, T, I) if batch_first else (T, N, I)), free
 
@@ -50,13 +55,14 @@ def expect_equal(source, module, head, *, steps=T, batch=N):
     y = run_float(result.network, x.numpy()).y
     y = y[-1] if head != "all" else y.swapaxes(0, 1) if first else y
     np.testing.assert_allclose(y, expected, atol=1e-5)
+    assert result.report.batch_first == first
     return result
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "batch_first", "head", "sizes", "shape"),
-    list(itertools.product(("LSTM", "GRU"), (False, True), HEADS, ("static", "batch"), SHAPES)),
+    [*itertools.product(("LSTM", "GRU"), (False, True), HEADS, ("static", "batch"), SHAPES), *MORE[:-1]],
 )
 def test_newer_onnx_exporter(tmp_path, caplog, kind, batch_first, head, sizes, shape):
     """It has dynamic batches, but fixes the number of steps of a recurrent module itself."""
@@ -71,10 +77,14 @@ def test_newer_onnx_exporter(tmp_path, caplog, kind, batch_first, head, sizes, s
 @pytest.mark.parametrize(
     ("kind", "batch_first", "head", "sizes", "shape"),
     quick(
-        itertools.product(
-            ("LSTM", "GRU", "RNN"), (False, True), HEADS, ("static", "batch", "batch and steps"), SHAPES
-        ),
+        [
+            *itertools.product(
+                ("LSTM", "GRU", "RNN"), (False, True), HEADS, ("static", "batch", "batch and steps"), SHAPES
+            ),
+            *MORE,
+        ],
         *FEW,
+        *MORE,
     ),
 )
 def test_older_onnx_exporter(tmp_path, kind, batch_first, head, sizes, shape):

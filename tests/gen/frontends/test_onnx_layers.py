@@ -5,12 +5,11 @@ import pytest
 from onnx import numpy_helper
 from support.closeness import close
 from support.onnx_files import H, I, O, const, ints, lstm, node, rand, run, save, squeezed
-from support.quick import quick
 from support.refusals import refused
 
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Rnn
+from rtlstm.spec.network import Bidirectional
 
 ACTIVATIONS = [
     ("Elu", {}), ("Elu", {"alpha": 0.5}), ("HardSigmoid", {}), ("HardSigmoid", {"alpha": 0.3, "beta": 0.4}),
@@ -65,13 +64,6 @@ def test_clip_as_an_activation(path, low, high, name, opset):
         opset=opset,
     )
     assert check(path).layers[1].activation == name
-
-
-def test_two_activations_one_after_the_other(path):
-    nodes, weights = squeezed()
-    nodes += [node("MatMul", "s w", "m"), node("Tanh", "m", "t"), node("Softplus", "t", "out")]
-    save(path, nodes, [*weights, const("w", rand(H, O))])
-    assert [layer.activation for layer in check(path).layers[1:]] == ["tanh", "softplus"]
 
 
 def test_relu_at_the_end(path):
@@ -553,29 +545,6 @@ def test_all_final_states_at_once_are_the_drivers(path):
     refused(path, "reads the directions of a bidirectional layer apart")
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("both", [True, False])
-def test_final_states_exported_by_pytorch(path, layers, both):
-    torch = pytest.importorskip("torch")
-
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rec = torch.nn.LSTM(I, H, layers, bidirectional=both)
-            self.linear = torch.nn.Linear(2 * H if both else H, O)
-
-        def forward(self, x):
-            _, (h, _) = self.rec(x)
-            return self.linear(torch.cat([h[-2], h[-1]], dim=1) if both else h[-1])
-
-    module, x = Net().eval(), torch.from_numpy(rand(4, 3, I))
-    torch.onnx.export(module, (x,), str(path), dynamo=False, input_names=["x"], output_names=["out"])
-    network = read_model(path).network
-    with torch.no_grad():
-        close(run_float(network, x.numpy()).y[-1], module(x).numpy())
-
-
 def test_final_state_of_a_reverse_node_is_its_first_step(path):
     nodes, weights = lstm(y="", y_h="h", direction="reverse")
     nodes += [node("Squeeze", "h zero", "s"), node("Gemm", "s w", "out")]
@@ -583,41 +552,6 @@ def test_final_state_of_a_reverse_node_is_its_first_step(path):
     result, x = read_model(path), rand(5, 2, I)
     close(run_float(result.network, x).y[0], run(path, x))
     assert any("use its first" in note for note in result.report.notes)
-
-
-# torch.onnx.export
-
-
-EXPORTS = [
-    ("LSTM", {}, False), ("GRU", {}, False), ("RNN", {"nonlinearity": "relu"}, False), ("LSTM", {}, True),
-    ("GRU", {}, True),
-]  # fmt: skip
-"""The new exporter has no RNN: it unrolls the steps."""
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("name", "options", "dynamo"), quick(EXPORTS, *EXPORTS[:3]))
-def test_bidirectional_exported_by_pytorch(path, name, options, dynamo):
-    torch = pytest.importorskip("torch")
-
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rec = getattr(torch.nn, name)(I, H, num_layers=2, bidirectional=True, **options)
-            self.linear = torch.nn.Linear(2 * H, O)
-
-        def forward(self, x):
-            return torch.nn.functional.leaky_relu(self.linear(self.rec(x)[0]), 0.2)
-
-    module, x = Net().eval(), torch.from_numpy(rand(4, 3, I))
-    torch.onnx.export(module, (x,), str(path), dynamo=dynamo, input_names=["x"], output_names=["out"])
-    network = read_model(path).network
-    with torch.no_grad():
-        close(run_float(network, x.numpy()).y, module(x).numpy())
-    kind = {"LSTM": Lstm, "GRU": Gru, "RNN": Rnn}[name]
-    assert kinds(network) == ["bidirectional"] * 2 + ["dense"]
-    assert all(isinstance(layer, kind) for layer in network.pseudo_layers)
-    assert isinstance(network.layers[2], Dense) and network.layers[2].activation == "leaky_relu"
 
 
 @pytest.mark.parametrize("kind", ["Add", "Sub", "Mul", "Div"])

@@ -246,11 +246,6 @@ def test_batch_norm_folds_into_its_neighbours():
     assert [layer.kind for layer in equal(module, steps()).layers] == ["lstm", "dense"]
 
 
-def test_batch_norm_over_the_sequences_is_refused():
-    module = net(lambda m, x: m.norm(m.lstm(x)[0]), lstm=nn.LSTM(I, H), norm=norm(2))
-    refused(module, "BatchNorm1d 'norm' works along axis 1")
-
-
 @pytest.mark.parametrize(
     ("forward", "words"),
     [
@@ -375,23 +370,3 @@ def test_softmax_of_one_of_several_outputs_is_of_its_part(tmp_path):
         assert [part.width for part in found.network.parts] == [4, 2]
         (note,) = [note for note in found.report.notes if "stays on the host" in note]
         assert "rtlstm.host.softmax(parts(y)['" in note
-
-
-@pytest.mark.parametrize("kind", ["add", "sub", "mul", "div"])
-@pytest.mark.parametrize("transposed", [False, True])
-def test_constants_along_sequences_are_no_features(kind, transposed):
-    """As many as there are features, in front of the layer that shows which axis is which."""
-
-    def along(net, x):
-        if transposed:
-            return net.lstm(getattr(torch, kind)(x.transpose(1, 2), net.mean + 2).transpose(1, 2))[0]
-        return net.lstm(getattr(torch, kind)(x, net.mean.reshape(1, I, 1) + 2))[0]
-
-    refused(net(along, lstm=nn.LSTM(I, H)), r"must read axes \(T, N, F\)")
-
-
-def test_a_constant_of_features_that_are_not_last_yet():
-    def transposed(net, x):
-        return net.lstm((x.transpose(1, 2) * (net.mean[:, None] + 2)).transpose(1, 2))[0]
-
-    equal(net(transposed, lstm=nn.LSTM(I, H)), steps(5, I, I))
