@@ -224,14 +224,6 @@ def test_data_padded_in_front_are_keras_own(wrap: Any, tmp_path: Path) -> None:
         assert np.abs(behind[number] - wanted[number]).max() > 0.05, "the case must tell front from back"
 
 
-def test_an_embedding_stays_with_the_host(tmp_path: Path) -> None:
-    model, path = save(tmp_path, ".keras", L.Embedding(11, 4), L.LSTM(5, **ALL), inputs=None)
-    result = read_model(path)
-    numbers = np.random.default_rng(1).integers(0, 11, size=(STEPS, 3))
-    found = run_float(result.network, result.embeddings[0](numbers)).y
-    np.testing.assert_allclose(found.swapaxes(0, 1), model.predict(numbers.T, verbose=0), atol=2e-5)
-
-
 def test_backwards_states_and_dropout_are_told_of(tmp_path: Path) -> None:
     layer = L.LSTM(5, go_backwards=True, stateful=True, dropout=0.5, **ALL)
     start = keras.Input((None, INPUTS), batch_size=1)
@@ -510,37 +502,6 @@ def test_initial_states_from_inputs_are_the_drivers(tmp_path: Path) -> None:
     keras.Model([start, h, c], L.LSTM(5, **ALL)(start, initial_state=[h, c])).save(tmp_path / "model.keras")
     notes = read_model(tmp_path / "model.keras").report.notes
     assert any("initial_h is the model's input 'h'" in note for note in notes)
-
-
-def test_several_outputs(tmp_path: Path) -> None:
-    """Two heads of their own activations, and the hidden sequence."""
-
-    def three(x: Any) -> Any:
-        y = L.LSTM(5, name="hidden", **ALL)(x)
-        heads = L.Dense(3, "tanh", name="turn")(y), L.Dense(2, name="push")(L.Dense(4, "relu")(y))
-        return [heads[0], y, heads[1]]
-
-    model, path = functional(tmp_path, ".keras", three)
-    network = read_model(path).network
-    assert [(part.name, part.width) for part in network.parts] == [("turn", 3), ("hidden", 5), ("push", 2)]
-    x = np.random.default_rng(1).normal(size=(STEPS, 3, INPUTS))
-    wanted = np.concatenate(model.predict(x.swapaxes(0, 1), verbose=0), axis=-1)
-    np.testing.assert_allclose(run_float(network, x).y.swapaxes(0, 1), wanted, atol=2e-5)
-
-
-def test_a_head_that_reads_only_the_last_step(tmp_path: Path) -> None:
-    def both(x: Any) -> Any:
-        y, h, _ = L.LSTM(5, return_state=True, **ALL)(x)
-        return [L.Dense(3, "tanh", name="each")(y), L.Dense(2, name="final")(h)]
-
-    model, path = functional(tmp_path, ".keras", both)
-    found = read_model(path)
-    x = np.random.default_rng(1).normal(size=(STEPS, 3, INPUTS))
-    each, final = model.predict(x.swapaxes(0, 1), verbose=0)
-    y = run_float(found.network, x).y
-    np.testing.assert_allclose(y[..., :3].swapaxes(0, 1), each, atol=2e-5)
-    np.testing.assert_allclose(y[-1, :, 3:], final, atol=2e-5)
-    assert any("only the last step of the output 'final'" in note for note in found.report.notes)
 
 
 def test_an_output_on_the_way_is_noted(tmp_path: Path) -> None:

@@ -161,17 +161,6 @@ def test_residual_around_an_lstm(path, kind, inputs):
     assert dense.skips == 2 and dense.skip.shape[1] == H
 
 
-def test_residual_around_a_dense_layer(path):
-    nodes, weights = squeezed()
-    nodes += [
-        node("MatMul", "s v", "a", "first"),
-        node("MatMul", "a w", "b", "second"),
-        node("Add", "b a", "out"),
-    ]
-    save(path, nodes, [*weights, const("v", rand(H, O)), const("w", rand(O, O))])
-    assert kinds(check(path)) == ["lstm", "dense", "dense"]
-
-
 def test_residual_around_a_chosen_lstm(path):
     nodes, weights = squeezed(inputs=H, x="u", name="b")
     before, more = lstm(y="a.y", name="a")
@@ -214,22 +203,6 @@ def test_what_reads_the_input_alone_stays_outside(path, beside):
     assert kinds(result.network) == ["lstm"] and result.report.output == "s"
 
 
-def test_residual_around_each_of_two_lstms(path):
-    nodes, constants, before = [], [], "x"
-    for place in ("first", "second"):
-        found, weights = lstm(x=before, y=f"{place}.y", name=place, inputs=I, hidden_size=I)
-        weights = [const(f"{place}.W", rand(1, 4 * I, I)), const(f"{place}.R", rand(1, 4 * I, I))]
-        weights.append(const(f"{place}.B", rand(1, 8 * I)))
-        nodes += [*found, node("Squeeze", f"{place}.y one", f"{place}.s", f"{place}.one")]
-        nodes.append(node("Add", f"{place}.s {before}", f"{place}.out", f"{place}.add"))
-        constants += weights
-        before = f"{place}.out"
-    save(path, nodes, [*constants, ints("one", 1)], ["second.out"])
-    network = check(path, "second.out")
-    assert kinds(network) == ["lstm", "dense", "lstm", "dense"]
-    assert [layer.skips for layer in network.layers if layer.kind == "dense"] == [2, 2]
-
-
 def test_residual_of_a_transposed_input(path):
     """As an exporter of a batch-first module writes it."""
     nodes, _ = squeezed(x="u", hidden_size=I)
@@ -245,19 +218,6 @@ def test_residual_of_a_transposed_input(path):
     save(path, [turns[0], *nodes, turns[1], node("Add", "v x", "out")], [*weights, ints("one", 1)])
     network, x = read_model(path).network, rand(2, 5, I)
     close(run_float(network, x.transpose(1, 0, 2)).y.transpose(1, 0, 2), run(path, x, "out"))
-
-
-def test_residual_in_both_directions_is_refused(path):
-    nodes, _ = lstm(direction="bidirectional")
-    nodes += [node("Transpose", "y", "t", perm=[0, 2, 1, 3]), node("Reshape", "t flat", "a")]
-    nodes += [node("MatMul", "x w", "b"), node("Add", "a b", "out")]
-    arrays = [
-        const("rec.W", rand(2, 4 * H, I)),
-        const("rec.R", rand(2, 4 * H, H)),
-        const("rec.B", rand(2, 8 * H)),
-    ]
-    save(path, nodes, [*arrays, const("w", rand(I, 2 * H)), ints("flat", 0, 0, 2 * H)])
-    refused(path, "Add node .add. needs two results .* with a bidirectional or reverse layer")
 
 
 def test_residual_within_one_layer_is_folded(path):
@@ -536,13 +496,6 @@ def test_final_states_of_stacked_layers(path, how):
     network, x = read_model(path).network, rand(5, 2, I)
     close(run_float(network, x).y[-1], run(path, x))
     assert kinds(network) == ["bidirectional", "bidirectional", "dense"]
-
-
-def test_all_final_states_at_once_are_the_drivers(path):
-    first, w1 = bidirectional("one", y="y1", y_h="h1")
-    nodes = [*first, node("MatMul", "h1 w", "out")]
-    save(path, nodes, [*w1, const("w", rand(H, O))])
-    refused(path, "reads the directions of a bidirectional layer apart")
 
 
 def test_final_state_of_a_reverse_node_is_its_first_step(path):

@@ -120,16 +120,6 @@ def test_two_embeddings_are_two_inputs():
     refused(module, "Embedding 'two' computes it of the input")
 
 
-@pytest.mark.parametrize(("factor", "merge"), [(1.0, "sum"), (0.5, "average")])
-def test_sum_of_directions_is_a_merge_mode(factor, merge):
-    def forward(m, x):
-        y, _ = m.lstm(x)
-        return m.head(y[..., :H] * factor + y[..., H:] * factor)
-
-    network = equal(net(forward, lstm=nn.LSTM(I, H, bidirectional=True), head=nn.Linear(H, 2)), steps())
-    assert network.layers[0].merge == merge and network.layers[1].inputs == H
-
-
 def _joined_states(h, layers):
     return {
         "from the end": lambda: torch.cat([h[-2], h[-1]], dim=1),
@@ -207,14 +197,6 @@ def test_ends_that_are_no_final_states_are_refused():
     refused(module, "joins tensors of different axes")
 
 
-def test_the_first_step_alone():
-    module, x = net(lambda m, x: m.head(m.lstm(x)[0][0]), lstm=nn.LSTM(I, H), head=nn.Linear(H, 2)), steps()
-    result = read_model(module)
-    with torch.no_grad():
-        np.testing.assert_allclose(run_float(result.network, x.numpy()).y[0], module(x).numpy(), atol=1e-9)
-    assert any("use its first" in note for note in result.report.notes)
-
-
 def test_one_step_read_as_a_sequence_is_refused():
     module = net(lambda m, x: m.second(m.lstm(x)[0][0])[0], lstm=nn.LSTM(I, H), second=nn.LSTM(H, H))
     refused(module, "LSTM 'second' must read axes \\(T, N, F\\)")
@@ -223,27 +205,6 @@ def test_one_step_read_as_a_sequence_is_refused():
 def test_final_states_beside_the_output_are_the_drivers():
     module = net(lambda m, x: m.lstm(x), lstm=nn.LSTM(I, H, bidirectional=True))
     assert not read_model(module).network.layers[0].backward.reversed_output
-
-
-def norm(size):
-    module = nn.BatchNorm1d(size)
-    with torch.no_grad():
-        for tensor in (module.running_mean, module.weight, module.bias):
-            tensor.uniform_(-1, 1)
-        module.running_var.uniform_(0.5, 2)
-    return module
-
-
-def test_batch_norm_folds_into_its_neighbours():
-    def forward(m, x):
-        x = m.first(x.permute(1, 2, 0)).permute(2, 0, 1)
-        y = m.lstm(x)[0].permute(1, 2, 0)
-        return m.last(m.conv(m.middle(y))).permute(2, 0, 1)
-
-    module = net(
-        forward, first=norm(I), lstm=nn.LSTM(I, H), middle=norm(H), conv=nn.Conv1d(H, 2, 1), last=norm(2)
-    )
-    assert [layer.kind for layer in equal(module, steps()).layers] == ["lstm", "dense"]
 
 
 @pytest.mark.parametrize(
