@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.packages import install
 from support.paths import DOCS, FOLDERS, ROOT
 from support.quick import quick
 
@@ -74,10 +75,7 @@ def write(recipe: Recipe, folder: Path) -> list[str]:
             path.write_text(text)
         if name == "pyproject.toml":
             points = text.replace('[project.entry-points."', "[").replace('"]', "]").replace('"', "")
-            offers = folder / "plug_in-1.0.dist-info"
-            offers.mkdir()
-            (offers / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-in\nVersion: 1.0\n")
-            (offers / "entry_points.txt").write_text(points)
+            install(folder, "plug-in", points)
         if name not in PROOFS:
             touched.append(name)
     return list(dict.fromkeys(touched))

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 from amaranth.build import Clock, Pins, Resource, Subsignal
+from support.packages import install
 
 from rtlstm.boards.bitstream import constraints
 from rtlstm.boards.board import Board, find_uart_timing
@@ -142,12 +143,7 @@ def test_name_of_a_zynq_board_is_taken():
 
 def test_board_that_cannot_be_made_is_skipped_in_the_list(tmp_path, monkeypatch):
     (tmp_path / "bad_boards.py").write_text("def bad(): return {}['clk']\nother = dict\n")
-    info = tmp_path / "bad_boards-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bad-boards\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[rtlstm.boards]\nbad = bad_boards:bad\nother = bad_boards:other\n"
-    )
+    install(tmp_path, "bad-boards", "[rtlstm.boards]\nbad = bad_boards:bad\nother = bad_boards:other\n")
     monkeypatch.syspath_prepend(tmp_path)
     good = [name for name in BOARDS if name not in ("bad", "other")]
     with pytest.warns(PluginWarning) as said:

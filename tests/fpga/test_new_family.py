@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support.netlist import netlist_build
 from support.new_family.toy import TOY
+from support.packages import install
 from support.paths import ROOT
 from support.random_builds import make_case
 
@@ -179,10 +180,7 @@ def test_harness_has_three_pins_or_none():
 
 def test_installed_package_offers_it(tmp_path: Path):
     """By an entry point alone, in programs of their own."""
-    offers = tmp_path / "toy-1.0.dist-info"
-    offers.mkdir()
-    (offers / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
-    (offers / "entry_points.txt").write_text("[rtlstm.families]\ntoy = support.new_family.toy:TOY\n")
+    install(tmp_path, "toy", "[rtlstm.families]\ntoy = support.new_family.toy:TOY\n")
     program = (
         f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT / 'tests')!r}]\n"
         "from rtlstm.cli.main import main; sys.exit(main(['devices', '--json']))"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.link_bench import LinkBench
+from support.packages import install
 from support.small_builds import INPUTS, NARROW, OUTPUTS, TINY, network
 
 from rtlstm.gen.builds.generate import generate_build
@@ -107,12 +108,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Install a package that brings the backends ``borrowed`` and ``nothing``."""
     (tmp_path / "borrowed.py").write_text(PLUGIN)
-    about = tmp_path / "borrowed-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: borrowed\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(
-        "[rtlstm.backends]\nborrowed = borrowed:Borrowed\nnothing = borrowed:nothing\n"
-    )
+    points = "[rtlstm.backends]\nborrowed = borrowed:Borrowed\nnothing = borrowed:nothing\n"
+    install(tmp_path, "borrowed", points)
     monkeypatch.syspath_prepend(tmp_path)
 
 

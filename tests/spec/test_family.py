@@ -5,6 +5,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from support.packages import install
 
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES, Family, Pipeline
@@ -80,10 +81,7 @@ def test_a_family_has_the_name_that_it_is_offered_by(tmp_path: Path, monkeypatch
     ):
         FAMILIES.add("flat", Deep())
     assert "flat" not in FAMILIES
-    info = tmp_path / "flats-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: flats\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[rtlstm.families]\nflat = rtlstm.fpga.families.ecp5:ECP5\n")
+    install(tmp_path, "flats", "[rtlstm.families]\nflat = rtlstm.fpga.families.ecp5:ECP5\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigurationError, match="'flat' of flats 1.0, .* but its name is 'ecp5'; use one"):
         Parameters.for_family("flat")

@@ -2,9 +2,9 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support.packages import install
 
 from rtlstm.boards.catalogue import BOARDS
 from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction, FunctionDefinition
@@ -21,17 +21,12 @@ def offers(tmp_path, monkeypatch):
     (tmp_path / "bare_shapes.py").write_text(
         "from rtlstm.spec.errors import ToolError\nraise ToolError('pip install corners')\n"
     )
-    points = "square = shapes:SQUARE\nbroken = broken_shapes:SIX\nmissing = no_such_module:FIVE\n"
+    points = (
+        "[test.shapes]\nsquare = shapes:SQUARE\nbroken = broken_shapes:SIX\nmissing = no_such_module:FIVE\n"
+    )
     points += "bare = bare_shapes:SEVEN\nother = shapes:Five\n"
     install(tmp_path, "shapes", points)
     monkeypatch.syspath_prepend(tmp_path)
-
-
-def install(folder: Path, name: str, points: str) -> None:
-    info = folder / f"{name}-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[test.shapes]\n{points}")
 
 
 def shapes() -> Registry[int]:
@@ -95,7 +90,7 @@ def test_a_scan_does_not_hide_what_fails_of_rtlstms_own_or_of_the_program():
 
 @pytest.mark.parametrize("name", ["triangle", "circle", "line"])
 def test_a_name_of_rtlstms_cannot_be_offered(name, tmp_path, monkeypatch):
-    install(tmp_path, "copies", f"{name} = sys:maxsize\n")
+    install(tmp_path, "copies", f"[test.shapes]\n{name} = sys:maxsize\n")
     monkeypatch.syspath_prepend(tmp_path)
     registry = shapes()
     text = f"shape '{name}' is one of rtlstm's, but copies 1.0 offers one of this name, too; uninstall"
@@ -110,7 +105,7 @@ def test_a_name_of_rtlstms_cannot_be_offered(name, tmp_path, monkeypatch):
 def test_a_name_cannot_be_offered_twice(tmp_path, monkeypatch):
     for name in ("shapes", "more"):
         (tmp_path / name).mkdir()
-        install(tmp_path / name, name, "square = sys:maxsize\n")
+        install(tmp_path / name, name, "[test.shapes]\nsquare = sys:maxsize\n")
         monkeypatch.syspath_prepend(tmp_path / name)
     registry = shapes()
     text = "shape 'square' is offered twice, by more 1.0 and shapes 1.0; uninstall one of them"
@@ -123,7 +118,7 @@ def test_a_name_cannot_be_offered_twice(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("distribution", ["rtlstm", "rtlstm-driver"])
 def test_entry_points_of_an_earlier_rtlstm_are_not_read(distribution, tmp_path, monkeypatch):
-    install(tmp_path, distribution, "triangle = moved:TRIANGLE\ncircle = sys:maxsize\n")
+    install(tmp_path, distribution, "[test.shapes]\ntriangle = moved:TRIANGLE\ncircle = sys:maxsize\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert dict(shapes().items()) == {"triangle": 3, "circle": sys.maxsize}
 

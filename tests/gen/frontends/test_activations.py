@@ -11,6 +11,7 @@ import onnx as onnx_package
 import pytest
 from support.lazy import F, Lazy, nn, torch
 from support.onnx_files import H, const, ints, lstm, node, rand, save, squeezed
+from support.packages import install
 from support.refusals import refused
 from support.same_network import same, without_names
 from support.torch_forms import in_form
@@ -114,10 +115,7 @@ def test_one_record_of_a_package_is_read_from_every_source(
 ) -> None:
     """An entry point, which the process that reads Keras and TorchScript finds, too."""
     (tmp_path / "acme_swish.py").write_text(PLUG_IN)
-    info = tmp_path / "acme-2.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 2.0\n")
-    (info / "entry_points.txt").write_text("[rtlstm.activations]\nhard_swish = acme_swish:HARD_SWISH\n")
+    install(tmp_path, "acme", "[rtlstm.activations]\nhard_swish = acme_swish:HARD_SWISH\n")
     monkeypatch.syspath_prepend(tmp_path)
     module = body(nn.Hardswish())
     wanted = rtlstm.read_model(module).network

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support.lazy import nn
 from support.onnx_files import H, const, node, save, squeezed
+from support.packages import install
 
 import rtlstm
 from rtlstm.gen.frontends import FRONT_ENDS, FrontEnd
@@ -39,10 +40,7 @@ def test_messages_list_activations_of_other_packages() -> None:
 
 def offer(folder, monkeypatch, group, *points):
     """Install a package with entry points."""
-    info = folder / "acme-2.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 2.0\n")
-    (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *points]))
+    install(folder, "acme", "\n".join([f"[{group}]", *points]), "2.0")
     monkeypatch.syspath_prepend(folder)
 
 
