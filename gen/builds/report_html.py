@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -121,6 +122,12 @@ def _code(text: str) -> "Markup":
 
 def templates() -> "Environment":
     """Return the templates of the report and of its pictures."""
+    return _templates(can_draw())
+
+
+# Kept, since most of a small build's time would go into the same templates again.
+@cache
+def _templates(can_draw: bool) -> "Environment":
     # Imported here: nothing else of the generator needs it.
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
@@ -133,7 +140,7 @@ def templates() -> "Environment":
         lstrip_blocks=True,
         loader=FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8")),
     )
-    environment.globals["can_draw"] = can_draw()
+    environment.globals["can_draw"] = can_draw
     environment.filters["code"] = _code
     environment.filters["thousands"] = lambda value: f"{value:,}".replace(",", "\u202f")
     environment.filters["count"] = lambda value: count_text(value).replace(",", "\u202f")

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -25,7 +26,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.registers import IDENTITY, REGISTERS, Description, Field, Register
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import Template
 
 DEFAULT_MHZ: Final = 100.0
 """Clock of the constraints if no device was named."""
@@ -376,21 +377,22 @@ class _Renderer:
 
     def __init__(self, common: Mapping[str, Any]) -> None:
         self._common = common
-        self._environments = {escape: self._environment(escape) for escape in (False, True)}
-
-    @staticmethod
-    def _environment(escape: bool) -> "Environment":
-        # Imported here: it takes a while, and only writing a build needs it.
-        from jinja2 import Environment, StrictUndefined
-
-        return Environment(
-            autoescape=escape,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            keep_trailing_newline=True,
-        )
 
     def __call__(self, template: str, escape: bool = False, **values: Any) -> str:
-        text = (files("rtlstm.gen.ip") / "templates" / template).read_text(encoding="utf-8")
-        return self._environments[escape].from_string(text).render({**self._common, **values})
+        return _template(template, escape).render({**self._common, **values})
+
+
+# Kept, since most of a small build's time would go into the same templates again.
+@cache
+def _template(name: str, escape: bool) -> "Template":
+    # Imported here: it takes a while, and only writing a build needs it.
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=escape,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.from_string((files("rtlstm.gen.ip") / "templates" / name).read_text(encoding="utf-8"))
