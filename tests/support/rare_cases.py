@@ -5,8 +5,9 @@ counts which rare cases the core is given. Each core that plays the script is co
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,21 @@ from rtlstm.spec.registers import Register
 from support.random_builds import write_build
 from support.second_model import SecondModel, State, limit_events, of_unit, rounding_events
 
-__all__ = ["BUILDS", "CONTROL", "RareBuild", "Script", "play", "write_script"]
+__all__ = ["BUILDS", "CONTROL", "RareBuild", "Script", "play", "rare_build", "write_script"]
 
 STATE_FLAGS = 3
 """Bits of FLAGS that do not depend on time: the state is zero; the recurrent part is not ready."""
 
 INPUTS, UNITS, STEPS = 2, 4, 200
 NARROW = QuantizationSettings(
-    weight_bits=6, data_bits=4, gate_bits=6, cell_bits=9, cell_range=2.0, input_range=1.0
+    weight_bits=6,
+    data_bits=4,
+    output_bits=4,
+    gate_bits=6,
+    cell_bits=9,
+    cell_range=2.0,
+    input_range=1.0,
+    quick=True,
 )
 """So few bits that a few thousand draws meet every tie and limit."""
 
@@ -135,46 +143,50 @@ def _build(
     return RareBuild(network, manifest, frozenset(every | {"input: lowest code"}))
 
 
-def _builds() -> Iterator[RareBuild]:
-    two = {"gate_units": 2, "macs": 2, "lanes": 8, "streams": 2}
-    relu = {f"relu: {case}" for case in ("negative", "zero", "tie, positive", "at +max", "one beyond +max")}
-    rng = np.random.default_rng(5)
-    yield _build(
-        "relu", [_lstm(rng), _dense(rng, UNITS, 3, "relu")], Parameters(**two, beat_out=2), _LSTM | relu
-    )
-    deep = Pipeline(cell=4, result=2, narrow=4, collect=2)
-    rng = np.random.default_rng(5)
-    yield _build(
+_TWO = {"gate_units": 2, "macs": 2, "lanes": 8, "streams": 2}
+_RELU = {f"relu: {case}" for case in ("negative", "zero", "tie, positive", "at +max", "one beyond +max")}
+_IDENTITY = limit_events("identity") | {f"identity: tie, {sign}" for sign in ("positive", "negative")}
+_MADE: dict[str, Callable[[Generator], RareBuild]] = {
+    "relu": lambda rng: _build(
+        "relu",
+        [_lstm(rng), _dense(rng, UNITS, 3, "relu")],
+        Parameters(**_TWO, beat_out=2),
+        _LSTM | _RELU,
+    ),
+    "identity": lambda rng: _build(
         "identity",
         [_lstm(rng), _dense(rng, UNITS, 3, "identity")],
-        Parameters(lanes=4, macs=1, streams=3, pipeline=deep),
-        _LSTM | limit_events("identity") | {f"identity: tie, {sign}" for sign in ("positive", "negative")},
-    )
-    rng = np.random.default_rng(5)
-    yield _build(
+        Parameters(lanes=4, macs=1, streams=3, pipeline=Pipeline(cell=4, result=2, narrow=4, collect=2)),
+        _LSTM | _IDENTITY,
+    ),
+    "activated": lambda rng: _build(
         "activated",
         [_lstm(rng), _dense(rng, UNITS, 2, "sigmoid"), _dense(rng, 2, 12, "tanh", 1.5)],
         Parameters(lanes=4, macs=2, streams=2, beat_out=4),
         _LSTM | _POSITIVE | rounding_events("dense tanh"),
-    )
-    rng = np.random.default_rng(5)
-    yield _build(
+    ),
+    "odd": lambda rng: _build(
         "odd",
         [_lstm(rng), _dense(rng, UNITS, 3, "tanh", 1.5)],
-        Parameters(**two, beat_out=2, pipeline=Pipeline(result=1)),
+        Parameters(**_TWO, beat_out=2, pipeline=Pipeline(result=1)),
         (_LSTM - _H) | _ODD,
-        NARROW.replace(hidden_rounding="odd", data_bits=6),
-    )
-    rng = np.random.default_rng(5)
-    yield _build(
+        NARROW.replace(hidden_rounding="odd", data_bits=6, output_bits=6),
+    ),
+    "cells": lambda rng: _build(
         "cells",
         [_own(rng), _gru(rng)],
-        Parameters(**two, beat_out=2),
+        Parameters(**_TWO, beat_out=2),
         _PREACTIVATION | rounding_events("kept value") | rounding_events("narrowed value"),
-    )
+    ),
+}
+BUILDS = tuple(_MADE)
+"""Names of :func:`rare_build`."""
 
 
-BUILDS = {build.manifest.name: build for build in _builds()}
+@cache
+def rare_build(name: str) -> RareBuild:
+    """Return a build: made when a test first asks, since every process of pytest imports this."""
+    return _MADE[name](np.random.default_rng(5))
 
 
 @dataclass(frozen=True)
@@ -217,9 +229,12 @@ def act(device: Device, call: str, *arguments: Any) -> dict[str, Any]:
 
 
 class Script:
-    """Acts that meet every rare case of a build, played on the golden device and the second model."""
+    """Acts that meet every rare case of a build, played on the golden device and the second model.
 
-    def __init__(self, build: RareBuild, device: Device) -> None:
+    A short one draws so few states that it meets some of them, and takes few steps.
+    """
+
+    def __init__(self, build: RareBuild, device: Device, short: bool = False) -> None:
         self.build = build
         self.acts: list[Act] = []
         self.events: Counter[str] = Counter()
@@ -227,7 +242,7 @@ class Script:
         self._model = self._second(build.network)
         self._layout = StateLayout(build.manifest)
         self._states = [self._model.zeros() for _ in range(build.manifest.parameters.streams)]
-        self._write()
+        self._write(short)
 
     def _second(self, network: QuantizedNetwork) -> SecondModel:
         model = SecondModel(network, self.build.manifest.parameters.gate_units)
@@ -288,21 +303,22 @@ class Script:
         assert shown["states"] == [[*state.h, *state.c] for state in self._states]
         assert shown[Register.CELL_SATURATIONS.name] == self._model.saturations
 
-    def _write(self) -> None:
+    def _write(self, short: bool) -> None:
         """Meet every rare case, and then take steps, with stalls, resets and other weights."""
         form, count = self.build.network.numerics.input, self.build.manifest.parameters.streams
         rng = np.random.default_rng(7)
 
         def steps(number: int) -> tuple[IntArray, IntArray]:
+            number = -(-number // 10) if short else number
             x = rng.integers(form.lowest, form.maximum, (number, INPUTS), endpoint=True)
             return rng.integers(0, count, number), x
 
-        self._meet(seed=3)
+        self._meet(seed=3, most=20 if short else 4000)
         self._exchange(*steps(STEPS))
         self._reset(0)
         self._exchange(*steps(20))
         streams, x = steps(60)
-        self._exchange(streams, x, rng.random(60) < 0.5)
+        self._exchange(streams, x, rng.random(len(x)) < 0.5)
         # Each beat of the output is held for a hundred cycles: longer than steps take.
         for number, stalls in ((30, (0.0, 0.99)), (30, (0.5, 0.5)), (30, (0.9, 0.0))):
             self._stalls(*stalls)
@@ -318,7 +334,7 @@ class Script:
         self._reset(count - 1)
         self._exchange(*steps(5))
 
-    def _meet(self, seed: int, most: int = 4000) -> None:
+    def _meet(self, seed: int, most: int) -> None:
         """Write states from which a single step meets a rare case, until all were met, and take those steps.
 
         Inputs and states are drawn, the cell states of some units are solved for ties at limits, and the
@@ -376,10 +392,10 @@ class Script:
                         yield near
 
 
-def write_script(build: RareBuild, folder: Path) -> Script:
+def write_script(build: RareBuild, folder: Path, short: bool = False) -> Script:
     """Write a build's folder, and the script that its cores play."""
     with Accelerator.open(build.write(folder), "golden") as golden:
-        return Script(build, golden.device)
+        return Script(build, golden.device, short)
 
 
 def play(script: Script, core: Accelerator) -> dict[str, int]:
@@ -413,4 +429,4 @@ def play(script: Script, core: Accelerator) -> dict[str, int]:
         else:
             warm.discard(each.arguments[0])
     met = script.events | {"input waits for an output that is held": held}
-    return {case: met[case] for case in sorted(script.build.cases | CONTROL)}
+    return {case: met.get(case, 0) for case in sorted(script.build.cases | CONTROL)}
