@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 
 from support.paths import ROOT
 
@@ -35,16 +35,19 @@ SOURCES = {
 }
 
 
-def messages(text: str) -> Iterator[str]:
-    """Yield the texts of a module that are neither documentation nor the flag of a declaration."""
+@cache
+def messages(text: str) -> list[str]:
+    """Return the texts of a module that are neither documentation nor the flag of a declaration."""
     tree = ast.parse(text)
     left_out = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     left_out |= {
         id(node.value) for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "flag"
     }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
-            yield node.value
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out
+    ]
 
 
 def flags_in(text: str) -> set[str]:

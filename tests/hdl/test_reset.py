@@ -74,7 +74,7 @@ module bench;
       $write("%0d", phantom);
       count({steps}); count({latency}); count({saturations});
       send;
-      for (i = 0; i < 2 * {cycles}; i = i + 1) begin
+      for (i = 0; i < {cycles}; i = i + 1) begin
         if (y_valid === 1) $write(" %0d", $signed(y_data));
         tick;
       end
