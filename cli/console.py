@@ -245,10 +245,9 @@ def _forget_components() -> None:
     """
     unused = sys.modules.get("amaranth._unused")
     if unused is not None:
-        # Found by their types first, since asking each of some hundred thousand objects takes a while.
-        kinds = {unused.MustUse}
-        while more := {each for kind in kinds for each in kind.__subclasses__()} - kinds:
-            kinds |= more
-        for thing in gc.get_objects():
+        things = gc.get_objects()
+        # Asking each of some hundred thousand objects takes a while; they are of few types.
+        kinds = {kind for kind in set(map(type, things)) if issubclass(kind, unused.MustUse)}
+        for thing in things:
             if type(thing) in kinds:
                 thing._MustUse__used = True

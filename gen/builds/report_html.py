@@ -120,14 +120,9 @@ def _code(text: str) -> "Markup":
     return Markup(shown)
 
 
+@cache  # Else most of a small build's time would go into the same templates again.
 def templates() -> "Environment":
     """Return the templates of the report and of its pictures."""
-    return _templates(can_draw())
-
-
-# Kept, since most of a small build's time would go into the same templates again.
-@cache
-def _templates(can_draw: bool) -> "Environment":
     # Imported here: nothing else of the generator needs it.
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
@@ -140,7 +135,7 @@ def _templates(can_draw: bool) -> "Environment":
         lstrip_blocks=True,
         loader=FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8")),
     )
-    environment.globals["can_draw"] = can_draw
+    environment.globals["can_draw"] = lambda: can_draw()
     environment.filters["code"] = _code
     environment.filters["thousands"] = lambda value: f"{value:,}".replace(",", "\u202f")
     environment.filters["count"] = lambda value: count_text(value).replace(",", "\u202f")

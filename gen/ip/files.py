@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -295,7 +295,7 @@ def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: floa
         "clock_text": f"{mhz:g} MHz, {known}",
         "registers": register_entries(manifest) if is_mapped(manifest) else (),
     }
-    render = _Renderer(common)
+    render = partial(_render, common)
     texts = {
         paths.testbench: render(
             "testbench.sv",
@@ -340,8 +340,7 @@ def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: floa
 
 def driver_files(manifest: Manifest) -> dict[str, str]:
     """Return the texts of the C driver by path: the same for every build."""
-    render = _Renderer({"spdx": SPDX})
-    return {path: render(path.rpartition("/")[2]) for path in IpPaths(manifest.name).driver}
+    return {path: _render({"spdx": SPDX}, path.rpartition("/")[2]) for path in IpPaths(manifest.name).driver}
 
 
 def _file_sets(paths: IpPaths, mapped: bool) -> dict[str, dict[str, str]]:
@@ -372,18 +371,12 @@ def _plain(version: str) -> str:
     return found[0] if found else "0"
 
 
-class _Renderer:
-    """Fills in the templates beside this module."""
-
-    def __init__(self, common: Mapping[str, Any]) -> None:
-        self._common = common
-
-    def __call__(self, template: str, escape: bool = False, **values: Any) -> str:
-        return _template(template, escape).render({**self._common, **values})
+def _render(common: Mapping[str, Any], template: str, escape: bool = False, **values: Any) -> str:
+    """Fill in a template beside this module."""
+    return _template(template, escape).render({**common, **values})
 
 
-# Kept, since most of a small build's time would go into the same templates again.
-@cache
+@cache  # Else most of a small build's time would go into the same templates again.
 def _template(name: str, escape: bool) -> "Template":
     # Imported here: it takes a while, and only writing a build needs it.
     from jinja2 import Environment, StrictUndefined
