@@ -19,6 +19,7 @@ from rtlstm.spec.numerics import (
     QuantizedDense,
     QuantizedLayer,
     QuantizedNetwork,
+    scale_factors,
 )
 
 Floats = NDArray[np.float64]
@@ -82,12 +83,16 @@ class GraphLayer:
         self._align = numerics.accumulator.align
         self._maximum = (1 << (numerics.sum_bits(shape.cell) - 1)) - 1
         self._w_rec: Floats | None = None
+        self._recurrent_scale: Floats | None = None
         self._constants: Sequence[IntArray] = ()
         if isinstance(layer, QuantizedDense):
             self._w_in = self._scaled(layer.weight, layer.shift)
+            self._scale = scale_factors(layer.scale)
         else:
             self._w_in = self._scaled(layer.w_ih, layer.shift_ih)
             self._w_rec = self._scaled(layer.w_hh, layer.shift_hh)
+            self._scale = scale_factors(layer.scale_ih)
+            self._recurrent_scale = scale_factors(layer.scale_hh)
             self._constants = () if layer.parameters is None else [*layer.parameters.T]
         self._bias = layer.bias.astype(np.float64)
 
@@ -99,11 +104,15 @@ class GraphLayer:
         read = np.maximum(x, 0) if self.shape.input_relu else x
         # BLAS may set the flag of an invalid operation for lanes of a vector that hold no value.
         with np.errstate(invalid="ignore"):
-            total = self.round_down(read @ self._w_in)
+            total = self._part(read @ self._w_in, self._scale)
             if self._w_rec is not None:
                 assert h is not None
-                total = total + self.round_down(h @ self._w_rec)
+                total = total + self._part(h @ self._w_rec, self._recurrent_scale)
         return np.asarray(total + (self._bias if partials is None else partials))
+
+    def _part(self, sums: Floats, scale: Floats | None) -> Floats:
+        part = self.round_down(sums)
+        return part if scale is None else self.round_down(part * scale)
 
     @staticmethod
     def round_down(sums: Floats) -> Floats:

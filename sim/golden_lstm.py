@@ -38,6 +38,7 @@ from rtlstm.spec.numerics import (
     QuantizedNetwork,
     QuantizedRecurrent,
     bound_sums,
+    scale_factors,
 )
 
 Floats = NDArray[np.float64]
@@ -71,7 +72,7 @@ class _Sums:
         self.centre = (numerics.preactivation.maximum + 1) << GUARD_BITS
         """Offset of a table's centre, which is added to the partial sums of its indices."""
         self.partial_bound = bounds.partial.magnitude + self.centre
-        small = max(bounds.lane.magnitude, self.partial_bound) <= _FLOAT32_EXACT
+        small = max(bounds.lane.magnitude, self.partial_bound) <= _FLOAT32_EXACT and not numerics.scale_bits
         self.type: type[np.floating[Any]] = np.float32 if small else np.float64
         self._exact = _FLOAT32_EXACT if small else _FLOAT64_EXACT
         self._relu = shape.input_relu
@@ -80,6 +81,13 @@ class _Sums:
     def scaled(self, weights: IntArray, shift: IntArray) -> AnyFloats:
         """Weights transposed, each row divided by two to the shift that its sums undergo."""
         return np.ldexp(weights.astype(np.float64).T, self._align - shift).astype(self.type)
+
+    def scale(self, part: AnyFloats, scale: AnyFloats | None) -> None:
+        """Multiply a part by its rows' scales, if there are some, and round it down before and behind."""
+        if scale is not None:
+            np.floor(part, part)
+            np.multiply(part, scale, part)
+            np.floor(part, part)
 
     def fraction(self, shift: IntArray) -> int:
         """Fraction bits of sums that are not rounded yet."""
@@ -103,10 +111,13 @@ class _LstmLayer(_Sums):
         super().__init__(layer, shape, numerics)
         self.units = shape.outputs
         given, recurrent = self.fraction(layer.shift_ih), self.fraction(layer.shift_hh)
-        self.joint = not (given and recurrent) and self.fits(max(given, recurrent))
+        scales = [scale_factors(scale) for scale in (layer.scale_ih, layer.scale_hh)]
+        self.input_scale, self.recurrent_scale = map(self._by_gate_of, scales)
+        scales_rows = bool(numerics.scale_bits)
+        self.joint = not scales_rows and not (given and recurrent) and self.fits(max(given, recurrent))
         """Whether one product gives a row's whole sum: rounding it down once gives the same, if only
         one part has a fraction."""
-        self.round_recurrent = not self.fits(recurrent)
+        self.round_recurrent = not scales_rows and not self.fits(recurrent)
         """Whether the recurrent share must be rounded down before it is added to a partial sum, which is
         an integer: else rounding the sum down gives the same."""
         scale = _DROP_GUARD if self.joint else 1
@@ -140,6 +151,10 @@ class _LstmLayer(_Sums):
         self.hidden_fits = most <= self.hidden_limit
         """Whether h cannot saturate: the product of gates with as many bits as h is below h's limit."""
 
+    def _by_gate_of(self, values: AnyFloats | None) -> AnyFloats | None:
+        """Return rows' values as ``(4, 1, units)``, in the order of the gates here."""
+        return None if values is None else values.reshape(4, 1, self.units)[[0, 1, 3, 2]]
+
     @cached_property
     def _by_gate(self) -> AnyFloats:
         """The weights with gates as a leading axis."""
@@ -155,6 +170,7 @@ class _LstmLayer(_Sums):
     def input_part(self, x: AnyFloats, products: "_Products", part: AnyFloats) -> None:
         """Compute ``part``, ``W_ih x + b`` for any number of rows; its products are those of ``W_ih``."""
         _multiply(x, products)
+        self.scale(part, self.input_scale)
         if not self.joint:
             np.floor(part, part)
         np.add(part, self.bias, part)
@@ -216,6 +232,7 @@ class _LstmState:
         """Advance by one step, whose input part is given; sequences not ``alive`` keep their state."""
         # The recurrent share is rounded down separately, because the hardware stores it as partial sums.
         _multiply(self.h, self._recurrent)
+        self._layer.scale(self._sums, self._layer.recurrent_scale)
         if self._layer.round_recurrent:
             np.floor(self._sums, self._sums)
         np.add(self._sums, part, self._sums)
@@ -269,7 +286,8 @@ class _LstmState:
 class _DenseLayer(_Sums):
     def __init__(self, layer: QuantizedDense, shape: LayerShape, numerics: Numerics, unit: FusedUnit) -> None:
         super().__init__(layer, shape, numerics)
-        self._round = not self.fits(self.fraction(layer.shift))
+        self._scale = scale_factors(layer.scale)
+        self._round = self._scale is not None or not self.fits(self.fraction(layer.shift))
         # Without a guard, unless parts must be rounded with it.
         scale = 1 if self._round else self.drop_guard
         self._weight = self.scaled(layer.weight, layer.shift) * scale
@@ -287,6 +305,7 @@ class _DenseLayer(_Sums):
     def __call__(self, x: AnyFloats) -> AnyFloats:
         """Compute any number of rows."""
         total: AnyFloats = self.read(x).astype(self.type, copy=False).dot(self._weight)
+        self.scale(total, self._scale)
         if self._round:
             np.floor(total, total)
         np.add(total, self._bias, total)

@@ -16,6 +16,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES, Pipeline
 from rtlstm.spec.link import BODY_LIMIT, HEADER, RECORDS, REQUEST_FIELDS, Limits, value_bytes
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.numerics import Numerics
 from rtlstm.spec.parameters import (
     MemoryStyle,
     MultiplierKind,
@@ -394,6 +395,7 @@ def multipliers(manifest: Manifest) -> dict[str, MultiplierSpec]:
     found = (
         *(some for kind in lane_kinds(manifest) for some in (kind.hard, kind.soft)),
         *gate_multipliers(manifest.numerics.unit, parameters.gate_units, parameters.pipeline),
+        *scale_multipliers(manifest.numerics, parameters.gate_units, parameters.pipeline),
         *(slope for slope in slopes if slope is not None),
     )
     return {multiplier.name: multiplier for multiplier in found}
@@ -435,6 +437,20 @@ def _lane_kind(
     # Products of LUTs come first. An adder that has one of them, or a product alone, is no chain.
     in_dsp = range(-(-in_luts // 2), parameters.macs // 2 if parameters.sums_in_dsp else 0)
     return LaneKind(name, lanes, replace(hard, sums=len(in_dsp)), soft, in_dsp)
+
+
+def scale_multipliers(
+    numerics: Numerics, units: int = 1, pipeline: Pipeline | None = None
+) -> Iterator[MultiplierSpec]:
+    """Yield the multipliers of the scales of rows of ``units`` gate units, if rows have some.
+
+    Without a pipeline they have two registers. A scale gets a sign bit.
+    """
+    if numerics.scale_bits:
+        stages = 2 if pipeline is None else pipeline.scale
+        yield MultiplierSpec(
+            "row scales", units, 4, numerics.scaled_bits, numerics.scale_bits + 1, stages=stages
+        )
 
 
 def gate_multipliers(

@@ -154,6 +154,8 @@ class Manifest(Record):
             raise ValueError(
                 f"input_factors must be one for each of {self.program.inputs} inputs, not {factors}"
             )
+        if (self.parameters.pipeline.scale > 0) != (self.numerics.scale_bits > 0):
+            raise ValueError("pipeline.scale and scale_bits must both be 0, or none of them")
         if self.program.inputs % self.frames:
             raise ValueError(f"{self.program.inputs} inputs must be {self.frames} frames of as many values")
         check_parts(self.parts, self.outputs)
@@ -182,6 +184,7 @@ class Manifest(Record):
             If the parameters do not fit the numerics, no core of these parameters can take the sequences of
             ``passes``, the network does not fit the parameters' capacities, or ``kept`` does not fit it.
         """
+        parameters = parameters.with_scales(numerics.scale_bits)
         timing = numerics.unit.timing(parameters)
         schedule: Schedule
         hashed, plan = {}, None
@@ -389,7 +392,8 @@ class Manifest(Record):
                 units,
                 capacity.shift_rows,
                 program.shift_rows,
-                4 * numerics.shift_bits + numerics.unit_parameters * numerics.weight_bits,
+                4 * (numerics.shift_bits + numerics.scale_field_bits)
+                + numerics.unit_parameters * numerics.weight_bits,
             ),
             Region.VECTORS: (
                 1,

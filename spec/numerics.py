@@ -3,7 +3,7 @@ of its sums: no input makes an accumulator overflow."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -132,7 +132,8 @@ class Accumulator(Record):
     The widths that a network's sums need follow from its weights: see :mod:`rtlstm.spec.numerics`. A lane
     sums one part of a row (input, recurrent or dense) in ``bits``. The sum is shifted left by ``align`` and
     right by the row's shift (rounding down). It then has ``GUARD_BITS`` more fraction bits than the format
-    read next; the parts and the bias are added in ``partial_bits``.
+    read next; the parts and the bias are added in ``partial_bits``. With scales, what is shifted has
+    ``SCALED_BITS`` more, and then the scale is multiplied.
     """
 
     bits: Annotated[int, Field(ge=4, le=48)]
@@ -155,6 +156,15 @@ class FusedTables(Record):
 
 GUARD_BITS = 4
 """Extra fraction bits of a row's parts until they are added and rounded."""
+SCALE_UNIT = 16
+"""A row's scale is an integer of so many bits, the highest of them set: in units of ``2**-SCALE_UNIT``, from 1/2
+up to 1."""
+SCALED_FRACTION = 1
+"""Extra fraction bits of what is multiplied by the scale, so that rounding it down costs little."""
+LEAST_SCALE_BITS = 8
+"""Least bits of a scale, if there is one."""
+_SCALED_SUM_BITS = 53 - SCALE_UNIT - SCALED_FRACTION - 2
+"""Most bits of partial sums with scales: a float holds the product."""
 CELL_SUM_BITS = 52
 """Most bits of ``f * c + i * g``, within the range of c: a float holds them."""
 MOST_INPUT_FACTOR = 2.0**32
@@ -201,6 +211,8 @@ class Numerics(Record):
     accumulator: Accumulator
     shift_bits: Annotated[int, Field(ge=1, le=6)]
     """Width of a row's right shift."""
+    scale_bits: Annotated[int, Field(ge=0, le=SCALE_UNIT)] = 0
+    """Upper bits of a row's scale that are used, 8 to 16; 0 if rows have none, so that a shift is all."""
     cells: Annotated[tuple[CellGraph, ...], Field(min_length=1)]
     """The cells that compute the layers' results."""
     tables: tuple[ActivationTable, ...] = ()
@@ -231,6 +243,13 @@ class Numerics(Record):
             raise ValueError(
                 f"accumulators have at least the {self.weight_bits} bits of a weight, "
                 f"not {self.accumulator.bits}"
+            )
+        if 0 < self.scale_bits < LEAST_SCALE_BITS:
+            raise ValueError(f"scales have {LEAST_SCALE_BITS} to {SCALE_UNIT} bits, not {self.scale_bits}")
+        if self.scale_bits and self.accumulator.partial_bits > _SCALED_SUM_BITS:
+            raise ValueError(
+                f"rows with scales have sums of at most {_SCALED_SUM_BITS} bits, not "
+                f"{self.accumulator.partial_bits}; leave `scale_bits` out, or use fewer bits"
             )
         least = self.cell.fraction - self.cell_shifts[-1]
         if least < 0 or self.cell_argument.fraction > self.cell.fraction:
@@ -295,6 +314,16 @@ class Numerics(Record):
         return self.input.bits
 
     @property
+    def scaled_bits(self) -> int:
+        """Bits of what is multiplied by a row's scale, which is at least a half."""
+        return self.accumulator.partial_bits + SCALED_FRACTION + 1
+
+    @property
+    def scale_field_bits(self) -> int:
+        """Bits of a scale in memory, without the highest one, which is always set."""
+        return max(0, self.scale_bits - 1)
+
+    @property
     def factor_bits(self) -> int:
         """Bits of the narrower factor of the array's products."""
         return min(self.weight_bits, self.data_bits)
@@ -349,6 +378,8 @@ class QuantizedRecurrent:
     accumulator to the pre-activation format with ``GUARD_BITS`` more fraction bits; ``bias`` (4H,) in that
     format, in which rows that are rounded half up (:func:`rounded_gates`) have half a unit of the
     pre-activation format more. ``parameters`` (H, K) are per-unit constants, if the network's cells use any.
+    ``scale_ih`` and ``scale_hh`` (4H,) are the scales of the parts, if rows have some: of ``SCALE_UNIT`` bits.
+    The shifts then leave ``SCALED_FRACTION`` more fraction bits.
     """
 
     w_ih: IntArray
@@ -357,11 +388,13 @@ class QuantizedRecurrent:
     shift_ih: IntArray
     shift_hh: IntArray
     parameters: IntArray | None = None
+    scale_ih: IntArray | None = None
+    scale_hh: IntArray | None = None
 
 
 @dataclass(frozen=True)
 class QuantizedDense:
-    """Integers of a dense layer: ``weight`` (O, I), ``bias`` (O,), ``shift`` (O,).
+    """Integers of a dense layer: ``weight`` (O, I), ``bias`` (O,), ``shift`` (O,), perhaps ``scale`` (O,).
 
     As in :class:`QuantizedRecurrent`; the format read next is the pre-activation format for sigmoid
     and tanh, and the layer's output format for identity and ReLU.
@@ -373,6 +406,7 @@ class QuantizedDense:
     continues: bool = False
     """Rows are added to the partial sums of the layer before and have no bias: those of a sum, or of a GRU's
     candidate, with four per unit."""
+    scale: IntArray | None = None
 
 
 QuantizedLayer = QuantizedRecurrent | QuantizedDense
@@ -463,27 +497,66 @@ class SumBounds:
         return None
 
 
-def row_parts(layer: QuantizedLayer) -> tuple[tuple[str, IntArray, IntArray], ...]:
-    """Return name, weights and rows' right shifts for each vector that a layer reads."""
+class RowPart(NamedTuple):
+    """What a layer's rows multiply one vector with."""
+
+    what: str
+    """Name of the products, for messages."""
+    weights: IntArray
+    shift: IntArray
+    scale: IntArray | None
+
+    def largest(self, data: Format, align: int) -> IntArray:
+        """Return the largest magnitude of each row's part for any inputs, ``(rows,)``.
+
+        Rounding down can add one unit to a magnitude.
+        """
+        most: IntArray = ((np.abs(self.weights).sum(axis=1) * -data.lowest << align) >> self.shift) + 1
+        return most if self.scale is None else scaled(most, self.scale) + 1
+
+    def steps(self, align: int, target: int, source: int) -> NDArray[np.float64]:
+        """Return what 1 is worth of each row's weights, ``(rows,)``: the parts have ``target`` fraction bits
+        and the values ``source``."""
+        factors = scale_factors(self.scale)
+        return np.ldexp(1.0 if factors is None else factors, align - self.shift + source - target)
+
+
+def scaled(sums: IntArray, scale: IntArray) -> IntArray:
+    """Return shifted sums times their rows' scales, rounded down."""
+    drop = SCALE_UNIT + SCALED_FRACTION
+    # The upper bits on their own: the whole product may have more bits than an integer here.
+    return (sums >> drop) * scale + ((sums & (1 << drop) - 1) * scale >> drop)
+
+
+def scale_factors(scale: IntArray | None) -> NDArray[np.float64] | None:
+    """Return what shifted sums are multiplied by, with what is dropped behind it; None without scales."""
+    return None if scale is None else np.ldexp(scale.astype(np.float64), -SCALE_UNIT - SCALED_FRACTION)
+
+
+def row_parts(layer: QuantizedLayer) -> tuple[RowPart, ...]:
+    """Return the parts of a layer's rows, one for each vector that it reads."""
     if isinstance(layer, QuantizedRecurrent):
-        return ("input products", layer.w_ih, layer.shift_ih), ("products with h", layer.w_hh, layer.shift_hh)
-    return (("products", layer.weight, layer.shift),)
+        return (
+            RowPart("input products", layer.w_ih, layer.shift_ih, layer.scale_ih),
+            RowPart("products with h", layer.w_hh, layer.shift_hh, layer.scale_hh),
+        )
+    return (RowPart("products", layer.weight, layer.shift, layer.scale),)
 
 
 def bound_sums(layers: Iterable[QuantizedLayer], data: Format, align: int) -> SumBounds:
     """Bound every sum of every row over all inputs.
 
     A lane's sum is at most ``sum(|w|) * 2**(bits-1)``: the L1 bound, with inputs at their most
-    negative. Rounding down can add one unit to a shifted part's magnitude.
+    negative.
     """
     lanes: list[SumBound] = []
     partials: list[SumBound] = []
     total: IntArray = np.zeros(0, dtype=np.int64)
     for index, layer in enumerate(layers):
         total = total if isinstance(layer, QuantizedDense) and layer.continues else np.abs(layer.bias)
-        for what, weights, shift in row_parts(layer):
-            most = np.abs(weights).sum(axis=1) * -data.lowest
-            lanes.append(SumBound(index, what, int(most.max())))
-            total = total + ((most << align) >> shift) + 1
+        for part in row_parts(layer):
+            most = np.abs(part.weights).sum(axis=1) * -data.lowest
+            lanes.append(SumBound(index, part.what, int(most.max())))
+            total = total + part.largest(data, align)
         partials.append(SumBound(index, "sums of products and biases", int(total.max())))
     return SumBounds(tuple(lanes), tuple(partials))

@@ -11,6 +11,7 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage, WordArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import (
+    SCALE_UNIT,
     LayerShape,
     Numerics,
     QuantizedDense,
@@ -18,6 +19,7 @@ from rtlstm.spec.numerics import (
     QuantizedNetwork,
     QuantizedRecurrent,
     bound_sums,
+    row_parts,
 )
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.passes import Kept, input_positions, keep
@@ -243,6 +245,20 @@ def _check_layer(layer: QuantizedLayer, shape: LayerShape, manifest: Manifest) -
     _within(f"{shape.name}.bias", layer.bias, -total, total - 1, (shape.rows,))
     for name, values in shifts.items():
         _within(f"{shape.name}.{name}", values, 0, (1 << numerics.shift_bits) - 1, (shape.rows,))
+    for part in row_parts(layer):
+        _check_scale(f"{part.what} of {shape.name}", part.scale, numerics)
+
+
+def _check_scale(name: str, scale: IntArray | None, numerics: Numerics) -> None:
+    bits = numerics.scale_bits
+    alike = (scale is None) == (bits == 0)
+    if scale is not None:
+        alike &= not ((scale >> (SCALE_UNIT - 1) != 1) | (scale % (1 << (SCALE_UNIT - bits)) != 0)).any()
+    if not alike:
+        raise ImageError(
+            f"the rows of the {name} must have scales of {bits} bits, as this build; quantise the network "
+            "with this build's numerics"
+        )
 
 
 def _check_network(network: QuantizedNetwork, manifest: Manifest) -> None:
@@ -302,24 +318,33 @@ def _rows(values: IntArray, op: Op) -> IntArray:
     return _separate(values.reshape(-1)) if op.four_rows else values[:, 0].copy()
 
 
-def _pack_shifts(shifts: IntArray, unit_constants: IntArray, numerics: Numerics) -> WordArray:
-    """Pack four shifts, then the per-unit constants, if any."""
+def _pack_shifts(
+    shifts: IntArray, scales: IntArray, unit_constants: IntArray, numerics: Numerics
+) -> WordArray:
+    """Pack four shifts, then four scales and the per-unit constants, if any."""
     parts = [(shifts, numerics.shift_bits), (unit_constants, numerics.weight_bits)]
+    if bits := numerics.scale_field_bits:
+        # Without the highest bit, which is set.
+        parts.insert(1, ((scales >> (SCALE_UNIT - 1 - bits)) & (1 << bits) - 1, bits))
     return to_words(
         np.concatenate([to_bits(v, bits).reshape(*v.shape[:-1], -1) for v, bits in parts], axis=-1)
     )
 
 
-def _unpack_shifts(words: WordArray, numerics: Numerics) -> tuple[IntArray, IntArray]:
-    """Return shifts and per-unit constants, the inverse of :func:`_pack_shifts`."""
-    shifts = unpack_fields(words, numerics.shift_bits, _GATES, signed=False)
+def _unpack_shifts(words: WordArray, numerics: Numerics) -> tuple[IntArray, IntArray | None, IntArray]:
+    """Return shifts, scales and per-unit constants, the inverse of :func:`_pack_shifts`."""
+    shifts, scales = unpack_fields(words, numerics.shift_bits, _GATES, signed=False), None
     skip = _GATES * numerics.shift_bits
-    return shifts, unpack_fields(words, numerics.weight_bits, numerics.unit_parameters, skip=skip)
+    if bits := numerics.scale_field_bits:
+        fields = unpack_fields(words, bits, _GATES, signed=False, skip=skip)
+        scales = (fields | 1 << bits) << (SCALE_UNIT - 1 - bits)
+        skip += _GATES * bits
+    return shifts, scales, unpack_fields(words, numerics.weight_bits, numerics.unit_parameters, skip=skip)
 
 
 @dataclass(frozen=True)
 class _Product:
-    """A product of a layer: its weights in the words of the array, and the shifts of its rows."""
+    """A product of a layer: its weights in the words of the array, and shifts and scales of its rows."""
 
     op: Op
     vector: str
@@ -327,6 +352,7 @@ class _Product:
     words: IntArray
     """``(lanes, groups, columns, macs)``."""
     shift: IntArray
+    scale: IntArray | None
 
     @property
     def needed(self) -> NDArray[np.bool_]:
@@ -342,19 +368,20 @@ def _products(network: QuantizedNetwork, manifest: Manifest, index: int) -> list
     if isinstance(layer, QuantizedRecurrent):
         assert recurrent is not None
         parts = [
-            (recurrent, "h", layer.w_hh, layer.shift_hh),
-            (drain, "its input", _spaced(layer.w_ih, positions), layer.shift_ih),
+            (recurrent, "h", layer.w_hh, layer.shift_hh, layer.scale_hh),
+            (drain, "its input", _spaced(layer.w_ih, positions), layer.shift_ih, layer.scale_ih),
         ]
     else:
-        parts = [(drain, "its input", _spaced(layer.weight, positions), layer.shift)]
+        parts = [(drain, "its input", _spaced(layer.weight, positions), layer.shift, layer.scale)]
     return [
         _Product(
             op,
             vector,
             _bank_matrix(_interleave(matrix) if op.four_rows else matrix, op, manifest.parameters),
             shift,
+            scale,
         )
-        for op, vector, matrix, shift in parts
+        for op, vector, matrix, shift, scale in parts
     ]
 
 
@@ -445,6 +472,7 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
     )
     biases = np.zeros((units, regions[Region.PARTIALS].image_rows, _GATES), dtype=np.int64)
     shifts = np.zeros((units, regions[Region.SHIFTS].image_rows, _GATES), dtype=np.int64)
+    scales = np.zeros_like(shifts)
     unit_constants = np.zeros((*shifts.shape[:2], numerics.unit_parameters), dtype=np.int64)
     for index, layer in enumerate(network.layers):
         products = _products(network, manifest, index)
@@ -454,6 +482,10 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
             weights[:, op.weights : op.weights + op.words] = product.words[:, mask]
             four_rows = spread(_by_four(product.shift, op), units)
             shifts[:, op.shifts : op.shifts + four_rows.shape[1]] = four_rows
+            if product.scale is not None:
+                scales[:, op.shifts : op.shifts + four_rows.shape[1]] = spread(
+                    _by_four(product.scale, op), units
+                )
             if isinstance(layer, QuantizedRecurrent) and layer.parameters is not None:
                 unit_constants[:, op.shifts : op.shifts + four_rows.shape[1]] = spread(
                     layer.parameters, units
@@ -467,7 +499,7 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
         regions={
             Region.WEIGHTS: pack_fields(weights, numerics.weight_bits),
             Region.PARTIALS: pack_fields(biases, numerics.accumulator.partial_bits),
-            Region.SHIFTS: _pack_shifts(shifts, unit_constants, numerics),
+            Region.SHIFTS: _pack_shifts(shifts, scales, unit_constants, numerics),
             **pack_tables(numerics),
             **_program(manifest),
         },
@@ -494,20 +526,28 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
     weights = unpack_fields(image.regions[Region.WEIGHTS], numerics.weight_bits, parameters.macs)
     partial_bits = numerics.accumulator.partial_bits
     biases = unpack_fields(image.regions[Region.PARTIALS], partial_bits, _GATES)
-    shifts, unit_constants = _unpack_shifts(image.regions[Region.SHIFTS], numerics)
+    shifts, scales, unit_constants = _unpack_shifts(image.regions[Region.SHIFTS], numerics)
+
+    def rows_of(op: Op, fields: IntArray, count: int) -> IntArray:
+        return _rows(gather(fields[:, op.shifts :], count), op)
+
+    def scale_of(op: Op, count: int) -> IntArray | None:
+        return None if scales is None else rows_of(op, scales, count)
+
     layers: list[QuantizedLayer] = []
     for index, shape in enumerate(manifest.layers):
         recurrent, drain = _ops(manifest, index)
         count = shape.outputs
-        shift = _rows(gather(shifts[:, drain.shifts :], count), drain)
+        shift, scale = rows_of(drain, shifts, count), scale_of(drain, count)
         positions = _positions(manifest, index)
         matrix = _read_matrix(weights, drain, parameters, (shape.rows, positions[-1] + 1))[:, positions]
         if shape.continues:
-            layers.append(QuantizedDense(matrix, np.zeros(shape.rows, dtype=np.int64), shift, continues=True))
+            none = np.zeros(shape.rows, dtype=np.int64)
+            layers.append(QuantizedDense(matrix, none, shift, continues=True, scale=scale))
             continue
         bias = _rows(gather(biases[:, (recurrent or drain).addends :], count), drain)
         if recurrent is None:
-            layers.append(QuantizedDense(matrix, bias, shift))
+            layers.append(QuantizedDense(matrix, bias, shift, scale=scale))
             continue
         read_back = manifest.layers[index + shape.feedback].outputs
         layers.append(
@@ -516,7 +556,9 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
                 w_hh=_read_matrix(weights, recurrent, parameters, (shape.rows, read_back)),
                 bias=bias,
                 shift_ih=shift,
-                shift_hh=_rows(gather(shifts[:, recurrent.shifts :], count), recurrent),
+                shift_hh=rows_of(recurrent, shifts, count),
+                scale_ih=scale,
+                scale_hh=scale_of(recurrent, count),
                 parameters=gather(unit_constants[:, drain.shifts :], count)
                 if numerics.unit_parameters
                 else None,

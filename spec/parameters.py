@@ -261,9 +261,14 @@ class Parameters(CoreOptions):
         logic_slopes = self.slope_multipliers == "lut"
         for lut_bits in range(_MOST_FACTOR_BITS + 1) if self.lut_macs or self.lut_lanes else (0,):
             for name, pipeline in family.pipelines(lut_bits, direct, logic_slopes).items():
-                if pipeline == self.pipeline:
+                if pipeline == self.pipeline.replace(scale=0):
                     return name
         return "own"
+
+    def with_scales(self, scale_bits: int) -> Self:
+        """Return them with the registers that scales of rows of so many bits need; none for 0."""
+        stages = max(2, self.pipeline.multiplier) if scale_bits else 0
+        return self.replace(pipeline=self.pipeline.replace(scale=stages))
 
     @property
     def multiplies_per_cycle(self) -> int:
@@ -412,7 +417,7 @@ class Parameters(CoreOptions):
     @property
     def preactivation(self) -> int:
         """Stage of the first drain beat's rounded pre-activations."""
-        return self.summed + self.HELD + self.collect + self.pipeline.narrow
+        return self.summed + self.HELD + self.collect + self.pipeline.narrow + self.pipeline.scale
 
     def ahead(self, results: int) -> int:
         """Return the cycles by which a word is issued before the last result that it contains is there.
@@ -436,5 +441,6 @@ class Parameters(CoreOptions):
         """Issue cycles from the end of a group that stores partial sums to the end of the one that adds them.
 
         The least number. If ``collect`` is 2, the address of what is added reaches its memory a cycle later.
+        Sums of scaled parts are written as much later as they are read.
         """
         return self.HELD + min(self.collect, 1) + self.pipeline.narrow + 1

@@ -24,7 +24,9 @@ from rtlstm.spec.numerics import (
     QuantizedLayer,
     QuantizedNetwork,
     QuantizedRecurrent,
+    RowPart,
     rounding_offsets,
+    row_parts,
 )
 
 Floats = NDArray[np.float64]
@@ -123,19 +125,20 @@ def _scaled(layer: ArrayLayer, network: QuantizedNetwork, index: int, offsets: I
     target = gate_format(network, index).fraction + GUARD_BITS
     source, *read_back = network.sources(index)
 
-    def units(weights: Floats, form: Format, shift: IntArray) -> IntArray:
-        return cast(IntArray, np.ldexp(weights, (target - form.fraction + shift - align)[:, None]))
+    def units(weights: Floats, form: Format, part: RowPart) -> IntArray:
+        return cast(IntArray, weights / part.steps(align, target, form.fraction)[:, None])
 
     bias = cast(IntArray, np.ldexp(layer.bias, target))
+    part, *recurrent = row_parts(integers)
     scaled: QuantizedLayer
     if isinstance(integers, QuantizedDense):
-        scaled = replace(integers, weight=units(layer.w_in, source, integers.shift), bias=bias)
+        scaled = replace(integers, weight=units(layer.w_in, source, part), bias=bias)
     else:
         assert layer.w_rec is not None
         scaled = replace(
             integers,
-            w_ih=units(layer.w_in, source, integers.shift_ih),
-            w_hh=units(layer.w_rec, read_back[0], integers.shift_hh),
+            w_ih=units(layer.w_in, source, part),
+            w_hh=units(layer.w_rec, read_back[0], recurrent[0]),
             bias=bias,
         )
     return FloatLayer(scaled, layer.cell, _nodes(layer, network, index), layer.unit_constants, offsets)

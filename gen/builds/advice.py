@@ -62,7 +62,7 @@ def measure_headroom(network: QuantizedNetwork) -> Headroom:
     """Return the headroom that the hardware of ``network``'s formats has beyond its weights."""
     there = network.numerics.accumulator
     needed = bound_sums(network.layers, network.numerics.input, there.align)
-    shifts = (shift for layer in network.layers for _, _, shift in row_parts(layer))
+    shifts = (part.shift for layer in network.layers for part in row_parts(layer))
 
     def ratio(bits: int, magnitude: int) -> float:
         return ((1 << (bits - 1)) - 1) * 1000 // max(1, magnitude) / 1000  # Rounded down.
@@ -330,15 +330,14 @@ def _changes(
         target = (shapes[index].output if layer.linear else numerics.preactivation).fraction + GUARD_BITS
         values, steps = (_matrices(one) for one in (layer, its))
         parts = zip(row_parts(quantised.layers[index]), quantised.sources(index), values, steps, strict=True)
-        for (product, codes, shifts), source, value, step in parts:
+        for part, source, value, step in parts:
             if not step.any():
                 continue
-            # The shift brings a row's sums from their fraction bits, and the left shift, to the target's.
-            exponents = shifts - numerics.accumulator.align + target - source.fraction
-            change = np.abs(np.ldexp(codes.astype(np.float64), -exponents[:, None]) - value)
+            mine = part.steps(numerics.accumulator.align, target, source.fraction)
+            change = np.abs(part.weights * mine[:, None] - value)
             yield WeightChange(
                 layer=layer.name,
-                product=product,
+                product=part.what,
                 largest=few_digits(change.max()),
                 largest_steps=few_digits((change / np.where(step > 0, step, np.inf)).max()),
                 text=change_text(change, step),

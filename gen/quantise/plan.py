@@ -17,6 +17,7 @@ from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, is_fused, lower
 from rtlstm.gen.quantise.ranges import FORMULAS, MARGIN, Candidate, InputFit, Ranges, power_of_two
 from rtlstm.gen.quantise.rounding import Moments, RoundedRows, round_cancelling, round_nearest
+from rtlstm.gen.quantise.scales import scale_rows
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.activations.interpolated import DIRECT_BITS
 from rtlstm.spec.cells.formats import CellFormats
@@ -26,7 +27,10 @@ from rtlstm.spec.network import Bidirectional, Dense, Network
 from rtlstm.spec.numerics import (
     CELL_SUM_BITS,
     GUARD_BITS,
+    LEAST_SCALE_BITS,
     MOST_INPUT_FACTOR,
+    SCALE_UNIT,
+    SCALED_FRACTION,
     continues_sums,
     rounding_offsets,
 )
@@ -133,6 +137,7 @@ def _with_input_weights(network: Network, change: Callable[[Floats], Floats]) ->
 _NUMBERS = "Numbers"
 _Bits = Annotated[int, Field(ge=4, le=18)]
 _WeightBits = Annotated[int, Field(ge=2, le=18)]
+_ScaleBits = Annotated[int, Field(ge=0, le=SCALE_UNIT)]
 _Range = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -151,6 +156,15 @@ class QuantizationSettings(Record):
         Option(
             "Bits per weight in dense layers, 2 to 18. The weight memory is as wide as the "
             "larger of the two. Default: the bits of the other weights.",
+            group=_NUMBERS,
+        ),
+    ] = None
+    scale_bits: Annotated[
+        _ScaleBits | None,
+        Option(
+            "Bits of a scale of each row of weights, 8 to 16: a multiplier behind its sum, so that integers of "
+            "a model in any steps stay as they are. 0: steps are powers of two. Default: 16 for a model's "
+            "integers that other steps would change, else 0.",
             group=_NUMBERS,
         ),
     ] = None
@@ -238,6 +252,10 @@ class QuantizationSettings(Record):
                 "the cell state's range must be stated (`cell_range`), or found with or without "
                 "regard to final states (`final_states=True`, `final_states=False`), "
                 "not both; leave one out"
+            )
+        if 0 < (self.scale_bits or 0) < LEAST_SCALE_BITS:
+            raise ValueError(
+                f"`scale_bits` must be 0, or {LEAST_SCALE_BITS} to {SCALE_UNIT}, not {self.scale_bits}"
             )
         for name in ("data_bits", "output_bits"):
             bits = getattr(self, name)
@@ -332,6 +350,8 @@ class RowPlan:
     offsets: IntArray
     """What is added to the bias of each row, so that dropping the guard bits rounds those half up that need
     it."""
+    scale_bits: int = 0
+    """Bits of the rows' scales; 0 if these are powers of two."""
 
     @property
     def matrices(self) -> tuple[Floats, ...]:
@@ -356,8 +376,11 @@ class RowPlan:
             scales = scales - wide
 
     def round(self, moments: Moments | None) -> RoundedRows:
-        """Return the integers of the rows' weights; the changes of a row cancel if there are moments."""
+        """Return the integers of the rows' weights; the changes of a row cancel if there are moments, unless
+        rows have scales."""
         pairs = list(zip(self.matrices, self.sources, strict=True))
+        if self.scale_bits:
+            return self._round_scaled(pairs)
         fractions = tuple(self.finest_scales(*pair) - pair[1] for pair in pairs)
         nearest = round_nearest(self.form, self.matrices, fractions)
         if moments is None:
@@ -368,6 +391,32 @@ class RowPlan:
             return found
         sums = [np.abs(part).sum(axis=1) for part in found.matrices]
         return found.where(np.max(sums, axis=0) < self.most_sum, nearest)
+
+
+    @property
+    def shifted(self) -> int:
+        """Fraction bits of what a row's right shift gives."""
+        return self.target + (SCALED_FRACTION if self.scale_bits else 0)
+
+    def _round_scaled(self, pairs: list[tuple[Floats, int]]) -> RoundedRows:
+        """Return the integers of rows with scales."""
+        found = []
+        for weights, source in pairs:
+            finest = self.finest - source
+            rows = scale_rows(weights, self.form.maximum, self.scale_bits, self.shifted - source, finest)
+            while self.most_sum is not None:
+                sums = np.abs(rows.weights).sum(axis=1)
+                wide = (sums >= self.most_sum) & (rows.fraction + source > self.coarsest)
+                if not wide.any():
+                    break
+                rows = rows.coarser(wide.astype(np.int64))
+            found.append(rows)
+        return RoundedRows(
+            tuple(rows.weights for rows in found),
+            tuple(rows.fraction for rows in found),
+            np.zeros(len(pairs[0][0])),
+            tuple(rows.scale for rows in found),
+        )
 
 
 class Lowered:
@@ -664,10 +713,11 @@ class Plan(Lowered):
                     target=target,
                     # A finer scale would change no result, but take more bits of the shifter.
                     finest=self.hardware.finest(target, self.settings.data_bits),
-                    coarsest=self.hardware.coarsest(target),
+                    coarsest=self.hardware.coarsest(target) + (SCALED_FRACTION if self.scale_bits else 0),
                     most_sum=self.hardware.most_sum(self.input),
                     constants=self.constants(index),
                     offsets=self._offsets(index),
+                    scale_bits=self.scale_bits,
                 )
             )
         return plans
@@ -685,6 +735,13 @@ class Plan(Lowered):
         if self.hardware.device is not None:
             return self.hardware.device.weight_bits
         return self.settings.most_weight_bits if self.trained is None else max(self.weight_bits)
+
+    @property
+    def scale_bits(self) -> int:
+        """Bits of the rows' scales; 0 if these are powers of two, as those of trained rows are."""
+        if self.hardware.device is not None:
+            return self.hardware.device.scale_bits
+        return 0 if self.trained is not None else self.settings.scale_bits or 0
 
     @property
     def own_weight_bits(self) -> tuple[int, int] | None:

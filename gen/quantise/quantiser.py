@@ -155,6 +155,7 @@ class _Build:
                 bound_sums(layers, plan.input, align), align, plan.most_weight_bits, shapes
             ),
             shift_bits=hardware.shift_bits(_largest_shift(layers), plan.settings.data_bits, align),
+            scale_bits=plan.scale_bits,
             cells=tuple(cells),
             tables=tuple(functions.tables),
             pieces=tuple(functions.pieces),
@@ -175,7 +176,7 @@ class _Build:
             for rows, each in zip(plans, rounded, strict=True)
         ]
         coarsest = (
-            int((rows.target - s).max()) for rows, each in zip(plans, scales, strict=True) for s in each
+            int((rows.shifted - s).max()) for rows, each in zip(plans, scales, strict=True) for s in each
         )
         align = self._hardware.align(max(0, *coarsest))
         layers: list[QuantizedLayer] = []
@@ -184,13 +185,18 @@ class _Build:
             # What a layer adds to stored sums has no bias of its own.
             change = 0.0 if continues_sums(layer.kind) else each.bias_change
             bias = round_half_up(layer.bias + change, rows.target).astype(np.int64) + rows.offsets
-            shifts = [scale + align - rows.target for scale in scales[index]]
+            shifts = [scale + align - rows.shifted for scale in scales[index]]
+            its_scales = each.scales or (None, None)
             if layer.w_rec is None:
-                layers.append(QuantizedDense(each.matrices[0], bias, shifts[0], continues_sums(layer.kind)))
+                layers.append(
+                    QuantizedDense(
+                        each.matrices[0], bias, shifts[0], continues_sums(layer.kind), its_scales[0]
+                    )
+                )
             else:
                 constants = self._constants(index, layer)
                 w_ih, w_hh = each.matrices
-                layers.append(QuantizedRecurrent(w_ih, w_hh, bias, shifts[0], shifts[1], constants))
+                layers.append(QuantizedRecurrent(w_ih, w_hh, bias, *shifts, constants, *its_scales))
         return layers, align
 
     def _round(self, index: int, rows: RowPlan) -> RoundedRows:
@@ -253,7 +259,7 @@ class _Build:
 
 
 def _largest_shift(layers: list[QuantizedLayer]) -> int:
-    return max(int(shift.max()) for layer in layers for _, _, shift in row_parts(layer))
+    return max(int(part.shift.max()) for layer in layers for part in row_parts(layer))
 
 
 def quantise(

@@ -54,6 +54,8 @@ class RoundedRows:
     """Their fraction bits, ``(rows,)`` for each vector."""
     bias_change: Floats
     """What the biases make up for, ``(rows,)``, in real units: the mean of what rounding changes."""
+    scales: tuple[IntArray, ...] = ()
+    """Scales of rows for each vector, if the hardware has them; see :mod:`rtlstm.gen.quantise.scales`."""
 
     def where(self, rows: NDArray[np.bool_], others: "RoundedRows") -> "RoundedRows":
         """Return these integers in some ``rows``, and those of ``others`` elsewhere."""

@@ -13,7 +13,7 @@ S - 2, S - 1                               its operation's fields; first rows of
                                            stream's offset; whether it has a first beat
 S + k                                      ``shift_row`` and ``addend_row``: addresses of the beat
 S + k + 1                                  ``blocks`` or ``lanes`` select its totals in the array
-S + k + collect + narrow                   ``next_beat``, a cycle before its rounded pre-activations
+S + k + collect + narrow + scale           ``next_beat``, a cycle before its rounded pre-activations
 =========================================  ============================================================
 
 With ``unit_copies``, all of this is a cycle earlier, and units see copies of it in these cycles.

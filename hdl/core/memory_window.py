@@ -175,7 +175,7 @@ class MemoryWindow(Component):
         GIVE       the staging register's lowest word is given
         =========  ======================================================================================
         """
-        longest = READ_WAIT + self._read_back
+        longest = READ_WAIT + self._manifest.parameters.pipeline.scale + self._read_back
         wait, loads, accepted = Signal(range(longest + 1)), Signal(), request.accepted
         word, ends, last_word = self._word_of_row(m, registers)
         next_word = word.eq(Mux(last_word, 0, word + 1))

@@ -1,7 +1,7 @@
 """From the array's totals to rounded pre-activations.
 
 With ``blocks`` and ``lanes`` selecting a beat in cycle 0, ``collect = parameters.collect`` (0 to 2) and
-``narrow = pipeline.narrow`` (2 to 4):
+``narrow = pipeline.narrow`` (2 to 4) and ``scale = pipeline.scale`` (0, 2 or 3):
 
 ======================  ================================================================================
 cycle                   what happens
@@ -15,9 +15,10 @@ collect - 1             if ``narrow`` is 2, the row's shift is read, and its fir
 collect                 the picked totals; the row's shift and addend are read
 collect + narrow - 1    shifted right and added to the bias or the stored partial sum: in one cycle, or
                         partly shifted in one before if ``narrow`` is 3; if it is 4, shifted in two cycles and
-                        added in a third
+                        added in a third; with scales, it is this cycle's value that is multiplied by the
+                        row's scale, and the product is added ``scale`` cycles later
 collect + narrow        rounded down and saturated, as sign and magnitude; also then, the sum of an operation
-                        that stores partial sums is written back
++ scale                 that stores partial sums is written back
 ======================  ================================================================================
 """
 
@@ -32,9 +33,9 @@ from rtlstm.hdl.core.unit import round_down
 from rtlstm.hdl.primitives.pipeline import delay, storage
 from rtlstm.hdl.primitives.staged import Staged, combine
 from rtlstm.spec.cells.unit import FusedUnit
-from rtlstm.spec.inventory import memories
+from rtlstm.spec.inventory import memories, multipliers
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.numerics import GUARD_BITS
+from rtlstm.spec.numerics import GUARD_BITS, SCALED_FRACTION
 from rtlstm.spec.registers import Region
 
 GATES = 4
@@ -45,12 +46,12 @@ CANDIDATE = 2
 class Preactivation(Component):
     """Takes a unit's four totals (a dense output's one) from the block that drains.
 
-    They are shifted right by their rows' own shifts, rounding down, and added to a bias or to
-    the stored partial sum of another operation. Beats that store partial sums are written back; all come out
+    They are shifted right by their rows' own shifts, rounding down, multiplied by their rows' scales, if there
+    are some, and added to a bias or to the stored partial sum of another operation. Beats that store partial sums are written back; all come out
     saturated at the lowest and the highest code, as sign and magnitude.
 
-    Latency: from ``blocks`` and ``lanes``, ``parameters.collect + pipeline.narrow`` cycles. Throughput: one
-    beat per cycle. Rounding: down when shifting and at the end; biases of rows that are to be rounded half up
+    Latency: from ``blocks`` and ``lanes``, ``parameters.collect + pipeline.narrow + pipeline.scale`` cycles.
+    Throughput: one beat per cycle. Rounding: down when shifting, multiplying and at the end; biases of rows that are to be rounded half up
     hold half a unit.
     """
 
@@ -186,8 +187,21 @@ class Preactivation(Component):
         if not parameters.shifts_collected:
             # The amount's upper bits first; if there is a register between, its lower ones a cycle later.
             total = (total >> upper).later(1 if narrow > 2 else 0)
-        shifted = (total >> lower).as_signed(width).named(f"shifted{gate}").later(max(0, narrow - 3))
+        bits = self._manifest.numerics.scaled_bits if parameters.pipeline.scale else width
+        shifted = (total >> lower).as_signed(bits).named(f"shifted{gate}").later(max(0, narrow - 3))
+        if parameters.pipeline.scale:
+            shifted = self._scale(gate, shifted, shifts)
         return (shifted + addend).registered(f"sum{gate}", signed(width), zero=self.window)
+
+    def _scale(self, gate: int, shifted: Staged, shifts: Staged) -> Staged:
+        """Multiply by the row's scale, whose highest bit is set, and round down."""
+        numerics = self._manifest.numerics
+        first, bits = GATES * numerics.shift_bits, numerics.scale_field_bits
+        scale = shifts.map(lambda word: Cat(word[first:].word_select(gate, bits), Const(1, 1)))
+        spec = multipliers(self._manifest)["row scales"]
+        product = shifted.times(scale, spec, f"scaled{gate}")
+        dropped = product.map(lambda value: value.shift_right(numerics.scale_bits + SCALED_FRACTION))
+        return dropped.as_signed(numerics.accumulator.partial_bits).named(f"part{gate}")
 
     def _memories(self, m: Module) -> tuple[Staged, Staged]:
         """Add the two memories; return the row's shifts with its per-unit constants, and what it adds."""
@@ -195,7 +209,8 @@ class Preactivation(Component):
         shift_read, shift_write = storage(m, specs["row shifts"], "shift_memory")
         read, write = storage(m, specs["partial sums"], "partial_memory")
         shifts = Staged(m, shift_read.data, parameters.collect - parameters.shifts_collected)
-        addends = Staged(m, read.data, parameters.collect)
+        # Rows of addends are few bits, and so wait for the product in their place.
+        addends = Staged(m, read.data, parameters.collect + parameters.pipeline.scale)
         shift_row, addend_row = Staged(m, self.shift_row, -1), Staged(m, self.addend_row, -1)
         m.d.comb += [
             shift_read.addr.eq(shift_row.at(shifts.stage - specs["row shifts"].latency)),
@@ -207,9 +222,10 @@ class Preactivation(Component):
             self.partials.eq(addends.value),
         ]
         self._partial_write = write
-        unit_constants = shifts[GATES * self._manifest.numerics.shift_bits :]
+        numerics = self._manifest.numerics
+        unit_constants = shifts[GATES * (numerics.shift_bits + numerics.scale_field_bits) :]
         if len(unit_constants):
-            given = unit_constants.at(parameters.collect + parameters.pipeline.narrow)
+            given = unit_constants.at(parameters.preactivation - parameters.summed - parameters.HELD)
             m.d.comb += self.unit_constants.eq(given)
         return shifts, addends
 

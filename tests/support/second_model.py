@@ -75,14 +75,17 @@ def rounding_events(what: str) -> set[str]:
     return ties | limit_events(what)
 
 
-def _parts(layer: QuantizedLayer) -> list[tuple[list[Row], Row]]:
-    """Weights and shifts of the input part and, if there is one, the recurrent part."""
-    if isinstance(layer, QuantizedDense):
-        return [(layer.weight.tolist(), layer.shift.tolist())]
-    return [
-        (layer.w_ih.tolist(), layer.shift_ih.tolist()),
-        (layer.w_hh.tolist(), layer.shift_hh.tolist()),
-    ]
+def _parts(layer: QuantizedLayer) -> list[tuple[list[Row], Row, list[int | None]]]:
+    """Weights, shifts and scales of the input part and, if there is one, the recurrent part."""
+    parts = [("weight", "shift", "scale")]
+    if not isinstance(layer, QuantizedDense):
+        parts = [("w_ih", "shift_ih", "scale_ih"), ("w_hh", "shift_hh", "scale_hh")]
+    found = []
+    for weights, shift, scale in parts:
+        shifts, scales = getattr(layer, shift).tolist(), getattr(layer, scale)
+        none = [None] * len(shifts)
+        found.append((getattr(layer, weights).tolist(), shifts, none if scale is None else scales.tolist()))
+    return found
 
 
 class SecondModel:
@@ -177,10 +180,11 @@ class SecondModel:
             self.events["input: lowest code"] += 1
         goes_on = shape.kind in ("gru_candidate", "sum")
         flat = [a + b for a, b in zip(bias, chain(*partials), strict=True)] if goes_on else list(bias)
-        for (weights, shifts), vector in zip(self._parts[at], [x] if h is None else [x, h], strict=True):
-            for row, (mine, shift) in enumerate(zip(weights, shifts, strict=True)):
+        for part, vector in zip(self._parts[at], [x] if h is None else [x, h], strict=True):
+            for row, (mine, shift, scale) in enumerate(zip(*part, strict=True)):
                 exact = sum(w * v for w, v in zip(mine, vector, strict=True))
-                flat[row] += (exact << self.numerics.accumulator.align) >> shift
+                shifted = (exact << self.numerics.accumulator.align) >> shift
+                flat[row] += shifted if scale is None else shifted * scale // 2**17
         units = shape.outputs
         return [flat[first : first + units] for first in range(0, len(flat), units)]
 
