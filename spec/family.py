@@ -52,8 +52,8 @@ class Pipeline(Record):
     """Registers from the selected totals to pre-activations: 2, shifted and added, then saturated; 3, partly
     shifted before; 4, shifted in two cycles and added in one of its own."""
     scale: Annotated[int, Field(ge=0, le=3)] = 0
-    """Registers of the multipliers of rows' scales, behind the shift: as those of ``multiplier``, but 2 at least.
-    A manifest has them if its numerics have scales; 0 without."""
+    """Registers of the multipliers of rows' scales, behind the shift: as those of ``multiplier``, but 2 at
+    least. A manifest has them if its numerics have scales; 0 without."""
     table: Annotated[int, Field(ge=1, le=2)] = 1
     """Registers of an activation table: 2, it is a block RAM with its output register, and its own address
     register is the argument's."""

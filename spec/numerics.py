@@ -157,8 +157,8 @@ class FusedTables(Record):
 GUARD_BITS = 4
 """Extra fraction bits of a row's parts until they are added and rounded."""
 SCALE_UNIT = 16
-"""A row's scale is an integer of so many bits, the highest of them set: in units of ``2**-SCALE_UNIT``, from 1/2
-up to 1."""
+"""A row's scale is an integer of so many bits, the highest of them set: in units of ``2**-SCALE_UNIT``, from
+1/2 up to 1."""
 SCALED_FRACTION = 1
 """Extra fraction bits of what is multiplied by the scale, so that rounding it down costs little."""
 LEAST_SCALE_BITS = 8
@@ -378,8 +378,8 @@ class QuantizedRecurrent:
     accumulator to the pre-activation format with ``GUARD_BITS`` more fraction bits; ``bias`` (4H,) in that
     format, in which rows that are rounded half up (:func:`rounded_gates`) have half a unit of the
     pre-activation format more. ``parameters`` (H, K) are per-unit constants, if the network's cells use any.
-    ``scale_ih`` and ``scale_hh`` (4H,) are the scales of the parts, if rows have some: of ``SCALE_UNIT`` bits.
-    The shifts then leave ``SCALED_FRACTION`` more fraction bits.
+    ``scale_ih`` and ``scale_hh`` (4H,) are the scales of the parts, of ``SCALE_UNIT`` bits, if rows have
+    some: the shifts then leave ``SCALED_FRACTION`` more fraction bits.
     """
 
     w_ih: IntArray

@@ -17,7 +17,7 @@ from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, is_fused, lower
 from rtlstm.gen.quantise.ranges import FORMULAS, MARGIN, Candidate, InputFit, Ranges, power_of_two
 from rtlstm.gen.quantise.rounding import Moments, RoundedRows, round_cancelling, round_nearest
-from rtlstm.gen.quantise.scales import scale_rows
+from rtlstm.gen.quantise.scales import ScaledRows, find_steps, scale_rows
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.activations.interpolated import DIRECT_BITS
 from rtlstm.spec.cells.formats import CellFormats
@@ -134,6 +134,13 @@ def _with_input_weights(network: Network, change: Callable[[Floats], Floats]) ->
     return network.replace(layers=(first, *layers))
 
 
+def keeps_integers(network: Network, weight_bits: int) -> bool:
+    """Whether weights of the network's input are multiples of their rows' steps, with so many bits: shifts of
+    features would change them."""
+    maximum = WeightFormat(weight_bits).maximum
+    return any(find_steps(weights, maximum).any() for weights in _matrices(network))
+
+
 _NUMBERS = "Numbers"
 _Bits = Annotated[int, Field(ge=4, le=18)]
 _WeightBits = Annotated[int, Field(ge=2, le=18)]
@@ -162,9 +169,9 @@ class QuantizationSettings(Record):
     scale_bits: Annotated[
         _ScaleBits | None,
         Option(
-            "Bits of a scale of each row of weights, 8 to 16: a multiplier behind its sum, so that integers of "
-            "a model in any steps stay as they are. 0: steps are powers of two. Default: 16 for a model's "
-            "integers that other steps would change, else 0.",
+            "Bits of a scale of each row of weights, 8 to 16: a multiplier behind its sum keeps a model's "
+            "integers in any steps. 0: steps are powers of two. Default: 16 for a model's integers that "
+            "powers of two would change, else 0.",
             group=_NUMBERS,
         ),
     ] = None
@@ -377,46 +384,46 @@ class RowPlan:
 
     def round(self, moments: Moments | None) -> RoundedRows:
         """Return the integers of the rows' weights; the changes of a row cancel if there are moments, unless
-        rows have scales."""
+        it keeps integers that it has."""
         pairs = list(zip(self.matrices, self.sources, strict=True))
+        free = np.ones(len(self.matrices[0]), dtype=np.bool_)
         if self.scale_bits:
-            return self._round_scaled(pairs)
-        fractions = tuple(self.finest_scales(*pair) - pair[1] for pair in pairs)
-        nearest = round_nearest(self.form, self.matrices, fractions)
-        if moments is None:
+            rows = [self._scaled(*pair) for pair in pairs]
+            nearest = RoundedRows(
+                tuple(each.weights for each in rows),
+                tuple(each.fraction for each in rows),
+                np.zeros(len(free)),
+                tuple(each.scale for each in rows),
+            )
+            free = ~np.any([each.kept for each in rows], axis=0)
+        else:
+            fractions = tuple(self.finest_scales(*pair) - pair[1] for pair in pairs)
+            nearest = round_nearest(self.form, self.matrices, fractions)
+        if moments is None or not free.any():
             return nearest
         finest = tuple(self.finest - source for source in self.sources)
-        found = round_cancelling(self.form, self.matrices, fractions, finest, moments)
-        if self.most_sum is None:
-            return found
-        sums = [np.abs(part).sum(axis=1) for part in found.matrices]
-        return found.where(np.max(sums, axis=0) < self.most_sum, nearest)
-
+        found = round_cancelling(self.form, self.matrices, nearest.fractions, finest, moments, nearest.scales)
+        if self.most_sum is not None:
+            sums = [np.abs(part).sum(axis=1) for part in found.matrices]
+            free &= np.max(sums, axis=0) < self.most_sum
+        return found.where(free, nearest)
 
     @property
     def shifted(self) -> int:
         """Fraction bits of what a row's right shift gives."""
         return self.target + (SCALED_FRACTION if self.scale_bits else 0)
 
-    def _round_scaled(self, pairs: list[tuple[Floats, int]]) -> RoundedRows:
-        """Return the integers of rows with scales."""
-        found = []
-        for weights, source in pairs:
-            finest = self.finest - source
-            rows = scale_rows(weights, self.form.maximum, self.scale_bits, self.shifted - source, finest)
-            while self.most_sum is not None:
-                sums = np.abs(rows.weights).sum(axis=1)
-                wide = (sums >= self.most_sum) & (rows.fraction + source > self.coarsest)
-                if not wide.any():
-                    break
-                rows = rows.coarser(wide.astype(np.int64))
-            found.append(rows)
-        return RoundedRows(
-            tuple(rows.weights for rows in found),
-            tuple(rows.fraction for rows in found),
-            np.zeros(len(pairs[0][0])),
-            tuple(rows.scale for rows in found),
-        )
+    def _scaled(self, weights: Floats, source: int) -> ScaledRows:
+        """Return the integers of rows with scales; on an existing device, those whose sums it holds."""
+        empty, finest = self.shifted - source, self.finest - source
+        rows = scale_rows(weights, self.form.maximum, self.scale_bits, empty, finest)
+        while self.most_sum is not None:
+            sums = np.abs(rows.weights).sum(axis=1)
+            wide = (sums >= self.most_sum) & (rows.fraction + source > self.coarsest)
+            if not wide.any():
+                break
+            rows = rows.coarser(wide.astype(np.int64))
+        return rows
 
 
 class Lowered:

@@ -27,6 +27,7 @@ from rtlstm.gen.quantise.plan import (
     RowPlan,
     choose_factors,
     fold_factors,
+    keeps_integers,
 )
 from rtlstm.gen.quantise.plan import QuantizationSettings as QuantizationSettings
 from rtlstm.gen.quantise.ranges import (
@@ -477,6 +478,8 @@ class _Formulas:
             return ()
         form = Format.covering(settings.data_bits, input_range)
         bits = settings.bits_of(isinstance(network.layers[0], Dense))
+        if settings.scale_bits and keeps_integers(network, bits):
+            return ()
         peaks = candidate.input_share * data.peaks
         fit = self._input_fit(candidate)
         factors = choose_factors(network, peaks, form, bits, fit, candidate.factor_share)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.spec.fixed import IntArray, round_half_up
+from rtlstm.spec.numerics import SCALE_UNIT
 from rtlstm.spec.weights import WeightFormat
 
 Floats = NDArray[np.float64]
@@ -65,6 +66,7 @@ class RoundedRows:
             tuple(np.where(rows[:, None], *pair) for pair in pairs),
             tuple(np.where(rows, *pair) for pair in scales),
             np.where(rows, self.bias_change, others.bias_change),
+            self.scales,
         )
 
 
@@ -84,6 +86,7 @@ def round_cancelling(
     fractions: tuple[IntArray, ...],
     finest: tuple[int, ...],
     moments: Moments,
+    scales: tuple[IntArray, ...] = (),
 ) -> RoundedRows:
     """Round so that the mean square change of each row's sum is small.
 
@@ -91,25 +94,27 @@ def round_cancelling(
     the inverse of their covariance: Hassibi and Stork's "Optimal brain surgeon", 1993, with the order and the
     factorisation of Frantar et al., "GPTQ", 2022. Weights of 0 stay 0. Each row takes the scale, as its
     largest weight allows or finer, up to ``finest`` fraction bits of each vector's weights, that changes its
-    sum least.
+    sum least. ``scales`` are those of rows whose steps are no powers of two.
     """
     widths = [part.shape[1] for part in matrices]
     weights = np.concatenate(matrices, axis=1)
     # A vector that a row does not read takes nothing over from the others.
     read = np.stack([part.any(axis=1) for part in matrices], axis=1)
     codes, finer = np.zeros_like(weights), np.zeros(len(weights), dtype=np.int64)
+    units = [np.ldexp(scale.astype(np.float64), -SCALE_UNIT) for scale in scales]
+    units = units or [np.ones(len(weights))] * len(widths)
     for which in np.unique(read, axis=0):
         rows, columns = (read == which).all(axis=1), np.repeat(which, widths)
         if not columns.any():
             continue
         part = np.ix_(rows, columns)
-        steps, most = (
+        steps, most, unit = (
             np.repeat(np.stack([*each], axis=-1)[..., which], np.array(widths)[which], axis=-1)
-            for each in ([each[rows] for each in fractions], finest)
+            for each in ([each[rows] for each in fractions], finest, [each[rows] for each in units])
         )
         covariance = moments.covariance[np.ix_(columns, columns)]
         tried = [
-            _cancel(weights[part], np.minimum(steps + more, most), form.maximum, covariance)
+            _cancel(weights[part], np.ldexp(unit, -np.minimum(steps + more, most)), form.maximum, covariance)
             for more in _FINER
         ]
         best = np.argmin([error for _, error in tried], axis=0)
@@ -117,25 +122,29 @@ def round_cancelling(
         finer[rows] = np.array(_FINER)[best]
     chosen = tuple(np.minimum(each + finer, most) for each, most in zip(fractions, finest, strict=True))
     integers = tuple(part.astype(np.int64) for part in np.split(codes, np.cumsum(widths)[:-1], axis=1))
-    values = [np.ldexp(part, -each[:, None]) for part, each in zip(integers, chosen, strict=True)]
-    return RoundedRows(integers, chosen, (weights - np.concatenate(values, axis=1)) @ moments.mean)
+    values = [
+        part * np.ldexp(unit, -each)[:, None]
+        for part, each, unit in zip(integers, chosen, units, strict=True)
+    ]
+    change = (weights - np.concatenate(values, axis=1)) @ moments.mean
+    return RoundedRows(integers, chosen, change, scales)
 
 
-def _cancel(weights: Floats, fractions: IntArray, most: int, covariance: Floats) -> tuple[Floats, Floats]:
-    """Return integers of ``fractions`` bits, ``(rows, columns)``, and the variance of each row's change."""
+def _cancel(weights: Floats, steps: Floats, most: int, covariance: Floats) -> tuple[Floats, Floats]:
+    """Return integers in units of ``steps``, ``(rows, columns)``, and the variance of each row's change."""
     spread = covariance + _DAMPING * max(float(np.diag(covariance).mean()), 1e-12) * np.eye(len(covariance))
     order = np.argsort(-np.diag(covariance), kind="stable")
     upper = np.linalg.cholesky(np.linalg.inv(spread[np.ix_(order, order)])).T
-    left, steps, kept = weights[:, order].copy(), fractions[:, order], weights[:, order] != 0.0
+    left, ordered, kept = weights[:, order].copy(), steps[:, order], weights[:, order] != 0.0
     codes = np.zeros_like(weights)
     for first in range(0, len(order), _BLOCK):
         block = slice(first, min(first + _BLOCK, len(order)))
         errors = np.zeros((len(weights), block.stop - first))
         for at in range(first, block.stop):
-            code = np.clip(round_half_up(left[:, at], steps[:, at]), -most, most) * kept[:, at]
-            errors[:, at - first] = (left[:, at] - np.ldexp(code, -steps[:, at])) / upper[at, at]
+            code = np.clip(round_half_up(left[:, at] / ordered[:, at]), -most, most) * kept[:, at]
+            errors[:, at - first] = (left[:, at] - code * ordered[:, at]) / upper[at, at]
             left[:, at + 1 : block.stop] -= np.outer(errors[:, at - first], upper[at, at + 1 : block.stop])
             codes[:, order[at]] = code
         left[:, block.stop :] -= errors @ upper[block, block.stop :]
-    change = weights - np.ldexp(codes, -fractions)
+    change = weights - codes * steps
     return codes, np.einsum("rc,rc->r", change @ spread, change)

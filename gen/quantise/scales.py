@@ -1,7 +1,8 @@
 """Scales of rows that are no powers of two: those of a model's integers, or such that a row uses all codes.
 
 A scale is a whole number of ``SCALE_UNIT`` bits, of which hardware has the upper ones, in units of
-``2**-SCALE_UNIT``. A row's step, what 1 is worth of its weights, is ``scale * 2**-SCALE_UNIT * 2**-fraction``.
+``2**-SCALE_UNIT``. A row's step, what 1 is worth of its weights, is
+``scale * 2**-SCALE_UNIT * 2**-fraction``.
 """
 
 from dataclasses import dataclass
@@ -30,11 +31,13 @@ class ScaledRows:
     weights: IntArray
     fraction: IntArray
     scale: IntArray
+    kept: NDArray[np.bool_]
+    """Rows that have the integers that they are made of."""
 
     def coarser(self, rows: IntArray) -> "ScaledRows":
         """Return the same rows in steps twice as large where ``rows`` is 1."""
         weights = np.where(rows[:, None] > 0, (self.weights + 1) >> 1, self.weights)
-        return ScaledRows(weights, self.fraction - rows, self.scale)
+        return ScaledRows(weights, self.fraction - rows, self.scale, self.kept & (rows == 0))
 
 
 def find_steps(weights: Floats, maximum: int) -> Floats:
@@ -90,7 +93,7 @@ def scale_rows(weights: Floats, maximum: int, bits: int, empty: int, finest: int
     fraction = np.minimum(fraction, finest)
     used = np.where(kept, steps, np.ldexp(scale.astype(np.float64), -SCALE_UNIT - fraction))
     codes = np.rint(weights / used[:, None])
-    return ScaledRows(np.clip(codes, -maximum, maximum).astype(np.int64), fraction, scale)
+    return ScaledRows(np.clip(codes, -maximum, maximum).astype(np.int64), fraction, scale, kept)
 
 
 def _split(steps: Floats, bits: int, nearest: NDArray[np.bool_]) -> tuple[IntArray, IntArray]:

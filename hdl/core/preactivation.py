@@ -46,13 +46,14 @@ CANDIDATE = 2
 class Preactivation(Component):
     """Takes a unit's four totals (a dense output's one) from the block that drains.
 
-    They are shifted right by their rows' own shifts, rounding down, multiplied by their rows' scales, if there
-    are some, and added to a bias or to the stored partial sum of another operation. Beats that store partial sums are written back; all come out
-    saturated at the lowest and the highest code, as sign and magnitude.
+    They are shifted right by their rows' own shifts, rounding down, multiplied by their rows' scales, if
+    there are some, and added to a bias or to the stored partial sum of another operation. Beats that store
+    partial sums are written back; all come out saturated at the lowest and the highest code, as sign and
+    magnitude.
 
     Latency: from ``blocks`` and ``lanes``, ``parameters.collect + pipeline.narrow + pipeline.scale`` cycles.
-    Throughput: one beat per cycle. Rounding: down when shifting, multiplying and at the end; biases of rows that are to be rounded half up
-    hold half a unit.
+    Throughput: one beat per cycle. Rounding: down when shifting, multiplying and at the end; biases of rows
+    that are to be rounded half up hold half a unit.
     """
 
     held: Signal = In(
