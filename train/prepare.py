@@ -134,6 +134,11 @@ def prepare(
             folder = device_folder(device)
             existing = ExistingDevice(folder, Manifest.load(folder))
             settings = device_settings(existing.manifest, numbers.get("input_range"))
+        if settings.scale_bits:
+            raise ConfigurationError(
+                "training finds steps of weights that are powers of two: leave out `scale_bits` "
+                f"({settings.scale_bits}), or choose a device whose rows have no scales"
+            )
         _check_layers(network, by_layer)
         module = model if isinstance(model, torch.nn.Module) else None
         # A module looks its numbers up itself; elsewhere the host gives the rows.

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from rtlstm.fpga.fit import Fit, FitRequest, fit_device
 from rtlstm.gen.builds.hardware import formats_note
-from rtlstm.gen.frontends.reading import MATRICES, InitialState, IntegerWeights, change_text
+from rtlstm.gen.frontends.reading import MATRICES, InitialState, IntegerWeights, ModelReport, change_text
 from rtlstm.gen.quantise.accuracy import Accuracy
 from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
 from rtlstm.gen.quantise.directions import unfold
@@ -29,7 +29,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import LINEAR, Bidirectional, Dense, Network, PseudoLayer
-from rtlstm.spec.numerics import GUARD_BITS, QuantizedNetwork, bound_sums, row_parts
+from rtlstm.spec.numerics import GUARD_BITS, SCALE_UNIT, QuantizedNetwork, bound_sums, row_parts
 from rtlstm.spec.options import option_text
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.progress import Progress
@@ -268,6 +268,8 @@ class WeightChange(Record):
     """The largest change in the model's own steps."""
     text: str
     """Both for a message."""
+    scale_bits: int = 0
+    """If not 0, the integers are the model's, and the steps of their rows are rounded to so many bits."""
 
 
 def measure_changes(
@@ -286,15 +288,56 @@ def measure_changes(
 def change_notes(changes: Iterable[WeightChange]) -> tuple[str, ...]:
     """Return what a user should know about the changes."""
     same, other = [], []
+    scaled: dict[int, list[str]] = {}
     for change in changes:
         what = f"the {change.product} of {change.layer!r}"
-        if change.largest > 0:
+        if change.scale_bits:
+            scaled.setdefault(change.scale_bits, []).append(what)
+        elif change.largest > 0:
             other.append(f"{what} by {change.text}")
         else:
             same.append(what)
     return (
         *((f"weights are the model's integers, exactly: those of {', '.join(same)}",) if same else ()),
+        *(
+            f"weights are the model's integers, in steps that are rounded to {bits} bits: those of "
+            f"{', '.join(some)}"
+            for bits, some in scaled.items()
+        ),
         *((f"weights differ from the model's integers: those of {', '.join(other)}",) if other else ()),
+    )
+
+
+_SPARE_BITS = 4
+"""With so many bits of weights more than integers have, steps of powers of two hardly change these."""
+
+
+def keep_integers(settings: QuantizationSettings, source: ModelReport | None) -> QuantizationSettings | None:
+    """Return the settings with scales of rows, if that keeps integers of a model and the settings leave it
+    open; else None."""
+    if source is None or settings.scale_bits is not None:
+        return None
+    kept = False
+    for given in source.integer_weights:
+        spare = settings.bits_of(given.weight in ("weight", "skip")) - given.largest.bit_length() - 1
+        kept |= given.exact_bits is None and 0 <= spare < _SPARE_BITS
+    return settings.replace(scale_bits=SCALE_UNIT) if kept else None
+
+
+def scales_note(settings: QuantizationSettings) -> str:
+    """Say that rows have scales, because of a model's integers."""
+    return (
+        "steps of the model's integers are no powers of two: each row of weights has a scale of "
+        f"{settings.scale_bits} bits (`scale_bits={settings.scale_bits}`), with a multiplier behind its sum; "
+        "`scale_bits=0` leaves it out, and rounds the weights again"
+    )
+
+
+def scales_refused_note(settings: QuantizationSettings, refused: ConfigurationError) -> str:
+    """Say why the integers of a model are rounded again."""
+    return (
+        "the model's integers are rounded again, in steps of powers of two, because rows can have no scales "
+        f"(`scale_bits={settings.scale_bits}`): {refused}"
     )
 
 
@@ -320,6 +363,10 @@ def _with_steps(network: Network, given: Sequence[IntegerWeights]) -> Network:
     return network.replace(layers=tuple(layers))
 
 
+_FLOATS = 1.01
+"""What a rounded step may differ more than its bits say, because the model's is a float32."""
+
+
 def _changes(
     quantised: QuantizedNetwork, layers: Sequence[ArrayLayer], of_steps: Sequence[ArrayLayer]
 ) -> Iterator[WeightChange]:
@@ -335,12 +382,16 @@ def _changes(
                 continue
             mine = part.steps(numerics.accumulator.align, target, source.fraction)
             change = np.abs(part.weights * mine[:, None] - value)
+            bits = numerics.scale_bits
+            # Then rows alone have changed, and no weight more than others.
+            only_steps = bits > 0 and bool((change <= np.abs(value) * 2.0**-bits * _FLOATS).all())
             yield WeightChange(
                 layer=layer.name,
                 product=part.what,
                 largest=few_digits(change.max()),
                 largest_steps=few_digits((change / np.where(step > 0, step, np.inf)).max()),
                 text=change_text(change, step),
+                scale_bits=bits if only_steps and change.any() else 0,
             )
 
 

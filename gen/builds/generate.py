@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 from warnings import warn
@@ -11,7 +11,13 @@ from numpy.typing import ArrayLike
 
 from rtlstm.fpga.devices import devices
 from rtlstm.fpga.fit import Fit, FitRequest, NothingFitsError
-from rtlstm.gen.builds.advice import find_fit_advice, refuse_fit_anyway
+from rtlstm.gen.builds.advice import (
+    find_fit_advice,
+    keep_integers,
+    refuse_fit_anyway,
+    scales_note,
+    scales_refused_note,
+)
 from rtlstm.gen.builds.c_header import c_header
 from rtlstm.gen.builds.final_states import final_states_file, states_file
 from rtlstm.gen.builds.folder import (
@@ -324,7 +330,25 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
 def _new_design(
     request: BuildRequest, name: str, data: Calibration | None, progress: Progress | None
 ) -> _Design:
-    """Quantise a network and choose hardware for it."""
+    """Quantise a network and choose hardware for it: with scales of rows, if they keep a model's integers."""
+    own_hardware = request.trained is None and request.capacities is None
+    settings = keep_integers(request.settings, request.source) if own_hardware else None
+    if settings is None:
+        return _design(request, name, data, progress)
+    try:
+        design = _design(replace(request, settings=settings), name, data, progress, advise=False)
+    except ConfigurationError as refused:
+        design = _design(request, name, data, progress)
+        note = scales_refused_note(settings, refused)
+    else:
+        note = scales_note(settings)
+    return replace(design, notes=(*design.notes, note))
+
+
+def _design(
+    request: BuildRequest, name: str, data: Calibration | None, progress: Progress | None, advise: bool = True
+) -> _Design:
+    """Quantise a network and choose hardware for it; ``advise`` looks for other settings if nothing fits."""
     network, capacities, trained = request.network, request.capacities, request.trained
     settings, choices, hardware = request.settings, None, None
     if trained is not None:
@@ -341,6 +365,8 @@ def _new_design(
         try:
             parameters, fit = choose_sizes(name, quantised, request.fit)
         except NothingFitsError as refused:
+            if not advise:
+                raise
             advice = find_fit_advice(
                 name, network, settings, data, request.fit, progress, request.initial_state
             )

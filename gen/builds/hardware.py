@@ -226,6 +226,7 @@ def device_settings(device: Manifest, input_range: float | None) -> Quantization
     return QuantizationSettings(
         weight_bits=used[0],
         dense_weight_bits=used[1],
+        scale_bits=numerics.scale_bits,
         data_bits=numerics.data_bits,
         output_bits=numerics.own_output_bits,
         gate_bits=numerics.gate.bits,

@@ -146,7 +146,10 @@ def _note(weights: IntegerWeights, matrix: Floats, steps: Floats) -> str:
         return f"{text}`weight_bits={exact}` or more holds them exactly"
     change = np.abs(WeightFormat(weights.bits).rounded(matrix) - matrix)
     changes = change_text(change, np.broadcast_to(steps[:, None], matrix.shape))
-    return f"{text}`weight_bits={weights.bits}` changes them by {changes}, more bits by less"
+    return (
+        f"{text}`weight_bits={weights.bits}` changes them by {changes}, more bits by less; `scale_bits=16` keeps "
+        "them"
+    )
 
 
 Role = Literal["core", "shape", "state", "outside", "refused"]
