@@ -147,8 +147,8 @@ def _note(weights: IntegerWeights, matrix: Floats, steps: Floats) -> str:
     change = np.abs(WeightFormat(weights.bits).rounded(matrix) - matrix)
     changes = change_text(change, np.broadcast_to(steps[:, None], matrix.shape))
     return (
-        f"{text}`weight_bits={weights.bits}` changes them by {changes}, more bits by less; `scale_bits=16` keeps "
-        "them"
+        f"{text}`weight_bits={weights.bits}` changes them by {changes}, more bits by less; "
+        "`scale_bits=16` keeps them"
     )
 
 
