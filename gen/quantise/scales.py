@@ -43,7 +43,8 @@ class ScaledRows:
 def find_steps(weights: Floats, maximum: int) -> Floats:
     """Return the step of which a row's weights are multiples up to ``maximum``, ``(rows,)``; 0 without one.
 
-    The largest such step, or one that all rows have. Rows with larger integers than 1023 count as without.
+    The largest such step, or one that other rows have, too. Rows of larger integers than 1023 count as
+    without.
     """
     maximum = min(maximum, _MOST)
     largest = np.abs(weights).max(axis=1)
@@ -63,18 +64,17 @@ def find_steps(weights: Floats, maximum: int) -> Floats:
                 found[row] = multiple
                 break
     steps = np.where(found > 0, largest / np.maximum(found, 1), 0.0)
-    return _shared(steps, largest, maximum)
-
-
-def _shared(steps: Floats, largest: Floats, maximum: int) -> Floats:
-    """Return the finest row's step for all rows if their steps are multiples of it, as of one tensor."""
-    known = steps > 0.0
-    if not known.any():
-        return steps
-    least = steps[known].min()
-    ratios = steps[known] / least
-    alike = np.abs(ratios - np.rint(ratios)) <= _FLOAT32 * maximum * ratios
-    return np.where(known, least, 0.0) if alike.all() and largest.max() <= least * (maximum + 0.5) else steps
+    known = np.unique(steps[found > 0])
+    finer = steps.copy()
+    for row in np.flatnonzero((found > 0) & (2 * found <= maximum)):
+        # Integers that all are even, say, may have the step of the rows beside them, as those of one tensor.
+        ratios = steps[row] / known
+        whole = (np.abs(ratios - np.rint(ratios)) <= 2 * _FLOAT32 * ratios) & (
+            ratios * found[row] <= maximum + 0.5
+        )
+        if whole.any():
+            finer[row] = known[whole].min()
+    return finer
 
 
 def scale_rows(weights: Floats, maximum: int, bits: int, empty: int, finest: int) -> ScaledRows:

@@ -27,8 +27,11 @@ def inputs(rng, steps=12):
     return (codes * 2.0**-6).astype(np.float32)
 
 
-def float_model(path, rng, kind="LSTM", head=True):
-    """A recurrent node, and two dense layers with Relu and Sigmoid; returns the integers of the weights."""
+def float_model(path, rng, kind="LSTM", head=True, uneven=False):
+    """A recurrent node, and two dense layers with Relu and Sigmoid; returns the integers of the weights.
+
+    ``uneven``: each row is multiplied by another factor, so that no step is a power of two.
+    """
     gates = GATES[kind]
     codes = {
         "W": grid(rng, 1, gates * H, I),
@@ -49,7 +52,14 @@ def float_model(path, rng, kind="LSTM", head=True):
             node("Add", "p0 g2", "p1", "fc2 add"),
             node("Sigmoid", "p1", "y"),
         ]
-    weights = [const(name, (array * STEP).astype(np.float32)) for name, array in codes.items()]
+    factors = {name: rng.uniform(0.5, 1.5, array.shape) for name, array in codes.items() if uneven}
+    for name, factor in factors.items():
+        # Rows of a recurrent node, columns of MatMul.
+        factor[...] = factor[..., :1] if name in ("W", "R") else factor[:1]
+    weights = [
+        const(name, (array * STEP * factors.get(name, 1.0)).astype(np.float32))
+        for name, array in codes.items()
+    ]
     save(path, nodes, [*weights, ints("ax", 1)], ["y"], shape=("T", 1, I), ir=8)
     return codes
 
