@@ -245,7 +245,7 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
         **_memory_units(manifest, family),
         "read back": parameters.units + units * 4 * numerics.weight_bits,
         "collect": units * accumulator * blocks * (4 + 2 * shared),
-        "shift": units * 4 * partial * numerics.shift_bits,
+        "shift": units * 4 * (numerics.scaled_bits if numerics.scale_bits else partial) * numerics.shift_bits,
         "round": units * (4 * _even(partial) + 2 * _limited_bits(manifest)),
         **_unit_parts(manifest, gate_sizes(manifest).carries),
         "slopes": units * sum(table.base_bits * count for _, table, count in numerics.unit.table_uses)

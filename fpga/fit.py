@@ -21,7 +21,13 @@ from rtlstm.fpga.request import HardwareRequest
 from rtlstm.fpga.resources import BLOCK_RAMS, fill_limits, large_name
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import DEFAULT_PIPELINE, FAMILIES
-from rtlstm.spec.inventory import MultiplierSpec, activation_spec, gate_multipliers, weight_memory
+from rtlstm.spec.inventory import (
+    MultiplierSpec,
+    activation_spec,
+    gate_multipliers,
+    scale_multipliers,
+    weight_memory,
+)
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, Numerics, array_words, vector_lengths
 from rtlstm.spec.parameters import MultiplierKind, Parameters, TableMemory, WeightMemory
@@ -277,7 +283,8 @@ class _Search:
             for name, table, count in numerics.unit.table_uses
         )
         self._slope_blocks = self._blocks(some for some in slopes if some is not None)
-        self._product_blocks = self._blocks(gate_multipliers(numerics.unit))
+        products = (*gate_multipliers(numerics.unit), *scale_multipliers(numerics))
+        self._product_blocks = self._blocks(products)
 
     def _blocks(self, multipliers: Iterable[MultiplierSpec]) -> int:
         """DSP blocks of the multipliers of a gate unit."""

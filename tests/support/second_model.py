@@ -81,10 +81,10 @@ def _parts(layer: QuantizedLayer) -> list[tuple[list[Row], Row, list[int | None]
     if not isinstance(layer, QuantizedDense):
         parts = [("w_ih", "shift_ih", "scale_ih"), ("w_hh", "shift_hh", "scale_hh")]
     found = []
-    for weights, shift, scale in parts:
-        shifts, scales = getattr(layer, shift).tolist(), getattr(layer, scale)
-        none = [None] * len(shifts)
-        found.append((getattr(layer, weights).tolist(), shifts, none if scale is None else scales.tolist()))
+    for names in parts:
+        weights, shift, scale = (getattr(layer, name) for name in names)
+        scales = [None] * len(shift) if scale is None else scale.tolist()
+        found.append((weights.tolist(), shift.tolist(), scales))
     return found
 
 
