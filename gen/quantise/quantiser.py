@@ -187,7 +187,7 @@ class _Build:
             change = 0.0 if continues_sums(layer.kind) else each.bias_change
             bias = round_half_up(layer.bias + change, rows.target).astype(np.int64) + rows.offsets
             shifts = [scale + align - rows.shifted for scale in scales[index]]
-            its_scales = each.scales or (None, None)
+            its_scales = each.scales or (None,) * len(shifts)
             if layer.w_rec is None:
                 layers.append(
                     QuantizedDense(
@@ -197,7 +197,12 @@ class _Build:
             else:
                 constants = self._constants(index, layer)
                 w_ih, w_hh = each.matrices
-                layers.append(QuantizedRecurrent(w_ih, w_hh, bias, *shifts, constants, *its_scales))
+                given, recurrent = zip(shifts, its_scales, strict=True)
+                layers.append(
+                    QuantizedRecurrent(
+                        w_ih, w_hh, bias, given[0], recurrent[0], constants, given[1], recurrent[1]
+                    )
+                )
         return layers, align
 
     def _round(self, index: int, rows: RowPlan) -> RoundedRows:

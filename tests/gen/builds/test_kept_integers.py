@@ -16,9 +16,13 @@ from support.quantised_files import I, dynamic, float_model, inputs, rounding_bo
 from support.quick import quick
 
 import rtlstm
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.builds.advice import measure_changes
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.frontends import read_model
-from rtlstm.gen.frontends.reading import ReadResult
+from rtlstm.gen.frontends.reading import IntegerWeights, ModelReport, ReadResult
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
@@ -126,16 +130,25 @@ def test_doors(options: tuple[str | int, ...], bits: int, note: str, tmp_path: P
 
 @pytest.mark.slow
 def test_a_device_without_multipliers_rounds_again(tmp_path: Path) -> None:
-    """The smallest device has room for the network, and none for the multipliers of scales."""
+    """The device has room for the network, and none for the multipliers of scales."""
     rng = np.random.default_rng(0)
-    float_model(tmp_path / "float.onnx", rng, uneven=True)
-    found = dynamic(tmp_path / "float.onnx", per_channel=True)
-    build = rtlstm.compile(found, folder=tmp_path / "build", fit="up5k", weight_bits=8, data_bits=8)
-    notes = "\n".join(build.report().notes)
-    if build.manifest.numerics.scale_bits == 0:
-        assert "the model's integers are rounded again, in steps of powers of two, because" in notes
-    else:
-        assert "each row of weights has a scale of 16 bits" in notes
+    w_ih, w_hh = (rng.integers(-127, 128, (80, columns)) * 0.0123 for columns in (6, 20))
+    network = rtlstm.Network(layers=(rtlstm.Lstm(name="rec", w_ih=w_ih, w_hh=w_hh, bias=np.zeros(80)),))
+    given = {"layer": "rec", "bits": 8, "largest": 127, "zero_points": False, "steps": (0.0123,)}
+    weights = tuple(IntegerWeights(weight=name, **given) for name in ("w_ih", "w_hh"))
+    manifest = generate_build(
+        network,
+        tmp_path / "build",
+        settings=QuantizationSettings(weight_bits=8, data_bits=8),
+        fit=FitRequest(chosen=find_device("up5k")),
+        source=ModelReport(source="file.onnx", format="ONNX", integer_weights=weights),
+    )
+    assert manifest.numerics.scale_bits == 0
+    notes = "\n".join(BuildReport.load(tmp_path / "build").notes)
+    assert (
+        "the model's integers are rounded again, in steps of powers of two, because rows can have no" in notes
+    )
+    assert "(`scale_bits=16`): file does not fit up5k" in notes
 
 
 @pytest.mark.slow
