@@ -135,8 +135,8 @@ def _with_input_weights(network: Network, change: Callable[[Floats], Floats]) ->
 
 
 def keeps_integers(network: Network, weight_bits: int) -> bool:
-    """Whether weights of the network's input are multiples of their rows' steps, with so many bits: shifts of
-    features would change them."""
+    """Whether weights of the network's input are multiples of their rows' steps, with so many bits: factors
+    of features would change them."""
     maximum = WeightFormat(weight_bits).maximum
     return any(find_steps(weights, maximum).any() for weights in _matrices(network))
 

@@ -79,7 +79,7 @@ def test_static_file(per_channel: bool, tmp_path: Path) -> None:
     assert all(each.exact_bits is None for each in read.report.integer_weights)
     network = quantised(read, x)
     check_kept(read, network)
-    assert not network.numerics.input_shifts
+    assert not network.numerics.input_factors
     y = outputs(network, x)
     assert np.abs(y - run(found, x).reshape(y.shape)).max() <= rounding_bound(found) + 1e-3
 
