@@ -16,7 +16,7 @@ from support.small_builds import network as small_network
 from support.step_checks import check_device
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.gen.quantise.scales import find_steps, scale_rows
+from rtlstm.gen.quantise.rounding import find_steps, scale_rows
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden

@@ -16,8 +16,15 @@ from pydantic import BeforeValidator, Field, model_validator
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, is_fused, lower
 from rtlstm.gen.quantise.ranges import FORMULAS, MARGIN, Candidate, InputFit, Ranges, power_of_two
-from rtlstm.gen.quantise.rounding import Moments, RoundedRows, round_cancelling, round_nearest
-from rtlstm.gen.quantise.scales import ScaledRows, find_steps, scale_rows
+from rtlstm.gen.quantise.rounding import (
+    Moments,
+    RoundedRows,
+    ScaledRows,
+    find_steps,
+    round_cancelling,
+    round_nearest,
+    scale_rows,
+)
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.activations.interpolated import DIRECT_BITS
 from rtlstm.spec.cells.formats import CellFormats
