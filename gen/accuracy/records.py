@@ -122,6 +122,8 @@ class WidthErrors(Record):
     rms_error: float | None
     """None if there is no such build."""
     max_abs_error: float | None
+    uncertainty: float | None = None
+    """As in :class:`ErrorReport`."""
     cost: Cost | None = None
     measured: bool = True
     """Whether the build was quantised as ``generate`` does it; else the error is that of the formulas'
@@ -145,14 +147,18 @@ class Advice(Record):
     read."""
     rms_error: float
     max_abs_error: float
+    uncertainty: float | None = None
+    """As in :class:`ErrorReport`, with the change."""
     cost: Cost
     cost_now: Cost
 
     @property
     def text(self) -> str:
         """What it gives, and what it costs."""
-        takes = self.cost.change_text(self.cost_now)
-        return f"{option_text(self.changes)} gives {self.rms_error:.3g} rms and takes {takes}"
+        takes, sure = self.cost.change_text(self.cost_now), ""
+        if self.uncertainty is not None:
+            sure = f" (+-{100 * self.uncertainty:.2g} % on other data like these)"
+        return f"{option_text(self.changes)} gives {self.rms_error:.3g} rms{sure} and takes {takes}"
 
 
 class Score(Record):

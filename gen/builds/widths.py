@@ -15,7 +15,7 @@ import numpy as np
 
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import Estimate, estimate
-from rtlstm.gen.accuracy.measure import fixed_outputs
+from rtlstm.gen.accuracy.measure import find_uncertainty, fixed_outputs
 from rtlstm.gen.accuracy.records import GAIN, Advice, Cost, ErrorReport, Part, WidthErrors, named_part
 from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.generate import BuildRequest
@@ -172,6 +172,7 @@ class Widths:
             options=self._build.options(chosen.changes),
             rms_error=chosen.rms_error,
             max_abs_error=chosen.max_abs_error or 0.0,
+            uncertainty=chosen.uncertainty,
             cost=chosen.cost,
             cost_now=self._now,
         )
@@ -244,9 +245,11 @@ class Widths:
             manifest, _ = request.manifest(name, quantised, request.sizes(name, quantised))
         except ConfigurationError as refused:
             return WidthErrors(**about, rms_error=None, max_abs_error=None, refusal=str(refused))
-        error = (fixed_outputs(quantised, self._samples) - self._reference.y)[self._samples.alive]
+        whole = fixed_outputs(quantised, self._samples) - self._reference.y
+        error = whole[self._samples.alive]
         return WidthErrors(
             **about,
+            uncertainty=find_uncertainty(whole, self._samples),
             rms_error=few_digits(scale * np.sqrt(np.mean(error**2))),
             max_abs_error=few_digits(scale * np.abs(error).max()),
             cost=build.cost(manifest),
