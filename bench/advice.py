@@ -27,7 +27,7 @@ from rtlstm.spec.record import Record, few_digits
 from rtlstm.zoo.entry import Subject
 
 _PIECES = 24
-"""Pieces of a single sequence, which begin with zeros."""
+"""Sequences, at least: fewer are cut into pieces, which begin with zeros."""
 _ARRAY: dict[str, Any] = {"family": "ecp5", "lanes": 16, "macs": 4}
 
 
@@ -52,15 +52,22 @@ class Promise(Record):
 
 
 def halves(subject: Subject) -> tuple[Samples, Samples]:
-    """Return every other sequence that calibrates nothing, or piece of a single one, and the rest."""
+    """Return every other sequence that calibrates nothing, or piece of one, and the rest."""
     typical, inputs = subject.typical, subject.x.shape[2]
     if subject.lengths is None:
-        rest = subject.x[typical:]
-        steps = len(rest) // _PIECES
-        x = rest[: steps * _PIECES, 0].reshape(_PIECES, steps, inputs).swapaxes(0, 1)
-        lengths = np.full(_PIECES, steps)
+        x, lengths = subject.x[typical:], np.array([len(subject.x) - typical])
     else:
         x, lengths = subject.x[:, typical:], subject.lengths[typical:]
+    parts = -(-_PIECES // x.shape[1])
+    if parts > 1 and len({*lengths.tolist()}) == 1:
+        steps = len(x) // parts
+        x = (
+            x[: steps * parts]
+            .reshape(parts, steps, -1, inputs)
+            .transpose(1, 2, 0, 3)
+            .reshape(steps, -1, inputs)
+        )
+        lengths = np.full(x.shape[1], steps)
     one, other = (Samples.of(x[:, first::2], inputs, lengths[first::2]) for first in (0, 1))
     return one, other
 
