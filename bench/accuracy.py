@@ -270,7 +270,7 @@ class _Judged:
         from rtlstm.train import finetune
 
         found = finetune(self._subject.model, self._typical, **self._calibration, **widths)
-        return found.module.quantised()
+        return found.network
 
     def run_float(self, weight_bits: int) -> Floats:
         """Return what the network gives with rounded weights, and all else in float."""

@@ -3,18 +3,21 @@
 import copy
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from warnings import warn
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.search import cut_in_time
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ConfigurationError, InputError
+from rtlstm.spec.errors import ConfigurationError, InputError, NoteWarning
+from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.padding import Pad
 from rtlstm.spec.progress import Progress, shown
@@ -24,8 +27,16 @@ from rtlstm.train.module import Prepared
 from rtlstm.train.prepare import prepare
 from rtlstm.train.pruning import Among, Pruned
 
+Integers = NDArray[np.int64]
+
 _MEASURED = 24
 """Batches that show what the words change."""
+_GAP = 1.5
+"""By how much less errors fall on held-out data if training is said to have learned its sequences alone."""
+_FIXINGS, _FIXED_AT = 20, 0.85
+"""Stages in which weights are fixed, and the share of these updates after which all are."""
+_MOVES, _MOST_MOVE = 3.0, 1 / 64
+"""Mean steps of the weights that one of them may move in all updates, and in one, at the default rate."""
 _STAGES = 8
 """The most stages in which words of weights go."""
 
@@ -35,8 +46,9 @@ class FinetuneRequest(Record):
 
     updates: int = Field(default=1500, ge=1)
     """The most updates of the weights."""
-    rate: float = Field(default=5e-4, gt=0, allow_inf_nan=False)
-    """Learning rate of the first update; it falls to a hundredth, as a cosine does."""
+    rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Learning rate of the first update; by default a share of the mean step of the weights. It falls to a
+    hundredth, as a cosine does: when all weights are fixed, or with ``in_float`` from the beginning."""
     range_rate: float = Field(default=0.01, gt=0, allow_inf_nan=False)
     """That of trained ranges, ``train_ranges=True``: logarithms, which have a longer way to go."""
     sequences: int = Field(default=32, ge=1)
@@ -61,6 +73,16 @@ class FinetuneRequest(Record):
     """Share of pieces whose inputs are mixed with those of another one, in a drawn proportion; the float
     network gives what it makes of them (Zhang et al., arXiv 1710.09412; Beyer et al., arXiv 2106.05237)."""
     seed: int = 0
+
+    def fixing_schedule(self) -> dict[int, float]:
+        """Return before which updates weights are fixed, and the share that is fixed then.
+
+        It begins when the last words have gone and weights are rounded. Those that are left make up for those
+        that are fixed (Zhou et al., arXiv 1702.03044).
+        """
+        begin = max([*self.pruning_schedule(), self.float_updates + 1])
+        end = begin + round(_FIXED_AT * max(0, self.updates - begin))
+        return {begin + (end - begin) * stage // _FIXINGS: stage / _FIXINGS for stage in range(_FIXINGS + 1)}
 
     @property
     def float_updates(self) -> int:
@@ -108,11 +130,13 @@ class FinetuneReport(Record):
     """What training did."""
 
     rounded: Errors
-    """Errors of the network that is rounded only, as ``rtlstm generate`` does it."""
+    """Errors of the network that is rounded only, as ``rtlstm generate`` does it with the same data."""
     first: Errors
-    """Before training, with rows' limits that have the smallest square error."""
+    """Before training."""
     trained: Errors
     """Errors of the best network that was checked."""
+    trained_on: tuple[Errors, Errors]
+    """On data that training saw, about as many: before training, and at its end."""
     updates: int
     """Updates that were made."""
     steps: int
@@ -127,6 +151,8 @@ class FinetuneReport(Record):
     """Whether training ended because numbers grew beyond all formats; the best before are kept."""
     helped: bool
     """Whether that network is better than the one that is rounded only."""
+    warning: str = ""
+    """What to say if training learned its sequences more than what they have in common; else empty."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +161,12 @@ class Finetuned:
 
     module: Prepared
     report: FinetuneReport
+
+    @property
+    def network(self) -> QuantizedNetwork:
+        """The better network on held-out data, which ``rtlstm generate`` builds: trained, or rounded only."""
+        better = self.report.helped or self.report.pruned
+        return self.module.quantised() if better else self.module.rounded_only()
 
 
 def finetune(
@@ -153,7 +185,8 @@ def finetune(
     """Prepare a model, and train it on what its float network gives for typical inputs.
 
     The loss is the square error of the outputs, and of each recurrent layer's outputs, relative to their
-    variance. Sequences are cut in pieces, which begin with the float network's state there.
+    variance. Training begins with the weights as ``rtlstm generate`` rounds them, and goes through sequences
+    in pieces: each begins in the state that the network has reached in the one before.
 
     Parameters
     ----------
@@ -161,15 +194,15 @@ def finetune(
         What :func:`rtlstm.train.prepare` takes.
     data
         Typical inputs, floats, ``(T, I)`` or ``(T, N, I)``; ``(N, T, I)`` if ``batch_first``, by default as
-        the model has it. The last
-        sequences, or the last steps if there are few sequences, are held out. All calibrate the formats.
+        the model has it. The last sequences, or the last steps of a single one, are held out. All calibrate
+        the formats.
     lengths
         Valid steps of each sequence, ``(N,)``.
     pad
         Where the padding of sequences shorter than T stands in ``data``, as for :meth:`rtlstm.Build.run`.
     state
         Initial state of each sequence, ``(h_0, c_0)`` as for :meth:`rtlstm.Build.run`; if None, the one in
-        which the model begins, zeros for most. Steps that are held out of a sequence begin with it, too.
+        which the model begins, zeros for most.
     request
         How to train.
     array
@@ -198,13 +231,21 @@ def finetune(
         **options,
     )
     assert module.calibration is not None
-    trained_on, held_out = _split(module.calibration, asked.held_out, module.network.whole_sequences)
+    trained_on, held_out = _split(module.network, module.calibration, asked.held_out)
     judge = _Judge(module, held_out)
+    seen_judge = _Judge(module, trained_on.sample(max(held_out.total_steps, trained_on.steps)))
     plain = judge.of(module.rounded_only())
     trainer = _Trainer(module, asked, trained_on)
+    model_weights = copy.deepcopy(module.weights.state_dict())
+    if not asked.in_float:
+        module.begin_cancelling()
     pruner = _Pruner(module, asked, array or {}, trainer)
     first = best = judge.of_module(module)
-    chosen = copy.deepcopy(module.state_dict())
+    first_seen = seen_judge.of_module(module)
+    chosen, fixed = copy.deepcopy(module.state_dict()), module.fixed
+    fixings = asked.fixing_schedule()
+    # The scales stay, but the weights are the model's again: they are rounded when they are fixed.
+    module.weights.load_state_dict(model_weights)
     every, waited, done, diverged = max(1, asked.updates // asked.checks), 0, 0, False
     # What is better before cannot be kept: it has weights that will go, or is not rounded yet.
     begin = max(pruner.last, asked.float_updates + 1 if asked.float_updates else 0)
@@ -212,6 +253,9 @@ def finetune(
         with shown(progress) as seen:
             for done in range(1, asked.updates + 1):
                 pruner.before(done)
+                if done in fixings:
+                    trainer.round_from(done - 1)
+                    module.fix(fixings[done])
                 trainer.update(done - 1)
                 if seen:
                     seen(f"train{pruner.left}", done, asked.updates)
@@ -219,20 +263,28 @@ def finetune(
                     continue
                 found = judge.of_module(module)
                 if found.rms < best.rms or done == begin:
-                    best, chosen, waited = found, copy.deepcopy(module.state_dict()), 0
+                    best, waited = found, 0
+                    chosen, fixed = copy.deepcopy(module.state_dict()), module.fixed
                     continue
-                waited += 1
+                waited += done >= max(fixings)
                 if waited == asked.stop_after:
                     break
     except ConfigurationError:
         if done <= begin:
             raise
         diverged = True
+    # At the end of training, not of what is kept: where held-out errors do not fall, that is the beginning.
+    last_seen, last = (
+        (first_seen, first) if diverged else (each.of_module(module) for each in (seen_judge, judge))
+    )
     module.load_state_dict(chosen)
+    module.fixed = fixed
+    module.settle()
     report = FinetuneReport(
         rounded=plain,
         first=first,
         trained=best,
+        trained_on=(first_seen, last_seen),
         updates=done,
         steps=int(held_out.lengths.sum()),
         prune=asked.prune,
@@ -240,8 +292,23 @@ def finetune(
         stages=tuple(pruner.stages),
         diverged=diverged,
         helped=best.rms < plain.rms,
+        warning=_warn_of_gap((first_seen, last_seen), (first, last)),
     )
+    if report.warning:
+        warn(report.warning, NoteWarning, stacklevel=2)
     return Finetuned(module, report)
+
+
+def _warn_of_gap(seen: tuple[Errors, Errors], held_out: tuple[Errors, Errors]) -> str:
+    """Return what to say if errors before and after training fell more on data that it saw; else nothing."""
+    ratios = [after.rms / before.rms if before.rms else 1.0 for before, after in (seen, held_out)]
+    if ratios[1] < _GAP * ratios[0]:
+        return ""
+    texts = [f"from {before.rms:.3g} to {after.rms:.3g}" for before, after in (seen, held_out)]
+    return (
+        f"the error must fall alike on all sequences, but went {texts[0]} on those that training saw, and "
+        f"{texts[1]} on those that it did not: it learned what only the first have, so give more sequences"
+    )
 
 
 class _Pruner:
@@ -281,21 +348,19 @@ class _Pruner:
         self.left = f", {share:.0%} pruned, {cycles.array_cycles:,} array cycles"
 
 
-def _split(data: Calibration, share: float, whole: bool) -> tuple[Calibration, Calibration]:
-    """Hold out the last sequences; if there are fewer than five, the last steps of each."""
-    count = data.sequences
-    if count >= 5:
+def _split(network: Network, data: Calibration, share: float) -> tuple[Calibration, Calibration]:
+    """Hold out the last sequences, or the last steps of a single one."""
+    count, steps = data.sequences, data.steps
+    if count > 1:
         last = min(max(1, round(share * count)), count - 1)
-        order, steps = np.arange(count), data.steps
+        order = np.arange(count)
         return data.take(order[:-last], steps), data.take(order[-last:], steps)
-    if whole or data.lengths.min() < 10:
+    if network.whole_sequences or steps < 10:
         raise InputError(
-            "data to train on must be 5 sequences or more, or long ones of a network that goes forward, so "
-            f"that some can be held out, but there are {count} of {data.lengths.tolist()} steps; give more"
+            "data to train on must be 2 sequences or more, or a long one of a network that goes forward, so "
+            f"that some can be held out, but there is one of {steps} steps; give more"
         )
-    cut = max(2, int(data.lengths.min() * (1.0 - share)))
-    head = Calibration(data.x[:cut], np.full(count, cut), data.state)
-    return head, Calibration(data.x[cut:], data.lengths - cut, data.state)
+    return cut_in_time(network, data, max(2, int(steps * (1.0 - share))))
 
 
 class _Judge:
@@ -336,12 +401,78 @@ class _Pieces:
     """Before the first step, ``(P, values)`` each."""
     outputs: list[Any]
     """y, then the outputs of each recurrent layer, ``(S, P, values)``."""
+    sequence: Any
+    """The sequence that each is a piece of, ``(P,)``."""
 
     def take(self, chosen: Any) -> "_Pieces":
         """Return some of the pieces."""
-        h, c = ([values[chosen] for values in part] for part in self.state)
         outputs = [values[:, chosen] for values in self.outputs]
-        return _Pieces(self.x[:, chosen], self.alive[:, chosen], (h, c), outputs)
+        state = _some(self.state, chosen)
+        return _Pieces(self.x[:, chosen], self.alive[:, chosen], state, outputs, self.sequence[chosen])
+
+    def following(self) -> Integers:
+        """Return for each piece the number of the one that follows it in its sequence; -1 for the last."""
+        found, last = np.full(len(self.sequence), -1), dict[int, int]()
+        for number, sequence in enumerate(self.sequence.tolist()):
+            if sequence in last:
+                found[last[sequence]] = number
+            last[sequence] = number
+        return found
+
+
+def _some(state: LayerStates, chosen: Any) -> LayerStates:
+    h, c = ([values[chosen] for values in part] for part in state)
+    return h, c
+
+
+class _Walk:
+    """Goes through sequences piece by piece, several side by side.
+
+    The first pieces are drawn, and begin with the float network's states there. Those that follow begin with
+    the states that the trained network has reached. Where a sequence ends, a drawn one begins.
+    """
+
+    def __init__(self, pieces: _Pieces, count: int, draw: np.random.Generator) -> None:
+        self._pieces, self._draw = pieces, draw
+        self._following = pieces.following()
+        begins = np.ones(len(self._following), dtype=bool)
+        begins[self._following[self._following >= 0]] = False
+        self._begins = np.flatnonzero(begins)
+        self._at = draw.choice(len(begins), min(count, len(begins)), replace=False)
+        self.states: list[LayerStates] = [_some(pieces.state, self._at)] * 2
+        """Those before the next pieces: of the network, and of the float network."""
+
+    def next(self) -> _Pieces:
+        """Return the next pieces, with the network's states before them."""
+        return replace(self._pieces.take(self._at), state=self.states[0])
+
+    def go_on(self, reached: LayerStates, in_float: LayerStates | None) -> None:
+        """Go to the pieces behind these, after which the network is in the states ``reached``.
+
+        ``in_float`` are those of the float network, if its inputs were others than the pieces' own.
+        """
+        following = self._following[self._at]
+        ended = np.flatnonzero(following < 0)
+        some = min(len(ended), len(self._begins))
+        following[ended[:some]] = self._draw.choice(self._begins, some, replace=False)
+        following[ended[some:]] = self._draw.choice(self._begins, len(ended) - some)
+        self._at, fresh = following, _some(self._pieces.state, following)
+        goes_on = torch.ones(len(following), dtype=torch.bool)
+        goes_on[ended] = False
+        self.states = [
+            _merged(goes_on, reached, fresh),
+            fresh if in_float is None else _merged(goes_on, in_float, fresh),
+        ]
+
+
+def _merged(chosen: Any, some: LayerStates, others: LayerStates) -> LayerStates:
+    """Return the states of ``some`` where ``chosen``, and those of ``others`` elsewhere."""
+    mask = chosen[:, None]
+    h, c = (
+        [torch.where(mask, one.detach().to(other), other) for one, other in zip(*part, strict=True)]
+        for part in zip(some, others, strict=True)
+    )
+    return h, c
 
 
 class _Trainer:
@@ -357,8 +488,12 @@ class _Trainer:
         apart = {id(each) for each in ranges}
         others = [each for each in module.parameters() if id(each) not in apart]
         self._optimizer = torch.optim.Adam([{"params": others}, {"params": ranges}])
-        self._rates = asked.rate, asked.range_rate
+        self._rates = (
+            asked.rate or min(_MOVES / asked.updates, _MOST_MOVE) * module.mean_step(),
+            asked.range_rate,
+        )
         self._draw = np.random.default_rng(asked.seed)
+        self._walk = _Walk(self._pieces, asked.sequences, self._draw)
 
     def _cut(self, data: Calibration) -> _Pieces:
         """Run the float network piece by piece, all sequences side by side."""
@@ -372,7 +507,8 @@ class _Trainer:
             mine, valid = x[begin : begin + length], alive[begin : begin + length]
             seen: dict[int, Any] = {}
             y, after = module.run(mine, state, valid, seen)
-            part = _Pieces(mine, valid, state, [y, *(seen[at] for at in sorted(seen))])
+            outputs = [y, *(seen[at] for at in sorted(seen))]
+            part = _Pieces(mine, valid, state, outputs, torch.arange(x.shape[1]))
             parts.append(part.take(valid[:, :, 0].any(dim=0).nonzero()[:, 0]))
             state = after
         h, c = (
@@ -384,6 +520,7 @@ class _Trainer:
             torch.cat([part.alive for part in parts], dim=1),
             (h, c),
             [torch.cat(values, dim=1) for values in zip(*(part.outputs for part in parts), strict=True)],
+            torch.cat([part.sequence for part in parts]),
         )
 
     def update(self, number: int) -> None:
@@ -395,7 +532,10 @@ class _Trainer:
             If a parameter is not finite any more.
         """
         asked = self._asked
-        share = 0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * number / asked.updates))
+        # What is trained in float first needs a small rate then; else weights must move until all are fixed.
+        fixed = 0 if asked.float_updates else max(asked.fixing_schedule())
+        part = max(0, number - fixed) / max(1, asked.updates - fixed)
+        share = 0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * part))
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * share
         batch, found = self._run(number)
@@ -426,13 +566,14 @@ class _Trainer:
         self._optimizer.zero_grad()
 
     def _run(self, number: int) -> tuple[_Pieces, list[Any]]:
-        """Draw pieces and run them; return them with the outputs that the module gives."""
-        batch = self._pieces.take(self._chosen())
+        """Run the next pieces; return them with the outputs that the module gives."""
+        batch, in_float = self._walk.next(), None
         if self._asked.mixed:
-            batch = self._mixed(batch)
-        self._round_from(number)
+            batch, in_float = self._mixed(batch)
+        self.round_from(number)
         seen: dict[int, Any] = {}
-        y, _ = self._module.run(batch.x, batch.state, self._alive(batch), seen)
+        y, reached = self._module.run(batch.x, batch.state, self._alive(batch), seen)
+        self._walk.go_on(reached, in_float)
         return batch, [y, *(seen[at] for at in sorted(seen))]
 
     def _weights(self, batch: _Pieces) -> list[float]:
@@ -443,27 +584,26 @@ class _Trainer:
             for at, (values, scale) in enumerate(zip(batch.outputs, self._scales, strict=True))
         ]
 
-    def _round_from(self, number: int) -> None:
+    def round_from(self, number: int) -> None:
         """Turn the rounding on or off as the request has it."""
         rounding = number >= self._asked.float_updates
         if rounding and not self._module.rounding:
             self._module.fit_limits()
         self._module.rounding = rounding
 
-    def _chosen(self) -> Any:
-        count = self._pieces.x.shape[1]
-        return torch.from_numpy(self._draw.choice(count, min(self._asked.sequences, count), replace=False))
+    def _mixed(self, batch: _Pieces) -> tuple[_Pieces, LayerStates]:
+        """Mix some pieces' inputs with others', and ask the float network what it makes of them.
 
-    def _mixed(self, batch: _Pieces) -> _Pieces:
-        """Mix some pieces' inputs with others', and ask the float network what it makes of them."""
+        Return them, and the states that the float network reaches.
+        """
         draw, count = self._draw, batch.x.shape[1]
         parts = draw.uniform(size=count) * (draw.uniform(size=count) < self._asked.mixed)
-        others = self._pieces.x[:, self._chosen()]
+        others = self._pieces.x[:, draw.choice(self._pieces.x.shape[1], count, replace=False)]
         x = torch.lerp(batch.x, others, torch.from_numpy(parts).to(others)[:, None])
         seen: dict[int, Any] = {}
         with torch.no_grad():
-            y, _ = self._teacher.run(x, batch.state, self._alive(batch), seen)
-        return _Pieces(x, batch.alive, batch.state, [y, *(seen[at] for at in sorted(seen))])
+            y, reached = self._teacher.run(x, self._walk.states[1], self._alive(batch), seen)
+        return replace(batch, x=x, outputs=[y, *(seen[at] for at in sorted(seen))]), reached
 
     @staticmethod
     def _alive(batch: _Pieces) -> Any:

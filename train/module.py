@@ -1,6 +1,7 @@
 """The module that :func:`rtlstm.train.prepare` returns."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -128,11 +129,13 @@ class Prepared(torch.nn.Module):
             table = torch.tensor(embedding, dtype=torch.get_default_dtype())
             self.embedding = torch.nn.Embedding.from_pretrained(table, freeze=False)
         self._source, self._initial_state = source, initial_state
+        self._first_choices = choices
+        # Training rounds each weight to the nearest.
+        choices = replace(choices, moments=())
         self.form, self.settings, self._choices, self.rounding = form, settings, choices, True
         self._network, self._weight_bits, self._calibration = network, weight_bits, calibration
         self._device, self._hardware = device, None if device is None else device.hardware
         self._squares: Squares = {}
-        self._first_choices = choices
         self.ranges = TrainedRanges(network, settings, choices) if train_ranges else None
         self._exponents = [] if self.ranges is None else self.ranges.of(choices)
         self._normalised = weight_normalisation
@@ -307,7 +310,7 @@ class Prepared(torch.nn.Module):
         return self.trained_network().quantised()
 
     def rounded_only(self) -> QuantizedNetwork:
-        """Return the network with its first numbers, each weight rounded to the nearest."""
+        """Return the network with its first numbers, rounded as ``rtlstm generate`` does it."""
         return quantise_with(self._network, self.settings, self._first_choices, self._hardware)
 
     @property
@@ -393,6 +396,73 @@ class Prepared(torch.nn.Module):
         for index, (rows, mine) in enumerate(zip(self.rows, self.weights(), strict=True)):
             if self.weights.trains(index):
                 rows.fit_limits(mine)
+
+    def begin_cancelling(self) -> None:
+        """Take the weights and scales that ``rtlstm generate`` gives with the calibration data.
+
+        That is so that what rounding changes in a row's sums cancels. Where it rounds to the nearest, nothing
+        changes. Without rounding, the module is not the model's network any more.
+        """
+        if moments := self._first_choices.moments:
+            for index, (rows, mine) in enumerate(zip(self.rows, moments, strict=True)):
+                if self.weights.trains(index):
+                    rows.take_scales(mine)
+            self.fix(1.0)
+            self.settle()
+
+    def fix(self, share: float) -> None:
+        """Fix columns of weights to their integers, so that this ``share`` of them is fixed.
+
+        The others are not rounded from then on, and training lets them make up for what is fixed. If nothing
+        is trained, the integers are those of ``rtlstm generate``.
+        """
+        moments = self._first_choices.moments
+        arrays: list[LayerArrays] = []
+        for index, (rows, mine) in enumerate(zip(self.rows, self.weights(), strict=True)):
+            if self.weights.trains(index):
+                mine = rows.fix(mine, share, moments[index] if moments else None)
+            arrays.append(mine)
+        self._take(arrays)
+
+    @property
+    def fixed(self) -> list[Any]:
+        """Which weights of each array layer are fixed, and to what."""
+        return [rows.fixed for rows in self.rows]
+
+    @fixed.setter
+    def fixed(self, fixed: list[Any]) -> None:
+        for rows, mine in zip(self.rows, fixed, strict=True):
+            rows.fixed = mine
+
+    def mean_step(self) -> float:
+        """Return the geometric mean of the steps of the rows' weights."""
+        pairs = zip(self.rows, self.weights(), strict=True)
+        found = [
+            fractions
+            for index, (rows, mine) in enumerate(pairs)
+            if self.weights.trains(index)
+            for fractions in rows.fractions(mine)
+        ]
+        return float(torch.exp2(-torch.cat(found).double().mean()))
+
+    def settle(self) -> None:
+        """Let the parameters have what is fixed, and round all weights again."""
+        if any(rows.fixed is not None for rows in self.rows):
+            pairs = zip(self.rows, self.weights(), strict=True)
+            self._take([rows.settled(mine) for rows, mine in pairs])
+
+    def _take(self, arrays: Sequence[LayerArrays]) -> None:
+        """Take the parameters that are lowered to these arrays of the array's layers."""
+
+        def floats(values: Any) -> np.ndarray[Any, Any]:
+            found: np.ndarray[Any, Any] = torch.as_tensor(values).detach().cpu().double().numpy()
+            return found
+
+        raised = self.weights.raised([{name: floats(mine[name]) for name in mine} for mine in arrays])
+        taken = NetworkParameters(raised, self._choices.input_factors, self._normalised)
+        with torch.no_grad():
+            for mine, other in zip(self.weights.parameters(), taken.parameters(), strict=True):
+                mine.copy_(other)
 
     # Runs
 

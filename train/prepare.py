@@ -161,8 +161,7 @@ def prepare(
             None if existing is None else existing.hardware,
             initial_state=read.initial_state,
         )
-        # Training rounds each weight to the nearest, and begins there.
-        choices = replace(found, moments=(), trials=())
+        choices = replace(found, trials=())
         embedding = None if table is None else table.table
         step("make the module", 2)
         prepared = Prepared(

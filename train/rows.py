@@ -10,7 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from rtlstm.gen.quantise.plan import RowPlan
+from rtlstm.gen.quantise.rounding import Moments, round_columns
 from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.numerics import continues_sums
 from rtlstm.train.parameters import LayerArrays
 from rtlstm.train.rounding import RoundedRows, round_to, row_codes, straight_through
 
@@ -43,6 +45,9 @@ class LayerRows(torch.nn.Module):
             self.log_limits.append(torch.nn.Parameter(first, trained))
         for name, weights in zip(_NAMES, plan.matrices, strict=False):
             self.register_buffer(f"kept_{name}", torch.ones(weights.shape, dtype=torch.bool))
+        self.fixed: dict[str, tuple[Any, Any]] | None = None
+        """By the arrays' names which weights are fixed, and to what; others are not rounded then. None: all
+        are rounded."""
         self.slopes: dict[bool, tuple[Any, int]] = {}
         """Running means of the squares of the weights' gradients, and of how many, by whether the weights
         multiply h; empty before the first."""
@@ -62,6 +67,12 @@ class LayerRows(torch.nn.Module):
             for name, limits, source in zip(_NAMES, self.log_limits, self.plan.sources, strict=False):
                 found = self._limits(kept[name].cpu().double().numpy(), source)
                 limits.copy_(torch.from_numpy(found))
+
+    def take_scales(self, moments: Moments) -> None:
+        """Take the scales of rounding with moments."""
+        for fractions, limits in zip(self.plan.round(moments).fractions, self.log_limits, strict=True):
+            with torch.no_grad():
+                limits.copy_(torch.from_numpy(self.plan.form.bits - 1 - fractions - 0.5))
 
     def fractions(self, arrays: LayerArrays) -> list[Any]:
         """Return the fraction bits of each row's weights, ``(rows,)`` integers for each vector.
@@ -123,12 +134,55 @@ class LayerRows(torch.nn.Module):
                 found[name].register_hook(partial(self._note_slopes, name == "w_rec"))
         return found
 
-    def forward(self, arrays: LayerArrays) -> LayerArrays:
-        """Return the real numbers that the hardware's integers stand for, and their ``fractions``."""
+    def fix(self, arrays: LayerArrays, share: float, moments: Moments | None) -> LayerArrays:
+        """Fix columns of weights to their integers, so that this ``share`` is fixed; return the arrays.
+
+        With moments, the columns that are left and the bias take over what rounding changes, as in
+        :func:`rtlstm.gen.quantise.rounding.round_cancelling`.
+        """
+        names, kept = [name for name in _NAMES if name in arrays], self.prune(arrays)
+        before = self.fixed or {name: (torch.zeros_like(kept[name], dtype=torch.bool), 0) for name in names}
+        parts = [torch.where(*before[name], kept[name].detach()).cpu().double().numpy() for name in names]
+        fixed = np.concatenate([before[name][0].cpu().numpy()[0] for name in names])
+        weights, ends = np.concatenate(parts, axis=1), np.cumsum([part.shape[1] for part in parts])[:-1]
+        spread = np.eye(len(fixed)) if moments is None else moments.covariance
+        order = np.argsort(-np.diag(spread), kind="stable")
+        now = order[: round(share * len(order))]
+        fractions = tuple(each.cpu().numpy() for each in self.fractions(arrays))
+        most = self.plan.form.maximum
+        left = round_columns(tuple(parts), fractions, most, spread, order, now[~fixed[now]])
+        fixed[now] = True
+        self.fixed, found = {}, dict(arrays)
+        masks = np.broadcast_to(fixed, left.shape)
+        pairs = zip(names, np.split(left, ends, axis=1), np.split(masks, ends, axis=1), strict=True)
+        for name, part, mask in pairs:
+            found[name] = torch.from_numpy(part)
+            self.fixed[name] = torch.from_numpy(mask.copy()), torch.from_numpy(part).to(arrays[name].dtype)
+        if moments is not None and not continues_sums(self.plan.layer.kind):
+            change = torch.from_numpy((weights - left) @ moments.mean)
+            found["bias"] = arrays["bias"].detach().double() + change
+        return found
+
+    def settled(self, arrays: LayerArrays) -> LayerArrays:
+        """Return the arrays with what is fixed, and fix nothing any more."""
+        fixed, self.fixed = self.fixed or {}, None
+        return arrays | {name: torch.where(*pair, arrays[name]) for name, pair in fixed.items()}
+
+    def forward(self, arrays: LayerArrays, whole: bool = False) -> LayerArrays:
+        """Return the real numbers that the hardware's integers stand for, and their ``fractions``.
+
+        ``whole`` rounds the weights, too, that others of which are :attr:`fixed` leave unrounded.
+        """
         found = self.floats(arrays)
         maximum, chosen = self.plan.form.maximum, self.fractions(arrays)
         for name, limits, fractions in zip(_NAMES, self.log_limits, chosen, strict=False):
-            found[name] = RoundedRows.apply(found[name], limits, fractions, maximum)
+            if self.fixed is None or whole:
+                found[name] = RoundedRows.apply(found[name], limits, fractions, maximum)
+            else:
+                end = (maximum + 0.5) * torch.exp2(-fractions.double())[:, None].to(found[name])
+                found[name] = torch.minimum(torch.maximum(found[name], -end), end)
+            if self.fixed is not None:
+                found[name] = torch.where(*self.fixed[name], found[name])
         found["fractions"] = chosen
         scaled = arrays["bias"].detach().double() * 2.0**self.plan.target
         bias = torch.floor(scaled + 0.5) * 2.0**-self.plan.target
@@ -140,7 +194,7 @@ class LayerRows(torch.nn.Module):
     def exported(self, arrays: LayerArrays) -> Mapping[str, Floats]:
         """Return what :meth:`forward` gives, as NumPy arrays."""
         with torch.no_grad():
-            found = self(arrays)
+            found = self(arrays, whole=True)
             return {name: found[name].cpu().double().numpy() for name in arrays}
 
 

@@ -242,3 +242,40 @@ def _split(steps: Floats, bits: int, nearest: NDArray[np.bool_]) -> tuple[IntArr
     beyond = scale >> bits
     fraction = -(exponents.astype(np.int64) + beyond)
     return fraction, (scale >> beyond) << (SCALE_UNIT - bits)
+
+
+def round_columns(
+    parts: tuple[Floats, ...],
+    fractions: tuple[IntArray, ...],
+    most: int,
+    covariance: Floats,
+    order: IntArray,
+    columns: IntArray,
+) -> Floats:
+    """Round some ``columns`` of matrices side by side; return the weights, those later in ``order`` changed.
+
+    They take over what rounding changes, as in :func:`round_cancelling`. Weights of 0 stay 0.
+    """
+    widths = [part.shape[1] for part in parts]
+    found = np.concatenate(parts, axis=1)
+    kept = found != 0.0
+    steps, read = (
+        np.repeat(np.stack(each, axis=1), widths, axis=1)
+        for each in (fractions, [part.any(axis=1) for part in parts])
+    )
+    damping = _DAMPING * max(float(np.diag(covariance).mean()), 1e-12)
+    spread = covariance + damping * np.eye(len(covariance))
+    for which in np.unique(read, axis=0):
+        rows, mine = np.flatnonzero((read == which).all(axis=1)), order[which[order]]
+        if not len(mine):
+            continue
+        upper = np.linalg.cholesky(np.linalg.inv(spread[np.ix_(mine, mine)])).T
+        left = found[np.ix_(rows, mine)]
+        for at in np.flatnonzero(np.isin(mine, columns)):
+            step, there = steps[rows, mine[at]], kept[rows, mine[at]]
+            value = np.ldexp(np.clip(round_half_up(left[:, at], step), -most, most) * there, -step)
+            error = (left[:, at] - value) / upper[at, at]
+            left[:, at + 1 :] -= np.outer(error, upper[at, at + 1 :])
+            left[:, at] = value
+        found[np.ix_(rows, mine)] = left * kept[np.ix_(rows, mine)]
+    return found

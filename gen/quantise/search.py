@@ -70,14 +70,17 @@ def hold_back(network: Network, data: Calibration) -> tuple[Calibration, Calibra
         if data.lengths[held].sum() >= _LEAST_STEPS:
             return data.take(np.flatnonzero(~held), data.steps), data.take(np.flatnonzero(held), data.steps)
     elif data.sequences == 1 and data.steps >= part * _LEAST_STEPS:
-        first = data.steps - data.steps // part
-        fit = data.take(np.array([0]), first)
-        state = None
-        if not network.whole_sequences:
-            reached = run_reference(network, fit)
-            state = reached.h, reached.c
-        return fit, Calibration(data.x[first:], data.lengths - first, state)
+        return cut_in_time(network, data, data.steps - data.steps // part)
     return data, data
+
+
+def cut_in_time(network: Network, data: Calibration, first: int) -> tuple[Calibration, Calibration]:
+    """Return the ``first`` steps of a single sequence, and the others, which begin in the float state."""
+    fit, state = data.take(np.array([0]), first), None
+    if not network.whole_sequences:
+        reached = run_reference(network, fit)
+        state = reached.h, reached.c
+    return fit, Calibration(data.x[first:], data.lengths - first, state)
 
 
 def in_pieces(network: Network, data: Calibration, steps: int) -> Calibration:

@@ -183,7 +183,7 @@ def test_a_tagger_learns_its_float_networks_tags(tasks):
         return taggers.same_letters(letters.tags(run), wanted)
 
     x, lengths = letters.inputs(words[:200])
-    request = tasks.FinetuneRequest(updates=25, rate=5e-3, checks=2)
+    request = tasks.FinetuneRequest(updates=80, checks=2)
     row = tasks.taught(
         "drawn", "letters", result.network, x, agreement, 100.0, request, None,
         lengths=lengths, weight_bits=2, data_bits=8,
