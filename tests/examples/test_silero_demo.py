@@ -12,8 +12,10 @@ import peer
 import pytest
 import results
 from support.lazy import Lazy
+from support.small_builds import NARROW
 
 from rtlstm.gen.builds.compare import Comparison
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.manifest import Manifest
@@ -69,6 +71,21 @@ class TestMeasure:
         whole = measure.Golden(quantised).run(quantised.numerics.quantise_input(x)[:, None])
         assert np.array_equal(run.y, whole.y[:, 0, 0])
         assert np.array_equal(run.states[-1][1], whole.c[0][0])
+
+    def test_rtl_of_a_small_network(self, network: Network, tmp_path: Path) -> None:
+        """What the demo does with its own network: words, states after each chunk, and cycles."""
+        parameters = Parameters(lanes=4, macs=2)
+        manifest = generate_build(network, tmp_path / "tiny", settings=NARROW, parameters=parameters)
+        x = np.random.default_rng(1).uniform(-1, 1, (measure.CHUNK_STEPS + 8, 3))
+        golden = measure.run_golden(quantise(network, NARROW), x)
+        rtl = measure.run_rtl(tmp_path / "tiny", "verilator", x)
+        assert measure.compare_words(golden, rtl) == (len(x) + 2 * 2 * 4, 0)
+        cycles = manifest.cycles
+        assert (rtl.warm_latency, rtl.first_step_latency, rtl.intervals) == (
+            cycles.step_latency_cycles,
+            cycles.first_step_latency_cycles,
+            (cycles.step_interval_cycles,),
+        )
 
 
 @pytest.fixture
