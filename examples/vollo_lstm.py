@@ -56,7 +56,7 @@ def compare(backend: str) -> dict[str, float]:
             read_model(model).network,
             build,
             name="lstm_net",
-            settings=QuantizationSettings(weight_bits=16, data_bits=16),
+            settings=QuantizationSettings(weight_bits=16, data_bits=16, quick=True),
             parameters=Parameters(lanes=4, macs=64, beat_in=16, beat_out=16),
             calibration=x.numpy(),
         )

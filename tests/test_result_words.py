@@ -144,12 +144,12 @@ def test_results_of_whole_sequences_fill_a_word_at_most() -> None:
 
 
 def test_a_state_of_many_words(tmp_path: Path) -> None:
-    """A state is read and written as with any array."""
+    """A state is read and written as with any array. Icarus would take ten seconds to load the weights."""
     case = case_of("words of one value", steps=4)
     case.write(tmp_path)
     x = case.network.numerics.input.to_floats(case.x[:4, None])
     with (
-        Accelerator.open(tmp_path, backend="icarus", verify=False) as core,
+        Accelerator.open(tmp_path, backend="verilator", verify=False) as core,
         Accelerator.open(tmp_path, backend="golden") as golden,
     ):
         (y, state), (expected, expected_state) = core.run(x), golden.run(x)

@@ -14,7 +14,7 @@ from rtlstm.cocotb import Core
 
 THRESHOLD = 3
 
-FORMATS = {"weight_bits": 8, "data_bits": 8, "gate_bits": 8, "cell_bits": 12}
+FORMATS = {"weight_bits": 8, "data_bits": 8, "output_bits": 8, "gate_bits": 8, "cell_bits": 12}
 
 
 def network() -> Network:

@@ -165,7 +165,7 @@ def test_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_golden_without_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     monkeypatch.setattr("rtlstm.bench.worker.pin", lambda: None)
-    wide, narrow = measure_golden("vad128", batch=2, steps=3, seconds=0.001)
+    wide, narrow = measure_golden("traffic20", batch=2, steps=3, seconds=0.001)
     assert [wide["golden"]["weight_bits"], narrow["golden"]["weight_bits"]] == [16, 8]
     assert wide["golden"]["onnxruntime_ms"] is None and wide["golden"]["golden_ms"] > 0
 
