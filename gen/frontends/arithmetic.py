@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.gen.frontends.arrays import fresh
 from rtlstm.gen.frontends.axes import SINGLE, Axes
 from rtlstm.gen.frontends.flow import Flow, looks_back
 from rtlstm.gen.frontends.reading import ReportBuilder
@@ -379,10 +380,8 @@ def join_outputs(
         return whole, ()
     parts: list[OutputPart] = []
     for name, flow in named:
-        unique, count = name, 2
-        while unique in {part.name for part in parts}:
-            unique, count = f"{name}_{count}", count + 1
-        parts.append(OutputPart(name=unique, width=flow.outputs or 1))
+        name = fresh(name, {part.name for part in parts}.__contains__)
+        parts.append(OutputPart(name=name, width=flow.outputs or 1))
     for part, (_, flow) in zip(parts[1:], others, strict=True):
         whole = _join(whole, flow, f"output {part.name!r}")
     report.note(
@@ -444,7 +443,4 @@ def _placed(layer: Dense, number: int, stem: int, before: Sequence[Layer]) -> De
         }
     elif layer.skip is not None and number + 1 - layer.skips <= stem:
         update = {"skips": layer.skips + len(before) - number}
-    names, name, count = {one.name for one in before}, layer.name, 2
-    while name in names:
-        name, count = f"{layer.name}_{count}", count + 1
-    return layer.replace(**update, name=name)
+    return layer.replace(**update, name=fresh(layer.name, {one.name for one in before}.__contains__))

@@ -3,8 +3,9 @@
 import importlib
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,6 +76,12 @@ def import_extra(module: str, extra: str, what: str = "reading this model") -> A
         raise ToolError(
             f"{what} needs the package {module!r} ({error}); install it with: pip install 'rtlstm[{extra}]'"
         ) from None
+
+
+def fresh(name: str, is_taken: Callable[[str], bool]) -> str:
+    """Return a name that is not taken: this one, or it with the first number from 2 on that makes it new."""
+    numbered = (f"{name}_{number}" for number in count(2))
+    return next(each for each in chain([name], numbered) if not is_taken(each))
 
 
 def listed(names: Any, limit: int = 20) -> str:

@@ -3,12 +3,12 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
+from rtlstm.gen.frontends.layers import DENSE, outputs_first
 from rtlstm.gen.frontends.recurrent import trace_state
 from rtlstm.spec.activations.functions import RELU, TANH, ActivationFunction
 from rtlstm.spec.budget import Budget
@@ -62,12 +62,6 @@ class Linears:
         self._budget.take(value.shape, f"the constant {node.inputs[index]!r}")
         return np.asarray(value, dtype=np.float64)
 
-    def _integers(self, node: Node, attribute: str, index: int) -> list[int] | None:
-        given = node.attributes.get(attribute)
-        if given is not None:
-            return [int(item) for item in given]
-        return self.graph.integers(node.inputs[index]) if len(node.inputs) > index else None
-
     def _is_last(self, tensor: str, axis: int) -> bool:
         rank = len(self.graph.shape(tensor)) or 2  # of a cell that handles one step
         return axis in (-1, rank - 1)
@@ -87,31 +81,17 @@ class Linears:
         ends = np.cumsum(widths)[:-1]
         return Linear(dict(zip(node.inputs, np.split(weight, ends, axis=1), strict=True)), bias)
 
-    def _linear(self, node: Node, _: str) -> Linear | None:
+    def _dense(self, node: Node, _: str) -> Linear | None:
         weight = self._constant(node, 1)
-        if weight is None or weight.ndim != 2:
+        if weight is None or weight.ndim != 2 or node.attributes.get("transA", 0):
             return None
-        bias = self._constant(node, 2) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(len(weight))
-        return None if bias is None else self._product(node.inputs[0], weight, bias)
-
-    def _gemm(self, node: Node, _: str) -> Linear | None:
-        attributes = node.attributes
-        weight = self._constant(node, 1)
-        if weight is None or weight.ndim != 2 or attributes.get("transA", 0):
-            return None
-        weight = (weight if attributes.get("transB", 0) else weight.T) * float(attributes.get("alpha", 1.0))
+        weight = outputs_first(node, weight)
         bias: Floats | None = np.zeros(len(weight))
         if len(node.inputs) > 2 and node.inputs[2]:
             bias = _vector(self._constant(node, 2), len(weight))
         if bias is None:
             return None
-        return self._product(node.inputs[0], weight, bias * float(attributes.get("beta", 1.0)))
-
-    def _matmul(self, node: Node, _: str) -> Linear | None:
-        weight = self._constant(node, 1)
-        if weight is None or weight.ndim != 2:
-            return None
-        return self._product(node.inputs[0], weight.T, np.zeros(weight.shape[1]))
+        return self._product(node.inputs[0], weight, bias * float(node.attributes.get("beta", 1.0)))
 
     def _add(self, node: Node, _: str) -> Linear | None:
         first, second = (self._known[name] for name in node.inputs)
@@ -138,15 +118,15 @@ class Linears:
         if whole is None or not self._is_last(node.inputs[0], axis):
             return None
         rows, parts = len(whole.bias), len(node.outputs)
-        sizes = self._integers(node, "split", 1) or [-(-rows // parts)] * parts
+        sizes = self.graph.numbers(node, "split", 1) or [-(-rows // parts)] * parts
         position = node.outputs.index(tensor)
         begin = sum(sizes[:position])
         return whole.rows(slice(begin, begin + sizes[position]))
 
     def _slice(self, node: Node, _: str) -> Linear | None:
         whole = self._known[node.inputs[0]]
-        starts, ends = (self._integers(node, name, at) for name, at in (("starts", 1), ("ends", 2)))
-        axes, steps = self._integers(node, "axes", 3), self._integers(node, "steps", 4)
+        names = enumerate(("starts", "ends", "axes", "steps"), start=1)
+        starts, ends, axes, steps = (self.graph.numbers(node, name, at) for at, name in names)
         if whole is None or starts is None or ends is None or axes is None or len(axes) != 1:
             return None
         if not self._is_last(node.inputs[0], axes[0]) or steps not in (None, [1]):
@@ -166,10 +146,8 @@ def _vector(value: Floats | None, rows: int) -> Floats | None:
 
 _READERS: dict[str, Callable[[Linears, Node, str], Linear | None]] = {
     "add": Linears._add,
-    "gemm": Linears._gemm,
+    **dict.fromkeys(DENSE, Linears._dense),
     "identity": Linears._same,
-    "linear": Linears._linear,
-    "matmul": Linears._matmul,
     "slice": Linears._slice,
     "split": Linears._split,
 }
@@ -281,9 +259,8 @@ class _Search:
     def _function(self, node: Node | None) -> ActivationFunction | None:
         if node is None or node.operator != "activation":
             return None
-        given: Any = node.attributes["function"]
         with contextlib.suppress(ModelError):  # It is refused where it is read, if it is.
-            return given if isinstance(given, ActivationFunction) else given()
+            return node.function()
         return None
 
     def _gate(self, tensor: str) -> _Gate | None:

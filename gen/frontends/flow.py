@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.gen.frontends.arrays import fresh
 from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.spec.activations.functions import IDENTITY, RELU, ActivationFunction
 from rtlstm.spec.budget import check_size
@@ -660,11 +661,7 @@ class Flow:
         return self
 
     def _unique(self, name: str) -> str:
-        taken = {layer.name for layer in self.layers}
-        unique, count = name, 2
-        while unique in taken:
-            unique, count = f"{name}_{count}", count + 1
-        return unique
+        return fresh(name, {layer.name for layer in self.layers}.__contains__)
 
 
 def _align(flows: Sequence[Flow], where: str, *, gather: bool = True) -> list[Flow]:

@@ -50,7 +50,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from rtlstm.gen.frontends.arrays import fresh
 from rtlstm.gen.frontends.reading import IntegerRows
+from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, PseudoLayer
 from rtlstm.spec.plugins import Registry
@@ -92,6 +94,11 @@ class Node:
     hidden: bool = False
     inner: tuple[str, ...] = ()
     title: str = ""
+
+    def function(self) -> ActivationFunction:
+        """The function that an ``activation`` computes; raise a ModelError if it is refused."""
+        given: Any = self.attributes["function"]
+        return given if isinstance(given, ActivationFunction) else given()
 
     @property
     def where(self) -> str:
@@ -149,6 +156,11 @@ class Wiring(Generic[N]):
         """The text by which messages name a node."""
         return str(node.where)
 
+    @staticmethod
+    def operator(node: Any) -> str:
+        """What a node computes."""
+        return str(node.operator)
+
     def producer(self, tensor: str) -> N | None:
         """The node that gives a tensor, or None for an input or a stored constant."""
         index = self._producer.get(tensor)
@@ -201,6 +213,12 @@ class Wiring(Generic[N]):
         value = self.constant(tensor)
         return None if value is None else [int(item) for item in np.asarray(value).reshape(-1)]
 
+    def behind(self, tensor: str, *operators: str) -> str:
+        """What a tensor is made of by nothing but these operators, each of what the one before it gives."""
+        while (at := self.index_of(tensor)) >= 0 and self.operator(self.nodes[at]) in operators:
+            tensor = self._read[at][0]
+        return tensor
+
     def origin(self, tensor: str) -> str:
         """Say where a tensor comes from that is not constant, as the end of a sentence."""
         node = self.producer(tensor)
@@ -243,6 +261,14 @@ class Graph(Wiring[Node]):
         """Whether the graph has a tensor of this name."""
         return name in self._producer or name in self.inputs or self.is_constant(name)
 
+    def numbers(self, node: Node, attribute: str, index: int) -> list[int] | None:
+        """Whole numbers that a node has as an attribute or reads as a constant; None if it has none."""
+        if attribute in node.attributes:
+            given = node.attributes[attribute]
+            values = given if given is None or isinstance(given, list | tuple) else [given]
+            return values and [int(value) for value in values]
+        return self.integers(node.inputs[index]) if len(node.inputs) > index else None
+
     def shape(self, tensor: str) -> tuple[int | None, ...]:
         """Sizes of a tensor's axes with None for names; empty if nothing is known."""
         return tuple(size if isinstance(size, int) else None for size in self.dimensions(tensor))
@@ -260,11 +286,9 @@ class Stored:
 
     def add(self, name: str, value: Any) -> str:
         """Add a constant under a new name that begins with this one, and return its name."""
-        unique, count = name, 2
-        while unique in self._values:
-            unique, count = f"{name}_{count}", count + 1
-        self._values[unique] = value
-        return unique
+        name = fresh(name, self._values.__contains__)
+        self._values[name] = value
+        return name
 
     def __contains__(self, tensor: object) -> bool:
         return tensor in self._values

@@ -124,8 +124,7 @@ Floats = NDArray[np.float64]
 
 
 def _activation(step: Step) -> Value:
-    given: Any = step.attributes()["function"]
-    return _activate(step, given if isinstance(given, ActivationFunction) else given())
+    return _activate(step, step.node.function())
 
 
 def _activate(step: Step, function: ActivationFunction) -> Value:
@@ -153,13 +152,30 @@ def _dense(step: Step, value: Value, weight: Floats, bias: Floats) -> Value:
     return value.computed(flow, value.axes.with_features(weight.shape[0]))
 
 
-def _linear(step: Step) -> Value:
-    weight = step.constant(1, "the weight")
+def outputs_first(node: Node, weight: Floats) -> Floats:
+    """The weight of one of :data:`DENSE` as ``(outputs, inputs)``; a matrix product reads it as second."""
+    given = node.attributes
+    rows = weight if node.operator == "linear" or given.get("transB", 0) else weight.T
+    return rows * float(given.get("alpha", 1.0))
+
+
+def _matrix(step: Step, at: int, what: str = "the weight") -> Floats:
+    weight = step.constant(at, what)
     if weight.ndim != 2:
-        raise ModelError(f"{step.where}: the weight must have 2 axes, not {weight.ndim}")
-    bias = step.constant(2, "the bias") if step.has(2) else np.zeros(len(weight))
-    if bias.shape != (len(weight),):
-        raise ModelError(f"{step.where}: the bias must have shape ({len(weight)},), not {bias.shape}")
+        raise ModelError(f"{step.where}: {what} must have 2 axes, not {weight.ndim}")
+    return outputs_first(step.node, weight)
+
+
+def _bias(step: Step, outputs: int, what: str) -> Floats:
+    bias = step.constant(2, what) if step.has(2) else np.zeros(outputs)
+    if bias.shape != (outputs,):
+        raise ModelError(f"{step.where}: {what} must have shape ({outputs},), not {bias.shape}")
+    return bias
+
+
+def _linear(step: Step) -> Value:
+    weight = _matrix(step, 1)
+    bias = _bias(step, len(weight), "the bias")
     return _dense(step, step.along(step.only(), -1, weight.shape[1]), weight, bias)
 
 
@@ -169,13 +185,10 @@ def _matmul(step: Step) -> Value:
             f"{step.where} multiplies two tensors that depend on the input; a dense layer needs constant "
             "weights"
         )
-    side = 0 if step.inputs[0] is not None else 1
-    value = step.values[0]
-    weight = step.constant(1 - side, "the weight")
-    if weight.ndim != 2:
-        raise ModelError(f"{step.where}: the weight must have 2 axes, not {weight.ndim}")
-    weight = weight.T if side == 0 else weight
-    value = step.along(value, -1 if side == 0 else -2, weight.shape[1])
+    first = step.inputs[0] is not None
+    weight = _matrix(step, 1 if first else 0)
+    weight = weight if first else weight.T
+    value = step.along(step.values[0], -1 if first else -2, weight.shape[1])
     return _dense(step, value, weight, np.zeros(weight.shape[0]))
 
 
@@ -185,10 +198,7 @@ def _gemm(step: Step) -> Value:
     value.axes.expect(step.where)
     if len(value.axes.tags) != 2:
         raise ModelError(f"{step.where} must read a tensor with 2 axes, not {len(value.axes.tags)}")
-    weight = step.constant(1, "the weight B")
-    if weight.ndim != 2:
-        raise ModelError(f"{step.where}: the weight B must have 2 axes, not {weight.ndim}")
-    weight = (weight if attributes.get("transB", 0) else weight.T) * float(attributes.get("alpha", 1.0))
+    weight = _matrix(step, 1, "the weight B")
     value = step.along(value, -2 if transposed else -1, weight.shape[1])
     axes = value.axes.transpose([1, 0], step.where) if transposed else value.axes
     result = _dense(step, replace(value, axes=axes), weight, np.zeros(weight.shape[0]))
@@ -216,9 +226,7 @@ def _conv(step: Step) -> Value:
     rank, outputs = len(value.axes.tags), int(weight.shape[0])
     if weight.ndim != rank or weight.ndim < 3:
         raise ModelError(f"{step.where}: the weight must have {max(rank, 3)} axes, not {weight.ndim}")
-    bias = step.constant(2, "the bias B") if step.has(2) else np.zeros(outputs)
-    if bias.shape != (outputs,):
-        raise ModelError(f"{step.where}: the bias B must have shape ({outputs},), not {bias.shape}")
+    bias = _bias(step, outputs, "the bias B")
     if value.axes.tags[-1][0] == "K":
         return convolve_frames(step, value, weight, bias)
     dilation, stride = (attributes.get(name, [1])[0] for name in ("dilations", "strides"))
@@ -320,7 +328,9 @@ LAYERS: dict[str, Callable[[Step], Value]] = {
     "pad": _pad,
 }
 """The operators, each with the function that applies it."""
-WEIGHTED = ("conv", "gemm", "linear", "matmul")
+DENSE = ("gemm", "linear", "matmul")
+"""Operators that are a dense layer."""
+WEIGHTED = ("conv", *DENSE)
 """Operators that have weights."""
 
 

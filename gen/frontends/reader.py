@@ -180,20 +180,13 @@ class _Reader:
     def _before_classes(self, target: str) -> str:
         """The tensor before the operators at the end that make classes of scores."""
         graph = self.graph
-        while (node := self._behind_copies(target)) is not None and node.operator in _CLASSES:
+        while (node := graph.producer(graph.behind(target, "identity"))) and node.operator in _CLASSES:
             before = [graph.nodes[index] for index in graph.ancestors([node.inputs[0]])]
             if not any(is_recurrent(one) or one.operator in WEIGHTED for one in before):
                 break
             self.classes.append(graph.index_of(node.outputs[0]))
             target = node.inputs[0]
         return target
-
-    def _behind_copies(self, tensor: str) -> Node | None:
-        """The node that gives a tensor, or what it is a copy of."""
-        node = self.graph.producer(tensor)
-        while node is not None and node.operator == "identity":
-            node = self.graph.producer(node.inputs[0])
-        return node
 
     def _find_start(self) -> None:
         """Find the recurrent nodes to begin with, which all read the same tensor.

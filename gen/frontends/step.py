@@ -295,21 +295,14 @@ class Step:
 
     def numbers(self, attribute: str, index: int) -> list[int] | None:
         """Integers given as an attribute or as a constant input."""
-        attributes = self.node.attributes
-        if attribute in attributes:
-            value = attributes[attribute]
-            if value is None:
-                return None
-            return [int(item) for item in value] if isinstance(value, list | tuple) else [int(value)]
-        if not self.has(index):
-            return None
-        values, sizes = self.graph.integers(self.node.inputs[index]), self.sizes.of(self.node.inputs[index])
-        if values is None and sizes is not None and not any(size.names for size in sizes):
-            return [size.number for size in sizes]
-        if values is None:
+        values = self.graph.numbers(self.node, attribute, index)
+        if values is not None or attribute in self.node.attributes or not self.has(index):
+            return values
+        sizes = self.sizes.of(self.node.inputs[index])
+        if sizes is None or any(size.names for size in sizes):
             origin = self.graph.origin(self.node.inputs[index])
             raise ModelError(f"{self.where}: {attribute} must be constant, but {origin}")
-        return values
+        return [size.number for size in sizes]
 
     def per_feature(self, index: int, given: Value) -> tuple[Value, Floats]:
         """A constant input that varies along the features alone: one value, or one for each.

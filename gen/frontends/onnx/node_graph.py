@@ -547,6 +547,11 @@ class OnnxGraph(Wiring[Any]):
         return node.name or next(filter(None, node.output), "?")
 
     @staticmethod
+    def operator(node: Any) -> str:
+        """The name of a node's operator, without its domain."""
+        return str(node.op_type)
+
+    @staticmethod
     def where(node: Any) -> str:
         """The text by which messages name a node."""
         return f"{node.op_type} node {OnnxGraph.label(node)!r}"

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends.arrays import import_extra, to_float64
 from rtlstm.gen.frontends.cells import Linear, Linears, join_cells
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
+from rtlstm.gen.frontends.layers import DENSE
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured
-from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.cells.description import CellBuilder, Term
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Custom, Lstm
@@ -27,7 +27,6 @@ Translate = Callable[[OnnxGraph], Graph]
 _MIN_OPSET: Final = 9
 MAX_SCANS: Final = 64
 """Largest number of Scan nodes: the constants around them are copied into each."""
-_SAME: Final = ("identity", "squeeze", "unsqueeze")
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,9 +278,7 @@ class _Steps:
                 f"its body computes elements of {tensor!r}, which must be a product with a matrix"
             )
         if node.operator == "activation":
-            function: Any = node.attributes["function"]
-            known = function if isinstance(function, ActivationFunction) else function()
-            return self.builder.apply(known, self._term(node.inputs[0]))
+            return self.builder.apply(node.function(), self._term(node.inputs[0]))
         if node.operator in _OPERATORS:
             return self._combined(node)
         raise ModelError(
@@ -326,14 +323,10 @@ _OPERATORS: Final[dict[str, Callable[..., Any]]] = {
 
 def _behind(graph: Graph, tensor: str) -> str:
     """What a tensor is a copy of, perhaps with other axes of size 1."""
-    node = graph.producer(tensor)
-    while node is not None and node.operator in _SAME:
-        tensor = node.inputs[0]
-        node = graph.producer(tensor)
-    return tensor
+    return graph.behind(tensor, "identity", "squeeze", "unsqueeze")
 
 
 def _products(linears: Linears, node: Node) -> list[str]:
     """What a node multiplies with matrices."""
-    linear = linears.read(node.outputs[0]) if node.operator in ("gemm", "linear", "matmul") else None
+    linear = linears.read(node.outputs[0]) if node.operator in DENSE else None
     return [] if linear is None else [_behind(linears.graph, name) for name in linear.terms]

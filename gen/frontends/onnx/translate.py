@@ -71,10 +71,7 @@ def _unrolled_loop(graph: OnnxGraph) -> str:
     products: dict[str, list[int]] = {}
     for index, node in enumerate(graph.nodes):
         if node.op_type in ("Gemm", "MatMul") and graph.is_constant(node.input[1]):
-            weight, before = node.input[1], graph.producer(node.input[1])
-            while before is not None and before.op_type in ("Identity", "Transpose"):
-                weight, before = before.input[0], graph.producer(before.input[0])
-            products.setdefault(weight, []).append(index)
+            products.setdefault(graph.behind(node.input[1], "Identity", "Transpose"), []).append(index)
     for weight, found in products.items():
         if len(found) > 1 and found[-1] in graph.descendants(found[:1]):
             return (

@@ -7,12 +7,11 @@ A traced module, an exported program and TorchScript each walk what they have, a
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 import numpy as np
 
-from rtlstm.gen.frontends.arrays import FLOAT_TYPES
+from rtlstm.gen.frontends.arrays import FLOAT_TYPES, fresh
 from rtlstm.gen.frontends.graph import Graph, Node, Stored, WeightsError, Words
 from rtlstm.gen.frontends.layers import WEIGHTED
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
@@ -81,12 +80,6 @@ class Parts:
     """A list of tensors whose length is not known: ``take`` gives one by its number, for the call at hand."""
 
     take: Callable[["Call", int], Any]
-
-
-def _numbered(name: str) -> Iterator[str]:
-    """A name, and the same with numbers."""
-    yield name
-    yield from (f"{name}_{number}" for number in count(2))
 
 
 def flat(values: Any) -> Iterator[Any]:
@@ -292,8 +285,7 @@ class Translator:
         """Names of new tensors: the first has the call's, unless an inner node gives it."""
         wanted = [f"{name}.inner" if inner else name, *(f"{name}.{end}" for end in ends)]
         return tuple(
-            next(free for free in _numbered(each) if free not in self._constants and not self._produced(free))
-            for each in wanted
+            fresh(each, lambda free: free in self._constants or self._produced(free)) for each in wanted
         )
 
     def _produced(self, name: str) -> bool:
@@ -406,7 +398,7 @@ class Translator:
             called |= dict.fromkeys(tensors[:1], key)
         taken: set[str] = set()
         for tensor, name in called.items():
-            called[tensor] = next(each for each in _numbered(name) if each not in taken)
+            called[tensor] = fresh(name, taken.__contains__)
             taken.add(called[tensor])
         for name in self.inputs:
             self.sizes.setdefault(name, ("",) * self._rank(name))
