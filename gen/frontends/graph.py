@@ -13,7 +13,8 @@ An operator has its tensors as inputs, by name; ``""`` is an input that is left 
 ``matmul``                     a, b; one of them constant
 ``conv``                       x, weight, bias; ``strides dilations pads group auto_pad`` of ONNX, ``layout``
                                "NFT" (default) or "NTF"; weight (outputs, inputs, taps)
-``average_pool``               x; ``size``, ``stride``, ``pads``, ``layout``
+``average_pool``               x; ``size``; conv's attributes but ``group``; ``ceil_mode``,
+                               ``count_include_pad`` (1)
 ``pad``                        x; ``pads`` (all begins, then all ends), ``mode``, ``value``; ``axes`` or all
 ``batch_norm``                 x, scale, shift, mean, variance; ``epsilon``, ``axis`` (1), ``training_mode``
 ``add sub mul div``            two tensors, one may be constant

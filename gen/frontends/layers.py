@@ -273,14 +273,27 @@ def _taps(step: Step, kernel: tuple[int, ...], front: int) -> CausalTaps:
 def _average_pool(step: Step) -> Value:
     """The mean of the last steps, as a convolution with equal weights."""
     value, attributes = step.only(), step.attributes()
-    (size,), (stride,) = attributes["size"], attributes.get("strides", [1])
+    if len(attributes["size"]) != 1:
+        raise ModelError(f"{step.where}: the kernel must have one axis, not {tuple(attributes['size'])}")
+    (size,), (stride,), (dilation,) = (
+        attributes["size"], attributes.get("strides", [1]), attributes.get("dilations", [1])
+    )  # fmt: skip
     if value.flow.outputs is None:
         raise ModelError(f"{step.where} must follow a layer with weights, such as a convolution")
     axes = _axes_of(step, value, value.flow.outputs)
     taps = _taps(step, (size,), value.front)
+    if attributes.get("ceil_mode", 0) and stride != 1:
+        raise ModelError(f"{step.where}: attribute ceil_mode={attributes['ceil_mode']} must be 0")
+    if any(attributes.get("pads", ())) and not attributes.get("count_include_pad", 1):
+        raise ModelError(
+            f"{step.where}: attribute count_include_pad must be 1, since the core counts the zeros that "
+            f"pads={attributes['pads']} puts around the steps"
+        )
     features, every = axes.features, np.arange(axes.features)
-    flow = value.flow.delays(size - 1, features, step.label, step.where).strided(stride, taps.phase)
-    parts = [flow.pick((every + at * features).tolist(), step.where) for at in range(size)]
+    history = dilation * (size - 1)
+    flow = value.flow.delays(history, features, step.label, step.where).strided(stride, taps.phase)
+    taken = range(0, history + 1, dilation)
+    parts = [flow.pick((every + at * features).tolist(), step.where) for at in taken]
     total = parts[0]
     for part in parts[1:]:
         total = total.plus(part, step.where)

@@ -126,6 +126,36 @@ _OPERATORS: Final[Mapping[str, str]] = {
     "Unsqueeze": "unsqueeze",
 }
 """ONNX's operators, and ours."""
+_ATTRIBUTES: Final[Mapping[str, str]] = {
+    "ArgMax": "axis keepdims",
+    "AveragePool": "auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides",
+    "BatchNormalization": "epsilon momentum training_mode",
+    "Cast": "round_mode saturate to",
+    "Clip": "max min",
+    "Concat": "axis",
+    "ConstantOfShape": "value",
+    "Conv": "auto_pad dilations group kernel_shape pads strides",
+    "Dropout": "ratio seed",
+    "Flatten": "axis",
+    "Gather": "axis",
+    "Gemm": "alpha beta transA transB",
+    "LogSoftmax": "axis",
+    "Pad": "mode pads value",
+    "ReduceMean": "axes keepdims",
+    "ReduceProd": "axes keepdims",
+    "ReduceSum": "axes keepdims",
+    "Reshape": "allowzero",
+    "Shape": "end start",
+    "Slice": "axes ends starts",
+    "Softmax": "axis",
+    "Split": "axis num_outputs split",
+    "Squeeze": "axes",
+    "Transpose": "perm",
+    "Unsqueeze": "axes",
+}
+"""The attributes of each operator that are read, or that change nothing when a trained model is used."""
+_USUAL: Final = {"noop_with_empty_axes": 0, "select_last_index": 0, "spatial": 1}
+"""Attributes of any operator that are read with this value alone, their default."""
 OFFERED: Final = Registry[Callable[[Step], Value]](
     "ONNX operator", "rtlstm.onnx_operators", taken=(*_OPERATORS, *RECURRENT, "If", *included_operators())
 )
@@ -202,11 +232,24 @@ def _translated(graph: OnnxGraph, node: Any, unread: list[str]) -> Iterable[Node
             why = f"{graph.where(node)}: training_mode must be false; export the model for inference"
             return [make("refused", attributes={"why": why})]
     if name in _OPERATORS:
+        if problem := _ignored(name, attributes):
+            return [make("refused", attributes={"why": f"{graph.where(node)}: {problem}"})]
         change = _CHANGES.get(name)
         return [make(_OPERATORS[name], attributes=change(graph, attributes) if change else attributes)]
     if is_integer_operator(name):
         return [make("", attributes={"advice": INTEGER_ADVICE})]
     return [make(name, attributes=attributes)]
+
+
+def _ignored(name: str, attributes: Mapping[str, Any]) -> str:
+    """Say which attribute is neither read nor without effect; empty if none is."""
+    known = _ATTRIBUTES.get(name, "").split()
+    for key, value in attributes.items():
+        if key in _USUAL and value != _USUAL[key]:
+            return f"attribute {key}={value!r} must be {_USUAL[key]}"
+        if key not in (*known, *_USUAL):
+            return f"attribute {key!r} is not known"
+    return ""
 
 
 def _name(node: Any) -> str:
@@ -247,6 +290,9 @@ def _fused(graph: OnnxGraph, node: Any, attributes: dict[str, Any], make: Callab
     product = f"{node.output[0]}/product"
     begin = "activation_"
     given = {key.removeprefix(begin): each for key, each in attributes.items() if key.startswith(begin)}
+    attributes = {key: each for key, each in attributes.items() if not key.startswith("activation")}
+    if problem := _ignored("Gemm", attributes):
+        return [make("refused", attributes={"why": f"{graph.where(node)}: {problem}"})]
     read = partial(function, operator_functions()[operator], given, graph.where(node))
     return [
         make("gemm", outputs=(product,), attributes=attributes),
@@ -271,7 +317,11 @@ def _along_one(graph: OnnxGraph, attributes: dict[str, Any]) -> dict[str, Any]:
 
 _CHANGES: dict[str, Callable[[OnnxGraph, dict[str, Any]], dict[str, Any]]] = {
     "ArgMax": lambda _, attributes: {"axis": int(attributes.get("axis", 0))},
-    "AveragePool": lambda _, attributes: {**attributes, "size": attributes.get("kernel_shape", [0])},
+    "AveragePool": lambda _, attributes: {
+        "count_include_pad": 0,
+        **attributes,
+        "size": attributes.get("kernel_shape", [0]),
+    },
     "Cast": _cast,
     "ConstantOfShape": _filled,
     "LogSoftmax": _along_one,

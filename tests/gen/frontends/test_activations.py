@@ -172,6 +172,7 @@ def test_a_fused_function_of_onnxruntime_has_its_arguments(tmp_path: Path) -> No
     network = rtlstm.read_model(fused(activation="LeakyRelu", activation_alpha=0.25)).network
     assert network.layers[-1].alpha == 0.25
     refused(fused(activation="Relu", activation_alpha=0.25), "alpha=0.25 is not supported: activation 'relu'")
+    refused(fused(activation="Relu", transC=1), "FusedGemm node 'f': attribute 'transC' is not known")
 
 
 @pytest.mark.parametrize("form", ["module", "exported", "trace", "onnx"])

@@ -1,6 +1,7 @@
 """What may stand around recurrent nodes: activations, constants, batch norm, and directions joined."""
 
 import numpy as np
+import onnx
 import pytest
 from onnx import numpy_helper
 from support.closeness import close
@@ -8,6 +9,7 @@ from support.onnx_files import H, I, O, const, ints, lstm, node, rand, run, save
 from support.refusals import refused
 
 from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.gen.frontends.onnx.translate import _ATTRIBUTES, _OPERATORS, _USUAL
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.network import Bidirectional
 
@@ -525,3 +527,63 @@ def test_a_constant_of_features_that_are_not_last_yet(path):
     check(path)
     save(path, nodes, [*weights, ints("one", 1), const("k", rand(I))])
     refused(path, "must read axes")
+
+
+def pooled(path, opset=17, zeros=0, **attributes):
+    """The mean of the last steps of an LSTM's results, with zeros in front of them."""
+    nodes, weights = squeezed()
+    nodes += [node("Transpose", "s", "t", perm=[1, 2, 0]), node("Pad", "t z", "f"),
+              node("AveragePool", "f", "p", **attributes),
+              node("Transpose", "p", "out", "back", perm=[2, 0, 1])]  # fmt: skip
+    return save(path, nodes, [*weights, ints("z", 0, 0, zeros, 0, 0, 0)], opset=opset)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel_shape": [3], "pads": [2, 0], "count_include_pad": 1},
+        {"kernel_shape": [3], "pads": [2, 0], "count_include_pad": 1, "ceil_mode": 1},
+        {"kernel_shape": [3], "dilations": [2], "zeros": 4, "opset": 19},
+        {"kernel_shape": [1]},
+    ],
+)
+def test_average_of_the_last_steps(path, attributes):
+    pooled(path, **attributes)
+    check(path)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        (
+            {"pads": [2, 0]},
+            "attribute count_include_pad must be 1, since the core counts the zeros that pads",
+        ),
+        ({"pads": [2, 0], "count_include_pad": 1, "ceil_mode": 1, "strides": [2]}, "ceil_mode=1 must be 0"),
+    ],
+)
+def test_average_that_the_core_does_not_compute(path, attributes, words):
+    refused(pooled(path, kernel_shape=[3], **attributes), f"AveragePool node 'averagepool': .*{words}")
+
+
+def test_attributes_that_are_not_read_are_refused(path):
+    nodes, weights = squeezed()
+    nodes += [node("ReduceSum", "s", "out", noop_with_empty_axes=1)]
+    save(path, nodes, weights)
+    refused(path, "ReduceSum node .*: attribute noop_with_empty_axes=1 must be 0")
+
+
+def test_every_attribute_of_a_definition_is_known():
+    """An attribute is read, or changes nothing, or any value but its default is refused by its name."""
+    definitions = [each for each in onnx.defs.get_all_schemas_with_history() if not each.domain]
+    for each in definitions:
+        since = [one.since_version for one in definitions if one.name == each.name]
+        newer = min([version for version in since if version > each.since_version], default=99)
+        if each.name in _OPERATORS and newer > 7:
+            known = {*_ATTRIBUTES.get(each.name, "").split(), *_USUAL}
+            assert set(each.attributes) <= known, f"{each.name} of opset {each.since_version}"
+            assert all(
+                item.default_value.i == _USUAL[name]
+                for name, item in each.attributes.items()
+                if name in _USUAL
+            )
