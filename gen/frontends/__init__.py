@@ -12,8 +12,9 @@ same report, and does not raise for a refused model.
 
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -166,33 +167,24 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
     kind = "module" if _is_module(source) else "exported" if _is_live(source) else detect(Path(source))
     if options.begin is not None and kind not in ("onnx", "tflite"):
         raise ModelError("`begin` names a tensor of an ONNX or TFLite model, and this is none; leave it out")
-    # Each reader imports its own optional packages, so none is needed for the others.
-    if kind == "module":
-        from rtlstm.gen.frontends.torch.module import read_module
-
-        return read_module(source, options, report)
-    if kind == "exported":
-        from rtlstm.gen.frontends.torch.exported import read_exported
-
-        return read_exported(source if _is_live(source) else Path(source), options, report)
-    path = Path(source)
-    if kind == "onnx":
-        from rtlstm.gen.frontends.onnx.translate import read_onnx
-
-        return read_onnx(path, options, report)
-    if kind == "nam":
-        from rtlstm.gen.frontends.nam import read_nam
-
-        return read_nam(path, options, report)
-    if kind == "tflite":
-        from rtlstm.gen.frontends.tflite.translate import read_tflite
-
-        return read_tflite(path, options, report)
+    model = source if _is_live(source) else Path(source)
     if kind in FOREIGN:
-        return read_in_child(path, kind, options, report)
-    from rtlstm.gen.frontends.tensors import read_safetensors
+        return read_in_child(model, kind, options, report)
+    # Each reader imports its own optional packages, so none is needed for the others.
+    module, name = _READERS[kind]
+    network: Network = getattr(import_module(f"rtlstm.gen.frontends.{module}"), name)(model, options, report)
+    return network
 
-    return read_safetensors(path, options, report)
+
+_READERS: Final = {
+    "exported": ("torch.exported", "read_exported"),
+    "module": ("torch.module", "read_module"),
+    "nam": ("nam", "read_nam"),
+    "onnx": ("onnx.translate", "read_onnx"),
+    "safetensors": ("tensors", "read_safetensors"),
+    "tflite": ("tflite.translate", "read_tflite"),
+}
+"""The kinds of models that this process reads, beside :data:`FOREIGN`: the module, and the function."""
 
 
 def _unwrapped(source: Any) -> Any:

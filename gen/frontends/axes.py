@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from operator import index
 from types import MappingProxyType
 
 from rtlstm.spec.errors import ModelError
@@ -20,7 +21,10 @@ from rtlstm.spec.errors import ModelError
 
 @dataclass(frozen=True)
 class Size:
-    """A whole number times sizes that only a run knows, by their names in alphabetic order."""
+    """A whole number times sizes that only a run knows, by their names in alphabetic order.
+
+    Python's operators raise an ArithmeticError if the result is no such product.
+    """
 
     number: int = 1
     names: tuple[str, ...] = ()
@@ -35,6 +39,26 @@ class Size:
         if other.number == 0 or self.number % other.number or theirs - mine:
             return None
         return Size(self.number // other.number, tuple(sorted((mine - theirs).elements())))
+
+    def __index__(self) -> int:
+        if self.names:
+            raise ArithmeticError
+        return self.number
+
+    def __add__(self, other: "Size") -> "Size":
+        return Size(index(self) + index(other))
+
+    def __sub__(self, other: "Size") -> "Size":
+        return Size(index(self) - index(other))
+
+    def __mul__(self, other: "Size") -> "Size":
+        return self.times(other)
+
+    def __floordiv__(self, other: "Size") -> "Size":
+        found = self.over(other) if self.names or other.names else Size(self.number // other.number)
+        if found is None:
+            raise ArithmeticError
+        return found
 
     def resolved(self, known: Mapping[str, "Size"]) -> "Size":
         """The same with what is known in place of names; what a name stands for may name others in turn."""

@@ -413,10 +413,6 @@ def convolve_step(
 _LAST = 2**31 - 1
 
 
-def _pass(step: Step) -> Value:
-    return step.only()
-
-
 def _cast(step: Step) -> Value:
     if not step.attributes().get("floating"):
         raise ModelError(f"{step.where}: only casts between floating-point types are supported")
@@ -430,15 +426,6 @@ def _transpose(step: Step) -> Value:
         return step.moved(axes.swap(first, second, step.where))
     perm = attributes.get("perm", list(range(len(axes.tags)))[::-1])
     return step.moved(axes.transpose(perm, step.where))
-
-
-def _squeeze(step: Step) -> Value:
-    strict = bool(step.attributes().get("strict", True))
-    return step.moved(step.only().axes.squeeze(step.numbers("axes", 1), step.where, strict=strict))
-
-
-def _unsqueeze(step: Step) -> Value:
-    return step.moved(step.only().axes.unsqueeze(step.numbers("axes", 1) or [], step.where))
 
 
 def _shape(step: Step) -> Sequence[Size | None] | None:
@@ -524,32 +511,34 @@ def _take(step: Step, value: Value, axis: int, index: int, keep: bool) -> Value:
     return replace(value, axes=value.axes.select(axis, index, step.where, keep=keep))
 
 
-def _select(step: Step) -> Value:
+def _chosen(step: Step) -> list[tuple[int, int | list[int] | slice, bool]]:
+    """What a node takes: of each axis one element, some, or a range of them, and whether the axis stays."""
     attributes = step.attributes()
-    return _take(step, step.only(), int(attributes["axis"]), int(attributes["index"]), keep=False)
+    if step.node.operator == "select":
+        return [(int(attributes["axis"]), int(attributes["index"]), False)]
+    if step.node.operator == "gather":
+        chosen = step.graph.constant(step.node.inputs[1])
+        if chosen is None or chosen.ndim > 1:
+            raise ModelError(f"{step.where} must take elements by a constant index or a list of them")
+        indices = [int(index) for index in chosen.reshape(-1)]
+        which = indices[0] if len(indices) == 1 else indices
+        return [(int(attributes.get("axis", 0)), which, chosen.ndim == 1)]
+    names = enumerate(("starts", "ends", "axes", "steps"), start=1)
+    starts, ends, axes, strides = (step.numbers(name, at) or [] for at, name in names)
+    cuts = map(slice, starts, ends, strides or [1] * len(starts))
+    return [(axis, each, True) for axis, each in zip(axes or range(len(starts)), cuts, strict=True)]
 
 
-def _gather(step: Step) -> Value:
-    value, axes = step.only(), step.only().axes
-    axis = int(step.attributes().get("axis", 0))
-    chosen = step.graph.constant(step.node.inputs[1])
-    if chosen is None or chosen.ndim > 1:
-        raise ModelError(f"{step.where} must take elements by a constant index or a list of them")
-    if chosen.size == 1:
-        return _take(step, value, axis, int(chosen.reshape(-1)[0]), keep=chosen.ndim == 1)
-    axes.expect_features_at(axis, step.where)
-    return _features(step, value, [int(index) for index in chosen])
-
-
-def _slice(step: Step) -> Value:
+def _part(step: Step) -> Value:
     value = step.only()
-    starts, ends = step.numbers("starts", 1) or [], step.numbers("ends", 2) or []
-    chosen = step.numbers("axes", 3) or list(range(len(starts)))
-    strides = (step.numbers("steps", 4) if step.has(4) or "steps" in step.attributes() else None) or [
-        1
-    ] * len(starts)
-    for axis, start, end, stride in zip(chosen, starts, ends, strides, strict=True):
-        value = _slice_axis(step, value, axis, slice(start, end, stride))
+    for axis, which, keep in _chosen(step):
+        if isinstance(which, slice):
+            value = _slice_axis(step, value, axis, which)
+        elif isinstance(which, int):
+            value = _take(step, value, axis, which, keep)
+        else:
+            value.axes.expect_features_at(axis, step.where)
+            value = _features(step, value, which)
     return value
 
 
@@ -588,23 +577,16 @@ def take_states(step: Step, parts: Sequence[Value]) -> Value | None:
     None if that is not one layer's states, or one direction's.
     """
     entries = [(part, index) for part in parts for index in range(1 + (part.axes.tags[0] == "B"))]
-    keep, attributes = True, step.attributes()
-    if step.node.operator in ("gather", "select"):
-        if step.node.operator == "select":
-            index, keep = int(attributes["index"]), False
-        else:
-            chosen = step.graph.constant(step.node.inputs[1])
-            if chosen is None or chosen.size != 1:
-                return None
-            index, keep = int(chosen.reshape(-1)[0]), chosen.ndim == 1
-        if attributes.get("axis", 0) != 0:
-            return None
-        taken = [entries[index]] if -len(entries) <= index < len(entries) else []
+    try:
+        ((axis, which, keep),) = _chosen(step)
+    except (ModelError, ValueError):
+        return None
+    if axis != 0 or isinstance(which, list):
+        return None
+    if isinstance(which, slice):
+        taken = entries[which]
     else:
-        starts, ends, strides = (step.numbers(*given) for given in (("starts", 1), ("ends", 2), ("steps", 4)))
-        if starts is None or ends is None or len(starts) != 1 or (step.numbers("axes", 3) or [0]) != [0]:
-            return None
-        taken = entries[starts[0] : ends[0] : (strides or [1])[0]]
+        taken = [entries[which]] if -len(entries) <= which < len(entries) else []
     if len(taken) == 1:
         part, index = taken[0]
         return _take(step, part, 0, index, keep)
@@ -657,16 +639,22 @@ def _layout(step: Step) -> tuple[str, ...]:
 MOVES: dict[str, Callable[[Step], Value | list[Value]]] = {
     "cast": _cast,
     "flatten": _flatten,
-    "gather": _gather,
-    "identity": _pass,
+    "gather": _part,
+    "identity": Step.only,
     "pack": _pack,
     "reshape": _reshape,
-    "select": _select,
-    "slice": _slice,
+    "select": _part,
+    "slice": _part,
     "split": _split,
-    "squeeze": _squeeze,
+    "squeeze": lambda step: step.moved(
+        step.only().axes.squeeze(
+            step.numbers("axes", 1), step.where, strict=bool(step.attributes().get("strict", True))
+        )
+    ),
     "transpose": _transpose,
     "unpack": _unpack,
-    "unsqueeze": _unsqueeze,
+    "unsqueeze": lambda step: step.moved(
+        step.only().axes.unsqueeze(step.numbers("axes", 1) or [], step.where)
+    ),
 }
 """The operators, each with the function that applies it."""

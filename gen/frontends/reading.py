@@ -401,28 +401,18 @@ class ReportBuilder:
 
     def take(self, report: ModelReport, embeddings: Iterable[Embedding]) -> None:
         """Continue with what another report has collected."""
-        fields = {name: getattr(report, name) for name in ModelReport.model_fields if name != "refusal"}
-        vars(self).update(fields, nodes=list(report.nodes), notes=list(report.notes))
+        vars(self).update(_collected(report), nodes=list(report.nodes), notes=list(report.notes))
         self.embeddings = list(embeddings)
 
     def build(self, refusal: str = "") -> ModelReport:
         """Return the report as collected so far."""
-        return ModelReport(
-            source=self.source,
-            format=self.format,
-            name=self.name,
-            model_inputs=self.model_inputs,
-            model_outputs=self.model_outputs,
-            input=self.input,
-            output=self.output,
-            nodes=tuple(self.nodes),
-            notes=tuple(self.notes),
-            refusal=refusal,
-            integer_weights=self.integer_weights,
-            batch_first=self.batch_first,
-            layout=self.layout,
-            state_inputs=tuple(dict.fromkeys(self.state_inputs)),
-        )
+        lists = {"nodes": self.nodes, "notes": self.notes, "state_inputs": dict.fromkeys(self.state_inputs)}
+        fields = _collected(self) | {name: tuple(found) for name, found in lists.items()}
+        return ModelReport(**fields, refusal=refusal)
+
+
+def _collected(report: "ModelReport | ReportBuilder") -> dict[str, Any]:
+    return {name: getattr(report, name) for name in ModelReport.model_fields if name != "refusal"}
 
 
 # Classes, which the host computes of scores

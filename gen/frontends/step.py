@@ -1,6 +1,5 @@
 """Values of a graph's tensors while it is read, sizes that it computes, and a node with what it reads."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,7 +43,7 @@ class KnownSizes:
             numbers = self._shape(node, axes)
         elif node.operator in (*_PASS, *_OPERATORS) and any(name in self._measured for name in node.inputs):
             given = [self.of(name) if name else () for name in node.inputs]
-            numbers = given[0] if node.operator in _PASS else _OPERATORS[node.operator](self, node, given)
+            numbers = given[0] if node.operator in _PASS else self._computed(node, given)
         if numbers is not None and len(node.outputs) == 1 and all(map(_small, numbers)):
             self._measured[node.outputs[0]] = numbers
 
@@ -93,57 +92,18 @@ class KnownSizes:
         attributes = node.attributes
         return numbers[attributes.get("start", 0) : attributes.get("end")]
 
-    def _slice(self, node: Node, given: "Sequence[_Numbers | None]") -> _Numbers | None:
-        attributes = node.attributes
-        limits = [given[at] if len(given) > at else _whole(attributes.get(name))
-                  for at, name in ((1, "starts"), (2, "ends"))]  # fmt: skip
-        stride = given[4] if len(given) > 4 and given[4] else (Size(1),)
-        if given[0] is None or any(limit is None or len(limit) != 1 for limit in (*limits, stride)):
-            return None
-        (start,), (end,), (step,) = limits[0] or (), limits[1] or (), stride
-        if start.names or end.names or step.names or not step.number:
-            return None
-        return given[0][start.number : end.number : step.number]
-
-    def _gather(self, node: Node, given: "Sequence[_Numbers | None]") -> _Numbers | None:
-        numbers, chosen = given
-        if numbers is None or chosen is None:
-            return None
-        inside = all(not at.names and -len(numbers) <= at.number < len(numbers) for at in chosen)
-        return tuple(numbers[at.number] for at in chosen) if inside else None
-
-    def _concat(self, node: Node, given: "Sequence[_Numbers | None]") -> _Numbers | None:
+    def _computed(self, node: Node, given: Sequence[_Numbers | None]) -> _Numbers | None:
+        """What an operator makes of sizes; None if one of them is not known, or the result is none."""
         parts = [part for part in given if part is not None]
-        whole = len(parts) == len(given) and sum(map(len, parts)) <= _MAX_RANK
-        return tuple(size for part in parts for size in part) if whole else None
-
-    def _sum(self, node: Node, given: "Sequence[_Numbers | None]") -> _Numbers | None:
-        """Sums and differences, of known numbers alone."""
-        pairs = _pairs(given)
-        if pairs is None or any(size.names for pair in pairs for size in pair):
+        if node.operator == "div":  # The same size may be read before and after a layer determines its axis.
+            parts = [tuple(size.resolved(self._shown) for size in part) for part in parts]
+        if len(parts) < len(given):
             return None
-        sign = 1 if node.operator == "add" else -1
-        return tuple(Size(one.number + sign * other.number) for one, other in pairs)
-
-    def _multiply(self, node: Node, given: "Sequence[_Numbers | None]") -> _Numbers | None:
-        pairs = _pairs(given)
-        return None if pairs is None else tuple(one.times(other) for one, other in pairs)
-
-    def _divide(self, node: Node, given: "Sequence[_Numbers | None]") -> _Numbers | None:
-        pairs = _pairs(given)
-        # The same size may have been read before and after a layer determined its axis.
-        known = [(one.resolved(self._shown), other.resolved(self._shown)) for one, other in pairs or ()]
-        quotients = [
-            one.over(other)
-            if one.names or other.names or not other.number
-            else Size(one.number // other.number)
-            for one, other in known
-        ]
-        found = tuple(size for size in quotients if size is not None)
-        return None if pairs is None or len(found) < len(quotients) else found
-
-    def _product(self, node: Node, given: "Sequence[_Numbers | None]") -> _Numbers | None:
-        return None if given[0] is None else (product(given[0]),)
+        try:
+            found = _OPERATORS[node.operator](node, *(np.array(part, dtype=object) for part in parts))
+        except (ArithmeticError, IndexError, TypeError, ValueError):
+            return None
+        return tuple(found) if len(found) <= _MAX_RANK else None
 
 
 def _small(size: Size) -> bool:
@@ -151,29 +111,24 @@ def _small(size: Size) -> bool:
     return abs(size.number) < 2**63 and len(size.names) <= _MAX_RANK
 
 
-def _whole(values: Any) -> _Numbers | None:
-    return None if values is None else tuple(Size(int(value)) for value in values)
+def _slice(node: Node, numbers: Any, *given: Any) -> Any:
+    names = enumerate(("starts", "ends", "axes", "steps"))
+    limits = (given[at] if at < len(given) else node.attributes.get(name, [Size()]) for at, name in names)
+    (start,), (end,), _, (step,) = (limit if len(limit) else [Size()] for limit in limits)
+    return numbers[start:end:step]
 
 
-def _pairs(given: "Sequence[_Numbers | None]") -> list[tuple[Size, Size]] | None:
-    """Return two lists of numbers with equal lengths; one of them may be a single number."""
-    first, second = given
-    if first is None or second is None or not (1 in (len(first), len(second)) or len(first) == len(second)):
-        return None
-    count = math.lcm(len(first), len(second))
-    return list(zip(first * (count // len(first)), second * (count // len(second)), strict=True))
-
-
-_OPERATORS: dict[str, Callable[[KnownSizes, Node, "Sequence[_Numbers | None]"], _Numbers | None]] = {
-    "add": KnownSizes._sum,
-    "concat": KnownSizes._concat,
-    "div": KnownSizes._divide,
-    "gather": KnownSizes._gather,
-    "mul": KnownSizes._multiply,
-    "reduce_prod": KnownSizes._product,
-    "slice": KnownSizes._slice,
-    "sub": KnownSizes._sum,
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "add": lambda _, one, other: one + other,
+    "concat": lambda _, *parts: np.concatenate(parts),
+    "div": lambda _, one, other: one // other,
+    "gather": lambda _, numbers, chosen: [numbers[at] for at in chosen],
+    "mul": lambda _, one, other: one * other,
+    "reduce_prod": lambda _, numbers, *axes: (product(numbers),),
+    "slice": _slice,
+    "sub": lambda _, one, other: one - other,
 }
+"""What operators make of sizes, each an array of one axis."""
 
 Floats = NDArray[np.float64]
 

@@ -238,39 +238,17 @@ def _makes_text(onnx: Any, attributes: dict[str, Any]) -> bool:
 _Bound = Callable[[list[Any], dict[str, Any]], Sequence[int]]
 
 
+def _given(inputs: list[Any]) -> list[Any]:
+    return [value for value in inputs if value is not None]
+
+
+def _whole(values: Any) -> tuple[int, ...]:
+    return tuple(int(value) for value in values.reshape(-1))
+
+
 def _all_inputs(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
     """As many elements as the node reads."""
-    return (sum(max(value.size, 1) for value in inputs if value is not None),)
-
-
-def _all_positions(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
-    """An index for each axis."""
-    return (inputs[0].size, max(1, inputs[0].ndim))
-
-
-def _several(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
-    """Values, and three outputs of indices and counts."""
-    return (inputs[0].size, 4)
-
-
-def _looped(inputs: list[Any], attributes: dict[str, Any]) -> Sequence[int]:
-    return (*_all_inputs(inputs, attributes), _LOOPED)
-
-
-def _axes(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
-    return (max(1, inputs[0].ndim),)
-
-
-def _broadcast(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
-    return np.broadcast_shapes(*(value.shape for value in inputs if value is not None))
-
-
-def _filled(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
-    return [int(size) for size in inputs[0].reshape(-1)]
-
-
-def _expanded(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
-    return np.broadcast_shapes(inputs[0].shape, tuple(int(size) for size in inputs[1].reshape(-1)))
+    return (sum(max(value.size, 1) for value in _given(inputs)),)
 
 
 def _range(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
@@ -278,13 +256,8 @@ def _range(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
     return (max(0, math.ceil((limit - start) / step)),)
 
 
-def _tiled(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
-    return (inputs[0].size, *(int(times) for times in inputs[1].reshape(-1)))
-
-
 def _padded(inputs: list[Any], attributes: dict[str, Any]) -> Sequence[int]:
-    pads = inputs[1].reshape(-1) if len(inputs) > 1 else attributes["pads"]
-    extra = sum(abs(int(pad)) for pad in pads)
+    extra = sum(map(abs, _whole(inputs[1]) if len(inputs) > 1 else attributes["pads"]))
     return [size + extra for size in inputs[0].shape]
 
 
@@ -293,10 +266,6 @@ def _gathered(inputs: list[Any], attributes: dict[str, Any]) -> Sequence[int]:
     axis = int(attributes.get("axis", 0))
     rest = [size for at, size in enumerate(data.shape) if at != axis % data.ndim]
     return (*indices.shape, *rest)
-
-
-def _one_hot(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
-    return (inputs[0].size, int(inputs[1].item()))
 
 
 def _product(inputs: list[Any], attributes: dict[str, Any]) -> Sequence[int]:
@@ -327,26 +296,22 @@ _BROADCASTING = (
     "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow", "Sub",
     "Sum", "Where", "Xor",
 )  # fmt: skip
+_LOOPING = ("GatherElements", "ScatterElements", "ScatterND")
 _BOUNDS: dict[str, _Bound] = {
-    **dict.fromkeys(_NO_MORE, _all_inputs),
-    **dict.fromkeys(_BROADCASTING, _broadcast),
-    "Constant": _all_inputs,
-    "ConstantOfShape": _filled,
-    "Expand": _expanded,
+    **dict.fromkeys(("Constant", *_NO_MORE), _all_inputs),
+    **dict.fromkeys(_BROADCASTING, lambda inputs, _: np.broadcast_shapes(*map(np.shape, _given(inputs)))),
+    **dict.fromkeys(_LOOPING, lambda inputs, given: (*_all_inputs(inputs, given), _LOOPED)),
+    **dict.fromkeys(("Gemm", "MatMul"), _product),
+    **dict.fromkeys(("Shape", "Size"), lambda inputs, _: (max(1, inputs[0].ndim),)),
+    "ConstantOfShape": lambda inputs, _: _whole(inputs[0]),
+    "Expand": lambda inputs, _: np.broadcast_shapes(inputs[0].shape, _whole(inputs[1])),
     "Gather": _gathered,
-    "GatherElements": _looped,
-    "Gemm": _product,
-    "MatMul": _product,
-    "NonZero": _all_positions,
-    "OneHot": _one_hot,
+    "NonZero": lambda inputs, _: (inputs[0].size, max(1, inputs[0].ndim)),  # an index for each axis
+    "OneHot": lambda inputs, _: (inputs[0].size, int(inputs[1].item())),
     "Pad": _padded,
     "Range": _range,
-    "ScatterElements": _looped,
-    "ScatterND": _looped,
-    "Shape": _axes,
-    "Size": _axes,
-    "Tile": _tiled,
-    "Unique": _several,
+    "Tile": lambda inputs, _: (inputs[0].size, *_whole(inputs[1])),
+    "Unique": lambda inputs, _: (inputs[0].size, 4),  # values, and three outputs of indices and counts
 }
 """The operators that are computed."""
 
