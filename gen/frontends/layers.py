@@ -525,8 +525,12 @@ def _chosen(step: Step) -> list[tuple[int, int | list[int] | slice, bool]]:
         return [(int(attributes.get("axis", 0)), which, chosen.ndim == 1)]
     names = enumerate(("starts", "ends", "axes", "steps"), start=1)
     starts, ends, axes, strides = (step.numbers(name, at) or [] for at, name in names)
-    cuts = map(slice, starts, ends, strides or [1] * len(starts))
-    return [(axis, each, True) for axis, each in zip(axes or range(len(starts)), cuts, strict=True)]
+    limits = (axes or range(len(starts)), starts, ends, strides or [1] * len(starts))
+    if len(set(map(len, limits))) > 1:
+        raise ModelError(
+            f"{step.where} must have as many starts as ends, axes and steps; the model is damaged"
+        )
+    return [(axis, slice(*cut), True) for axis, *cut in zip(*limits, strict=True)]
 
 
 def _part(step: Step) -> Value:

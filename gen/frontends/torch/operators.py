@@ -89,7 +89,7 @@ _MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
         "Hardsigmoid": ["hardsigmoid"],
         "Linear": ["linear", "weight", "bias"],
         "LogSoftmax": ["log_softmax", "dim"],
-        "ReLU6": ["relu6"],
+        "ReLU6": ["relu6", "inplace"],
         "Softmax": ["softmax", "dim"],
         "Softplus": ["softplus", "beta", "threshold"],
         "Threshold": ["threshold", "threshold", "value"],
@@ -253,7 +253,7 @@ def _recurrent_module(call: Call) -> Any:
     relu, first = (getattr(module, name, None) for name in ("nonlinearity", "batch_first"))
     dropout = getattr(module, "dropout", 0)
     layers = _Layers(call, call.kind, weights, count or 1, both, relu == "relu", bool(first), dropout)
-    return layers.added(flat([*call.args[1:], call.kwargs.get("hx"), call.kwargs.get("cx")]))
+    return layers.added(flat([*call.args[1:], call.get(99, "hx"), call.get(99, "cx")]))
 
 
 def _parameter_names(layers: int, both: bool) -> list[str]:
@@ -277,27 +277,28 @@ def _sequence(call: Call) -> Any:
             f"the operator {call.label!r} reads a PackedSequence, which is not read from files; export "
             "the model without packing and give the lengths to the driver"
         )
-    given, both = call.kwargs["params"], bool(call.kwargs["bidirectional"])
-    layers, bias = int(call.kwargs["num_layers"]), bool(call.kwargs["has_biases"])
+    options = call.options()
+    given, both = options["params"], bool(options["bidirectional"])
+    layers, bias = int(options["num_layers"]), bool(options["has_biases"])
     each, rest = divmod(len(given), max(layers, 1) * (1 + both))
     parts = [part for part in PARAMETERS if bias or not part.startswith("bias")]
     parts = parts[: len(parts) - (each == len(parts) - 1)]
     if layers < 1 or rest or each != len(parts):
         raise ModelError(f"the operator {call.label!r} has {len(given)} weights, which do not fit its layers")
     names = [name for name in _parameter_names(layers, both) if name.rpartition("_l")[0] in parts]
-    relu, dropout = call.operation == "rnn_relu", call.kwargs.get("dropout") or 0.0
-    options = (relu, bool(call.kwargs["batch_first"]), dropout)
-    made = _Layers(call, kind, dict(zip(names, given, strict=True)), layers, both, *options)
-    result = made.added(flat([call.kwargs.get("hx")]))
+    how = (call.operation == "rnn_relu", bool(options["batch_first"]), options.get("dropout") or 0.0)
+    made = _Layers(call, kind, dict(zip(names, given, strict=True)), layers, both, *how)
+    result = made.added(flat([options.get("hx")]))
     return (result[0], *result[1]) if kind == "LSTM" else result
 
 
 def _cell(call: Call) -> Any:
     kind = f"{_SEQUENCES[call.operation.removesuffix('_cell')]}Cell"
     given = {"weight_ih": "w_ih", "weight_hh": "w_hh", "bias_ih": "b_ih", "bias_hh": "b_hh"}
-    weights = {part: call.kwargs[name] for part, name in given.items() if call.kwargs.get(name) is not None}
+    options = call.options()
+    weights = {part: options[name] for part, name in given.items() if options.get(name) is not None}
     made = _Layers(call, kind, weights, relu="relu" in call.operation)
-    return made.added(flat([call.kwargs.get("hx")]))
+    return made.added(flat([options.get("hx")]))
 
 
 def _pack(call: Call) -> Any:
@@ -386,7 +387,7 @@ _STRAIGHT = 16
 
 
 def _reduce(call: Call, name: str) -> Any:
-    axes, keep = call.get(1, "dim", "axis"), int(bool(call.get(2, "keepdim")))
+    axes, keep = call.get(1, "dim"), int(bool(call.get(2, "keepdim")))
     given: dict[str, Any] = {} if axes is None else {"axes": call.wholes(axes)}
     return call.emit(name, call.x, keepdims=keep, **given)
 
@@ -418,7 +419,7 @@ def _dropout(call: Call) -> Any:
 
 
 def _cast(call: Call) -> Any:
-    given = (getattr(value, "is_floating_point", True) for value in flat([call.args[1:], dict(call.kwargs)]))
+    given = (getattr(value, "is_floating_point", True) for value in flat([call.args[1:], call.options()]))
     return _integer(call) if any(value is False for value in given) else _identity(call)
 
 
@@ -467,7 +468,7 @@ def _repeat(call: Call) -> Any:
 
 def _arange(call: Call) -> Any:
     limits = [limit for value in call.args if (limit := whole(value)) is not None]
-    if len(limits) < len(call.args) or not limits or call.kwargs.get("start") is not None:
+    if len(limits) < len(call.args) or not limits or {"start", "end", "step"} & call.kwargs.keys():
         return call.unknown()
     call.to.budget.take([len(range(*limits))], "a constant")
     return Constant.of(np.arange(*limits))
@@ -607,7 +608,7 @@ def _unbind(call: Call) -> Any:
 
 
 def _join(call: Call, name: str) -> Any:
-    return call.emit(name, *call.get(0, "tensors"), axis=call.whole(call.get(1, "dim", "axis", default=0)))
+    return call.emit(name, *call.get(0, "tensors"), axis=call.whole(call.get(1, "dim", default=0)))
 
 
 def _size(call: Call) -> Any:

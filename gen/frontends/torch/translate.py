@@ -104,6 +104,15 @@ def whole(value: Any) -> int | None:
 
 _FIRST = ("self", "input", "tensor", "l", "list", "a")
 """Names of the argument to work on."""
+_OTHER_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x2": "other"}
+"""NumPy's names of arguments, which PyTorch takes, too."""
+_WITHOUT_EFFECT = {
+    "_stacklevel", "allow_tf32", "benchmark", "copy", "cudnn_enabled", "deterministic", "device",
+    "enforce_sorted", "half_to_float", "implicit", "inplace", "keepdim", "layout", "lengths", "memory_format",
+    "momentum", "non_blocking", "norm_type", "output_padding", "p", "padding_idx", "pin_memory",
+    "requires_grad", "scale_grad_by_freq", "sparse", "total_length", "train", "training",
+}  # fmt: skip
+"""Arguments that change nothing when a trained model is used, or only what the driver gives."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +132,8 @@ class Call:
     notes: tuple[str, ...] = ()
     why: str = ""
     """Why it is refused, if the core needs it."""
+    read: set[str] = field(default_factory=set)
+    """Names of arguments that the translation has asked for."""
 
     @property
     def where(self) -> str:
@@ -131,6 +142,7 @@ class Call:
 
     def get(self, at: int, *names: str, default: Any = None) -> Any:
         """An argument by its position or one of its names."""
+        self.read.update(names)
         if len(self.args) > at:
             return self.args[at]
         return next((self.kwargs[name] for name in names if name in self.kwargs), default)
@@ -142,6 +154,7 @@ class Call:
 
     def options(self) -> dict[str, Any]:
         """The arguments that are given by name, without the first one."""
+        self.read.update(self.kwargs)
         return {name: value for name, value in self.kwargs.items() if name not in _FIRST}
 
     def rest(self, at: int, *names: str) -> list[Any]:
@@ -177,6 +190,14 @@ class Call:
         if isinstance(value, Tensor | Constant | Parts | Shape):
             raise ModelError(f"{self.where}: {name} must be a constant number, not {_shown(value)}")
         return value
+
+    def check_read(self, result: Any) -> None:
+        """Refuse an argument that the translation has not asked for, unless it does not matter."""
+        for name, value in self.kwargs.items():
+            no_fraction = getattr(value, "is_floating_point", True) is False and isinstance(result, Tensor)
+            harmless = name in _WITHOUT_EFFECT or (name.endswith("dtype") and not no_fraction)
+            if name not in self.read and not harmless and value is not None and value is not False:
+                raise ModelError(f"{self.where}: {name}={_shown(value)} is not supported")
 
     def emit(
         self,
@@ -214,6 +235,7 @@ class Call:
 
     def unknown(self, operator: str = "", **attributes: Any) -> Any:
         """Add a node that no reader knows."""
+        self.read.update(self.kwargs)
         values = list(flat([self.args, dict(self.kwargs)]))
         read = [value for value in values if isinstance(value, Tensor | Constant)]
         read += [value.tensor for value in values if isinstance(value, Shape)]
@@ -330,7 +352,7 @@ class Translator:
         ``overwrites`` says that it writes over what it reads first, ``why`` that it is refused.
         """
         args = tuple(self.current(tuple(args)))
-        kwargs = {key: self.current(value) for key, value in kwargs.items()}
+        kwargs = {_OTHER_NAMES.get(key, key): self.current(value) for key, value in kwargs.items()}
         notes: tuple[str, ...] = ()
         if module is not None and args and isinstance(args[0], tuple):
             first = args[0]
@@ -344,6 +366,8 @@ class Translator:
             if why and operation != "recurrent":
                 raise ModelError(why)
             value = call.unknown() if translate is None else translate(call)
+            if translate is not None:
+                call.check_read(value)
         except ModelError as error:
             value = call.unknown("refused", why=str(error))
         if overwrites and isinstance(call.x, Tensor) and isinstance(value, Tensor):

@@ -331,3 +331,20 @@ def test_softmax_of_one_of_several_outputs_is_of_its_part(tmp_path):
         assert [part.width for part in found.network.parts] == [4, 2]
         (note,) = [note for note in found.report.notes if "stays on the host" in note]
         assert "rtlstm.host.softmax(parts(y)['" in note
+
+
+def test_arguments_by_numpys_names():
+    """PyTorch takes them; none of them may be left out without a word."""
+    halves = net(lambda m, x: torch.chunk(m.lstm(x)[0], 2, axis=-1)[1], lstm=nn.LSTM(I, H))
+    assert equal(halves, steps()).outputs == H // 2
+    last = net(lambda m, x: m.pair(m.lstm(x)[1][0].squeeze(axis=0)), lstm=nn.LSTM(I, H), pair=nn.Linear(H, 2))
+    x = steps()
+    np.testing.assert_allclose(
+        run_float(read_model(last).network, x.numpy()).y[-1], last(x).detach(), atol=1e-9
+    )
+
+
+def test_an_argument_that_is_not_read_is_refused():
+    for wrong in ({"dtype": torch.int32}, {"weights": 2.0}):
+        module = net(lambda m, x, wrong=wrong: m.lstm(x)[1][0].sum(0, **wrong), lstm=nn.LSTM(I, H))
+        refused(module, f"sum 'sum_1': {next(iter(wrong))}=.* is not supported")
