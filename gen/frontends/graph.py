@@ -241,8 +241,8 @@ class Graph(Wiring[Node]):
     words: Words
     dimensions: Callable[[str], Sequence[int | str]] = lambda _: ()
     """Returns sizes of a tensor: a number, a name for one that only a run knows; empty if none is known."""
-    folded_shape: Callable[[str], tuple[int | None, ...]] | None = None
-    """Returns them with None for names, found with more effort; None for what ``dimensions`` say."""
+    folded_dimensions: Callable[[str], Sequence[int | str]] | None = None
+    """Returns them, found with more effort; None for what ``dimensions`` say."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Other names that the model gives to its outputs."""
     integer_rows: IntegerRows = field(default_factory=IntegerRows)
@@ -266,13 +266,14 @@ class Graph(Wiring[Node]):
         """Whole numbers that a node has as an attribute or reads as a constant; None if it has none."""
         if attribute in node.attributes:
             given = node.attributes[attribute]
-            values = given if given is None or isinstance(given, list | tuple) else [given]
-            return values and [int(value) for value in values]
+            values = given if isinstance(given, list | tuple) else [given]
+            return None if given is None else [int(value) for value in values]
         return self.integers(node.inputs[index]) if len(node.inputs) > index else None
 
-    def shape(self, tensor: str) -> tuple[int | None, ...]:
+    def shape(self, tensor: str, *, folded: bool = False) -> tuple[int | None, ...]:
         """Sizes of a tensor's axes with None for names; empty if nothing is known."""
-        return tuple(size if isinstance(size, int) else None for size in self.dimensions(tensor))
+        sizes = (folded and self.folded_dimensions) or self.dimensions
+        return tuple(size if isinstance(size, int) else None for size in sizes(tensor))
 
 
 class WeightsError(ModelError):

@@ -391,7 +391,7 @@ class _Reader:
             If the core cannot compute them; of frames, what the first try said.
         """
         convolved = any(self.graph.nodes[index].operator == "conv" for index in nodes)
-        sizes = (self.graph.folded_shape or self.graph.shape)(source) if convolved else ()
+        sizes = self.graph.shape(source, folded=True) if convolved else ()
         framed = list(begins_with_frames(sizes))
         errors: list[ModelError] = []
         for begin, frames in [(self._plain(source), 1), *framed]:
@@ -527,12 +527,8 @@ class _Reader:
         ]
         if not ends or "`output=" in text:
             return text
-        end = f"to end before it, give `output={self._end_name(max(ends, key=self.graph.index_of))!r}`"
+        end = f"to end before it, give `output={max(ends, key=self.graph.index_of)!r}`"
         return text.replace(_CUT, end) if _CUT in text else f"{text}; {end}"
-
-    def _end_name(self, tensor: str) -> str:
-        """What ``output`` must name to end at a tensor."""
-        return tensor
 
     def _may_end(self, found: Value) -> bool:
         """Whether a network can end at a value: it has layers, recurrent ones if the model has some."""
@@ -663,7 +659,7 @@ class _Reader:
                 "to leave it outside of the core, compute it yourself, and give a model that begins behind it"
             )
         else:
-            leave = f"to leave it outside of the core, end at `output={self._end_name(tensor)!r}`"
+            leave = f"to leave it outside of the core, end at `output={tensor!r}`"
         separator = ":" if node.attributes.get("advice") else ";"
         return f"{node.where}, which reads {tensor!r}, is not supported{separator} {text}; {leave}"
 

@@ -5,14 +5,12 @@ The ``onnx`` package's own inference of shapes and types does it, node by node, 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rtlstm.gen.frontends.arrays import first_line, import_extra
-from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, subgraphs
+from rtlstm.gen.frontends.onnx.node_graph import MOST_NUMBERS, OnnxGraph, name_of, subgraphs
 
-_MOST_NUMBERS = 64
-"""Whole numbers in a constant that may be sizes, axes or limits of slices."""
 _ONE: Final = "one"
 """A single number, with or without an axis."""
 _RNN: Final = {
@@ -22,19 +20,19 @@ _GRU: Final = _RNN | {"W": "D 3H I", "R": "D 3H H", "B": "D 6H"}
 _LSTM: Final = _RNN | {
     "W": "D 4H I", "R": "D 4H H", "B": "D 8H", "initial_c": "D N H", "P": "D 3H",
 }  # fmt: skip
-_SHAPES: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
-    ("", "RNN"): _RNN,
-    ("", "GRU"): _GRU,
-    ("", "LSTM"): _LSTM,
-    ("com.microsoft", "DynamicQuantizeLSTM"): _LSTM | {"W": "D I 4H", "R": "D H 4H"},
-    ("", "BatchNormalization"): dict.fromkeys(("X", "scale", "B", "input_mean", "input_var"), "C")
+_SHAPES: Final[Mapping[str, Mapping[str, str]]] = {
+    "RNN": _RNN,
+    "GRU": _GRU,
+    "LSTM": _LSTM,
+    "com.microsoft.DynamicQuantizeLSTM": _LSTM | {"W": "D I 4H", "R": "D H 4H"},
+    "BatchNormalization": dict.fromkeys(("X", "scale", "B", "input_mean", "input_var"), "C")
     | {"X": "N C ..."},
-    ("", "Clip"): {"input": "...", "min": _ONE, "max": _ONE},
-    ("", "Conv"): {"X": "N C ...", "W": "M K ...", "B": "M"},
-    ("", "Dropout"): {"data": "...", "ratio": _ONE, "training_mode": _ONE},
-    ("", "Pad"): {"data": "...", "pads": "A", "constant_value": _ONE},
+    "Clip": {"input": "...", "min": _ONE, "max": _ONE},
+    "Conv": {"X": "N C ...", "W": "M K ...", "B": "M"},
+    "Dropout": {"data": "...", "ratio": _ONE, "training_mode": _ONE},
+    "Pad": {"data": "...", "pads": "A", "constant_value": _ONE},
 }  # fmt: skip
-"""Shapes of an operator's inputs in their order, by domain and name.
+"""Shapes of an operator's inputs in their order, by the operator's name.
 
 A letter is the same size wherever it stands in a node, ``4H`` four times as much; ``...`` are further axes.
 """
@@ -62,11 +60,14 @@ def find_undefined(graph: OnnxGraph, model: Any) -> str:
         know(tensor.name, helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
         _keep_numbers(onnx, tensor.name, tensor, numbers)
     for node in graph.nodes:
-        domain = node.domain.replace("ai.onnx", "")
         names = [name for name in node.input if name]
-        if wrong := _by_table(graph, node, domain, types):
+        if wrong := wrong_shape(graph, node, lambda name: _shape(types.get(name))):
             return wrong
-        if domain or any(subgraphs(node)) or not all(name in types for name in names):
+        if (
+            node.domain not in ("", "ai.onnx")
+            or any(subgraphs(node))
+            or not all(name in types for name in names)
+        ):
             continue
         value = next((item.t for item in node.attribute if item.name == "value"), None)
         if node.op_type == "Constant" and value is not None:
@@ -101,12 +102,13 @@ def _plain(onnx: Any, kind: Any) -> Any:
 
 def _keep_numbers(onnx: Any, name: str, tensor: Any, numbers: dict[str, Any]) -> None:
     kinds = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
-    if tensor.data_type in kinds and len(tensor.dims) < 2 and sum(tensor.dims) <= _MOST_NUMBERS:
+    if tensor.data_type in kinds and len(tensor.dims) < 2 and sum(tensor.dims) <= MOST_NUMBERS:
         numbers[name] = tensor
 
 
-def _by_table(graph: OnnxGraph, node: Any, domain: str, types: Mapping[str, Any]) -> str:
-    shapes = _SHAPES.get((domain, node.op_type), {})
+def wrong_shape(graph: OnnxGraph, node: Any, shape_of: Callable[[str], Sequence[int | None] | None]) -> str:
+    """Say which tensor of a node has another shape than :data:`_SHAPES` has, where one is known."""
+    shapes = _SHAPES.get(name_of(node), {})
     attributes = graph.attributes(node)
     sizes = {"D": 2 if attributes.get("direction") == "bidirectional" else 1}
     if isinstance(attributes.get("hidden_size"), int):
@@ -114,8 +116,8 @@ def _by_table(graph: OnnxGraph, node: Any, domain: str, types: Mapping[str, Any]
     tensors = dict(zip(shapes, node.input, strict=False))
     # Weights and constants tell sizes first: an input that differs from them is the one to name.
     for what, name in sorted(tensors.items(), key=lambda pair: not graph.is_constant(pair[1])):
-        shape = _shape(types.get(name))
-        if not name or shape is None:
+        shape = shape_of(name) if name else None
+        if shape is None:
             continue
         wanted = shapes[what].split()
         if attributes.get("layout", 0) and what in ("X", "initial_h", "initial_c"):
@@ -146,7 +148,7 @@ def _shape(kind: Any) -> list[int | None] | None:
     ]
 
 
-def _fits(wanted: list[str], shape: list[int | None], sizes: dict[str, int]) -> bool:
+def _fits(wanted: list[str], shape: Sequence[int | None], sizes: dict[str, int]) -> bool:
     """Whether a shape is the wanted one; sizes that it tells are added."""
     if wanted == [_ONE]:
         return len(shape) < 2 and set(shape) <= {1, None}
@@ -154,12 +156,10 @@ def _fits(wanted: list[str], shape: list[int | None], sizes: dict[str, int]) -> 
     terms = list(_terms(wanted))
     if len(shape) < len(terms) or (len(shape) > len(terms) and not open_end):
         return False
-    for (times, letter), size in zip(terms, shape, strict=False):
-        if size is None:
-            continue
-        if size % times or sizes.setdefault(letter, size // times) != size // times:
-            return False
-    return True
+    known = [(*term, size) for term, size in zip(terms, shape, strict=False) if size is not None]
+    # All are looked at: those that fit tell the message what the others must be.
+    wrong = [size for times, name, size in known if size != times * sizes.setdefault(name, size // times)]
+    return not wrong
 
 
 def _terms(wanted: list[str]) -> Iterator[tuple[int, str]]:

@@ -26,6 +26,11 @@ _TOO_DEEP = (
 _Key = tuple[str, str, str]
 
 
+def name_of(node: Any) -> str:
+    """The name of a node's operator; of another domain than ONNX's, with the domain."""
+    return str(node.op_type) if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+
+
 def subgraphs(node: Any) -> Iterator[Any]:
     """The graphs inside a control-flow node."""
     for attribute in node.attribute:
@@ -42,7 +47,7 @@ def inline_functions(model: Any) -> Any:
     ModelError
         If functions call themselves, or the graph would have too many nodes.
     """
-    _Sizes(model.functions).check(model.graph)
+    _check_functions(model)
     if not model.functions:
         return model
     # A module of its own, which `import onnx` need not bring along.
@@ -53,50 +58,45 @@ def inline_functions(model: Any) -> Any:
         raise ModelError(f"has functions that onnx cannot inline: {first_line(error)}") from None
 
 
-class _Sizes:
-    """Counts nodes as they will be with all functions inlined, without inlining them."""
+def _check_functions(model: Any) -> None:
+    """Refuse functions that never end, and graphs that would be too large with all functions inlined."""
+    functions = {(item.domain, item.name, item.overload): item for item in model.functions}
+    known: dict[_Key, tuple[int, int]] = {}
+    calling: list[_Key] = []
 
-    def __init__(self, functions: Any) -> None:
-        self._functions = {(item.domain, item.name, item.overload): item for item in functions}
-        self._known: dict[_Key, tuple[int, int]] = {}
-        self._open: list[_Key] = []
-
-    def check(self, graph: Any) -> None:
-        """Refuse functions that never end, and graphs that would be too large."""
-        size, depth = self._measure(graph)
-        for key in self._functions:
-            self._call(key)
-        if depth > _MAX_DEPTH:
-            raise ModelError(_TOO_DEEP)
-        if size > _MAX_NODES:
-            raise ModelError(
-                f"must have at most {_MAX_NODES:,} nodes, its functions inlined, but has {size:,}; export "
-                "the part around the LSTM alone"
+    def measure(nodes: Any) -> tuple[int, int]:
+        """Nodes with those of the graphs inside, and how deep functions nest."""
+        size = depth = 0
+        for node in nodes:
+            key = (node.domain, node.op_type, node.overload)
+            inner = (
+                [measure(graph.node) for graph in subgraphs(node)] if key not in functions else [call(key)]
             )
+            size += sum(count for count, _ in inner) + (key not in functions)
+            depth = max(depth, *(below + (key in functions) for _, below in inner), 0)
+        return size, depth
 
-    def _measure(self, graph: Any) -> tuple[int, int]:
-        """Nodes of a graph or function, with those of the graphs inside, and how deep functions nest."""
-        found = [self._node(node) for node in graph.node]
-        return sum(size for size, _ in found), max((depth for _, depth in found), default=0)
-
-    def _node(self, node: Any) -> tuple[int, int]:
-        key = (node.domain, node.op_type, node.overload)
-        if key in self._functions:
-            size, depth = self._call(key)
-            return size, depth + 1
-        inner = [self._measure(graph) for graph in subgraphs(node)]
-        return 1 + sum(size for size, _ in inner), max((depth for _, depth in inner), default=0)
-
-    def _call(self, key: _Key) -> tuple[int, int]:
-        if key in self._open:
+    def call(key: _Key) -> tuple[int, int]:
+        if key in calling:
             raise ModelError(f"has a function {key[1]!r} that calls itself; export the model again")
-        if len(self._open) > _MAX_DEPTH:
+        if len(calling) > _MAX_DEPTH:
             raise ModelError(_TOO_DEEP)
-        if key not in self._known:
-            self._open.append(key)
-            self._known[key] = self._measure(self._functions[key])
-            self._open.pop()
-        return self._known[key]
+        if key not in known:
+            calling.append(key)
+            known[key] = measure(functions[key].node)
+            calling.pop()
+        return known[key]
+
+    size, depth = measure(model.graph.node)
+    for key in functions:
+        call(key)
+    if depth > _MAX_DEPTH:
+        raise ModelError(_TOO_DEEP)
+    if size > _MAX_NODES:
+        raise ModelError(
+            f"must have at most {_MAX_NODES:,} nodes, its functions inlined, but has {size:,}; export "
+            "the part around the LSTM alone"
+        )
 
 
 _RANDOM = ("Random", "Multinomial", "Bernoulli")
@@ -185,13 +185,13 @@ class Constants:
             raise ModelError(f"tensor {proto.name!r} is damaged: {first_line(error)}") from None
 
     def _compute(self, node: Any, inputs: list[Any]) -> Sequence[Any]:
-        kind = node.op_type
+        kind = name_of(node)
         if kind == "Identity":
             return inputs[:1]
         attributes = {item.name: item for item in node.attribute}
         if kind == "Constant" and "value" in attributes:
             return [self.array(attributes["value"].t)]
-        bound = None if node.domain not in ("", "ai.onnx") else _BOUNDS.get(kind)
+        bound = _BOUNDS.get(kind)
         if bound is None or "sparse_value" in attributes:
             raise NotImplementedError(f"{kind} is not computed here")
         values = {name: self._onnx.helper.get_attribute_value(item) for name, item in attributes.items()}
@@ -316,7 +316,7 @@ _BOUNDS: dict[str, _Bound] = {
 """The operators that are computed."""
 
 _MIN_OPSET = 7
-_MOST_NUMBERS = 64
+MOST_NUMBERS = 64
 """Whole numbers in a tensor that may be sizes, paddings or limits of slices."""
 _BITS = {"INT2": 2, "UINT2": 2, "INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4}
 """Types of which several elements share a byte."""
@@ -440,24 +440,20 @@ class OnnxGraph(Wiring[Any]):
         self._folded: dict[str, tuple[int | str, ...]] | None = None
         self._wire(lambda node: (*node.input, *captured(node)), lambda node: node.output)
 
-    def shape(self, tensor: str) -> tuple[int | None, ...]:
-        """Sizes of a tensor's axes, None where one is not known; empty if nothing is known."""
-        return tuple(size if isinstance(size, int) else None for size in self.dimensions(tensor))
-
     def dimensions(self, tensor: str) -> tuple[int | str, ...]:
-        """The same with the name that the model gives to a size; empty text where one has none."""
+        """Sizes of a tensor's axes, or their names in the model; empty if nothing is known."""
         if self._shapes is None:
             self._shapes = self._infer_shapes(self._model)
         return self._shapes.get(tensor, ())
 
-    def folded_shape(self, tensor: str) -> tuple[int | None, ...]:
-        """The same as ``shape``, found with the whole numbers that nodes compute of constants; slower."""
-        found = self.shape(tensor)
-        if found and None not in found:
+    def folded_dimensions(self, tensor: str) -> tuple[int | str, ...]:
+        """The same, found with the whole numbers that nodes compute of constants; slower."""
+        found = self.dimensions(tensor)
+        if found and all(isinstance(size, int) for size in found):
             return found
         if self._folded is None:
             self._folded = self._infer_shapes(self._with_numbers())
-        return tuple(size if isinstance(size, int) else None for size in self._folded.get(tensor, ()))
+        return self._folded.get(tensor, ())
 
     def _with_numbers(self) -> Any:
         """The model with whole numbers, as Pad and Slice read them, in place of the nodes that give them."""
@@ -468,7 +464,7 @@ class OnnxGraph(Wiring[Any]):
             with contextlib.suppress(ModelError):
                 made = name in self._producer and self.is_constant(name)
                 value = self.constant(name) if made else None
-                if value is not None and value.dtype.kind == "i" and value.size <= _MOST_NUMBERS:
+                if value is not None and value.dtype.kind == "i" and value.size <= MOST_NUMBERS:
                     numbers[name] = value
         left = [node for node in model.graph.node if not numbers.keys() & set(node.output)]
         del model.graph.node[:]
@@ -513,8 +509,8 @@ class OnnxGraph(Wiring[Any]):
 
     @staticmethod
     def operator(node: Any) -> str:
-        """The name of a node's operator, without its domain."""
-        return str(node.op_type)
+        """The name of a node's operator."""
+        return name_of(node)
 
     @staticmethod
     def where(node: Any) -> str:

@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import FLOAT_TYPES, along_axis, import_extra, listed
-from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured
+from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, name_of
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.spec.errors import ModelError
 
 Floats = NDArray[np.float64]
 
-_ONNX: Final = ("", "ai.onnx")
 _INTEGER: Final = re.compile(
     r"(com\.microsoft\.)?(QLinear\w+|QGemm|\w+Integer|\w*[Qq]uantizeLinear|DynamicQuantizeMatMul|MatMul\w*ToFloat)"
 )
@@ -299,13 +298,12 @@ class _Dequantised:
 
 def _is(node: Any, kind: str) -> TypeGuard[Any]:
     """Whether there is a node, of this operator of ONNX."""
-    return node is not None and node.op_type == kind and node.domain in _ONNX
+    return node is not None and name_of(node) == kind
 
 
 def _is_quantiser(node: Any, kind: str) -> TypeGuard[Any]:
     """Whether there is a node, of this operator of ONNX or of onnxruntime, which has its own for 16 bits."""
-    known = node is not None and node.op_type == kind and node.domain in (*_ONNX, "com.microsoft")
-    return known and len(node.input) > 1
+    return node is not None and name_of(node).removeprefix("com.microsoft.") == kind and len(node.input) > 1
 
 
 def _dequantised(graph: OnnxGraph, node: Any) -> _Dequantised | None:

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.activations import functions
-from rtlstm.gen.frontends.arrays import expect_shape, reorder, to_float64
+from rtlstm.gen.frontends.arrays import reorder, to_float64
 from rtlstm.gen.frontends.graph import Recurrent
-from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
+from rtlstm.gen.frontends.onnx.definitions import wrong_shape
+from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, name_of
 from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction, FunctionName
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
@@ -87,24 +88,23 @@ Direction = Lstm | Gru | Rnn
 @dataclass(frozen=True)
 class _Kind:
     cell: Literal["lstm", "gru", "rnn"]
-    gates: int
     functions: tuple[str, ...]
     extra_attributes: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ("X", "W", "R", "B", "sequence_lens", "initial_h")
 
 
 _LSTM_INPUTS: Final = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
-_LSTM: Final = _Kind("lstm", 4, ("Sigmoid", "Tanh", "Tanh"), ("input_forget",), _LSTM_INPUTS)
+_LSTM: Final = _Kind("lstm", ("Sigmoid", "Tanh", "Tanh"), ("input_forget",), _LSTM_INPUTS)
 _SCALES: Final = ("W_scale", "W_zero_point", "R_scale", "R_zero_point")
-_KINDS: Final[dict[tuple[str, str], _Kind]] = {
-    ("", "LSTM"): _LSTM,
-    ("", "GRU"): _Kind("gru", 3, ("Sigmoid", "Tanh"), ("linear_before_reset",)),
-    ("", "RNN"): _Kind("rnn", 1, ("Tanh",)),
-    ("com.microsoft", "DynamicQuantizeLSTM"): _Kind(
-        "lstm", 4, _LSTM.functions, _LSTM.extra_attributes, (*_LSTM_INPUTS, *_SCALES)
+_KINDS: Final[dict[str, _Kind]] = {
+    "LSTM": _LSTM,
+    "GRU": _Kind("gru", ("Sigmoid", "Tanh"), ("linear_before_reset",)),
+    "RNN": _Kind("rnn", ("Tanh",)),
+    "com.microsoft.DynamicQuantizeLSTM": _Kind(
+        "lstm", _LSTM.functions, _LSTM.extra_attributes, (*_LSTM_INPUTS, *_SCALES)
     ),
 }
-RECURRENT: Final = tuple(f"{domain}.{kind}".lstrip(".") for domain, kind in _KINDS)
+RECURRENT: Final = tuple(_KINDS)
 """The recurrent operators, of another domain than ONNX's with the domain."""
 _DIRECTIONS: Final = {"forward": 1, "reverse": 1, "bidirectional": 2}
 _KNOWN: Final = (
@@ -112,27 +112,21 @@ _KNOWN: Final = (
 )  # fmt: skip
 
 
-def _kind(node: Any) -> _Kind | None:
-    return _KINDS.get((node.domain.replace("ai.onnx", ""), node.op_type))
-
-
 def is_recurrent(node: Any) -> bool:
     """Whether it is one of the nodes that :func:`read_recurrent_node` reads."""
-    return _kind(node) is not None
+    return name_of(node) in _KINDS
 
 
 def read_recurrent_node(graph: OnnxGraph, node: Any) -> Recurrent:
     """Read a recurrent node, or say all that stands against it."""
-    kind = _kind(node)
-    assert kind is not None
-    return _Reader(graph, node, kind).read()
+    return _Reader(graph, node, _KINDS[name_of(node)]).read()
 
 
 class _Reader:
     """One node, its attributes and inputs by name, and what has been found out."""
 
     def __init__(self, graph: OnnxGraph, node: Any, kind: _Kind) -> None:
-        self.graph, self.kind = graph, kind
+        self.graph, self.node, self.kind = graph, node, kind
         self.name, self.where = graph.label(node), graph.where(node)
         self.attributes = graph.attributes(node)
         self.inputs = {name: tensor for name, tensor in zip(kind.inputs, node.input, strict=False) if tensor}
@@ -220,20 +214,18 @@ class _Reader:
     def _arrays(self, directions: int) -> dict[str, Floats]:
         """W, R, B and, if given, P, of the right shapes."""
         w, r = self._weight("W"), self._weight("R")
-        hidden = self.attributes.get("hidden_size", int(r.shape[-1]) if r.ndim else 0)
-        rows = self.kind.gates * hidden
-        if w.ndim != 3 or 0 in w.shape:
-            raise ModelError(
-                f"{self.where}: input W must have shape ({directions}, {rows}, inputs), not {w.shape}"
-            )
-        expect_shape(w, (directions, rows, w.shape[2]), self._what("W"))
-        arrays = {"W": w, "R": r, "B": np.zeros((directions, 2 * rows))}
-        expect_shape(r, (directions, rows, hidden), self._what("R"))
-        for name, width in (("B", 2 * rows), ("P", 3 * hidden)):
-            if name in self.inputs:
-                arrays[name] = to_float64(self._constant(name), self._what(name))
-                expect_shape(arrays[name], (directions, width), self._what(name))
-        return arrays
+        if wrong := wrong_shape(self.graph, self.node, self._shape):
+            raise ModelError(wrong)
+        if 0 in w.shape:
+            raise ModelError(f"{self._what('W')} must have inputs and units, not shape {w.shape}")
+        given = {
+            name: to_float64(self._constant(name), self._what(name)) for name in "BP" if name in self.inputs
+        }
+        return {"W": w, "R": r, "B": np.zeros((directions, 2 * w.shape[1])), **given}
+
+    def _shape(self, tensor: str) -> tuple[int, ...] | None:
+        value = self.graph.constant(tensor)
+        return None if value is None else value.shape
 
     def _layer(
         self, arrays: dict[str, Floats], at: int, functions: tuple[ActivationFunction, ...], reverse: bool

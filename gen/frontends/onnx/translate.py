@@ -12,7 +12,7 @@ from rtlstm.gen.frontends.activations import function
 from rtlstm.gen.frontends.arrays import import_extra, listed
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent, Words
 from rtlstm.gen.frontends.onnx.definitions import find_undefined
-from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx, subgraphs
+from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx, name_of, subgraphs
 from rtlstm.gen.frontends.onnx.quantised import (
     INTEGER_ADVICE,
     input_text,
@@ -70,7 +70,7 @@ def _unrolled_loop(graph: OnnxGraph) -> str:
     """Say that the steps of a loop stand one after the other, which nothing else multiplies by one weight."""
     products: dict[str, list[int]] = {}
     for index, node in enumerate(graph.nodes):
-        if node.op_type in ("Gemm", "MatMul") and graph.is_constant(node.input[1]):
+        if name_of(node) in ("Gemm", "MatMul") and graph.is_constant(node.input[1]):
             products.setdefault(graph.behind(node.input[1], "Identity", "Transpose"), []).append(index)
     for weight, found in products.items():
         if len(found) > 1 and found[-1] in graph.descendants(found[:1]):
@@ -192,14 +192,14 @@ def translate(onnx_graph: OnnxGraph, unread: list[str] | None = None) -> Graph:
             "its output",
         ),
         dimensions=onnx_graph.dimensions,
-        folded_shape=onnx_graph.folded_shape,
+        folded_dimensions=onnx_graph.folded_dimensions,
         integer_rows=onnx_graph.integer_rows,
         offered=OFFERED,
     )
 
 
 def _translated(graph: OnnxGraph, node: Any, unread: list[str]) -> Iterable[Node]:
-    label, name = graph.label(node), _name(node)
+    label, name = graph.label(node), name_of(node)
     attributes = graph.attributes(node)
     inside = list(subgraphs(node))
     make = partial(
@@ -250,11 +250,6 @@ def _ignored(name: str, attributes: Mapping[str, Any]) -> str:
         if key not in (*known, *_USUAL):
             return f"attribute {key!r} is not known"
     return ""
-
-
-def _name(node: Any) -> str:
-    """The name of a node's operator; of another domain than ONNX's, with the domain."""
-    return str(node.op_type) if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
 def _count(graph: Any) -> int:
@@ -339,7 +334,7 @@ def check_meanings(nodes: Iterable[Any]) -> None:
         If a package or this program offers an operator that rtlstm or another one has, as an operator or
         as an activation function.
     """
-    for operator in sorted({_name(node) for node in nodes}):
+    for operator in sorted({name_of(node) for node in nodes}):
         OFFERED.check(operator)
         readers = [ACTIVATIONS.label(name) for name in functions_of(operator)]
         taken = operator in _OPERATORS or operator in (*RECURRENT, "If")
