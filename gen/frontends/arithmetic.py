@@ -64,10 +64,6 @@ def _sub(step: Step) -> Value:
     return _affine(value, step, sign, -sign * constant)
 
 
-def _neg(step: Step) -> Value:
-    return _affine(step.only(), step, -1.0, 0.0)
-
-
 def _mul(step: Step) -> Value:
     if len(step.values) > 1:
         raise ModelError(f"{step.where} multiplies two tensors that depend on the input")
@@ -98,10 +94,6 @@ def _sum(step: Step) -> Value:
     if len(step.values) < len(step.node.inputs):
         raise ModelError(f"{step.where} must add tensors that all depend on the input; add constants by Add")
     return reduce(lambda first, second: _plus(step, first, second), step.values)
-
-
-def _mean(step: Step) -> Value:
-    return _affine(_sum(step), step, 1.0 / len(step.values), 0.0)
 
 
 def _expect_alike(step: Step, values: list[Value]) -> Axes:
@@ -180,9 +172,9 @@ ARITHMETIC: dict[str, Callable[[Step], Value]] = {
     "batch_norm": _batch_norm,
     "concat": _concat,
     "div": _div,
-    "mean": _mean,
+    "mean": lambda step: _affine(_sum(step), step, 1.0 / len(step.values), 0.0),
     "mul": _mul,
-    "neg": _neg,
+    "neg": lambda step: _affine(step.only(), step, -1.0, 0.0),
     "reduce_mean": _reduce,
     "reduce_sum": _reduce,
     "stack": _stack,

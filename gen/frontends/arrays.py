@@ -57,15 +57,18 @@ _DAMAGE = (
 
 
 @contextmanager
-def one_error(text: str) -> Iterator[None]:
-    """Give whatever a damaged file raises inside as one ModelError; ``{}`` of the text is what it was."""
+def one_error(text: str, kinds: Any = _DAMAGE) -> Iterator[None]:
+    """Give whatever a damaged file raises inside as one ModelError.
+
+    ``{}`` of the text is the class and the first line of what it was, ``{line}`` that line alone.
+    """
     try:
         yield
     except RtlstmError:
         raise
-    except _DAMAGE as error:
+    except kinds as error:
         found = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        raise ModelError(text.format(found)) from None
+        raise ModelError(text.replace("{}", found).replace("{line}", first_line(error))) from None
 
 
 def import_extra(module: str, extra: str, what: str = "reading this model") -> Any:

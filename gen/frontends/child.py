@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from rtlstm.gen.frontends.activations import names_in
-from rtlstm.gen.frontends.arrays import import_extra, listed
+from rtlstm.gen.frontends.arrays import import_extra, listed, one_error
 from rtlstm.gen.frontends.limits import ENVIRONMENT, MEMORY, SECONDS, isolate, keep_limits
 from rtlstm.gen.frontends.plugins import FileKind
 from rtlstm.gen.frontends.reading import Embedding, InitialState, ModelReport, ReadOptions, ReportBuilder
@@ -209,14 +209,14 @@ def read_foreign(file: BinaryIO, kind: FileKind, options: ReadOptions, report: R
         As :func:`read_in_child`, but for what ends the process.
     """
     read = load(kind)
-    try:
-        # The check of finite numbers refuses what overflows, with a name.
-        with np.errstate(over="ignore", invalid="ignore"):
+    # The check of finite numbers refuses what overflows, with a name. Libraries raise errors of many kinds.
+    with (
+        one_error(f"cannot be read ({{}}); {_SAVE}", Exception),
+        np.errstate(over="ignore", invalid="ignore"),
+    ):
+        try:
             return read(file, options, report)
-    except MemoryError:
-        raise ModelError(f"needs more than the {MEMORY >> 30} GiB that reading may take; {_SAVE}") from None
-    except RtlstmError:
-        raise
-    except Exception as error:  # Libraries raise errors of many kinds.
-        text = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        raise ModelError(f"cannot be read ({text}); {_SAVE}") from None
+        except MemoryError:
+            raise ModelError(
+                f"needs more than the {MEMORY >> 30} GiB that reading may take; {_SAVE}"
+            ) from None

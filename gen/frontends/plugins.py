@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.archives import DAMAGE, open_archive
@@ -15,6 +15,7 @@ from rtlstm.spec.files import open_file
 from rtlstm.spec.network import Network
 from rtlstm.spec.plugins import Registry
 
+T = TypeVar("T")
 FileKind = Literal["onnx", "keras", "safetensors", "torch", "torchscript", "exported", "nam", "tflite"]
 
 _OTHER_SUFFIXES = (".safetensors", ".pt", ".pth", ".v", ".bin", ".tflite")
@@ -153,14 +154,19 @@ def read_offered(name: str, source: Any, options: ReadOptions, report: ReportBui
     ConfigurationError
         If it raises something else, or returns no network; the message names it.
     """
-    label = FRONT_ENDS.label(name)
-    with blamed(f"{label} must return a Network or raise a ModelError"):
-        network: object = FRONT_ENDS[name].read(source, options, report)
-    if not isinstance(network, Network):
+    front_end = FRONT_ENDS[name]
+    return offered(FRONT_ENDS.label(name), Network, lambda: front_end.read(source, options, report))
+
+
+def offered(label: str, kind: type[T], call: Callable[[], object]) -> T:
+    """Return what a function of another package gives, which ``label`` names; it must be of a kind."""
+    with blamed(f"{label} must return a {kind.__name__} or raise a ModelError"):
+        found = call()
+    if not isinstance(found, kind):
         raise ConfigurationError(
-            f"{label} must return a Network, not {reprlib.repr(network)}; correct its read"
+            f"{label} must return a {kind.__name__}, not {reprlib.repr(found)}; correct it"
         )
-    return network
+    return found
 
 
 @contextmanager

@@ -4,9 +4,8 @@ It alone decides where the core begins and ends, what is a state, and what is le
 """
 
 import contextlib
-import reprlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -35,14 +34,13 @@ from rtlstm.gen.frontends.layers import (
     may_be_between,
     take_states,
 )
-from rtlstm.gen.frontends.plugins import blamed
+from rtlstm.gen.frontends.plugins import offered
 from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder, host_classes
 from rtlstm.gen.frontends.recurrent import Applied, apply_recurrent
 from rtlstm.gen.frontends.step import Known, KnownSizes, State, Step, Value, one_input
-from rtlstm.spec.errors import ConfigurationError, ModelError
+from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.output_parts import OutputPart
-from rtlstm.spec.plugins import Registry
 
 STATE_ONLY = (
     "cast", "concat", "gather", "identity", "reshape", "select", "shape", "slice", "squeeze", "stack",
@@ -618,8 +616,10 @@ class _Reader:
         apply = LAYERS.get(operator) or ARITHMETIC.get(operator)
         if apply is not None:
             return Applied((apply(step),), "core", notes=node.notes)
-        if step.graph.offered is not None and operator in step.graph.offered:
-            return Applied((_offered_value(step.graph.offered, step),), "core")
+        others = step.graph.offered
+        if others is not None and operator in others:
+            value = offered(others.label(operator), Value, lambda: others[operator](step))
+            return Applied((value,), "core")
         raise ModelError(self._unsupported(step))
 
     def _check_values(self, step: Step) -> None:
@@ -812,15 +812,6 @@ class _Reader:
                 self.report.node(node.label, node.kind, "outside", why)
                 if index in self.needed:
                     self.report.note(f"{node.where} stays outside of the core")
-
-
-def _offered_value(offered: Registry[Callable[[Step], Value]], step: Step) -> Value:
-    label = offered.label(step.node.operator)
-    with blamed(f"{label} must return a Value or raise a ModelError"):
-        value: object = offered[step.node.operator](step)
-    if not isinstance(value, Value):
-        raise ConfigurationError(f"{label} must return a Value, not {reprlib.repr(value)}; correct it")
-    return value
 
 
 def _is_part(one: Value, last: Value, aside: bool) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rtlstm.gen.frontends.arrays import first_line, import_extra, listed
+from rtlstm.gen.frontends.arrays import import_extra, listed, one_error
 from rtlstm.gen.frontends.graph import Wiring
 from rtlstm.gen.frontends.reading import IntegerRows
 from rtlstm.spec.budget import MAX_COMPUTED, Budget
@@ -52,10 +52,8 @@ def inline_functions(model: Any) -> Any:
         return model
     # A module of its own, which `import onnx` need not bring along.
     inliner = import_extra("onnx.inliner", "onnx")
-    try:
+    with one_error("has functions that onnx cannot inline: {line}", Exception):
         return inliner.inline_local_functions(model)
-    except Exception as error:  # For damaged functions, the library raises errors of several kinds.
-        raise ModelError(f"has functions that onnx cannot inline: {first_line(error)}") from None
 
 
 def _check_functions(model: Any) -> None:
@@ -165,24 +163,18 @@ class Constants:
             return
         node = self._nodes[tensor]
         inputs = [self._values[name] if name else None for name in node.input]
-        try:
+        failed = f"tensor {tensor!r} is computed from constants by {node.op_type}, which failed: {{line}}"
+        with one_error(f"{failed}; fold the model's constants first (for example with onnxsim)", Exception):
             found = self._compute(node, inputs)
-        except ModelError:
-            raise
-        except Exception as error:  # The evaluator passes on the errors of each operator.
-            raise ModelError(
-                f"tensor {tensor!r} is computed from constants by {node.op_type}, which failed: "
-                f"{first_line(error)}; fold the model's constants first (for example with onnxsim)"
-            ) from None
         self._values.update(zip(node.output, found, strict=False))
 
     def array(self, proto: Any) -> Any:
         """A tensor message as an array."""
         self.budget.take(proto.dims, f"tensor {proto.name!r}")
-        try:
+        with one_error(
+            f"tensor {proto.name!r} is damaged: {{line}}", Exception
+        ):  # a type or size that is none
             return self._onnx.numpy_helper.to_array(proto)
-        except Exception as error:  # a type or size that is none
-            raise ModelError(f"tensor {proto.name!r} is damaged: {first_line(error)}") from None
 
     def _compute(self, node: Any, inputs: list[Any]) -> Sequence[Any]:
         kind = name_of(node)
@@ -326,29 +318,21 @@ def load_onnx(path: Path) -> Any:
     """Load and check an ONNX file, external weights included, functions inlined."""
     onnx = import_extra("onnx", "onnx")
     unreadable = "must be an ONNX model, but it is not one (or is damaged)"
-    try:
+    with one_error(
+        f"{unreadable}: {{line}}", Exception
+    ):  # protobuf's own classes differ between its versions
         model = onnx.load_model(str(path), load_external_data=False)
-    except Exception as error:  # protobuf's own classes differ between its versions
-        raise ModelError(f"{unreadable}: {first_line(error)}") from None
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{unreadable}: it holds no graph")
-    try:
+    beside = "keeps its weights in another file that cannot be read; put that file beside it: {line}"
+    with one_error(beside, Exception):
         _load_external(onnx, model, path.parent)
-    except ModelError:
-        raise
-    except Exception as error:
-        raise ModelError(
-            "keeps its weights in another file that cannot be read; put that file beside it: "
-            f"{first_line(error)}"
-        ) from None
     model = inline_functions(model)
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.SetInParent()  # The checker requires shapes; this reader does not.
-    try:
+    # ValidationError, or what Python makes of names that are not UTF-8
+    with one_error("must be a valid ONNX model, but onnx's checker says: {line}", Exception):
         onnx.checker.check_model(model)
-    except Exception as error:  # ValidationError, or what Python makes of names that are not UTF-8
-        text = first_line(error)
-        raise ModelError(f"must be a valid ONNX model, but onnx's checker says: {text}") from None
     opset = {item.domain: item.version for item in model.opset_import}.get("", 0)
     if opset and opset < _MIN_OPSET:
         raise ModelError(f"must use ONNX opset {_MIN_OPSET} or newer, not {opset}; {_newer(onnx, model)}")

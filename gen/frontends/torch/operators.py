@@ -113,10 +113,6 @@ def _weight(call: Call, at: int, name: str) -> Any:
     return value
 
 
-def _linear(call: Call) -> Any:
-    return call.emit("linear", call.x, _weight(call, 1, "weight"), call.get(2, "bias"))
-
-
 def _addmm(call: Call) -> Any:
     alpha, beta = (call.number(at, name, 1.0) for at, name in ((4, "alpha"), (3, "beta")))
     return call.emit("gemm", call.get(1, "mat1"), call.get(2, "mat2"), call.x, alpha=alpha, beta=beta)
@@ -359,10 +355,6 @@ def _activation(call: Call) -> Any:
     return _activate(call, function(name, known, call.where))
 
 
-def _clamp(call: Call) -> Any:
-    return call.emit("clip", call.x, call.get(1, "min"), call.get(2, "max"))
-
-
 def _threshold(call: Call) -> Any:
     value = call.number(2, "value")
     if value != 0.0:
@@ -522,11 +514,6 @@ def _unflatten(call: Call) -> Any:
     return call.emit("reshape", call.x, _sizes(call, [*before, *sizes, *after]))
 
 
-def _transpose(call: Call) -> Any:
-    swap = [call.get(1, "dim0", "axis0"), call.get(2, "dim1", "axis1")]
-    return call.emit("transpose", call.x, swap=call.wholes(swap))
-
-
 def _movedim(call: Call) -> Any:
     """Move one axis to another position: it is exchanged with each axis between."""
     source, target = call.whole(call.get(1, "source")), call.whole(call.get(2, "destination"))
@@ -553,10 +540,6 @@ def _cut(call: Call, axis: int, start: Any, end: Any, step: Any = None) -> Step:
     return "slice", (), {"axes": [axis], "starts": starts, "ends": ends, "steps": steps}
 
 
-def _select(call: Call) -> Any:
-    return call.chain(call.x, [_element(call, call.whole(call.get(1, "dim")), call.get(2, "index"))])
-
-
 def _slice(call: Call) -> Any:
     if isinstance(call.x, list | tuple | Shape | Number):  # of sizes, in TorchScript
         limits = [call.get(at, key) for at, key in ((1, "start"), (2, "end"), (3, "step"))]
@@ -570,10 +553,6 @@ def _narrow(call: Call) -> Any:
     axis, start, length = (call.whole(call.get(at, key)) for at, key in names)
     end = None if start < 0 and start + length == 0 else start + length
     return call.chain(call.x, [_cut(call, axis, start, end)])
-
-
-def _index_select(call: Call) -> Any:
-    return call.emit("gather", call.x, call.get(2, "index"), axis=call.whole(call.get(1, "dim")))
 
 
 def _by_index(call: Call) -> Any:
@@ -687,7 +666,7 @@ def _index_tensors(call: Call) -> Any:
 
 _TABLE: dict[str, Translation] = {
     # Layers
-    "linear": _linear,
+    "linear": lambda call: call.emit("linear", call.x, _weight(call, 1, "weight"), call.get(2, "bias")),
     "addmm": _addmm,
     "bmm matmul mm": lambda call: call.emit("matmul", call.x, call.get(1, "other", "mat2")),
     "_convolution conv conv1d conv2d convolution": _conv,
@@ -707,7 +686,7 @@ _TABLE: dict[str, Translation] = {
     "rsub": _rsub,
     "floordiv": _floordiv,
     "neg negative": lambda call: call.emit("neg", call.x),
-    "clamp clip": _clamp,
+    "clamp clip": lambda call: call.emit("clip", call.x, call.get(1, "min"), call.get(2, "max")),
     "clamp_min": lambda call: call.emit("clip", call.x, call.get(1, "min")),
     "clamp_max": lambda call: call.emit("clip", call.x, None, call.get(1, "max")),
     "hardsigmoid": lambda call: _activate(call, ActivationFunction.of("hard_sigmoid", 1 / 6, 0.5)),
@@ -750,7 +729,9 @@ _TABLE: dict[str, Translation] = {
         "reshape", call.x, _sizes(call, [Shape(call.get(1, "other"))])
     ),
     "unflatten": _unflatten,
-    "swapaxes swapdims transpose": _transpose,
+    "swapaxes swapdims transpose": lambda call: call.emit(
+        "transpose", call.x, swap=call.wholes([call.get(1, "dim0", "axis0"), call.get(2, "dim1", "axis1")])
+    ),
     "t": lambda call: call.emit("transpose", call.x, swap=[0, 1]),
     "adjoint mT": lambda call: call.emit("transpose", call.x, swap=[-2, -1]),
     "numpy_T": lambda call: call.emit("transpose", call.x),
@@ -758,10 +739,14 @@ _TABLE: dict[str, Translation] = {
     "moveaxis movedim": _movedim,
     "squeeze": _squeeze,
     "unsqueeze": lambda call: call.emit("unsqueeze", call.x, axes=[call.whole(call.get(1, "dim"))]),
-    "select": _select,
+    "select": lambda call: call.chain(
+        call.x, [_element(call, call.whole(call.get(1, "dim")), call.get(2, "index"))]
+    ),
     "slice": _slice,
     "narrow": _narrow,
-    "index_select": _index_select,
+    "index_select": lambda call: call.emit(
+        "gather", call.x, call.get(2, "index"), axis=call.whole(call.get(1, "dim"))
+    ),
     "gather take_along_dim": _by_index,
     "index": _index_tensors,
     "chunk": _chunk,

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, BinaryIO
 
-from rtlstm.gen.frontends.arrays import first_line, import_extra, listed
+from rtlstm.gen.frontends.arrays import import_extra, listed, one_error
 from rtlstm.gen.frontends.graph import Graph
 from rtlstm.gen.frontends.limits import keeps_files_shut, no_files
 from rtlstm.gen.frontends.reader import read
@@ -49,18 +49,13 @@ def read_script(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> 
             "TorchScript files must be read where a process can be kept from opening files, which this "
             "system cannot; give the torch.nn.Module itself in Python, its state_dict() or ONNX"
         )
-    try:
+    # torch raises errors of several kinds with long texts.
+    unreadable = "must be a TorchScript file, but cannot be loaded ({line}); save the model again"
+    with one_error(unreadable, Exception):
         archive = checked_archive(file)
         import_all(torch)
         with no_files():
             module = torch.jit.load(archive, map_location="cpu")
-    except ModelError:
-        raise
-    except Exception as error:  # torch raises errors of several kinds with long texts.
-        raise ModelError(
-            f"must be a TorchScript file, but cannot be loaded ({first_line(error)[:100]}); save "
-            "the model again"
-        ) from None
     return read(translate_script(module, options, report), options, report)
 
 
