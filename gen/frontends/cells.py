@@ -425,14 +425,13 @@ def _replaced(graph: Graph, cell: _Cell) -> Graph:
     """Return a graph with a recurrent node for a cell's nodes."""
     maker = graph.producer(cell.h)
     assert maker is not None
-    axes = ("N", "F")
     node = Node(
         "recurrent",
         (cell.x, cell.h_old, cell.c_old),
         (cell.h, "", cell.c),
         maker.label,
         cell.layer.kind.upper(),
-        {"layers": lambda: Recurrent((cell.layer,)), "axes": axes, "y_axes": axes, "h_axes": axes},
+        {"layers": lambda: Recurrent((cell.layer,)), "axes": ("N", "F")},
         noun=maker.noun,
     )
     members = set(_members(graph, cell))

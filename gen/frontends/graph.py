@@ -66,8 +66,9 @@ class Recurrent:
     """What the attribute ``layers`` of a ``recurrent`` node returns when it is called: its layers, in order.
 
     The node's other attributes are ``axes``, those of x: ("T", "N", "F"), ("N", "T", "F"), or ("N", "F") of a
-    cell that computes one step; ``y_axes`` and ``h_axes``, those of the results. In these "D" is an axis of
-    directions (and, of a final state, of layers); without it the directions' features are side by side.
+    cell that computes one step; ``y_axes`` (the same) and ``h_axes`` (("N", "F")), those of the results. In
+    these "D" is an axis of directions (and, of a final state, of layers); without it the directions'
+    features are side by side.
     """
 
     layers: Layers

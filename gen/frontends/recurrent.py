@@ -18,6 +18,8 @@ from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Gru, Layer, Lst
 
 Floats = NDArray[np.float64]
 
+_ROWS = ("N", "F")
+"""The axes of a final state by default."""
 _REPEATS = ("identity", "cast", "expand", "squeeze", "unsqueeze", "tile")
 _MOVES = (*_REPEATS, "slice", "split", "reshape", "transpose", "gather", "select")
 """Operators through which a state is followed; :data:`_REPEATS` keep what each sequence begins in."""
@@ -113,13 +115,13 @@ def _results(
         features = (flow.outputs or 0) // (apart if split else 1)
         return Axes(tags, features, shown=value.axes.shown, single=value.axes.single)
 
-    y_axes = ("T", "N", "F") if value.packed else attributes["y_axes"]
+    y_axes = ("T", "N", "F") if value.packed else attributes.get("y_axes", attributes["axes"])
     y = replace(
         value, flow=flow, axes=axes(y_axes, "B" if both else "D"), packed=where if value.packed else ""
     )
     one_step = "T" not in attributes["axes"]
     tag = ("S" if both else "L") if len(layers) > 1 else "B" if both else "D"
-    final = axes(attributes["h_axes"], tag)
+    final = axes(attributes.get("h_axes", _ROWS), tag)
     if not one_step:
         final = replace(final, last_step=not reverse, first_step=reverse)
     state = node.outputs[1] if len(node.outputs) > 1 else ""
@@ -196,10 +198,6 @@ def _begins(
         if not step.has(at):
             continue
         tensor = step.node.inputs[at]
-        declared = step.graph.shape(tensor)[-1:] if step.node.attributes.get("unchecked_states") else ()
-        if declared not in ((), (None,), (size,)):
-            problems.append(f"input {name} ({tensor!r}) must have {size} values, not {declared[0]}")
-            continue
         try:
             source = _trace(step.graph, tensor)
             if source.array is not None and source.array.any() and source.moved:
@@ -210,16 +208,17 @@ def _begins(
                 "(give a state to the driver when running)"
             )
             continue
-        if source.array is None:
+        array = source.array
+        shape = step.graph.shape(tensor) if array is None or array.ndim < 2 else array.shape
+        if step.node.attributes.get("unchecked_states") and shape[-1:] not in ((), (None,), (size,)):
+            problems.append(f"input {name} ({tensor!r}) must have {size} values, not {shape[-1]}")
+            continue
+        if array is None:
             states.append(source.name)
             notes.append(
                 f"{step.where}: {name} is the model's input {source.name!r}: give the state to the driver at "
                 "run time"
             )
-        array = source.array
-        unchecked = step.node.attributes.get("unchecked_states")
-        if unchecked and array is not None and array.ndim > 1 and array.shape[-1] != size:
-            problems.append(f"input {name} ({tensor!r}) must have {size} values, not {array.shape[-1]}")
         found[name] = source
     arrays = {name: source.array for name, source in found.items() if source.array is not None}
     if problems or not any(array.any() for array in arrays.values()):
@@ -245,7 +244,7 @@ def _learned(
         )
         directions += both
         counts.append(len(both))
-    axes = tuple(step.node.attributes["h_axes"])
+    axes = tuple(step.node.attributes.get("h_axes", _ROWS))
     wide = [layer.outputs for layer in directions]
     h = _rows(arrays["initial_h"], axes, wide) if "initial_h" in arrays else [np.zeros(size) for size in wide]
     long = isinstance(directions[0], Lstm)

@@ -213,14 +213,13 @@ class _Reader:
             base = name.removesuffix(".weight")
             if base == name or base in chosen or name in self.used or not self._is_table(base):
                 continue
-            table = to_float64(self.tensors[name], f"embedding {base!r}: tensor {name!r}")
+            table = self._take(f"embedding {base!r}", name)
             self.report.embeddings.append(Embedding(name=base, table=table))
             self.report.node(base, "embedding", "outside", f"looked up by the host: {table.shape}")
             self.report.note(
                 f"{base!r} is an embedding by its shape {table.shape}: the core reads its rows, which the "
                 "host looks up (ReadResult.embeddings)"
             )
-            self.used.add(name)
 
     @staticmethod
     def _is_dense(tensor: Any) -> bool:
@@ -289,14 +288,16 @@ class _Reader:
                 f"{where} must have a weight of shape (outputs, inputs), or a convolution of size 1, "
                 f"not {tuple(tensor.shape)}"
             )
-        weight = to_float64(tensor, f"{where}: tensor {name + '.weight'!r}").reshape(tensor.shape[:2])
-        self.used.add(f"{name}.weight")
+        weight = self._take(where, f"{name}.weight").reshape(tensor.shape[:2])
         bias = np.zeros(weight.shape[0])
         if f"{name}.bias" in self.tensors:
-            bias = to_float64(self.tensors[f"{name}.bias"], f"{where}: tensor {name + '.bias'!r}")
+            bias = self._take(where, f"{name}.bias")
             expect_shape(bias, (weight.shape[0],), f"{where}: tensor {name + '.bias'!r}")
-            self.used.add(f"{name}.bias")
         return weight, bias
+
+    def _take(self, where: str, name: str) -> NDArray[np.float64]:
+        self.used.add(name)
+        return to_float64(self.tensors[name], f"{where}: tensor {name!r}")
 
     def _report_rest(self) -> None:
         owners: dict[str, list[str]] = {}

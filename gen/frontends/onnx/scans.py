@@ -4,7 +4,7 @@ A body that is an LSTM cell becomes an LSTM node. Of another one, what is elemen
 function, and products with x and h its rows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import add, mul, neg, sub, truediv
 from typing import Any, Final
@@ -144,15 +144,11 @@ class _Scan:
         """The recurrent node, and copies of what it gives more than once."""
         body = self._read_lstm() or self._read_cell()
         layer = body.layer.replace(name=self.label, reverse=self.backward)
-        states = ["", ""]
-        for at, source in enumerate(self.node.input[:-1]):
-            states[0 if at == body.h else 1] = source
+        states = _h_first(self.node.input[:-1], body.h)
         given = list(self.node.output)
         steps = [name for name in given[len(self.states) :] if name]
         y = steps[0] if steps else ""
-        results = ["", ""]
-        for at, name in enumerate(given[: len(self.states)]):
-            results[0 if at == body.h else 1] = name
+        results = _h_first(given[: len(self.states)], body.h)
         axes = ("N", "T", "F") if self.axis else ("T", "N", "F")
         node = Node(
             "recurrent",
@@ -163,8 +159,6 @@ class _Scan:
             {
                 "layers": lambda: Recurrent((layer,)),
                 "axes": axes,
-                "y_axes": axes,
-                "h_axes": ("N", "F"),
                 "unchecked_states": True,
                 "why_sequences_first": "has layout 1" if self.axis else "",
                 "text": "layout 1" if self.axis else "",
@@ -319,6 +313,11 @@ _OPERATORS: Final[dict[str, Callable[..., Any]]] = {
     "sub": sub,
 }
 """Element-wise operators, each with Python's for terms."""
+
+
+def _h_first(names: Sequence[str], h: int) -> list[str]:
+    """The names of h and c, of which there may be none."""
+    return [names[h], *(name for at, name in enumerate(names) if at != h), ""][:2]
 
 
 def _behind(graph: Graph, tensor: str) -> str:

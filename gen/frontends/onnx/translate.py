@@ -295,15 +295,6 @@ def _fused(graph: OnnxGraph, node: Any, attributes: dict[str, Any], make: Callab
     ]
 
 
-def _cast(_: OnnxGraph, attributes: dict[str, Any]) -> dict[str, Any]:
-    return {"floating": attributes.get("to") in _FLOATS}
-
-
-def _filled(graph: OnnxGraph, attributes: dict[str, Any]) -> dict[str, Any]:
-    fill = attributes.get("value")
-    return {"value": np.zeros(1) if fill is None else graph.array(fill)}
-
-
 def _along_one(graph: OnnxGraph, attributes: dict[str, Any]) -> dict[str, Any]:
     if graph.opset >= _PER_AXIS:
         return {"axis": int(attributes.get("axis", -1))}
@@ -317,8 +308,10 @@ _CHANGES: dict[str, Callable[[OnnxGraph, dict[str, Any]], dict[str, Any]]] = {
         **attributes,
         "size": attributes.get("kernel_shape", [0]),
     },
-    "Cast": _cast,
-    "ConstantOfShape": _filled,
+    "Cast": lambda _, attributes: {"floating": attributes.get("to") in _FLOATS},
+    "ConstantOfShape": lambda graph, attributes: {
+        "value": graph.array(attributes["value"]) if "value" in attributes else np.zeros(1)
+    },
     "LogSoftmax": _along_one,
     "Softmax": _along_one,
 }
