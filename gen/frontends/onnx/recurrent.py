@@ -224,7 +224,9 @@ class _Reader:
         return {"W": w, "R": r, "B": np.zeros((directions, 2 * w.shape[1])), **given}
 
     def _shape(self, tensor: str) -> tuple[int, ...] | None:
-        value = self.graph.constant(tensor)
+        """The shape of a weight; that of states and lengths depends on the input."""
+        weights = [self.inputs.get(name) for name in ("W", "R", "B", "P")]
+        value = self.graph.constant(tensor) if tensor in weights else None
         return None if value is None else value.shape
 
     def _layer(

@@ -407,7 +407,7 @@ def test_zero_state_is_fine(path):
     ("weight", "value", "words"),
     [
         (0, rand(1, 4 * H + 1, I), r"input W \('rec.W'\) must have shape"),
-        (0, rand(4 * H, I), "input W must have shape"),
+        (0, rand(4 * H, I), r"input W \('rec.W'\) must have shape \(1, 24, I\), not \(24, 5\)"),
         (1, rand(1, 4 * H, H + 1), r"input R \('rec.R'\) must have shape"),
         (2, rand(1, 4 * H), r"input B \('rec.B'\) must have shape"),
         (0, np.full((1, 4 * H, I), np.nan, np.float32), r"input W \('rec.W'\).*120 of 120 are NaN"),
