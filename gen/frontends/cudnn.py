@@ -179,23 +179,15 @@ class CudnnLstm:
         ModelError
             If the vector does not fit.
         """
-        parts = self.unpack(weights)
-        if not self.bidirectional:
-            return Network(
-                name=name, layers=tuple(part.layer(f"lstm{index}") for index, part in enumerate(parts))
+        layers: list[Any] = []
+        for index, part in enumerate(self.unpack(weights)):
+            number, reverse = divmod(index, self.directions)
+            title = f"lstm{number}"
+            layer = part.layer(title + "_reverse" * reverse, reverse=bool(reverse))
+            layers.append(
+                Bidirectional(name=title, forward=layers.pop(), backward=layer) if reverse else layer
             )
-        pairs = enumerate(zip(parts[::2], parts[1::2], strict=True))
-        return Network(
-            name=name,
-            layers=tuple(
-                Bidirectional(
-                    name=f"lstm{index}",
-                    forward=forward.layer(f"lstm{index}"),
-                    backward=backward.layer(f"lstm{index}_reverse", reverse=True),
-                )
-                for index, (forward, backward) in pairs
-            ),
-        )
+        return Network(name=name, layers=tuple(layers))
 
     @property
     def _text(self) -> str:
