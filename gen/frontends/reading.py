@@ -406,9 +406,9 @@ class ReportBuilder:
 
     def build(self, refusal: str = "") -> ModelReport:
         """Return the report as collected so far."""
-        lists = {"nodes": self.nodes, "notes": self.notes, "state_inputs": dict.fromkeys(self.state_inputs)}
-        fields = _collected(self) | {name: tuple(found) for name, found in lists.items()}
-        return ModelReport(**fields, refusal=refusal)
+        states = tuple(dict.fromkeys(self.state_inputs))
+        lists = {"nodes": tuple(self.nodes), "notes": tuple(self.notes), "state_inputs": states}
+        return ModelReport(**_collected(self) | lists, refusal=refusal)
 
 
 def _collected(report: "ModelReport | ReportBuilder") -> dict[str, Any]:
