@@ -195,7 +195,7 @@ class Call:
         """Refuse an argument that the translation has not asked for, unless it does not matter."""
         for name, value in self.kwargs.items():
             no_fraction = getattr(value, "is_floating_point", True) is False and isinstance(result, Tensor)
-            harmless = name in _WITHOUT_EFFECT or (name.endswith("dtype") and not no_fraction)
+            harmless = name in (*_FIRST, *_WITHOUT_EFFECT) or (name.endswith("dtype") and not no_fraction)
             if name not in self.read and not harmless and value is not None and value is not False:
                 raise ModelError(f"{self.where}: {name}={_shown(value)} is not supported")
 
