@@ -59,8 +59,8 @@ def test_rows_are_printed(capsys, monkeypatch) -> None:
 
 @pytest.mark.slow
 def test_advice_of_published_networks_holds() -> None:
-    """Networks of many sequences; of few, a rare error decides."""
-    for name in ("digits", "vollo"):
+    """Networks with many data."""
+    for name in ("digits", "flashvad"):
         case = CASES[name]
         subject = case.load(None)
         for widths in ((4, 8), (8, 8)):
