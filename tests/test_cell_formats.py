@@ -189,7 +189,7 @@ def test_a_finer_format_of_a_small_c_is_nearer() -> None:
     errors = []
     for ranges in ((64.0, 64.0), (1.0, 64.0)):
         found = quantised(given, ranges, settings)
-        c = Golden(found).run(found.numerics.input.to_integers(x)).c[0]
+        c = Golden(found).run(found.numerics.quantise_input(x)).c[0]
         assert found.shapes[0].state is not None
         errors.append(float(np.abs(found.shapes[0].state.to_floats(c) - wanted).max()))
     assert errors[1] < errors[0] / 8

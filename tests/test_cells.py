@@ -36,7 +36,7 @@ def test_golden_is_near_the_float_model(name: str, bits: int, error: float) -> N
     network = CELL_NETWORKS[name]
     x = np.random.default_rng(1).uniform(-2, 2, (40, 3, network.inputs))
     quantised = quantise(network, QuantizationSettings(weight_bits=bits, data_bits=bits), x)
-    integers = quantised.numerics.input.to_integers(x)
+    integers = quantised.numerics.quantise_input(x)
     y = quantised.shapes[-1].output.to_floats(Golden(quantised).run(integers).y)
     reference = run_float(network, x).y
     assert np.abs(y - reference).max() <= error * max(1.0, float(np.abs(reference).max()))
@@ -46,7 +46,7 @@ def check_close(network: Network, x: np.ndarray, data_bits: int = 16) -> None:
     """The golden model with wide formats is close to the float model."""
     wide = QuantizationSettings(weight_bits=18, data_bits=data_bits, gate_bits=18, cell_bits=24)
     quantised = quantise(network, wide, x)
-    integers = Golden(quantised).run(quantised.numerics.input.to_integers(x)).y
+    integers = Golden(quantised).run(quantised.numerics.quantise_input(x)).y
     y = quantised.shapes[-1].output.to_floats(integers)
     np.testing.assert_allclose(y, run_float(network, x).y, atol=1e-3)
 
@@ -251,7 +251,7 @@ def test_the_lstms_description_gives_the_gate_units_bits() -> None:
         for options in ({}, {"cell_clip": 100.0})
     )
     assert plain.numerics.fused_lstm is not None and general.numerics.fused_lstm is None
-    integers = plain.numerics.input.to_integers(x)
+    integers = plain.numerics.quantise_input(x)
     one, other = (Golden(network).run(integers) for network in (plain, general))
     np.testing.assert_array_equal(one.y, other.y)
     np.testing.assert_array_equal(one.c[0], other.c[0])

@@ -74,7 +74,7 @@ def check_near_float(network: Network, seed: int) -> None:
     # Functions without bounds make large values, and what rounds those is multiplied by large ones again.
     assume(max(reference.preactivation, reference.cell, *reference.layers) <= MAX_ABS)
     expected = reference.y
-    found = Golden(result).run(result.numerics.input.to_integers(x), lengths=lengths).y
+    found = Golden(result).run(result.numerics.quantise_input(x), lengths=lengths).y
     error = np.abs(result.shapes[-1].output.to_floats(found) - expected).max()
     assert error <= TOLERANCE * max(1.0, float(np.abs(expected).max()))
 

@@ -218,7 +218,7 @@ def search_cell_range(
     # When one range is far worse than the best, narrower ones are worse still.
     while max_abs >= least and (not errors or errors[2 * max_abs] <= 4 * min(errors.values())):
         trial = build(max_abs)
-        integers = trial.numerics.input.to_integers(some.x)
+        integers = trial.numerics.quantise_input(some.x)
         found = Golden(trial).run(integers, some.integer_state(trial), some.lengths)
         rounded = trial.shapes[-1].output.to_floats(found.y)
         saturated = run_reference(network, some, max_abs if max_abs >= most else _SATURATED * max_abs).y

@@ -121,7 +121,7 @@ def test_golden_is_close_to_float_with_lengths(merge: str, calibrated: bool) -> 
     quantised = quantise(network, settings, calibration=x if calibrated else None)
     h = [rng.uniform(-0.9, 0.9, (4, layer.units)) for layer in network.pseudo_layers]
     c = [rng.uniform(-0.9, 0.9, (4, layer.units)) for layer in network.pseudo_layers]
-    numerics, integers = quantised.numerics, quantised.numerics.input.to_integers(x)
+    numerics, integers = quantised.numerics, quantised.numerics.quantise_input(x)
     state = [numerics.hidden.to_integers(one) for one in h], [numerics.cell.to_integers(one) for one in c]
     found = Golden(quantised).run(integers, state, lengths)
     expected = run_float(network, x, (h, c), lengths)
