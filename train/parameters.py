@@ -103,7 +103,7 @@ class NetworkParameters(torch.nn.Module):
 
     def __init__(self, network: Network, input_factors: Sequence[float], normalised: bool = False) -> None:
         super().__init__()
-        self._network, self._factors = network, np.array(input_factors or 1.0)
+        self._network, self._factors = network, input_factors
         arrays = _arrays(network)
         self.layers = torch.nn.ModuleList(torch.nn.ParameterDict() for _ in network.layers)
         for path, array in arrays.items():

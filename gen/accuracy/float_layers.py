@@ -98,7 +98,7 @@ def float_layers(model: Network, network: QuantizedNetwork) -> tuple[FloatLayer,
     """
     if model.inputs != network.inputs:
         raise _other(f"it has {model.inputs} inputs and the build {network.inputs}")
-    layers, passes = lower(unfold(fold_factors(model, network.numerics.input_factor)))
+    layers, passes = lower(unfold(fold_factors(model, network.numerics.input_factors)))
     ours, there = ([describe_layer(layer) for layer in each] for each in (layers, network.shapes))
     for number, (mine, built) in enumerate(zip(ours, there, strict=False), 1):
         if mine != built:

@@ -279,7 +279,7 @@ def measure_changes(
     if not given:
         return ()
     steps = _with_steps(network, given)
-    factors = quantised.numerics.input_factor
+    factors = quantised.numerics.input_factors
     network, steps = fold_factors(network, factors), fold_factors(steps, factors)
     # The steps go through the same changes of order and shape as the weights.
     return tuple(_changes(quantised, lower(unfold(network))[0], lower(unfold(steps))[0]))

@@ -5,7 +5,7 @@ or only 0. A factor multiplies it and divides its weights, which then have fewer
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Self
 
@@ -79,36 +79,39 @@ def choose_factors(
     powers of two, nor so small that its weights would make the rows' scales coarser.
     """
     matrices, form = _matrices(network), WeightFormat(weight_bits)
-    if all(np.array_equal(form.rounded(each), each) for each in matrices):
-        fit = "powers of two"  # The weights are integers, and stay so.
+    # Weights that are integers stay so.
+    whole = fit == "powers of two" or all(np.array_equal(form.rounded(each), each) for each in matrices)
     weights = np.sqrt(np.mean(np.concatenate(matrices) ** 2, axis=0))
     used = (peaks > 0) & (weights > 0)
     factors = np.ones(len(peaks))
     if not used.any():
         return factors
-    margin = _MARGIN if fit == "powers of two" else MARGIN
+    margin = _MARGIN if whole else MARGIN
     most = (input.maximum + 0.5) * input.step
     room = np.clip(np.log2(most) - math.log2(margin) - np.log2(peaks[used]), 0, math.log2(MOST_INPUT_FACTOR))
-    if fit == "powers of two":
+    if whole:
         room = np.floor(room)
     exponents = room
-    if fit != "full":
+    if whole or fit == "balanced":
         heights = np.log2(weights[used])
         heights -= (heights - room).max()
         balanced = (heights + math.log2(input.limit) - np.log2(peaks[used]) + weight_bits - input.bits) / 2
-        if fit == "powers of two":
+        if whole:
             balanced, heights = np.rint(balanced), np.ceil(heights)
         exponents = share * np.clip(np.maximum(balanced, heights), 0, room)
-    if fit == "powers of two":
+    if whole:
         exponents = np.rint(exponents)
     mantissas, powers = np.frexp(np.exp2(exponents))
     factors[used] = np.ldexp(np.floor(np.ldexp(mantissas, _FACTOR_BITS)), powers - _FACTOR_BITS)
     return factors
 
 
-def fold_factors(network: Network, factors: Floats) -> Network:
-    """Return the network whose outputs for ``x * factors`` are those of ``network`` for x."""
-    return _with_input_weights(network, lambda weights: weights / factors)
+def fold_factors(network: Network, factors: Sequence[float]) -> Network:
+    """Return the network whose outputs for ``x * factors`` are those of ``network`` for x; itself without."""
+    if not factors:
+        return network
+    divisors = np.array(factors)
+    return _with_input_weights(network, lambda weights: weights / divisors)
 
 
 def _matrices(network: Network) -> list[Floats]:
@@ -572,13 +575,12 @@ class Plan(Lowered):
         trained: RowChoices | None = None,
         weight_bits: Callable[[ArrayLayer], int] | None = None,
     ) -> None:
-        factors = choices.input_factors
-        super().__init__(fold_factors(network, np.array(factors or 1.0)), settings, hardware)
+        super().__init__(fold_factors(network, choices.input_factors), settings, hardware)
         if weight_bits is not None:
             self.weight_bits = [weight_bits(layer) for layer in self.layers]
         if trained is not None:
             self.weight_bits = list(trained.weight_bits)
-        self.trained, self.input_factors = trained, factors
+        self.trained, self.input_factors = trained, choices.input_factors
         self.moments = choices.moments
         self._ranges = choices.ranges
         bits = settings.data_bits

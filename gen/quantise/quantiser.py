@@ -378,7 +378,7 @@ class _Formulas:
         input_range = stated or margin * candidate.input_share * largest
         factors = self._input_factors(input_range, data, candidate)
         # The network whose inputs have factors, as on the device.
-        network = fold_factors(self._network, np.array(factors or 1.0))
+        network = fold_factors(self._network, factors)
         lowered = Lowered(network, settings, hardware)
         begin_c = 0.0
         if data is None:

@@ -101,7 +101,9 @@ def test_all_that_reads_the_input_is_folded(source):
     factors = np.array([1.0, 16.0, 1.40625])[np.arange(source.inputs) % 3]
     x = small_inputs(6, 2)[..., np.arange(source.inputs) % 3]
     wanted = run_float(source, x).y
-    np.testing.assert_allclose(run_float(fold_factors(source, factors), x * factors).y, wanted, rtol=1e-12)
+    np.testing.assert_allclose(
+        run_float(fold_factors(source, factors.tolist()), x * factors).y, wanted, rtol=1e-12
+    )
     fine = QuantizationSettings(gate_bits=16, quick=True)
     quantised = quantise(source, fine, x)
     assert max(quantised.numerics.input_factors) > 1
