@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.sim.golden_cells import CellNetwork, GraphLayer
+from rtlstm.sim.golden_cells import CellNetwork
 from rtlstm.sim.golden_lstm import LstmNetwork
 from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.errors import InputError
@@ -16,7 +16,8 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.program.passes import part_layers, reverse_valid
 
 Mask = NDArray[np.bool_]
-Observed = TypeVar("Observed", bound=GraphLayer)
+Observed = TypeVar("Observed")
+Make = Callable[[QuantizedNetwork, int], tuple[LstmNetwork | CellNetwork, Sequence[Observed]]]
 GoldenState = tuple[Sequence[IntArray], Sequence[IntArray]]
 
 
@@ -178,27 +179,26 @@ class ObservedGolden(Golden, Generic[Observed]):
     Parameters
     ----------
     make
-        The function that returns a layer of the network, by its index.
-    first
-        Index of the first layer of ``network``, which is a part of the whole.
+        The function that returns the model of a part of the network, and what is observed of each of its
+        layers. It is given the part and the index of the part's first layer.
     """
 
-    def __init__(self, network: QuantizedNetwork, make: Callable[[int], Observed], first: int = 0) -> None:
+    def __init__(self, network: QuantizedNetwork, make: Make[Observed], first: int = 0) -> None:
         self._make, self._first = make, first
         self._parts: list[ObservedGolden[Observed]] = []
-        self._made: list[Observed] = []
+        self._observed: Sequence[Observed] = ()
         super().__init__(network)
 
     def _part(self, layers: range) -> "ObservedGolden[Observed]":
         self._parts.append(ObservedGolden(self.network.part(layers), self._make, layers.start))
         return self._parts[-1]
 
-    def _layers(self) -> CellNetwork:
-        self._made = [self._make(self._first + index) for index in range(len(self.network.shapes))]
-        return CellNetwork(self.network, self._made)
+    def _layers(self) -> LstmNetwork | CellNetwork:
+        model, self._observed = self._make(self.network, self._first)
+        return model
 
     def observed(self) -> Iterator[tuple[Observed, bool]]:
-        """Yield each layer, and whether it goes through sequences backward."""
+        """Yield what is observed of each layer, and whether it goes through sequences backward."""
         orders = [part.reverse for parts in self.network.passes for part in parts] or [False]
         for model, reverse in zip(self._parts or [self], orders, strict=True):
-            yield from ((layer, reverse) for layer in model._made)
+            yield from ((each, reverse) for each in model._observed)

@@ -20,7 +20,7 @@ BLAS speed and still give every bit:
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -56,11 +56,15 @@ _BLOCK_VALUES = 1 << 17
 """Partial sums of inputs that are computed at once: so many stay in the processor's cache."""
 
 
+# The search of formats makes many models with the same tables.
+@lru_cache(maxsize=32)
 def _spell_out(table: ActivationTable, scale: int) -> Floats:
     """A ``middle`` table's values for all inputs, from the most negative on, times ``2**scale``."""
     most = table.input.maximum
     values = table.compute(np.arange(~most, most + 1))
-    return np.ldexp(values.astype(np.float64), scale)
+    found: Floats = np.ldexp(values.astype(np.float64), scale)
+    found.setflags(write=False)
+    return found
 
 
 class _Sums:
@@ -146,7 +150,7 @@ class _LstmLayer(_Sums):
         self.odd = numerics.hidden_rounding == "odd"
         if self.odd:
             # Products are in units of two codes: their middles are the odd ones.
-            self.cell_tanh *= 0.5
+            self.cell_tanh = self.cell_tanh * 0.5
         self.hidden_limit = float(numerics.hidden.maximum)
         self.hidden_fits = most <= self.hidden_limit
         """Whether h cannot saturate: the product of gates with as many bits as h is below h's limit."""
@@ -389,11 +393,39 @@ class LstmNetwork:
         values: NDArray[Any] = x
         states = iter(stream.states)
         for layer in self._layers:
-            if isinstance(layer, _LstmLayer):
-                values = _run_layer(layer, next(states), values, alive)
-            else:
-                values = layer(values.reshape(-1, values.shape[-1])).reshape(*x.shape[:2], -1)
+            state = next(states) if isinstance(layer, _LstmLayer) else None
+            values = self._results(layer, state, values, alive)
         return values.astype(np.int64, copy=False), stream
+
+    def _results(
+        self, layer: _LstmLayer | _DenseLayer, state: _LstmState | None, x: NDArray[Any], alive: Mask | None
+    ) -> NDArray[Any]:
+        """Return what a layer makes of ``(T, N, inputs)``."""
+        if isinstance(layer, _LstmLayer):
+            assert state is not None
+            return _run_layer(layer, state, x, alive)
+        return layer(x.reshape(-1, x.shape[-1])).reshape(*x.shape[:2], -1)
+
+
+class WatchedLstmNetwork(LstmNetwork):
+    """The same network, which keeps what the rows of its layers multiply; for one run."""
+
+    def __init__(self, network: QuantizedNetwork, unit: FusedUnit) -> None:
+        super().__init__(network, unit)
+        self.reads: list[list[NDArray[Any]]] = [[] for _ in self._layers]
+        """What each layer reads in all steps, ``(T, N, values)``: what it is given, and its h."""
+        self._next = iter(self.reads)
+
+    def _results(
+        self, layer: _LstmLayer | _DenseLayer, state: _LstmState | None, x: NDArray[Any], alive: Mask | None
+    ) -> NDArray[Any]:
+        begin = None if state is None else state.h[None].copy()
+        found = super()._results(layer, state, x, alive)
+        reads = next(self._next)
+        reads.append(layer.read(x))
+        if begin is not None:
+            reads.append(np.concatenate([begin, found[:-1]]))
+        return found
 
 
 def _run_layer(layer: _LstmLayer, state: _LstmState, x: NDArray[Any], alive: Mask | None) -> IntArray:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.accuracy.float_layers import FloatLayer, gate_format, unit_constants
 from rtlstm.gen.accuracy.records import PARTS, Part
 from rtlstm.sim.golden import ObservedGolden
-from rtlstm.sim.golden_cells import GraphLayer
+from rtlstm.sim.golden_cells import CellNetwork, GraphLayer
 from rtlstm.spec.activations.functions import IDENTITY, RELU
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.cells.evaluate import Reals, evaluate
@@ -254,7 +254,13 @@ def run_mixed(
         The valid steps of each sequence, ``(N,)``.
     """
     numerics = network.numerics
-    model = ObservedGolden(network, lambda index: _MixedLayer(network, index, floats[index], exact))
+
+    def make(part: QuantizedNetwork, first: int) -> tuple[CellNetwork, list[_MixedLayer]]:
+        indices = range(first, first + len(part.shapes))
+        layers = [_MixedLayer(network, index, floats[index], exact) for index in indices]
+        return CellNetwork(part, layers), layers
+
+    model = ObservedGolden(network, make)
     values: NDArray[Any] = (
         np.ldexp(x * numerics.input_factor, numerics.input.fraction)
         if "activations" in exact

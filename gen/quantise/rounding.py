@@ -125,12 +125,14 @@ def round_cancelling(
             for each in ([each[rows] for each in fractions], finest, [each[rows] for each in units])
         )
         covariance = moments.covariance[np.ix_(columns, columns)]
-        tried = [
-            _cancel(weights[part], np.ldexp(unit, -np.minimum(steps + more, most)), form.maximum, covariance)
-            for more in _FINER
-        ]
-        best = np.argmin([error for _, error in tried], axis=0)
-        codes[part] = np.choose(best[:, None], [each for each, _ in tried])
+        found, errors = _cancel(
+            weights[part],
+            np.stack([np.ldexp(unit, -np.minimum(steps + more, most)) for more in _FINER]),
+            form.maximum,
+            covariance,
+        )
+        best = np.argmin(errors, axis=0)
+        codes[part] = np.choose(best[:, None], found)
         finer[rows] = np.array(_FINER)[best]
     chosen = tuple(np.minimum(each + finer, most) for each, most in zip(fractions, finest, strict=True))
     integers = tuple(part.astype(np.int64) for part in np.split(codes, np.cumsum(widths)[:-1], axis=1))
@@ -143,23 +145,32 @@ def round_cancelling(
 
 
 def _cancel(weights: Floats, steps: Floats, most: int, covariance: Floats) -> tuple[Floats, Floats]:
-    """Return integers in units of ``steps``, ``(rows, columns)``, and the variance of each row's change."""
+    """Return integers in units of ``steps``, and the variance of each row's change.
+
+    ``steps`` are several of each of the weights, ``(trials, rows, columns)``, and so are the integers.
+    """
     spread = covariance + _DAMPING * max(float(np.diag(covariance).mean()), 1e-12) * np.eye(len(covariance))
     order = np.argsort(-np.diag(covariance), kind="stable")
     upper = np.linalg.cholesky(np.linalg.inv(spread[np.ix_(order, order)])).T
-    left, ordered, kept = weights[:, order].copy(), steps[:, order], weights[:, order] != 0.0
-    codes = np.zeros_like(weights)
+    # Columns come first: a column's values follow each other in memory.
+    ordered = np.ascontiguousarray(steps[..., order].transpose(2, 0, 1))
+    kept = np.ascontiguousarray((weights[:, order] != 0.0).T)
+    left = np.repeat(weights[:, order].T[:, None], len(steps), axis=1)
+    codes = np.zeros_like(left)
     for first in range(0, len(order), _BLOCK):
         block = slice(first, min(first + _BLOCK, len(order)))
-        errors = np.zeros((len(weights), block.stop - first))
+        errors = np.zeros((block.stop - first, *left.shape[1:]))
         for at in range(first, block.stop):
-            code = np.clip(round_half_up(left[:, at] / ordered[:, at]), -most, most) * kept[:, at]
-            errors[:, at - first] = (left[:, at] - code * ordered[:, at]) / upper[at, at]
-            left[:, at + 1 : block.stop] -= np.outer(errors[:, at - first], upper[at, at + 1 : block.stop])
-            codes[:, order[at]] = code
-        left[:, block.stop :] -= errors @ upper[block, block.stop :]
-    change = weights - codes * steps
-    return codes, np.einsum("rc,rc->r", change @ spread, change)
+            code = np.clip(np.floor(left[at] / ordered[at] + 0.5), -most, most) * kept[at]
+            error = (left[at] - code * ordered[at]) / upper[at, at]
+            left[at + 1 : block.stop] -= error * upper[at, at + 1 : block.stop, None, None]
+            errors[at - first], codes[order[at]] = error, code
+        for trial in range(len(steps)):
+            change = np.ascontiguousarray(errors[:, trial].T)
+            left[block.stop :, trial] -= (change @ upper[block, block.stop :]).T
+    found = np.ascontiguousarray(codes.transpose(1, 2, 0))
+    change = weights - found * steps
+    return found, np.stack([np.einsum("rc,rc->r", each @ spread, each) for each in change])
 
 
 @dataclass(frozen=True)

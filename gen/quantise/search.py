@@ -12,10 +12,12 @@ from rtlstm.gen.quantise.plan import FormatChoices, Trial
 from rtlstm.gen.quantise.ranges import FORMULAS, Candidate, search_sample
 from rtlstm.gen.quantise.rounding import Moments
 from rtlstm.sim.golden import Golden, GoldenResult, ObservedGolden
-from rtlstm.sim.golden_cells import GraphLayer
+from rtlstm.sim.golden_cells import CellNetwork, GraphLayer
+from rtlstm.sim.golden_lstm import LstmNetwork, WatchedLstmNetwork
 from rtlstm.sim.reference import run_float
+from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.fixed import Format, IntArray
+from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.progress import Progress
@@ -209,21 +211,25 @@ class _Watched(GraphLayer):
 
     def __init__(self, *layer: Any) -> None:
         super().__init__(*layer)
-        self._read: list[list[IntArray]] = []
+        self.reads: list[list[IntArray]] = [[], []] if self.shape.recurrent else [[]]
+        """Of each vector that it reads, the values of each step, ``(N, values)``."""
 
     def sums(self, x: IntArray, h: IntArray | None, partials: Floats | None) -> Floats:
         """Compute the rows' sums, and keep what they read."""
-        values = np.maximum(x, 0) if self.shape.input_relu else x
-        self._read.append([values] if h is None else [values, h])
+        self.reads[0].append(np.maximum(x, 0) if self.shape.input_relu else x)
+        if h is not None:
+            self.reads[1].append(h)
         return super().sums(x, h, partials)
 
-    def values(self, reverse: bool, alive: NDArray[np.bool_], sources: tuple[Format, ...]) -> Floats:
-        """Return what it read in steps that are ``alive``, ``(T, N)``: real values, ``(steps, columns)``."""
-        steps = zip(self._read, alive[:: -1 if reverse else 1], strict=True)
-        parts = zip(*([part[now] for part in read] for read, now in steps), strict=True)
-        return np.concatenate(
-            [form.to_floats(np.concatenate(part)) for form, part in zip(sources, parts, strict=True)], axis=1
-        )
+
+def _watch(part: QuantizedNetwork, _: int) -> tuple[LstmNetwork | CellNetwork, list[Any]]:
+    """Return a model whose layers keep what their rows multiply, and where they do."""
+    unit = part.numerics.unit
+    if isinstance(unit, FusedUnit):
+        model = WatchedLstmNetwork(part, unit)
+        return model, model.reads
+    layers = [_Watched(*layer, part.numerics) for layer in zip(part.layers, part.shapes, strict=True)]
+    return CellNetwork(part, layers), [layer.reads for layer in layers]
 
 
 def measure_moments(model: Network, network: QuantizedNetwork, data: Calibration) -> tuple[Moments, ...]:
@@ -232,11 +238,15 @@ def measure_moments(model: Network, network: QuantizedNetwork, data: Calibration
     ``network`` is the model in fine formats.
     """
     data = in_pieces(model, data.sample(_MOMENT_STEPS), _MOMENT_PIECE)
-    golden = ObservedGolden(
-        network, lambda index: _Watched(network.layers[index], network.shapes[index], network.numerics)
-    )
+    golden = ObservedGolden(network, _watch)
     golden.run(network.numerics.quantise_input(data.x), data.integer_state(network), data.lengths)
+
+    def values(index: int, reads: Any, reverse: bool) -> Floats:
+        """Return what a layer reads in steps that are valid, in its order: ``(steps, columns)``."""
+        alive, sources = data.alive[:: -1 if reverse else 1], network.sources(index)
+        parts = zip(sources, reads, strict=True)
+        return np.concatenate([form.to_floats(np.asarray(read)[alive]) for form, read in parts], axis=1)
+
     return tuple(
-        Moments.of(layer.values(reverse, data.alive, network.sources(index)))
-        for index, (layer, reverse) in enumerate(golden.observed())
+        Moments.of(values(index, reads, reverse)) for index, (reads, reverse) in enumerate(golden.observed())
     )
