@@ -212,7 +212,7 @@ class _Watched(GraphLayer):
     def __init__(self, *layer: Any) -> None:
         super().__init__(*layer)
         self.reads: list[list[IntArray]] = [[], []] if self.shape.recurrent else [[]]
-        """Of each vector that it reads, the values of each step, ``(N, values)``."""
+        """The values of each vector that it reads, in each step, ``(N, values)``."""
 
     def sums(self, x: IntArray, h: IntArray | None, partials: Floats | None) -> Floats:
         """Compute the rows' sums, and keep what they read."""
