@@ -139,11 +139,19 @@ class _Walk:
         return Constant.of(value, target) if hasattr(value, "detach") else value
 
     def _call(self, node: Any) -> Any:
+        import torch
+        from torch.nn import functional
+
         args, kwargs = self._value(node.args), {key: self._value(item) for key, item in node.kwargs.items()}
         if node.op == "call_module":
             return self._module(node, args, kwargs)
         kind = getattr(node.target, "__name__", str(node.target))
         name = node.target if node.op == "call_method" else _function(node.target)
+        if node.op == "call_function" and getattr(functional, name, node.target) is not node.target:
+            # torch's own function may have its arguments in another order, as batch_norm and embedding have.
+            schema = torch._C._jit_get_schemas_for_operator(f"aten::{name}")[0]
+            kwargs |= dict(zip((argument.name for argument in schema.arguments), args, strict=False))
+            args = ()
         overwrites = (
             (kind.endswith("_") and not kind.endswith("__"))
             or name in _OVERWRITES

@@ -17,6 +17,7 @@ from rtlstm.gen.frontends.torch.translate import (
     Call,
     Constant,
     Number,
+    Operation,
     Packed,
     Parts,
     Shape,
@@ -37,11 +38,14 @@ Step = tuple[str, tuple[Any, ...], dict[str, Any]]
 # Names
 
 
-def find(operation: str) -> Translation | None:
+def find(operation: str) -> Operation | None:
     """What translates an operation; None for one that is not known."""
-    if operation in _NAMES:
-        return _NAMES[operation]
-    return _activation if operation in functions("torch") else None
+    name = functions("torch").get(operation)
+    if operation in OPERATIONS or name is None:
+        return OPERATIONS.get(operation)
+    definition = ACTIVATIONS[name]
+    names = definition.torch.parameters if definition.torch else ()
+    return Operation(_activation, " ".join(["x", *names, *definition.fixed, "inplace"]))
 
 
 def supported() -> str:
@@ -105,65 +109,65 @@ _MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
 _COMPUTED = f"must read its weights from the model's parameters, not compute them; {PLAIN}"
 
 
-def _weight(call: Call, at: int, name: str) -> Any:
+def _weight(call: Call, name: str) -> Any:
     """A weight: a parameter, or what constants make of parameters."""
-    value = call.get(at, name)
+    value = call.get(name)
     if not isinstance(value, Constant):
         raise ModelError(f"{call.where} {_COMPUTED}")
     return value
 
 
 def _addmm(call: Call) -> Any:
-    alpha, beta = (call.number(at, name, 1.0) for at, name in ((4, "alpha"), (3, "beta")))
-    return call.emit("gemm", call.get(1, "mat1"), call.get(2, "mat2"), call.x, alpha=alpha, beta=beta)
+    alpha, beta = (call.number(name, 1.0) for name in ("alpha", "beta"))
+    return call.emit("gemm", call.get("mat1"), call.get("mat2"), call.x, alpha=alpha, beta=beta)
 
 
 def _conv(call: Call) -> Any:
-    weight, mode = _weight(call, 1, "weight"), call.get(99, "padding_mode", default="zeros")
-    if call.get(6, "transposed") is True:
+    weight, mode = _weight(call, "weight"), call.get("padding_mode", default="zeros")
+    if call.get("transposed") is True:
         return call.unknown()
     kernel = weight.value.shape[2:]
 
-    def each(at: int, name: str, default: int) -> list[int]:
-        values = call.wholes(call.get(at, name, default=default), name)
+    def each(name: str, default: int) -> list[int]:
+        values = call.wholes(call.get(name, default=default), name)
         return values * len(kernel) if len(values) == 1 else values
 
-    strides, dilations = each(3, "stride", 1), each(5, "dilation", 1)
-    padding = call.get(4, "padding", default=0)
+    strides, dilations = each("stride", 1), each("dilation", 1)
+    padding = call.get("padding", default=0)
     if isinstance(padding, str):
         total = [d * (k - 1) * (padding == "same") for d, k in zip(dilations, kernel, strict=True)]
         pads = [size // 2 for size in total] + [size - size // 2 for size in total]
     else:
-        pads = each(4, "padding", 0) * 2
-    group = call.whole(call.get(6, "groups", default=1), "groups")
+        pads = each("padding", 0) * 2
+    group = call.whole(call.get("groups", default=1), "groups")
     options = {"strides": strides, "dilations": dilations, "pads": pads, "group": group, "padding_mode": mode}
-    return call.emit("conv", call.x, weight, call.get(2, "bias"), **options)
+    return call.emit("conv", call.x, weight, call.get("bias"), **options)
 
 
 def _pad(call: Call) -> Any:
-    amounts = call.wholes(call.get(1, "pad", "padding"), "padding")
-    mode, value = call.get(2, "mode", default="constant"), call.get(3, "value")
+    amounts = call.wholes(call.get("pad"), "padding")
+    mode, value = call.get("mode", default="constant"), call.get("value")
     axes, pads = [-1 - at for at in range(len(amounts) // 2)], [*amounts[0::2], *amounts[1::2]]
     return call.emit("pad", call.x, pads=pads, axes=axes, mode=mode, value=float(value or 0.0))
 
 
 def _batch_norm(call: Call) -> Any:
-    if call.get(5, "training") is True:
+    if call.get("training") is True:
         raise ModelError(f"{call.where} is in training mode; call eval() on the model, export again")
-    if call.get(1, "running_mean") is None:
+    if call.get("running_mean") is None:
         raise ModelError(f"{call.where} must be nn.BatchNorm1d with running statistics")
-    mean, variance = _weight(call, 1, "running_mean"), _weight(call, 2, "running_var")
+    mean, variance = _weight(call, "running_mean"), _weight(call, "running_var")
     size = mean.value.shape
-    scale = Constant.of(np.ones(size)) if call.get(3, "weight") is None else _weight(call, 3, "weight")
-    shift = Constant.of(np.zeros(size)) if call.get(4, "bias") is None else _weight(call, 4, "bias")
-    return call.emit("batch_norm", call.x, scale, shift, mean, variance, epsilon=call.number(7, "eps", 1e-5))
+    scale = Constant.of(np.ones(size)) if call.get("weight") is None else _weight(call, "weight")
+    shift = Constant.of(np.zeros(size)) if call.get("bias") is None else _weight(call, "bias")
+    return call.emit("batch_norm", call.x, scale, shift, mean, variance, epsilon=call.number("eps", 1e-5))
 
 
 def _embedding(call: Call) -> Any:
-    limit = call.get(3, "max_norm")
+    limit = call.get("max_norm")
     if limit is not None:
         raise ModelError(f"{call.where}: max_norm={limit} is not supported, only None")
-    return call.emit("embedding", call.get(0, "input", "indices"), _weight(call, 1, "weight"))
+    return call.emit("embedding", call.x, _weight(call, "weight"))
 
 
 # Recurrent layers
@@ -235,6 +239,7 @@ class _Layers:
 
 def _recurrent_module(call: Call) -> Any:
     """A module of torch.nn, live or of TorchScript, whose parameters and options are its attributes."""
+    states = list(flat(call.get("hx")))
     if call.why:
         return _Layers(call, call.kind, {}).added([])
     module, cell = call.module, call.kind.endswith("Cell")
@@ -247,7 +252,7 @@ def _recurrent_module(call: Call) -> Any:
     relu, first = (getattr(module, name, None) for name in ("nonlinearity", "batch_first"))
     dropout = getattr(module, "dropout", 0)
     layers = _Layers(call, call.kind, weights, count or 1, both, relu == "relu", bool(first), dropout)
-    return layers.added(flat([*call.args[1:], call.get(99, "hx"), call.get(99, "cx")]))
+    return layers.added(states)
 
 
 def _parameter_names(layers: int, both: bool) -> list[str]:
@@ -266,7 +271,7 @@ _SEQUENCES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"
 def _sequence(call: Call) -> Any:
     """``aten::lstm`` and its like: one tensor after another in place of a module's parameters."""
     kind = _SEQUENCES[call.operation]
-    if "params" not in call.kwargs or "batch_sizes" in call.kwargs:
+    if call.get("params") is None or call.get("batch_sizes") is not None:
         raise ModelError(
             f"the operator {call.label!r} reads a PackedSequence, which is not read from files; export "
             "the model without packing and give the lengths to the driver"
@@ -296,43 +301,43 @@ def _cell(call: Call) -> Any:
 
 
 def _pack(call: Call) -> Any:
-    return Packed(call.emit("pack", call.x, batch_first=bool(call.get(2, "batch_first"))))
+    return Packed(call.emit("pack", call.x, batch_first=bool(call.get("batch_first"))))
 
 
 def _unpack(call: Call) -> Any:
-    filling = call.get(2, "padding_value", default=0.0)
-    packed = call.get(0, "sequence")
+    filling = call.get("padding_value", default=0.0)
+    packed = call.x
     if not isinstance(packed, Packed):
         raise ModelError(f"{call.where} must read a PackedSequence")
     if filling != 0.0:
         raise ModelError(f"{call.where}: padding_value must be 0, not {filling}")
-    return call.emit("unpack", packed, outputs=["lengths"], batch_first=bool(call.get(1, "batch_first")))
+    return call.emit("unpack", packed, outputs=["lengths"], batch_first=bool(call.get("batch_first")))
 
 
 # Arithmetic and activations
 
 
 def _binary(call: Call, name: str) -> Any:
-    first, second = call.x, call.get(1, "other", "b")
+    first, second = call.x, call.get("other")
     # Sizes are joined, one list behind another.
     if any(isinstance(each, list | tuple | Shape) for each in (first, second)):
         return _sizes(call, [first, second])
-    if name == "div" and call.get(2, "rounding_mode") is not None:
+    if name == "div" and call.get("rounding_mode") is not None:
         raise ModelError(f"{call.where}: rounding_mode is not supported")
-    alpha = call.get(2, "alpha")
+    alpha = call.get("alpha")
     if alpha is not None and alpha != 1:
         second = call.emit("mul", second, alpha, inner=True)
     return call.emit(name, first, second)
 
 
 def _rsub(call: Call) -> Any:
-    alpha, first = call.get(2, "alpha", default=1), call.x
+    alpha, first = call.get("alpha", default=1), call.x
     first = first if alpha == 1 else call.emit("mul", first, alpha, inner=True)
-    return call.emit("sub", call.get(1, "other"), first)
+    return call.emit("sub", call.get("other"), first)
 
 
 def _floordiv(call: Call) -> Any:
-    one, other = call.x, call.get(1, "other", "b")
+    one, other = call.x, call.get("other")
     if not isinstance(one, Number | int) or not isinstance(other, Number | int):
         raise ModelError(f"{call.where}: rounding_mode is not supported")
     return one // other if isinstance(one, int) and isinstance(other, int) else call.emit("div", one, other)
@@ -344,25 +349,20 @@ def _activate(call: Call, function: ActivationFunction) -> Any:
 
 def _activation(call: Call) -> Any:
     name = functions("torch")[call.operation]
-    definition, given = ACTIVATIONS[name], call.options()
-    names = [*(definition.torch.parameters if definition.torch else ()), *definition.fixed]
-    for at, value in enumerate(call.args[1:], start=1):
-        if not isinstance(value, bool):  # That is "inplace", the last argument of most functions.
-            given[names[at - 1] if at <= len(names) else f"argument {at}"] = value
-    known = {key: call.known(value, key) for key, value in given.items()}
+    known = {key: call.known(value, key) for key, value in call.options().items()}
     return _activate(call, function(name, known, call.where))
 
 
 def _threshold(call: Call) -> Any:
-    value = call.number(2, "value")
+    value = call.number("value")
     if value != 0.0:
         raise ModelError(f"{call.where}: value must be 0, not {value:g}")
-    return _activate(call, ActivationFunction.of("thresholded_relu", call.number(1, "threshold")))
+    return _activate(call, ActivationFunction.of("thresholded_relu", call.number("threshold")))
 
 
 def _softplus(call: Call) -> Any:
     """``log(1 + exp(beta x)) / beta``; above PyTorch's threshold, where that is linear, as good as equal."""
-    beta, threshold = call.number(1, "beta", 1.0), call.number(2, "threshold", 20.0)
+    beta, threshold = call.number("beta", 1.0), call.number("threshold", 20.0)
     softplus = ActivationFunction.of("softplus")
     if threshold < _STRAIGHT:
         raise ModelError(f"{call.where}: threshold must be {_STRAIGHT} or more, not {threshold:g}")
@@ -377,7 +377,7 @@ _STRAIGHT = 16
 
 
 def _reduce(call: Call, name: str) -> Any:
-    axes, keep = call.get(1, "dim"), int(bool(call.get(2, "keepdim")))
+    axes, keep = call.get("dim"), int(bool(call.get("keepdim")))
     given: dict[str, Any] = {} if axes is None else {"axes": call.wholes(axes)}
     return call.emit(name, call.x, keepdims=keep, **given)
 
@@ -399,7 +399,7 @@ def _identity(call: Call) -> Any:
 
 def _dropout(call: Call) -> Any:
     """Functional dropout, which is active by default."""
-    given = call.get(2, "training", "train", default="left to its default, True")
+    given = call.get("training", default="left to its default, True")
     if given is not False:
         raise ModelError(
             f"{call.where}: training must be False, not {given}; write F.dropout(x, p, self.training) "
@@ -409,7 +409,7 @@ def _dropout(call: Call) -> Any:
 
 
 def _cast(call: Call) -> Any:
-    given = (getattr(value, "is_floating_point", True) for value in flat([call.args[1:], call.options()]))
+    given = (getattr(value, "is_floating_point", True) for value in flat(call.options()))
     return _integer(call) if any(value is False for value in given) else _identity(call)
 
 
@@ -430,7 +430,7 @@ def _filled(call: Call, value: float | None, sizes: Any) -> Any:
     """Zeros, ones, or a given number. A size that only a run knows is that of sequences: one is as good."""
     if isinstance(sizes, Constant):
         sizes = sizes.value.shape
-    found = call.number(1, "fill_value") if value is None else value
+    found = call.number("fill_value") if value is None else value
     known = [whole(size) for size in (sizes if isinstance(sizes, list | tuple) else [])]
     return _repeated(call, np.asarray(found), [1 if size is None else size for size in known])
 
@@ -439,7 +439,7 @@ def _expand(call: Call) -> Any:
     """A constant for every sequence: as the size that only a run knows, 1 will do."""
     if not isinstance(call.x, Constant):
         return call.unknown("expand")
-    array, sizes = call.x.value, [whole(size) for size in call.rest(1, "size", "sizes")]
+    array, sizes = call.x.value, [whole(size) for size in call.rest("size")]
     try:
         array = array.reshape((1,) * (len(sizes) - array.ndim) + array.shape)
         known = zip(sizes, array.shape, strict=True)
@@ -451,14 +451,16 @@ def _expand(call: Call) -> Any:
 def _repeat(call: Call) -> Any:
     if not isinstance(call.x, Constant):
         return call.unknown("tile")
-    array, counts = call.x.value, [whole(size) or 1 for size in call.rest(1, "repeats", "dims")]
+    array, counts = call.x.value, [whole(size) or 1 for size in call.rest("repeats")]
     call.to.budget.take([array.size, *counts], "a constant")
     return Constant.of(np.tile(array, counts))
 
 
 def _arange(call: Call) -> Any:
-    limits = [limit for value in call.args if (limit := whole(value)) is not None]
-    if len(limits) < len(call.args) or not limits or {"start", "end", "step"} & call.kwargs.keys():
+    start, end, step = (call.get(name) for name in ("start", "end", "step"))
+    limits = [whole(each) for each in ((0, start) if end is None else (start or 0, end))]
+    limits.append(whole(1 if step is None else step))
+    if None in limits or limits[2] == 0:
         return call.unknown()
     call.to.budget.take([len(range(*limits))], "a constant")
     return Constant.of(np.arange(*limits))
@@ -468,7 +470,7 @@ def _arange(call: Call) -> Any:
 
 
 def _flatten(call: Call) -> Any:
-    start, end = call.get(1, "start_dim", default=0), call.get(2, "end_dim", default=-1)
+    start, end = call.get("start_dim", default=0), call.get("end_dim", default=-1)
     return call.emit("flatten", call.x, start=call.whole(start), end=call.whole(end))
 
 
@@ -494,7 +496,7 @@ def _sizes(call: Call, values: Sequence[Any]) -> Any:
 
 
 def _reshape(call: Call) -> Any:
-    sizes: Any = call.rest(1, "shape", "size")
+    sizes: Any = call.rest("shape")
     if not all(isinstance(size, Tensor | Shape | Constant | int) for size in sizes):
         return call.unknown()
     if isinstance(call.x, Constant):
@@ -506,7 +508,7 @@ def _reshape(call: Call) -> Any:
 
 
 def _unflatten(call: Call) -> Any:
-    axis, sizes = call.whole(call.get(1, "dim")), list(call.get(2, "unflattened_size", "sizes"))
+    axis, sizes = call.whole(call.get("dim")), list(call.get("unflattened_size"))
     before = [call.size(call.x, 0, axis)] if axis else []
     after = [call.size(call.x, axis + 1, None)] if axis != -1 else []
     return call.emit("reshape", call.x, _sizes(call, [*before, *sizes, *after]))
@@ -514,7 +516,7 @@ def _unflatten(call: Call) -> Any:
 
 def _movedim(call: Call) -> Any:
     """Move one axis to another position: it is exchanged with each axis between."""
-    source, target = call.whole(call.get(1, "source")), call.whole(call.get(2, "destination"))
+    source, target = call.whole(call.get("source")), call.whole(call.get("destination"))
     if (source < 0) != (target < 0):
         raise ModelError(f"{call.where} must name both axes from the front, or both from the end")
     step = 1 if source < target else -1
@@ -523,7 +525,7 @@ def _movedim(call: Call) -> Any:
 
 
 def _squeeze(call: Call) -> Any:
-    axes = call.get(1, "dim")
+    axes = call.get("dim")
     given: dict[str, Any] = {} if axes is None else {"axes": call.wholes(axes)}
     return call.emit("squeeze", call.x, strict=0, **given)
 
@@ -539,16 +541,14 @@ def _cut(call: Call, axis: int, start: Any, end: Any, step: Any = None) -> Step:
 
 
 def _slice(call: Call) -> Any:
+    limits = [call.get(key) for key in ("start", "end", "step")]
     if isinstance(call.x, list | tuple | Shape | Number):  # of sizes, in TorchScript
-        limits = [call.get(at, key) for at, key in ((1, "start"), (2, "end"), (3, "step"))]
         return _part(call, call.x, slice(*limits))
-    limits = [call.get(at, key) for at, key in ((2, "start"), (3, "end"), (4, "step"))]
-    return call.chain(call.x, [_cut(call, call.whole(call.get(1, "dim", default=0)), *limits)])
+    return call.chain(call.x, [_cut(call, call.whole(call.get("dim", default=0)), *limits)])
 
 
 def _narrow(call: Call) -> Any:
-    names = enumerate(("dim", "start", "length"), start=1)
-    axis, start, length = (call.whole(call.get(at, key)) for at, key in names)
+    axis, start, length = (call.whole(call.get(key)) for key in ("dim", "start", "length"))
     end = None if start < 0 and start + length == 0 else start + length
     return call.chain(call.x, [_cut(call, axis, start, end)])
 
@@ -563,14 +563,14 @@ def _by_index(call: Call) -> Any:
 
 
 def _chunk(call: Call) -> Any:
-    count, axis = call.whole(call.get(1, "chunks")), call.whole(call.get(2, "dim", default=0))
+    count, axis = call.whole(call.get("chunks")), call.whole(call.get("dim", default=0))
     found = call.emit("split", call.x, outputs=range(1, count), axis=axis)
     return found if count > 1 else (found,)
 
 
 def _split(call: Call) -> Any:
-    sizes = call.get(1, "split_size_or_sections", "split_size", "split_sizes")
-    x, axis = call.x, call.whole(call.get(2, "dim", default=0))
+    sizes = call.get("split_size_or_sections")
+    x, axis = call.x, call.whole(call.get("dim", default=0))
     if isinstance(sizes, list | tuple):
         split = call.wholes(sizes, "sizes")
         found = call.emit("split", x, outputs=range(1, len(split)), axis=axis, split=split)
@@ -580,21 +580,21 @@ def _split(call: Call) -> Any:
 
 
 def _unbind(call: Call) -> Any:
-    axis, x = call.whole(call.get(1, "dim", default=0)), call.x
+    axis, x = call.whole(call.get("dim", default=0)), call.x
     return Parts(lambda later, at: later.chain(x, [_element(later, axis, at)]))
 
 
 def _join(call: Call, name: str) -> Any:
-    return call.emit(name, *call.get(0, "tensors"), axis=call.whole(call.get(1, "dim", default=0)))
+    return call.emit(name, *call.x, axis=call.whole(call.get("dim", default=0)))
 
 
 def _size(call: Call) -> Any:
-    axis = call.get(1, "dim")
+    axis = call.get("dim")
     return Shape(call.x) if axis is None else _part(call, Shape(call.x), call.whole(axis))
 
 
 def _attribute(call: Call) -> Any:
-    x, name = call.args[:2]
+    x, name = call.x, call.get("name")
     if name == "shape":
         return Shape(x)
     if name == "data":
@@ -610,7 +610,7 @@ def _attribute(call: Call) -> Any:
 
 def _item(call: Call) -> Any:
     """An item of a tuple or a list, or a part of a tensor."""
-    return _part(call, call.x, call.get(1, "key", "idx"))
+    return _part(call, call.x, call.get("key"))
 
 
 def _part(call: Call, value: Any, key: Any) -> Any:
@@ -658,44 +658,52 @@ def _one_index(call: Call, axis: int, item: Any) -> list[Step]:
 
 def _index_tensors(call: Call) -> Any:
     """ATen's index by tensors, of which one that is left out stands for a whole axis."""
-    indices = [slice(None) if item is None else item for item in call.get(1, "indices")]
+    indices = [slice(None) if item is None else item for item in call.get("indices")]
     return call.chain(call.x, _index(call, indices))
 
 
 _TABLE: dict[str, Translation] = {
     # Layers
-    "linear": lambda call: call.emit("linear", call.x, _weight(call, 1, "weight"), call.get(2, "bias")),
-    "addmm": _addmm,
-    "bmm matmul mm": lambda call: call.emit("matmul", call.x, call.get(1, "other", "mat2")),
-    "_convolution conv conv1d conv2d convolution": _conv,
-    "batch_norm": _batch_norm,
-    "embedding": _embedding,
-    "recurrent": _recurrent_module,
-    "lstm gru rnn_tanh rnn_relu": _sequence,
-    "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell": _cell,
-    "pack_padded_sequence": _pack,
-    "pad_packed_sequence": _unpack,
-    "constant_pad_nd pad": _pad,
+    "linear: x weight bias": lambda call: call.emit(
+        "linear", call.x, _weight(call, "weight"), call.get("bias")
+    ),
+    "addmm: x mat1 mat2 beta alpha": _addmm,
+    "bmm matmul mm: x other/mat2": lambda call: call.emit("matmul", call.x, call.get("other")),
+    "_convolution conv conv1d conv2d convolution: "
+    "x weight bias stride padding dilation groups transposed": _conv,
+    "batch_norm: x running_mean running_var weight bias training momentum eps": _batch_norm,
+    "embedding: x/indices weight padding_idx max_norm norm_type scale_grad_by_freq sparse": _embedding,
+    "recurrent: x *hx": _recurrent_module,
+    "lstm gru rnn_tanh rnn_relu: "
+    "x hx params has_biases num_layers dropout train bidirectional batch_first": _sequence,
+    "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell: x hx w_ih w_hh b_ih b_hh": _cell,
+    "pack_padded_sequence: x lengths batch_first enforce_sorted": _pack,
+    "pad_packed_sequence: x/sequence batch_first padding_value total_length": _unpack,
+    "constant_pad_nd pad: x pad/padding mode value": _pad,
     # Arithmetic and activations
-    "add iadd": lambda call: _binary(call, "add"),
-    "isub sub subtract": lambda call: _binary(call, "sub"),
-    "imul mul multiply": lambda call: _binary(call, "mul"),
-    "div divide itruediv true_divide truediv": lambda call: _binary(call, "div"),
-    "rsub": _rsub,
-    "floordiv": _floordiv,
+    "add iadd: x other alpha": lambda call: _binary(call, "add"),
+    "isub sub subtract: x other alpha": lambda call: _binary(call, "sub"),
+    "imul mul multiply: x other": lambda call: _binary(call, "mul"),
+    "div divide itruediv true_divide truediv: x other rounding_mode": lambda call: _binary(call, "div"),
+    "rsub: x other alpha": _rsub,
+    "floordiv: x other": _floordiv,
     "neg negative": lambda call: call.emit("neg", call.x),
-    "clamp clip": lambda call: call.emit("clip", call.x, call.get(1, "min"), call.get(2, "max")),
-    "clamp_min": lambda call: call.emit("clip", call.x, call.get(1, "min")),
-    "clamp_max": lambda call: call.emit("clip", call.x, None, call.get(1, "max")),
-    "hardsigmoid": lambda call: _activate(call, ActivationFunction.of("hard_sigmoid", 1 / 6, 0.5)),
-    "relu6": lambda call: _activate(call, ActivationFunction.of("hard_tanh", 0.0, 6.0)),
-    "softplus": _softplus,
-    "threshold": _threshold,
-    "sum": lambda call: _reduce(call, "reduce_sum"),
-    "mean": lambda call: _reduce(call, "reduce_mean"),
-    "argmax": lambda call: call.emit("argmax", call.x, axis=whole(call.get(1, "dim"))),
-    "log_softmax": lambda call: call.emit("log_softmax", call.x, axis=whole(call.get(1, "dim"))),
-    "softmax": lambda call: call.emit("softmax", call.x, axis=whole(call.get(1, "dim"))),
+    "clamp clip: x min max": lambda call: call.emit("clip", call.x, call.get("min"), call.get("max")),
+    "clamp_min: x min": lambda call: call.emit("clip", call.x, call.get("min")),
+    "clamp_max: x max": lambda call: call.emit("clip", call.x, None, call.get("max")),
+    "hardsigmoid: x inplace": lambda call: _activate(call, ActivationFunction.of("hard_sigmoid", 1 / 6, 0.5)),
+    "relu6: x inplace": lambda call: _activate(call, ActivationFunction.of("hard_tanh", 0.0, 6.0)),
+    "softplus: x beta threshold": _softplus,
+    "threshold: x threshold value inplace": _threshold,
+    "sum: x dim keepdim dtype": lambda call: _reduce(call, "reduce_sum"),
+    "mean: x dim keepdim dtype": lambda call: _reduce(call, "reduce_mean"),
+    "argmax: x dim keepdim": lambda call: call.emit("argmax", call.x, axis=whole(call.get("dim"))),
+    "log_softmax: x dim _stacklevel dtype": lambda call: call.emit(
+        "log_softmax", call.x, axis=whole(call.get("dim"))
+    ),
+    "softmax: x dim _stacklevel dtype": lambda call: call.emit(
+        "softmax", call.x, axis=whole(call.get("dim"))
+    ),
     "abs": lambda call: _host(call, np.abs),
     "exp": lambda call: _host(call, np.exp),
     "log": lambda call: _host(call, np.log),
@@ -704,57 +712,63 @@ _TABLE: dict[str, Translation] = {
     "sqrt": lambda call: _host(call, np.sqrt),
     "square": lambda call: _host(call, np.square),
     # What changes nothing
-    "alias clone contiguous cpu cuda detach double float half": _identity,
-    "identity lift_fresh_copy requires_grad": _identity,
-    "alpha_dropout dropout dropout1d feature_alpha_dropout feature_dropout": _dropout,
-    "_to_copy to type type_as": _cast,
-    "bool int long short": _integer,
+    "alias clone contiguous cpu cuda detach double float half: x device non_blocking": _identity,
+    "identity lift_fresh_copy requires_grad: x requires_grad": _identity,
+    "alpha_dropout dropout dropout1d feature_alpha_dropout feature_dropout: "
+    "x p training/train inplace": _dropout,
+    "_to_copy to type type_as: x *kind": _cast,
+    "bool int long short: x memory_format": _integer,
     # Constants
-    "zeros": lambda call: _filled(call, 0.0, call.rest(0, "size")),
-    "ones": lambda call: _filled(call, 1.0, call.rest(0, "size")),
-    "full": lambda call: _filled(call, None, call.get(0, "size")),
-    "new_zeros": lambda call: _filled(call, 0.0, call.rest(1, "size")),
-    "new_ones": lambda call: _filled(call, 1.0, call.rest(1, "size")),
+    "zeros: *size": lambda call: _filled(call, 0.0, call.rest("size")),
+    "ones: *size": lambda call: _filled(call, 1.0, call.rest("size")),
+    "full: size fill_value": lambda call: _filled(call, None, call.get("size")),
+    "new_zeros: x *size": lambda call: _filled(call, 0.0, call.rest("size")),
+    "new_ones: x *size": lambda call: _filled(call, 1.0, call.rest("size")),
     "zeros_like": lambda call: _filled(call, 0.0, call.x),
     "ones_like": lambda call: _filled(call, 1.0, call.x),
-    "broadcast_to expand": _expand,
-    "repeat tile": _repeat,
-    "arange": _arange,
+    "broadcast_to expand: x *size/sizes": _expand,
+    "repeat tile: x *repeats/dims": _repeat,
+    "arange: start end step": _arange,
     # Axes and parts
-    "flatten": _flatten,
-    "_unsafe_view reshape view": _reshape,
-    "reshape_as view_as": lambda call: call.emit(
-        "reshape", call.x, _sizes(call, [Shape(call.get(1, "other"))])
+    "flatten: x start_dim end_dim": _flatten,
+    "_unsafe_view reshape view: x *shape/size": _reshape,
+    "reshape_as view_as: x other": lambda call: call.emit(
+        "reshape", call.x, _sizes(call, [Shape(call.get("other"))])
     ),
-    "unflatten": _unflatten,
-    "swapaxes swapdims transpose": lambda call: call.emit(
-        "transpose", call.x, swap=call.wholes([call.get(1, "dim0", "axis0"), call.get(2, "dim1", "axis1")])
+    "unflatten: x dim unflattened_size/sizes": _unflatten,
+    "swapaxes swapdims transpose: x dim0 dim1": lambda call: call.emit(
+        "transpose", call.x, swap=call.wholes([call.get("dim0"), call.get("dim1")])
     ),
     "t": lambda call: call.emit("transpose", call.x, swap=[0, 1]),
     "adjoint mT": lambda call: call.emit("transpose", call.x, swap=[-2, -1]),
     "numpy_T": lambda call: call.emit("transpose", call.x),
-    "permute": lambda call: call.emit("transpose", call.x, perm=call.wholes(call.rest(1, "dims"))),
-    "moveaxis movedim": _movedim,
-    "squeeze": _squeeze,
-    "unsqueeze": lambda call: call.emit("unsqueeze", call.x, axes=[call.whole(call.get(1, "dim"))]),
-    "select": lambda call: call.chain(
-        call.x, [_element(call, call.whole(call.get(1, "dim")), call.get(2, "index"))]
+    "permute: x *dims": lambda call: call.emit("transpose", call.x, perm=call.wholes(call.rest("dims"))),
+    "moveaxis movedim: x source destination": _movedim,
+    "squeeze: x dim": _squeeze,
+    "unsqueeze: x dim": lambda call: call.emit("unsqueeze", call.x, axes=[call.whole(call.get("dim"))]),
+    "select: x dim index": lambda call: call.chain(
+        call.x, [_element(call, call.whole(call.get("dim")), call.get("index"))]
     ),
-    "slice": _slice,
-    "narrow": _narrow,
-    "index_select": lambda call: call.emit(
-        "gather", call.x, call.get(2, "index"), axis=call.whole(call.get(1, "dim"))
+    "slice: x dim start end step": _slice,
+    "narrow: x dim start length": _narrow,
+    "index_select: x dim index": lambda call: call.emit(
+        "gather", call.x, call.get("index"), axis=call.whole(call.get("dim"))
     ),
-    "gather take_along_dim": _by_index,
-    "index": _index_tensors,
-    "chunk": _chunk,
-    "split split_with_sizes": _split,
-    "unbind": _unbind,
-    "cat concat concatenate": lambda call: _join(call, "concat"),
-    "stack": lambda call: _join(call, "stack"),
-    "size sym_size": _size,
+    "gather: x dim index sparse_grad": _by_index,
+    "take_along_dim: x indices dim": _by_index,
+    "index: x indices": _index_tensors,
+    "chunk: x chunks dim": _chunk,
+    "split split_with_sizes: x split_size_or_sections/split_size/split_sizes dim": _split,
+    "unbind: x dim": _unbind,
+    "cat concat concatenate: x/tensors dim": lambda call: _join(call, "concat"),
+    "stack: x/tensors dim": lambda call: _join(call, "stack"),
+    "size sym_size: x dim": _size,
     "numel": lambda call: call.emit("size", call.x, inner=True),
-    "getattr": _attribute,
-    "getitem": _item,
+    "getattr: x name": _attribute,
+    "getitem: x key/idx": _item,
 }
-_NAMES = {name: translate for names, translate in _TABLE.items() for name in names.split()}
+OPERATIONS = {
+    name: Operation(translate, parameters or "x")
+    for names, _, parameters, translate in ((*key.partition(":"), each) for key, each in _TABLE.items())
+    for name in names.split()
+}

@@ -102,11 +102,12 @@ def whole(value: Any) -> int | None:
     return int(value) if isinstance(value, int | np.integer) and not isinstance(value, bool) else None
 
 
-_FIRST = ("self", "input", "tensor", "l", "list", "a")
-"""Names of the argument to work on."""
-_OTHER_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x2": "other"}
-"""NumPy's names of arguments, which PyTorch takes, too."""
-_WITHOUT_EFFECT = {
+_OTHER_NAMES = {
+    **dict.fromkeys(("self", "input", "tensor", "l", "list", "a"), "x"),
+    "b": "other", "x2": "other", "axis": "dim", "axis0": "dim0", "axis1": "dim1", "keepdims": "keepdim",
+}  # fmt: skip
+"""Other names of arguments: of the first one, and NumPy's, which PyTorch takes, too."""
+WITHOUT_EFFECT = {
     "_stacklevel", "allow_tf32", "benchmark", "copy", "cudnn_enabled", "deterministic", "device",
     "enforce_sorted", "half_to_float", "implicit", "inplace", "keepdim", "layout", "lengths", "memory_format",
     "momentum", "non_blocking", "norm_type", "num_batches_tracked", "output_padding", "p", "padding_idx",
@@ -116,13 +117,36 @@ _WITHOUT_EFFECT = {
 
 
 @dataclass(frozen=True)
+class Operation:
+    """What translates an operation, and its parameters in their order.
+
+    ``one/other`` are two names of one parameter. The last one takes all that is left if it has a star.
+    """
+
+    translate: Callable[["Call"], Any]
+    parameters: str = "x"
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by the first names of their parameters; what has none is called by its number."""
+        names = [each.split("/") for each in self.parameters.replace("*", "").split()]
+        others = _OTHER_NAMES | {other: first for first, *more in names for other in more}
+        most = len(names) - 1
+        if "*" in self.parameters and len(args) > most:
+            rest = args[most:]
+            args = (*args[:most], rest[0] if len(rest) == 1 else list(rest))
+        order = [first for first, *_ in names] + [f"argument {at}" for at in range(most + 2, len(args) + 1)]
+        found = dict(zip(order, args, strict=False))
+        return found | {others.get(key, key): value for key, value in kwargs.items()}
+
+
+@dataclass(frozen=True)
 class Call:
     """One operation with its arguments: tensors, constants, numbers, and tuples of these."""
 
     to: "Translator"
     operation: str
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    given: Mapping[str, Any]
+    """Its arguments by name; the first one, the tensor to work on, is ``x``."""
     label: str
     kind: str
     output: str
@@ -140,27 +164,25 @@ class Call:
         """The call as messages name it."""
         return f"{self.kind} {self.label!r}"
 
-    def get(self, at: int, *names: str, default: Any = None) -> Any:
-        """An argument by its position or one of its names."""
-        self.read.update(names)
-        if len(self.args) > at:
-            return self.args[at]
-        return next((self.kwargs[name] for name in names if name in self.kwargs), default)
+    def get(self, name: str, default: Any = None) -> Any:
+        """An argument by its name."""
+        self.read.add(name)
+        return self.given.get(name, default)
 
     @property
     def x(self) -> Any:
         """The first argument: the tensor to work on."""
-        return self.get(0, *_FIRST)
+        return self.get("x")
 
     def options(self) -> dict[str, Any]:
-        """The arguments that are given by name, without the first one."""
-        self.read.update(self.kwargs)
-        return {name: value for name, value in self.kwargs.items() if name not in _FIRST}
+        """All arguments but the first one."""
+        self.read.update(self.given)
+        return {name: value for name, value in self.given.items() if name != "x"}
 
-    def rest(self, at: int, *names: str) -> list[Any]:
+    def rest(self, name: str) -> list[Any]:
         """Arguments given one by one, or as one list."""
-        values = list(self.args[at:]) if len(self.args) > at else [self.get(at, *names)]
-        return list(values[0]) if len(values) == 1 and isinstance(values[0], list | tuple) else values
+        values = self.get(name)
+        return list(values) if isinstance(values, list | tuple) else [values]
 
     def whole(self, value: Any, what: str = "axes") -> int:
         """A whole number, which must be known before the run."""
@@ -175,9 +197,9 @@ class Call:
             values = values.value.reshape(-1).tolist()
         return [self.whole(each, what) for each in (values if isinstance(values, list | tuple) else [values])]
 
-    def number(self, at: int, name: str, default: float | None = None) -> float:
+    def number(self, name: str, default: float | None = None) -> float:
         """A number that is known before the run."""
-        value = self.get(at, name)
+        value = self.get(name)
         value = self.known(default if value is None else value, name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ModelError(f"{self.where}: {name} must be a constant number, not {_shown(value)}")
@@ -193,9 +215,9 @@ class Call:
 
     def check_read(self, result: Any) -> None:
         """Refuse an argument that the translation has not asked for, unless it does not matter."""
-        for name, value in self.kwargs.items():
+        for name, value in self.given.items():
             no_fraction = getattr(value, "is_floating_point", True) is False and isinstance(result, Tensor)
-            harmless = name in (*_FIRST, *_WITHOUT_EFFECT) or (name.endswith("dtype") and not no_fraction)
+            harmless = name in ("x", *WITHOUT_EFFECT) or (name.endswith("dtype") and not no_fraction)
             if name not in self.read and not harmless and value is not None and value is not False:
                 raise ModelError(f"{self.where}: {name}={_shown(value)} is not supported")
 
@@ -235,8 +257,8 @@ class Call:
 
     def unknown(self, operator: str = "", **attributes: Any) -> Any:
         """Add a node that no reader knows."""
-        self.read.update(self.kwargs)
-        values = list(flat([self.args, dict(self.kwargs)]))
+        self.read.update(self.given)
+        values = list(flat(dict(self.given)))
         read = [value for value in values if isinstance(value, Tensor | Constant)]
         read += [value.tensor for value in values if isinstance(value, Shape)]
         return self.emit(operator, *read, **attributes)
@@ -275,7 +297,7 @@ class Translator:
     """Collects the nodes and constants of one model; ``known`` has what each of its values became."""
 
     words: Words
-    find: Callable[[str], Callable[["Call"], Any] | None]
+    find: Callable[[str], Operation | None]
     """What translates an operation, by its name; None for one that is not known."""
     nodes: list[Node] = field(default_factory=list)
     known: dict[str, Any] = field(default_factory=dict)
@@ -352,7 +374,6 @@ class Translator:
         ``overwrites`` says that it writes over what it reads first, ``why`` that it is refused.
         """
         args = tuple(self.current(tuple(args)))
-        kwargs = {_OTHER_NAMES.get(key, key): self.current(value) for key, value in kwargs.items()}
         notes: tuple[str, ...] = ()
         if module is not None and args and isinstance(args[0], tuple):
             first = args[0]
@@ -360,14 +381,14 @@ class Translator:
                 first = first[0]
             args = (first, *args[1:])
             notes = (f"{kind} {label!r} reads the tuple of a recurrent module; its first item is taken",)
-        call = Call(self, operation, args, kwargs, label, kind, output or label, module, notes, why)
-        translate = self.find(operation)
+        known = self.find(operation) or Operation(Call.unknown)
+        given = known.arguments(args, {key: self.current(value) for key, value in kwargs.items()})
+        call = Call(self, operation, given, label, kind, output or label, module, notes, why)
         try:
             if why and operation != "recurrent":
                 raise ModelError(why)
-            value = call.unknown() if translate is None else translate(call)
-            if translate is not None:
-                call.check_read(value)
+            value = known.translate(call)
+            call.check_read(value)
         except ModelError as error:
             value = call.unknown("refused", why=str(error))
         if overwrites and isinstance(call.x, Tensor) and isinstance(value, Tensor):

@@ -201,7 +201,7 @@ def test_an_argument_of_a_pytorch_function_is_a_parameter_or_refused() -> None:
     assert found(lambda x: F.leaky_relu(x, inplace=True, negative_slope=0.25)).alpha == 0.25
     assert found(lambda x: F.hardtanh(x, -0.5)) == ActivationFunction.of("hard_tanh", -0.5)
     with known("celu", torch=TorchNames("celu", "CELU")):
-        text = "argument 1=2.0 is not supported: activation 'celu' has no argument 1"
+        text = "alpha=2.0 is not supported: activation 'celu' has no alpha"
         refused(body(lambda x: torch.celu(x, 2.0)), text)
     refused(body(lambda x: F.elu(x, "wide")), "alpha must be a number, not 'wide'")
     refused(body(lambda x: F.elu(x, x)), "alpha must be a constant number, not the tensor 'fc'")
