@@ -3,7 +3,7 @@
 import importlib
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
@@ -12,7 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError, RtlstmError, ToolError
+from rtlstm.spec.network import Gru, Lstm, Rnn
 
 FLOAT_TYPES = ("float16", "bfloat16", "float32", "float64")
 
@@ -149,3 +151,27 @@ def reorder(
         raise ValueError(f"the first axis must stack {count} gates, not have {array.shape[0]} rows")
     blocks = dict(zip(order, np.split(array, len(order)), strict=True))
     return np.concatenate([blocks[gate] for gate in PROJECT_ORDERS[cell]])
+
+
+def stacked_layer(
+    tool: GateOrder,
+    cell: CellKind,
+    name: str,
+    weights: Sequence[NDArray[np.float64] | None],
+    functions: Sequence[ActivationFunction] = (SIGMOID, TANH, TANH),
+    **given: Any,
+) -> Lstm | Gru | Rnn:
+    """Return a layer of one direction from weights that stack the gates as a tool does.
+
+    ``weights`` are those of x and of h, and both biases, of which an LSTM and an RNN need one. ``functions``
+    are those of the gates (of an LSTM and a GRU), of the candidate, and of c.
+    """
+    w_ih, w_hh, b_ih, b_hh = (None if each is None else reorder(each, tool, cell) for each in weights)
+    given |= {"name": name, "w_ih": w_ih, "w_hh": w_hh}
+    if cell == "gru":
+        return Gru(bias_ih=b_ih, bias_hh=b_hh, gate=functions[0], candidate=functions[1], **given)
+    given["bias"] = b_ih if b_ih is None or b_hh is None else b_ih + b_hh
+    if cell == "rnn":
+        return Rnn(activation=functions[0], **given)
+    gate, candidate, last = functions
+    return Lstm(gate=gate, candidate=candidate, output_activation=last, **given)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.gen.frontends.arrays import CellKind, stacked_layer
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
 from rtlstm.gen.frontends.layers import DENSE, outputs_first
 from rtlstm.gen.frontends.recurrent import trace_state
@@ -189,7 +190,7 @@ class _Found:
     ``gates`` have the same two terms; ``old`` is the state that its formula tells: c of an LSTM, h of a GRU.
     """
 
-    kind: str
+    kind: CellKind
     h: str
     c: str
     old: str
@@ -401,24 +402,17 @@ def _layer(found: _Found, name: str, x: str, h_old: str) -> Lstm | Gru | Rnn:
     linears = [gate.linear for gate in found.gates]
     w, u = (np.concatenate([linear.terms[tensor] for linear in linears]) for tensor in (x, h_old))
     bias = np.concatenate([linear.bias for linear in linears])
-    if found.kind == "lstm":
-        gate, candidate, last = found.functions
-        return Lstm(
-            name=name, w_ih=w, w_hh=u, bias=bias, gate=gate, candidate=candidate, output_activation=last
+    weights = (w, u, bias, None)
+    if found.inner is not None:  # of a GRU, whose candidate has both biases
+        of_x, of_h = found.inner
+        parts = (
+            (w, of_x.terms[x]),
+            (u, of_h.terms[h_old]),
+            (bias, of_x.bias),
+            (np.zeros_like(bias), of_h.bias),
         )
-    if found.kind == "rnn":
-        return Rnn(name=name, w_ih=w, w_hh=u, bias=bias, activation=found.functions[0])
-    assert found.inner is not None
-    of_x, of_h = found.inner
-    return Gru(
-        name=name,
-        w_ih=np.concatenate([w, of_x.terms[x]]),
-        w_hh=np.concatenate([u, of_h.terms[h_old]]),
-        bias_ih=np.concatenate([bias, of_x.bias]),
-        bias_hh=np.concatenate([np.zeros_like(bias), of_h.bias]),
-        gate=found.functions[0],
-        candidate=found.functions[1],
-    )
+        weights = tuple(map(np.concatenate, parts))
+    return stacked_layer("torch", found.kind, name, weights, found.functions)
 
 
 def _replaced(graph: Graph, cell: _Cell) -> Graph:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.gen.frontends.arrays import reorder, to_float64
+from rtlstm.gen.frontends.arrays import stacked_layer, to_float64
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.network import Bidirectional, Lstm, Network
+from rtlstm.spec.network import Bidirectional, Lstm, Network, PseudoLayer
 
 Floats = NDArray[np.float64]
 
@@ -29,11 +29,10 @@ class CudnnWeights:
     b_ih: Floats
     b_hh: Floats
 
-    def layer(self, name: str, *, reverse: bool = False) -> Lstm:
+    def layer(self, name: str, *, reverse: bool = False) -> PseudoLayer:
         """Return the layer of one direction, in the project's gate order, the biases added."""
-        parts = (self.w_ih, self.w_hh, self.b_ih + self.b_hh)
-        w_ih, w_hh, bias = (reorder(part, "cudnn") for part in parts)
-        return Lstm(name=name, w_ih=w_ih, w_hh=w_hh, bias=bias, reverse=reverse)
+        weights = (self.w_ih, self.w_hh, self.b_ih, self.b_hh)
+        return stacked_layer("cudnn", "lstm", name, weights, reverse=reverse)
 
 
 @dataclass(frozen=True)

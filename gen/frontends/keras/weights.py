@@ -1,13 +1,13 @@
 """Weights of Keras layers as a file has them: plain, rounded by ``model.quantize``, or with LoRA beside."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.activations import function, functions
-from rtlstm.gen.frontends.arrays import CellKind, expect_shape, half_bytes, reorder
+from rtlstm.gen.frontends.arrays import CellKind, expect_shape, half_bytes, stacked_layer
 from rtlstm.gen.frontends.graph import Recurrent
 from rtlstm.gen.frontends.keras.archive import Arrays, KerasLayer, numbered
 from rtlstm.gen.frontends.reading import ReportBuilder
@@ -349,26 +349,24 @@ def _direction(
         raise ModelError(
             f"{where} must have {expected} arrays of weights, not {len(found)}; save the model again"
         )
-    kernel, recurrent = (reorder(array.T, "keras", kind) for array in found[:2])
+    kernel, recurrent = (array.T for array in found[:2])
     reverse = bool(config.get("go_backwards", False))
-    fields: dict[str, Any] = {"name": layer.name, "w_ih": kernel, "w_hh": recurrent}
-    fields |= {"reverse": reverse, "reversed_output": reverse and reversed_output}
+    given: dict[str, Any] = {"reverse": reverse, "reversed_output": reverse and reversed_output}
     bias = found[2] if expected == 3 else np.zeros(len(kernel))
-    function = activation(layer, config.get("activation", "tanh"), old)
-    if kind == "rnn":
-        return Rnn(bias=bias, activation=function, **fields)
-    gate = activation(layer, config.get("recurrent_activation", "sigmoid"), old, "recurrent_activation")
-    if kind == "lstm":
-        bias = reorder(bias, "keras", kind)
-        return Lstm(bias=bias, gate=gate, candidate=function, output_activation=function, **fields)
-    after = bool(config.get("reset_after", not old))
-    biases = bias if bias.ndim == 2 else np.stack([bias, np.zeros_like(bias)])
-    if biases.shape != (2, 3 * units):
-        raise ModelError(
-            f"{where} must have biases (2, {3 * units}), not {biases.shape}; save the model again"
-        )
-    b_ih, b_hh = (reorder(one, "keras", kind) for one in biases)
-    return Gru(bias_ih=b_ih, bias_hh=b_hh, gate=gate, candidate=function, reset_after=after, **fields)
+    functions = [activation(layer, config.get("activation", "tanh"), old)] * 2
+    biases: Sequence[Floats | None] = (bias, None)
+    if kind != "rnn":
+        name = config.get("recurrent_activation", "sigmoid")
+        functions = [activation(layer, name, old, "recurrent_activation"), *functions]
+    if kind == "gru":
+        given["reset_after"] = bool(config.get("reset_after", not old))
+        stacked = bias if bias.ndim == 2 else np.stack([bias, np.zeros_like(bias)])
+        if stacked.shape != (2, 3 * units):
+            raise ModelError(
+                f"{where} must have biases (2, {3 * units}), not {stacked.shape}; save the model again"
+            )
+        biases = tuple(stacked)
+    return stacked_layer("keras", kind, layer.name, (kernel, recurrent, *biases), functions, **given)
 
 
 def activation(

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.activations import functions
-from rtlstm.gen.frontends.arrays import reorder, to_float64
+from rtlstm.gen.frontends.arrays import CellKind, reorder, stacked_layer, to_float64
 from rtlstm.gen.frontends.graph import Recurrent
 from rtlstm.gen.frontends.onnx.definitions import wrong_shape
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, name_of
@@ -87,7 +87,7 @@ Direction = Lstm | Gru | Rnn
 
 @dataclass(frozen=True)
 class _Kind:
-    cell: Literal["lstm", "gru", "rnn"]
+    cell: CellKind
     functions: tuple[str, ...]
     extra_attributes: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ("X", "W", "R", "B", "sequence_lens", "initial_h")
@@ -235,27 +235,12 @@ class _Reader:
         """One direction's layer."""
         cell = self.kind.cell
         clip = float(self.attributes.get("clip", math.inf))
-        common: dict[str, Any] = {
-            "name": f"{self.name}_reverse" if at else self.name,
-            "w_ih": reorder(arrays["W"][at], "onnx", cell),
-            "w_hh": reorder(arrays["R"][at], "onnx", cell),
-            "reverse": reverse,
-            "clip": clip if math.isfinite(clip) else None,
-        }
-        first, second = (reorder(half, "onnx", cell) for half in np.split(arrays["B"][at], 2))
-        if cell == "rnn":
-            return Rnn(**common, bias=first + second, activation=functions[0])
-        gate, candidate = functions[:2]
+        given: dict[str, Any] = {"reverse": reverse, "clip": clip if math.isfinite(clip) else None}
         if cell == "gru":
-            after = bool(self.attributes.get("linear_before_reset", 0))
-            biases = {"bias_ih": first, "bias_hh": second}
-            return Gru(**common, **biases, gate=gate, candidate=candidate, reset_after=after)
-        return Lstm(
-            **common,
-            bias=first + second,
-            peephole=reorder(arrays["P"][at], "onnx", "peephole") if "P" in arrays else None,
-            gate=gate,
-            candidate=candidate,
-            output_activation=functions[2],
-            coupled=bool(self.attributes.get("input_forget", 0)),
-        )
+            given["reset_after"] = bool(self.attributes.get("linear_before_reset", 0))
+        if cell == "lstm":
+            given["coupled"] = bool(self.attributes.get("input_forget", 0))
+            given["peephole"] = reorder(arrays["P"][at], "onnx", "peephole") if "P" in arrays else None
+        weights = (arrays["W"][at], arrays["R"][at], *np.split(arrays["B"][at], 2))
+        name = f"{self.name}_reverse" if at else self.name
+        return stacked_layer("onnx", cell, name, weights, functions, **given)

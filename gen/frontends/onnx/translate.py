@@ -88,72 +88,44 @@ _PER_AXIS = 13
 """The opset from which Softmax and LogSoftmax work along one axis: before, along it and all that follow."""
 _OPERATORS: Final[Mapping[str, str]] = {
     "Add": "add",
-    "ArgMax": "argmax",
-    "AveragePool": "average_pool",
-    "BatchNormalization": "batch_norm",
-    "Cast": "cast",
-    "Clip": "clip",
-    "Concat": "concat",
-    "ConstantOfShape": "filled",
-    "Conv": "conv",
+    "ArgMax": "argmax axis keepdims",
+    "AveragePool": "average_pool auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides",
+    "BatchNormalization": "batch_norm epsilon momentum training_mode",
+    "Cast": "cast round_mode saturate to",
+    "Clip": "clip max min",
+    "Concat": "concat axis",
+    "ConstantOfShape": "filled value",
+    "Conv": "conv auto_pad dilations group kernel_shape pads strides",
     "Div": "div",
-    "Dropout": "identity",
+    "Dropout": "identity ratio seed",
     "Expand": "expand",
-    "Flatten": "flatten",
-    "Gather": "gather",
-    "Gemm": "gemm",
+    "Flatten": "flatten axis",
+    "Gather": "gather axis",
+    "Gemm": "gemm alpha beta transA transB",
     "Identity": "identity",
-    "LogSoftmax": "log_softmax",
+    "LogSoftmax": "log_softmax axis",
     "MatMul": "matmul",
     "Mean": "mean",
     "Mul": "mul",
     "Neg": "neg",
-    "Pad": "pad",
-    "ReduceMean": "reduce_mean",
-    "ReduceProd": "reduce_prod",
-    "ReduceSum": "reduce_sum",
-    "Reshape": "reshape",
-    "Shape": "shape",
+    "Pad": "pad mode pads value",
+    "ReduceMean": "reduce_mean axes keepdims",
+    "ReduceProd": "reduce_prod axes keepdims",
+    "ReduceSum": "reduce_sum axes keepdims",
+    "Reshape": "reshape allowzero",
+    "Shape": "shape end start",
     "Size": "size",
-    "Slice": "slice",
-    "Softmax": "softmax",
-    "Split": "split",
-    "Squeeze": "squeeze",
+    "Slice": "slice axes ends starts",
+    "Softmax": "softmax axis",
+    "Split": "split axis num_outputs split",
+    "Squeeze": "squeeze axes",
     "Sub": "sub",
     "Sum": "sum",
     "Tile": "tile",
-    "Transpose": "transpose",
-    "Unsqueeze": "unsqueeze",
+    "Transpose": "transpose perm",
+    "Unsqueeze": "unsqueeze axes",
 }
-"""ONNX's operators, and ours."""
-_ATTRIBUTES: Final[Mapping[str, str]] = {
-    "ArgMax": "axis keepdims",
-    "AveragePool": "auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides",
-    "BatchNormalization": "epsilon momentum training_mode",
-    "Cast": "round_mode saturate to",
-    "Clip": "max min",
-    "Concat": "axis",
-    "ConstantOfShape": "value",
-    "Conv": "auto_pad dilations group kernel_shape pads strides",
-    "Dropout": "ratio seed",
-    "Flatten": "axis",
-    "Gather": "axis",
-    "Gemm": "alpha beta transA transB",
-    "LogSoftmax": "axis",
-    "Pad": "mode pads value",
-    "ReduceMean": "axes keepdims",
-    "ReduceProd": "axes keepdims",
-    "ReduceSum": "axes keepdims",
-    "Reshape": "allowzero",
-    "Shape": "end start",
-    "Slice": "axes ends starts",
-    "Softmax": "axis",
-    "Split": "axis num_outputs split",
-    "Squeeze": "axes",
-    "Transpose": "perm",
-    "Unsqueeze": "axes",
-}
-"""The attributes of each operator that are read, or that change nothing when a trained model is used."""
+"""ONNX's operators: ours, and attributes that are read, or change nothing when a trained model is used."""
 _USUAL: Final = {"noop_with_empty_axes": 0, "select_last_index": 0, "spatial": 1}
 """Attributes of any operator that are read with this value alone, their default."""
 OFFERED: Final = Registry[Callable[[Step], Value]](
@@ -235,7 +207,9 @@ def _translated(graph: OnnxGraph, node: Any, unread: list[str]) -> Iterable[Node
         if problem := _ignored(name, attributes):
             return [make("refused", attributes={"why": f"{graph.where(node)}: {problem}"})]
         change = _CHANGES.get(name)
-        return [make(_OPERATORS[name], attributes=change(graph, attributes) if change else attributes)]
+        return [
+            make(_OPERATORS[name].split()[0], attributes=change(graph, attributes) if change else attributes)
+        ]
     if is_integer_operator(name):
         return [make("", attributes={"advice": INTEGER_ADVICE})]
     return [make(name, attributes=attributes)]
@@ -243,11 +217,10 @@ def _translated(graph: OnnxGraph, node: Any, unread: list[str]) -> Iterable[Node
 
 def _ignored(name: str, attributes: Mapping[str, Any]) -> str:
     """Say which attribute is neither read nor without effect; empty if none is."""
-    known = _ATTRIBUTES.get(name, "").split()
     for key, value in attributes.items():
         if key in _USUAL and value != _USUAL[key]:
             return f"attribute {key}={value!r} must be {_USUAL[key]}"
-        if key not in (*known, *_USUAL):
+        if key not in (*_OPERATORS[name].split()[1:], *_USUAL):
             return f"attribute {key!r} is not known"
     return ""
 

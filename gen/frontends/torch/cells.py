@@ -2,20 +2,18 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import expect_shape, reorder, to_float64
-from rtlstm.spec.activations.functions import RELU, TANH
+from rtlstm.gen.frontends.arrays import CellKind, expect_shape, stacked_layer, to_float64
+from rtlstm.spec.activations.functions import RELU, SIGMOID, TANH
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
 Floats = NDArray[np.float64]
-TorchCell = Literal["LSTM", "GRU", "RNN"]
-
-KINDS: Final[dict[int, TorchCell]] = {4: "LSTM", 3: "GRU", 1: "RNN"}
+KINDS: Final[dict[int, CellKind]] = {4: "lstm", 3: "gru", 1: "rnn"}
 """By the number of gates that are stacked in the weights."""
 PARAMETERS: Final = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
 
@@ -73,16 +71,14 @@ def recurrent_layer(
         )
     kind = KINDS[gates]
     expect_shape(w_hh, (w_ih.shape[0], w_hh.shape[1]), _title(where, names["weight_hh"]))
-    if projection is not None and kind != "LSTM":
-        raise ModelError(f"{where} is a {kind} by its shape, but only an LSTM can have weight_hr (proj_size)")
+    if projection is not None and kind != "lstm":
+        raise ModelError(
+            f"{where} is a {kind.upper()} by its shape, but only an LSTM can have weight_hr (proj_size)"
+        )
     b_ih, b_hh = _biases(load, names, w_ih.shape[0], where)
-    common: dict[str, Any] = {"name": name, "reverse": reverse}
-    if kind == "GRU":
-        return Gru(w_ih=w_ih, w_hh=w_hh, bias_ih=b_ih, bias_hh=b_hh, **common)
-    if kind == "RNN":
-        return Rnn(w_ih=w_ih, w_hh=w_hh, bias=b_ih + b_hh, activation=RELU if relu else TANH, **common)
-    w_ih, w_hh, bias = (reorder(array, "torch") for array in (w_ih, w_hh, b_ih + b_hh))
-    return Lstm(w_ih=w_ih, w_hh=w_hh, bias=bias, projection=projection, **common)
+    functions = (RELU if relu else TANH,) if kind == "rnn" else (SIGMOID, TANH, TANH)
+    given: dict[str, Any] = {"reverse": reverse} | ({"projection": projection} if kind == "lstm" else {})
+    return stacked_layer("torch", kind, name, (w_ih, w_hh, b_ih, b_hh), functions, **given)
 
 
 def bidirectional_layer(
