@@ -309,8 +309,9 @@ def _dequantised(
     """Make what DEQUANTIZE gives of constants constants, too, as weights in half precision."""
     made, left = list(tensors), []
     for one in operators:
-        if one.kind == "DEQUANTIZE" and one.inputs and one.outputs and made[one.inputs[0]].data is not None:
-            made[one.outputs[0]] = replace(made[one.inputs[0]], name=made[one.outputs[0]].name)
+        ends = (*one.inputs[:1], *one.outputs[:1])
+        if one.kind == "DEQUANTIZE" and len(ends) == 2 and -1 not in ends and made[ends[0]].data is not None:
+            made[ends[1]] = replace(made[ends[0]], name=made[ends[1]].name)
         else:
             left.append(one)
     return tuple(made), tuple(left)

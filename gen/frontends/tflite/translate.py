@@ -103,7 +103,7 @@ class _Translator:
         """
         file = self.file
         for operator in file.operators:
-            if not operator.inputs or not operator.outputs:
+            if -1 in (operator.input(0), *(operator.outputs[:1] or (-1,))):
                 raise ModelError(f"{operator.where} must have inputs and outputs; {_AGAIN}")
             self.operator = operator
             self.axis = self._backward_axis()

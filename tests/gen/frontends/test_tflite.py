@@ -17,6 +17,7 @@ from support.tflite_files import Operator, Tensor, build, lstm  # noqa: E402
 from rtlstm.gen.builds.compiled import compile  # noqa: E402
 from rtlstm.gen.frontends import ReadOptions, ReadResult, inspect_model, read_model  # noqa: E402
 from rtlstm.gen.frontends.tflite.file import TfliteOperator  # noqa: E402
+from rtlstm.gen.frontends.tflite.translate import _OPERATORS  # noqa: E402
 from rtlstm.host import softmax  # noqa: E402
 from rtlstm.sim.reference import run_float  # noqa: E402
 from rtlstm.spec.errors import ModelError, ToolError  # noqa: E402
@@ -258,6 +259,20 @@ def test_refused_by_name(words: str, tmp_path: Path) -> None:
     path = REFUSED[words](tmp_path)
     refused(path, words)
     assert inspect_model(path).refusal
+
+
+@pytest.mark.parametrize("kind", ["RELU", *sorted(_OPERATORS)])
+def test_an_operator_whose_ends_are_left_out_is_refused_by_name(kind: str, tmp_path: Path) -> None:
+    """What a number of -1 stands for: of the first input and output in any operator, of others in some."""
+    for at, (inputs, outputs) in enumerate(((["", "k"], ["z"]), (["y", "k"], [""]), (["y", ""], ["z"]))):
+        tensors, operator = lstm(np.random.default_rng(0))
+        tensors |= {"k": Tensor(np.zeros(1, np.int32)), "z": Tensor(shape=(1, 6, 4))}
+        more = Operator(kind, inputs, outputs)
+        (tmp_path / f"{at}.tflite").write_bytes(build(tensors, [operator, more], ["x"], ["y"]))
+        if at < 2:
+            refused(tmp_path / f"{at}.tflite", f"{kind} operator '.*_1' must have inputs and outputs")
+        else:
+            inspect_model(tmp_path / f"{at}.tflite")
 
 
 def test_activations_of_the_gates(tmp_path: Path) -> None:
