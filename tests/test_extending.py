@@ -91,7 +91,9 @@ def copy_package(folder: Path) -> None:
 
 
 def run_proof(folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONWARNINGS": "ignore"}
+    # In front of what this process reads: the installed package may be of another tree, which others write.
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
     return subprocess.run(
         [sys.executable, "prove.py"], cwd=folder, env=environment, capture_output=True, text=True
     )
@@ -113,7 +115,7 @@ def test_recipe_does_what_it_says(title: str, tmp_path: Path) -> None:
     (tmp_path / "proof.py").write_text(SECTIONS["Plug-ins"].blocks[0][2])
     write(RECIPES[title], tmp_path)
     done = run_proof(tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
 
 
 @pytest.mark.slow

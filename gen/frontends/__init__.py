@@ -130,7 +130,13 @@ def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResul
         with np.errstate(over="ignore", invalid="ignore"):
             network = _dispatch(source, options, report)
             report.find_integers(network)
-            _note_frames(network, report)
+            frames = network.frames
+            if frames > 1:
+                report.note(
+                    f"the model's convolutions make one output of {frames} frames: a step of the core takes "
+                    f"{frames} frames of {network.inputs // frames} values at once, side by side; the driver "
+                    f"takes the model's frames, a multiple of {frames}"
+                )
             if report.batch_first is None and not network.pseudo_layers:
                 report.takes_steps_first()  # Without states, either order gives the same.
         return ReadResult(
@@ -140,24 +146,13 @@ def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResul
             initial_state=report.initial_state,
         )
     except (ModelError, ConfigurationError) as error:
-        origin = source if isinstance(source, str | Path) else report.source
-        raise ModelError(f"{origin}: {error}") from None
+        text = str(error)
     except (MemoryError, RecursionError) as error:
-        origin = source if isinstance(source, str | Path) else report.source
-        kind = type(error).__name__
-        raise ModelError(
-            f"{origin}: is too large or too deep to be read ({kind}); take the part around the recurrent "
-            "layers alone"
-        ) from None
-
-
-def _note_frames(network: Network, report: ReportBuilder) -> None:
-    if network.frames > 1:
-        report.note(
-            f"the model's convolutions make one output of {network.frames} frames: a step of the core takes "
-            f"{network.frames} frames of {network.inputs // network.frames} values at once, side by side; "
-            f"the driver takes the model's frames, a multiple of {network.frames}"
+        text = (
+            f"is too large or too deep to be read ({type(error).__name__}); take the part around the "
+            "recurrent layers alone"
         )
+    raise ModelError(f"{source if isinstance(source, str | Path) else report.source}: {text}")
 
 
 def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Network:
@@ -212,24 +207,15 @@ def _is_live(source: Any) -> bool:
 
 
 def _builder(source: Any, name: str | None) -> ReportBuilder:
-    if _is_live(source):
-        label = type(source).__name__
-        stem = label
-    elif isinstance(source, str | Path):
-        label, stem = str(source), Path(source).name.split(".")[0]
-    elif find_front_end(source) is not None:
-        label = stem = type(source).__name__
-    else:
+    label = stem = type(source).__name__
+    if isinstance(source, str | Path):
+        label, stem = Path(source).name or str(source), Path(source).name.split(".")[0]
+    elif not _is_live(source) and find_front_end(source) is None:
         raise ModelError(
             "a model must be a path, a torch.nn.Module or a torch.export.ExportedProgram, not "
             f"{type(source).__name__}"
         )
-    is_path = isinstance(source, str | Path)
-    builder = ReportBuilder(Path(source).name or label if is_path else label)
-    builder.name = name or _identifier(stem)
+    builder = ReportBuilder(label)
+    clean = re.sub(r"\W+", "_", stem, flags=re.ASCII).strip("_").lower()
+    builder.name = name or (clean if clean[:1].isalpha() else f"network_{clean}".rstrip("_"))
     return builder
-
-
-def _identifier(text: str) -> str:
-    clean = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower()
-    return clean if clean and clean[0].isalpha() else f"network_{clean}".rstrip("_")

@@ -6,9 +6,8 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import fresh
+from rtlstm.gen.frontends.arrays import Floats, fresh
 from rtlstm.gen.frontends.axes import SINGLE, Axes
 from rtlstm.gen.frontends.flow import Flow, looks_back
 from rtlstm.gen.frontends.reading import ReportBuilder
@@ -16,8 +15,6 @@ from rtlstm.gen.frontends.step import Step, Value
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Rnn
 from rtlstm.spec.output_parts import OutputPart
-
-Floats = NDArray[np.float64]
 
 
 def _affine(value: Value, step: Step, scale: Floats | float, shift: Floats | float) -> Value:

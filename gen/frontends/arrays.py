@@ -16,10 +16,11 @@ from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError, RtlstmError, ToolError
 from rtlstm.spec.network import Gru, Lstm, Rnn
 
+Floats = NDArray[np.float64]
 FLOAT_TYPES = ("float16", "bfloat16", "float32", "float64")
 
 
-def to_float64(array: Any, what: str) -> NDArray[np.float64]:
+def to_float64(array: Any, what: str) -> Floats:
     """Convert a floating-point array to float64; refuse other types, NaN and infinity.
 
     ``what`` names the tensor and its node in messages.
@@ -29,7 +30,7 @@ def to_float64(array: Any, what: str) -> NDArray[np.float64]:
             f"{what} must be one of {', '.join(FLOAT_TYPES)}, not {array.dtype.name}; "
             "give the model with floating-point weights (rtlstm quantises by itself)"
         )
-    result: NDArray[np.float64] = np.asarray(array).astype(np.float64)
+    result: Floats = np.asarray(array).astype(np.float64)
     bad = int(np.count_nonzero(~np.isfinite(result)))
     if bad:
         raise ModelError(
@@ -39,7 +40,7 @@ def to_float64(array: Any, what: str) -> NDArray[np.float64]:
     return result
 
 
-def expect_shape(array: NDArray[np.float64], shape: tuple[int, ...], what: str) -> None:
+def expect_shape(array: Floats, shape: tuple[int, ...], what: str) -> None:
     """Refuse an array of another shape."""
     if array.shape != shape:
         raise ModelError(f"{what} must have shape {shape}, not {array.shape}; the model is damaged")
@@ -107,7 +108,7 @@ def along_axis(values: NDArray[Any], shape: tuple[int, ...], axis: int) -> NDArr
     return np.broadcast_to(values.reshape(along), shape)
 
 
-def half_bytes(packed: NDArray[Any], axis: int, length: int, *, signed: bool = True) -> NDArray[np.float64]:
+def half_bytes(packed: NDArray[Any], axis: int, length: int, *, signed: bool = True) -> Floats:
     """Return the integers of 4 bits of which a byte has two, the first one in its lower half."""
     whole = np.asarray(packed).astype(np.int64) & 0xFF
     values = np.stack([whole & 15, whole >> 4], axis + 1)
@@ -141,9 +142,7 @@ CELL_ORDERS: dict[CellKind, dict[GateOrder, str]] = {
 """The same for every cell; n is a GRU's candidate. ``peephole`` is an LSTM's weights from c to its gates."""
 
 
-def reorder(
-    array: NDArray[np.float64], from_order: GateOrder, cell: CellKind = "lstm"
-) -> NDArray[np.float64]:
+def reorder(array: Floats, from_order: GateOrder, cell: CellKind = "lstm") -> Floats:
     """Return ``array``, whose first axis stacks the gates of a cell, in the project's order."""
     order = CELL_ORDERS[cell][from_order]
     if array.shape[0] % len(order):
@@ -157,7 +156,7 @@ def stacked_layer(
     tool: GateOrder,
     cell: CellKind,
     name: str,
-    weights: Sequence[NDArray[np.float64] | None],
+    weights: Sequence[Floats | None],
     functions: Sequence[ActivationFunction] = (SIGMOID, TANH, TANH),
     **given: Any,
 ) -> Lstm | Gru | Rnn:

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import CellKind, stacked_layer
+from rtlstm.gen.frontends.arrays import CellKind, Floats, stacked_layer
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
 from rtlstm.gen.frontends.layers import DENSE, outputs_first
 from rtlstm.gen.frontends.recurrent import trace_state
@@ -15,8 +14,6 @@ from rtlstm.spec.activations.functions import RELU, TANH, ActivationFunction
 from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Gru, Lstm, Rnn
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -402,7 +399,7 @@ def _layer(found: _Found, name: str, x: str, h_old: str) -> Lstm | Gru | Rnn:
     linears = [gate.linear for gate in found.gates]
     w, u = (np.concatenate([linear.terms[tensor] for linear in linears]) for tensor in (x, h_old))
     bias = np.concatenate([linear.bias for linear in linears])
-    weights = (w, u, bias, None)
+    weights: tuple[Floats | None, ...] = (w, u, bias, None)
     if found.inner is not None:  # of a GRU, whose candidate has both biases
         of_x, of_h = found.inner
         parts = (

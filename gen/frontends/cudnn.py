@@ -11,13 +11,11 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from rtlstm.gen.frontends.arrays import stacked_layer, to_float64
+from rtlstm.gen.frontends.arrays import Floats, stacked_layer, to_float64
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Lstm, Network, PseudoLayer
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

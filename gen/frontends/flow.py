@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import fresh
+from rtlstm.gen.frontends.arrays import Floats, fresh
 from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.spec.activations.functions import IDENTITY, RELU, ActivationFunction
 from rtlstm.spec.budget import check_size
@@ -26,7 +26,6 @@ from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Network, PseudoLayer, Rnn
 from rtlstm.spec.output_parts import OutputPart
 
-Floats = NDArray[np.float64]
 Columns = NDArray[np.int64]
 
 
@@ -300,13 +299,19 @@ class Flow:
         alike = self.relu == other.relu and self.pace == other.pace
         return alike and len(self.layers) == len(other.layers) and self._begins(other)
 
+    @property
+    def reads_final_states(self) -> bool:
+        """Whether its last layer has a backward direction that is reversed."""
+        last = self.layers[-1] if self.layers else None
+        return isinstance(last, Bidirectional) and last.backward.reversed_output
+
     def final_states(self) -> "Flow":
         """The output of the last layer with its backward direction reversed, if it has two.
 
         The last step then has the final states of both.
         """
         both = self.layers[-1]
-        if not isinstance(both, Bidirectional) or both.backward.reversed_output:
+        if not isinstance(both, Bidirectional) or self.reads_final_states:
             return self
         # Weights are not copied, so their identity shows that it is the same layer.
         backward = both.backward.model_copy(update={"reversed_output": True})
@@ -666,7 +671,7 @@ class Flow:
 
 def _align(flows: Sequence[Flow], where: str, *, gather: bool = True) -> list[Flow]:
     """Return functions of the same values, with a skip from the same layer if any of them has one."""
-    base = max(flows, key=lambda flow: (len(flow.layers), _reads_final_states(flow)))
+    base = max(flows, key=lambda flow: (len(flow.layers), flow.reads_final_states))
     found = [flow._over(base, where) for flow in flows]
     kinds = dict.fromkeys((flow.skip.source, flow.skip.relu) for flow in found if flow.skip is not None)
     if len(kinds) > 1 and not gather:
@@ -716,11 +721,6 @@ def _gathered(flows: Sequence[Flow], kind: tuple[int, bool], where: str) -> list
         skip = None if its else flow.skip
         found.append(replace(behind, matrix=wide, bias=bias, dense=flow.dense, skip=skip))
     return found
-
-
-def _reads_final_states(flow: Flow) -> bool:
-    last = flow.layers[-1] if flow.layers else None
-    return isinstance(last, Bidirectional) and last.backward.reversed_output
 
 
 def looks_back(layers: Sequence[Layer]) -> bool:

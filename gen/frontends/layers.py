@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from rtlstm.gen.frontends.arrays import to_float64
+from rtlstm.gen.frontends.arrays import Floats, to_float64
 from rtlstm.gen.frontends.axes import Axes, Size
 from rtlstm.gen.frontends.flow import CausalTaps, Flow
 from rtlstm.gen.frontends.graph import Node
@@ -62,17 +62,10 @@ def check_frames(step: Step) -> Step:
         )
     if operator in _READERS:
         return step
-    return replace(step, inputs=tuple(each and _without_single(each) for each in step.inputs))
+    return replace(step, inputs=tuple(each and each.retagged("K1", "1") for each in step.inputs))
 
 
-def _without_single(value: Value) -> Value:
-    tags = tuple("1" if tag == "K1" else tag for tag in value.axes.tags)
-    return replace(value, axes=replace(value.axes, tags=tags))
-
-
-def convolve_frames(
-    step: Step, value: Value, weight: NDArray[np.float64], bias: NDArray[np.float64]
-) -> Value:
+def convolve_frames(step: Step, value: Value, weight: Floats, bias: Floats) -> Value:
     """Apply a convolution over the frames, the last axis, as a dense layer with zeros.
 
     Raises
@@ -118,9 +111,6 @@ def join_frames(step: Step, value: Value) -> Value:
         flow = flow.pick(order.tolist(), step.where)
     tags = (*axes.tags[:first], "F", *axes.tags[first + 2 :])
     return replace(value, flow=flow, axes=replace(axes, tags=tags, features=axes.frames * count))
-
-
-Floats = NDArray[np.float64]
 
 
 def _activation(step: Step) -> Value:
@@ -559,8 +549,7 @@ def _slice_axis(step: Step, value: Value, axis: int, cut: slice) -> Value:
         return value
     whole = cut.step == 1 and cut.stop >= _LAST
     if tag == "S" and whole and cut.start == -2:
-        tags = tuple("B" if one == "S" else one for one in axes.tags)
-        return replace(value, axes=replace(axes, tags=tags))
+        return value.retagged("S", "B")
     if tag == "T":
         if value.extra and (cut.start, cut.stop, cut.step) == (0, -value.extra, 1):
             return replace(value, extra=0)

@@ -10,16 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import to_float64
+from rtlstm.gen.frontends.arrays import Floats, to_float64
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.budget import MAX_TEXT, check_size
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import read_file
 from rtlstm.spec.network import Dense, Lstm, Network
-
-Floats = NDArray[np.float64]
 
 _SIZES = ("input_size", "hidden_size", "num_layers")
 _SAVE = "export the model again"

@@ -137,24 +137,16 @@ class _Reader:
         self._report_rest(upstream)
         network = flow.network(self.report.name, parts)
         self.report.initial_state = flow.initial_state(network)
-        self._note_dense(network)
-        return self._with_frames(network)
-
-    def _with_frames(self, network: Network) -> Network:
-        """Return the network of steps that have frames in the model, too."""
+        nodes = {node.label for node in self.graph.nodes}
+        for layer in network.layers:
+            if isinstance(layer, Dense) and layer.name not in nodes:
+                self.report.note(f"{layer.name!r} becomes a dense layer of its own in the core")
         if self.frames > 1 and network.frames > 1:
             raise ModelError(
                 f"its steps have {self.frames} frames, and strides leave steps out, too, which the core "
                 "cannot do; end before the strides, with `output`"
             )
         return network if self.frames == 1 else network.replace(frames=self.frames)
-
-    def _note_dense(self, network: Network) -> None:
-        """Say which dense layers stand for arithmetic that no layer of the model could absorb."""
-        nodes = {node.label for node in self.graph.nodes}
-        for layer in network.layers:
-            if isinstance(layer, Dense) and layer.name not in nodes:
-                self.report.note(f"{layer.name!r} becomes a dense layer of its own in the core")
 
     # What to read
 
@@ -450,7 +442,8 @@ class _Reader:
     def _begin_at(self, tensor: str, upstream: set[int]) -> None:
         """Begin with the first recurrent nodes; nodes before them stay outside."""
         self.frames = 1
-        self._begin_with(tensor, Value(Flow(), Axes.unknown(len(self._first_axes()))))
+        rank = len(self.graph.nodes[self.first[0]].attributes["axes"])
+        self._begin_with(tensor, Value(Flow(), Axes.unknown(rank)))
         self.report.input = tensor
         nodes = self._leave(upstream)
         if nodes:
@@ -462,10 +455,6 @@ class _Reader:
             self._measure(index)
         for index in self.first:
             self._try(index)
-
-    def _first_axes(self) -> Sequence[str]:
-        axes: Sequence[str] = self.graph.nodes[self.first[0]].attributes["axes"]
-        return axes
 
     def _note_layout(self) -> None:
         """Record the order of the axes of the caller's data, as the layers have shown it."""
@@ -567,7 +556,8 @@ class _Reader:
             taken = take_states(step, stuck[0].parts)
             if taken is not None:
                 return Applied((taken,), "shape")
-        if node.operator in STATE_ONLY and not stuck and _several_states(inputs):
+        several = len(inputs) > 1 and all(isinstance(found, Value) and found.state for found in inputs)
+        if node.operator in STATE_ONLY and several:
             joined = self._join_states(step)
             if isinstance(joined, Applied):
                 return joined
@@ -716,7 +706,9 @@ class _Reader:
             if isinstance(end, Value):
                 self._check_end(name, end)
             aside = self.graph.index_of(name) not in before
-            if name == last or (ends is computed and _is_part(computed[name], computed[last], aside)):
+            # An output may stand beside the last one if it is no state.
+            fits = ends is computed and alike(computed[name].axes, computed[last].axes, aside=aside)
+            if name == last or (fits and not is_state(end.flow, computed[name].axes)):
                 parts[name] = end.flow
                 if isinstance(end, Value):
                     axes[self.names[name]] = end.axes
@@ -814,16 +806,6 @@ class _Reader:
                     self.report.note(f"{node.where} stays outside of the core")
 
 
-def _is_part(one: Value, last: Value, aside: bool) -> bool:
-    """Whether an output may stand beside the last one, and is no state."""
-    return alike(one.axes, last.axes, aside=aside) and not is_state(one.flow, one.axes)
-
-
 def _deepest(found: Sequence[_Known]) -> _Known:
     """Return the value that is last in the chain; other layers' states come before it."""
     return max(found, key=lambda one: len(one.flow.layers))
-
-
-def _several_states(inputs: list[Known | None]) -> bool:
-    """Whether a node reads nothing but final states, and more than one of them."""
-    return len(inputs) > 1 and all(isinstance(found, Value) and found.state for found in inputs)

@@ -8,15 +8,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.gen.frontends.arrays import listed
+from rtlstm.gen.frontends.arrays import Floats, listed
 from rtlstm.host.raw_values import as_array
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.network import Bidirectional, FloatArray, Network
 from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record
 from rtlstm.spec.weights import WeightFormat
-
-Floats = NDArray[np.float64]
 
 MATRICES = ("w_ih", "w_hh", "projection", "weight", "skip")
 """The fields of layers that are matrices of weights."""
@@ -270,7 +268,7 @@ class Embedding(Record):
     name: str
     table: FloatArray
 
-    def __call__(self, numbers: ArrayLike) -> NDArray[np.float64]:
+    def __call__(self, numbers: ArrayLike) -> Floats:
         """Look up: ``(...)`` whole numbers to ``(..., width)``.
 
         Raises

@@ -6,8 +6,8 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rtlstm.gen.frontends.arrays import Floats
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow, LayerState
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
@@ -15,8 +15,6 @@ from rtlstm.gen.frontends.step import Known, State, Step, Value
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Gru, Layer, Lstm, PseudoLayer, Rnn
-
-Floats = NDArray[np.float64]
 
 _ROWS = ("N", "F")
 """The axes of a final state by default."""

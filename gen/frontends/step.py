@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import to_float64
+from rtlstm.gen.frontends.arrays import Floats, to_float64
 from rtlstm.gen.frontends.axes import Axes, Size, axis_sizes, product
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.graph import Graph, Node
@@ -130,8 +129,6 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 }
 """What operators make of sizes, each an array of one axis."""
 
-Floats = NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class Value:
@@ -154,6 +151,11 @@ class Value:
     def computed(self, flow: Flow, axes: Axes | None = None) -> "Value":
         """The same steps with other features."""
         return replace(self, flow=flow, axes=self.axes if axes is None else axes, state="", front=0)
+
+    def retagged(self, old: str, new: str) -> "Value":
+        """The same with another tag for an axis."""
+        tags = tuple(new if tag == old else tag for tag in self.axes.tags)
+        return replace(self, axes=replace(self.axes, tags=tags))
 
 
 @dataclass(frozen=True, eq=False)

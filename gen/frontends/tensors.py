@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import expect_shape, import_extra, listed, to_float64
+from rtlstm.gen.frontends.arrays import Floats, expect_shape, import_extra, listed, to_float64
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.cells import bidirectional_layer, parts_refusal, recurrent_layer, with_pruned
@@ -274,7 +273,7 @@ class _Reader:
             )
         return [_DenseChoice(name) for name in candidates]
 
-    def _dense_tensors(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _dense_tensors(self, name: str) -> tuple[Floats, Floats]:
         where = f"dense layer {name!r}"
         if f"{name}.weight" not in self.tensors:
             candidates = self._candidates()
@@ -295,7 +294,7 @@ class _Reader:
             expect_shape(bias, (weight.shape[0],), f"{where}: tensor {name + '.bias'!r}")
         return weight, bias
 
-    def _take(self, where: str, name: str) -> NDArray[np.float64]:
+    def _take(self, where: str, name: str) -> Floats:
         self.used.add(name)
         return to_float64(self.tensors[name], f"{where}: tensor {name!r}")
 

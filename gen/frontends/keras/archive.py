@@ -10,9 +10,8 @@ from itertools import islice
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import import_extra, listed
+from rtlstm.gen.frontends.arrays import Floats, import_extra, listed
 from rtlstm.gen.frontends.limits import no_files
 from rtlstm.spec.archives import open_archive, read_member
 from rtlstm.spec.budget import MAX_ELEMENTS, MAX_TEXT, Budget
@@ -118,7 +117,7 @@ class Group(_Node):
 class Dataset(_Node):
     """An array in the file."""
 
-    def read(self, integers: bool = False) -> NDArray[np.float64]:
+    def read(self, integers: bool = False) -> Floats:
         """Return its values, which may be ``integers`` if the reader knows what scale they have.
 
         Raises
@@ -142,9 +141,6 @@ class Dataset(_Node):
             raise ModelError(f"{where} was declared, but never written; save the model again")
         with no_files():
             return np.asarray(item[()], dtype=np.float64)
-
-
-Floats = NDArray[np.float64]
 
 
 class Arrays:

@@ -11,13 +11,11 @@ from typing import Any, Final, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import FLOAT_TYPES, along_axis, import_extra, listed
+from rtlstm.gen.frontends.arrays import FLOAT_TYPES, Floats, along_axis, import_extra, listed
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, name_of
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.spec.errors import ModelError
-
-Floats = NDArray[np.float64]
 
 _INTEGER: Final = re.compile(
     r"(com\.microsoft\.)?(QLinear\w+|QGemm|\w+Integer|\w*[Qq]uantizeLinear|DynamicQuantizeMatMul|MatMul\w*ToFloat)"

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.activations import functions
-from rtlstm.gen.frontends.arrays import CellKind, reorder, stacked_layer, to_float64
+from rtlstm.gen.frontends.arrays import CellKind, Floats, reorder, stacked_layer, to_float64
 from rtlstm.gen.frontends.graph import Recurrent
 from rtlstm.gen.frontends.onnx.definitions import wrong_shape
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, name_of
@@ -81,7 +80,6 @@ def _hand_out(
     return [next(waiting, None) if len(each.defaults) > which else None for each in definitions]
 
 
-Floats = NDArray[np.float64]
 Direction = Lstm | Gru | Rnn
 
 

@@ -10,9 +10,8 @@ from operator import add, mul, neg, sub, truediv
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import import_extra, to_float64
+from rtlstm.gen.frontends.arrays import Floats, import_extra, to_float64
 from rtlstm.gen.frontends.cells import Linear, Linears, join_cells
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
 from rtlstm.gen.frontends.layers import DENSE
@@ -21,7 +20,6 @@ from rtlstm.spec.cells.description import CellBuilder, Term
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Custom, Lstm
 
-Floats = NDArray[np.float64]
 Translate = Callable[[OnnxGraph], Graph]
 
 _MIN_OPSET: Final = 9

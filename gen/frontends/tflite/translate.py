@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.activations import function, functions
-from rtlstm.gen.frontends.arrays import expect_shape, listed
+from rtlstm.gen.frontends.arrays import Floats, expect_shape, listed
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent, Stored, Words
 from rtlstm.gen.frontends.onnx.quantised import Rounding, input_text, results_text
 from rtlstm.gen.frontends.reader import read
@@ -22,8 +21,6 @@ from rtlstm.gen.frontends.tflite.file import TfliteFile, TfliteOperator, load_tf
 from rtlstm.spec.activations.functions import IDENTITY, RELU, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Lstm, Network
-
-Floats = NDArray[np.float64]
 
 _AGAIN = "convert the model again"
 _LSTM: Final = "UNIDIRECTIONAL_SEQUENCE_LSTM"

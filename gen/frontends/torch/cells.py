@@ -5,14 +5,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import CellKind, expect_shape, stacked_layer, to_float64
+from rtlstm.gen.frontends.arrays import CellKind, Floats, expect_shape, stacked_layer, to_float64
 from rtlstm.spec.activations.functions import RELU, SIGMOID, TANH
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
-Floats = NDArray[np.float64]
 KINDS: Final[dict[int, CellKind]] = {4: "lstm", 3: "gru", 1: "rnn"}
 """By the number of gates that are stacked in the weights."""
 PARAMETERS: Final = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import import_extra, listed
+from rtlstm.gen.frontends.arrays import Floats, import_extra, listed
 from rtlstm.gen.frontends.graph import Graph
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
@@ -426,5 +425,5 @@ def _begins_at_zero(proxy: Any) -> bool:
     return bool(proxy.is_quant_enabled and not proxy.is_signed and not proxy.zero_point().any())
 
 
-def _floats(tensor: Any) -> NDArray[np.float64]:
+def _floats(tensor: Any) -> Floats:
     return np.asarray(tensor.detach().cpu().double().numpy())

@@ -117,11 +117,6 @@ def _weight(call: Call, name: str) -> Any:
     return value
 
 
-def _addmm(call: Call) -> Any:
-    alpha, beta = (call.number(name, 1.0) for name in ("alpha", "beta"))
-    return call.emit("gemm", call.get("mat1"), call.get("mat2"), call.x, alpha=alpha, beta=beta)
-
-
 def _conv(call: Call) -> Any:
     weight, mode = _weight(call, "weight"), call.get("padding_mode", default="zeros")
     if call.get("transposed") is True:
@@ -458,9 +453,10 @@ def _repeat(call: Call) -> Any:
 
 def _arange(call: Call) -> Any:
     start, end, step = (call.get(name) for name in ("start", "end", "step"))
-    limits = [whole(each) for each in ((0, start) if end is None else (start or 0, end))]
-    limits.append(whole(1 if step is None else step))
-    if None in limits or limits[2] == 0:
+    step = 1 if step is None else step
+    given = (0, start, step) if end is None else (start or 0, end, step)
+    limits = [limit for each in given if (limit := whole(each)) is not None]
+    if len(limits) < 3 or limits[2] == 0:
         return call.unknown()
     call.to.budget.take([len(range(*limits))], "a constant")
     return Constant.of(np.arange(*limits))
@@ -544,7 +540,7 @@ def _slice(call: Call) -> Any:
     limits = [call.get(key) for key in ("start", "end", "step")]
     if isinstance(call.x, list | tuple | Shape | Number):  # of sizes, in TorchScript
         return _part(call, call.x, slice(*limits))
-    return call.chain(call.x, [_cut(call, call.whole(call.get("dim", default=0)), *limits)])
+    return call.chain(call.x, [_cut(call, call.axis(), *limits)])
 
 
 def _narrow(call: Call) -> Any:
@@ -563,14 +559,14 @@ def _by_index(call: Call) -> Any:
 
 
 def _chunk(call: Call) -> Any:
-    count, axis = call.whole(call.get("chunks")), call.whole(call.get("dim", default=0))
+    count, axis = call.whole(call.get("chunks")), call.axis()
     found = call.emit("split", call.x, outputs=range(1, count), axis=axis)
     return found if count > 1 else (found,)
 
 
 def _split(call: Call) -> Any:
     sizes = call.get("split_size_or_sections")
-    x, axis = call.x, call.whole(call.get("dim", default=0))
+    x, axis = call.x, call.axis()
     if isinstance(sizes, list | tuple):
         split = call.wholes(sizes, "sizes")
         found = call.emit("split", x, outputs=range(1, len(split)), axis=axis, split=split)
@@ -580,12 +576,8 @@ def _split(call: Call) -> Any:
 
 
 def _unbind(call: Call) -> Any:
-    axis, x = call.whole(call.get("dim", default=0)), call.x
+    axis, x = call.axis(), call.x
     return Parts(lambda later, at: later.chain(x, [_element(later, axis, at)]))
-
-
-def _join(call: Call, name: str) -> Any:
-    return call.emit(name, *call.x, axis=call.whole(call.get("dim", default=0)))
 
 
 def _size(call: Call) -> Any:
@@ -656,18 +648,19 @@ def _one_index(call: Call, axis: int, item: Any) -> list[Step]:
     return [_element(call, axis, item)]
 
 
-def _index_tensors(call: Call) -> Any:
-    """ATen's index by tensors, of which one that is left out stands for a whole axis."""
-    indices = [slice(None) if item is None else item for item in call.get("indices")]
-    return call.chain(call.x, _index(call, indices))
-
-
 _TABLE: dict[str, Translation] = {
     # Layers
     "linear: x weight bias": lambda call: call.emit(
         "linear", call.x, _weight(call, "weight"), call.get("bias")
     ),
-    "addmm: x mat1 mat2 beta alpha": _addmm,
+    "addmm: x mat1 mat2 beta alpha": lambda call: call.emit(
+        "gemm",
+        call.get("mat1"),
+        call.get("mat2"),
+        call.x,
+        alpha=call.number("alpha", 1.0),
+        beta=call.number("beta", 1.0),
+    ),
     "bmm matmul mm: x other/mat2": lambda call: call.emit("matmul", call.x, call.get("other")),
     "_convolution conv conv1d conv2d convolution: "
     "x weight bias stride padding dilation groups transposed": _conv,
@@ -756,12 +749,15 @@ _TABLE: dict[str, Translation] = {
     ),
     "gather: x dim index sparse_grad": _by_index,
     "take_along_dim: x indices dim": _by_index,
-    "index: x indices": _index_tensors,
+    # One that is left out stands for a whole axis.
+    "index: x indices": lambda call: call.chain(
+        call.x, _index(call, [slice(None) if item is None else item for item in call.get("indices")])
+    ),
     "chunk: x chunks dim": _chunk,
     "split split_with_sizes: x split_size_or_sections/split_size/split_sizes dim": _split,
     "unbind: x dim": _unbind,
-    "cat concat concatenate: x/tensors dim": lambda call: _join(call, "concat"),
-    "stack: x/tensors dim": lambda call: _join(call, "stack"),
+    "cat concat concatenate: x/tensors dim": lambda call: call.emit("concat", *call.x, axis=call.axis()),
+    "stack: x/tensors dim": lambda call: call.emit("stack", *call.x, axis=call.axis()),
     "size sym_size: x dim": _size,
     "numel": lambda call: call.emit("size", call.x, inner=True),
     "getattr: x name": _attribute,

@@ -191,6 +191,10 @@ class Call:
             raise ModelError(f"{self.where} must have constant {what}, not {_shown(value)}")
         return found
 
+    def axis(self) -> int:
+        """The axis that it works along, by default the first one."""
+        return self.whole(self.get("dim", default=0))
+
     def wholes(self, values: Any, what: str = "axes") -> list[int]:
         """One or several whole numbers."""
         if isinstance(values, Constant):
