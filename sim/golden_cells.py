@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.cells.evaluate import Arithmetic, evaluate
 from rtlstm.spec.cells.graph import CellGraph, Node
 from rtlstm.spec.fixed import IntArray, round_odd, saturate
@@ -53,7 +54,8 @@ class Integers(Arithmetic[Node, IntArray]):
 
     def apply(self, at: int, x: IntArray) -> IntArray:
         """Look up in a table, or compute a piecewise linear function."""
-        return self._numerics.function(self.operations[at]).compute(x)
+        function = self._numerics.function(self.operations[at])
+        return function.look_up(x) if isinstance(function, ActivationTable) else function.compute(x)
 
     def round(self, at: int, x: IntArray) -> IntArray:
         """Narrow to the node's format."""
@@ -135,7 +137,9 @@ class GraphLayer:
         kept, saturated = None, np.zeros(shape, dtype=np.bool_)
         if at is not None:
             kept, node = np.broadcast_to(values[at], shape), self.graph.nodes[at]
-            if node.kind == "narrow":
+            limit = node.format.maximum
+            # Only a value at the limit can be one that was beyond.
+            if node.kind == "narrow" and (kept.max(initial=0) == limit or kept.min(initial=0) == -limit):
                 saturated = self._cell.unlimited(at, values[node.args[0]]) != kept
         return np.broadcast_to(values[self.graph.result], shape), kept, saturated
 
@@ -193,7 +197,7 @@ def _zeros(batch: int, sizes: list[int]) -> list[IntArray]:
 
 
 def _where(alive: Mask | None, new: IntArray, old: IntArray) -> IntArray:
-    return np.array(new if alive is None else np.where(alive, new, old))
+    return np.array(new) if alive is None else np.where(alive, new, old)
 
 
 class CellNetwork:
