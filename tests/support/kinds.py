@@ -6,8 +6,10 @@ that the selections stay what they are called. Only the test itself is looked at
 module starts belongs to whichever test comes first.
 """
 
+import ctypes
+import os
 import re
-import sys
+import subprocess
 from collections.abc import Generator
 from typing import Any
 
@@ -26,17 +28,26 @@ KINDS = {
 _started: set[str] = set()
 
 
-def _watch(event: str, arguments: tuple[Any, ...]) -> None:
-    """Note what kind of program starts, or that a compiled simulator is loaded."""
-    if event == "subprocess.Popen":
-        executable, words = arguments[0], arguments[1]
-        names = " ".join(str(word) for word in [executable, *words[:3]])
-        _started.update(kind for kind, pattern in KINDS.items() if pattern.search(names))
-    elif event == "ctypes.dlopen" and str(arguments[0]).startswith(str(cache_folder())):
+# An audit hook would see this, too, but be called for each id(): torch and copies make a million of them.
+_execute, _load = subprocess.Popen._execute_child, ctypes.CDLL.__init__
+
+
+def _start(process: Any, words: Any, program: Any, *more: Any, **named: Any) -> Any:
+    """Note what kind of program starts."""
+    few = [words] if isinstance(words, str | bytes | os.PathLike) else [*words][:3]
+    names = " ".join(str(word) for word in (program, *few))
+    _started.update(kind for kind, pattern in KINDS.items() if pattern.search(names))
+    return _execute(process, words, program, *more, **named)
+
+
+def _open(library: Any, name: Any, *more: Any, **named: Any) -> None:
+    """Note that a compiled simulator is loaded."""
+    if str(name).startswith(str(cache_folder())):
         _started.add("rtl")
+    _load(library, name, *more, **named)
 
 
-sys.addaudithook(_watch)
+subprocess.Popen._execute_child, ctypes.CDLL.__init__ = _start, _open
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
