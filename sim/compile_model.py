@@ -4,14 +4,16 @@ The library is kept in the cache. Registers and memories that the RTL does not i
 contents, set by a seed, so that nothing can rely on them. All words of one memory begin alike.
 """
 
+import ctypes
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from rtlstm.sim.sources import SIMULATION, copy_sources
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import Compiler, Verilator, compiler, run_tool, verilator
@@ -27,6 +29,53 @@ JOBS_VARIABLE = "RTLSTM_JOBS"
 """Environment variable: how many compilers run at once; by default one per processor."""
 _RUNTIME = ("verilated", "verilated_threads")
 _WAVES = ("verilated_vcd_c",)
+
+
+class LibraryModel:
+    """A model that lives behind the C interface of its library, until it is closed.
+
+    Parameters
+    ----------
+    library
+        The library; it stays loaded.
+    signatures
+        Result and arguments of each function of the interface, behind the model that each is given.
+    seed
+        Sets uninitialised contents.
+    arguments
+        More for the function that makes the model.
+    """
+
+    def __init__(
+        self, library: Path, signatures: Mapping[str, tuple[Any, list[Any]]], seed: int, *arguments: int
+    ) -> None:
+        loaded, handle = ctypes.CDLL(str(library)), ctypes.c_void_p
+        made = [ctypes.c_uint64, *[ctypes.c_int64] * len(arguments)]
+        rest = {name: (result, [handle, *more]) for name, (result, more) in signatures.items()}
+        self._functions: dict[str, Any] = {}
+        for name, (result, types) in {"create": (handle, made), "destroy": (None, [handle]), **rest}.items():
+            function = self._functions[name] = getattr(loaded, f"rtlstm_{name}")
+            function.restype, function.argtypes = result, types
+        # Verilator takes seed 0 as "choose one by the clock", which cannot be repeated.
+        self._model = self._functions["create"](1 + seed % 0x7FFFFFFE, *arguments)
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a function of the interface.
+
+        Raises
+        ------
+        DeviceError
+            If the model is closed: the library would read what is no longer there.
+        """
+        if not self._model:
+            raise DeviceError("the simulation is closed; open it again")
+        return self._functions[name](self._model, *arguments)
+
+    def close(self) -> None:
+        """End the simulation; harmless if it has ended."""
+        if self._model:
+            self._functions["destroy"](self._model)
+            self._model = None
 
 
 def compile_library(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.sim.compile_model import compile_library
+from rtlstm.sim.compile_model import LibraryModel, compile_library
 from rtlstm.sim.simulated_ports import PortFault, PortSpec, StepCycles
 from rtlstm.sim.sources import own_file, simulation_sources
 from rtlstm.spec.errors import DeviceError
@@ -48,27 +48,18 @@ def _defines(ports: PortSpec) -> list[str]:
     return [f"-DRTLSTM_{name}={size}" for name, size in sizes.items()]
 
 
-def _load(library: Path) -> ctypes.CDLL:
-    loaded = ctypes.CDLL(str(library))
-    handle, word, size = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int64
-    signatures: dict[str, tuple[Any, list[Any]]] = {
-        "create": (handle, [ctypes.c_uint64]),
-        "resize": (None, [handle, size, size, size]),
-        "destroy": (None, [handle]),
-        "write": (ctypes.c_int, [handle, word, handle, size]),
-        "read": (ctypes.c_int, [handle, word, handle, size]),
-        "stalls": (None, [handle, ctypes.c_uint64, ctypes.c_double, ctypes.c_double]),
-        "begin": (None, [handle, size, *[handle] * 8]),
-        "run": (ctypes.c_int, [handle, size]),
-        "trace": (ctypes.c_int, [handle, ctypes.c_char_p]),
-        "cycle": (size, [handle]),
-        "delivered": (size, [handle]),
-    }
-    for name, (result, arguments) in signatures.items():
-        function: Any = getattr(loaded, f"rtlstm_{name}")
-        function.restype = result
-        function.argtypes = arguments
-    return loaded
+_POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "resize": (None, [_SIZE, _SIZE, _SIZE]),
+    "write": (ctypes.c_int, [ctypes.c_uint32, _POINTER, _SIZE]),
+    "read": (ctypes.c_int, [ctypes.c_uint32, _POINTER, _SIZE]),
+    "stalls": (None, [ctypes.c_uint64, ctypes.c_double, ctypes.c_double]),
+    "begin": (None, [_SIZE, *[_POINTER] * 8]),
+    "run": (ctypes.c_int, [_SIZE]),
+    "trace": (ctypes.c_int, [ctypes.c_char_p]),
+    "cycle": (_SIZE, []),
+    "delivered": (_SIZE, []),
+}
 
 
 class NativeModel:
@@ -89,36 +80,34 @@ class NativeModel:
         self._ports = ports
         self._progress = progress
         self._waves = waves
-        self._library = _load(library)
-        # Verilator takes seed 0 as "choose one by the clock", which cannot be repeated.
-        self._core = self._library.rtlstm_create(1 + seed % 0x7FFFFFFE)
+        self._core = LibraryModel(library, _FUNCTIONS, seed)
         self.resize(ports)
 
     @property
     def cycle(self) -> int:
         """Cycles since reset."""
-        return int(self._library.rtlstm_cycle(self._core))
+        return int(self._core.call("cycle"))
 
     def resize(self, ports: PortSpec) -> None:
         """Take steps of other sizes from now on."""
         self._ports = ports
-        self._library.rtlstm_resize(self._core, ports.inputs, ports.outputs, ports.timeout_cycles)
+        self._core.call("resize", ports.inputs, ports.outputs, ports.timeout_cycles)
 
     def stalls(self, seed: int, p_in: float, p_out: float) -> None:
         """Hold back each request and input beat with probability ``p_in`` per cycle, each
         acceptance of an output with ``p_out``."""
-        self._library.rtlstm_stalls(self._core, seed & 0xFFFFFFFF, p_in, p_out)
+        self._core.call("stalls", seed & 0xFFFFFFFF, p_in, p_out)
 
     def write(self, register: int, words: NDArray[np.uint32]) -> None:
         """Write words to a register."""
         words = np.ascontiguousarray(words, dtype=np.uint32)
-        code = self._library.rtlstm_write(self._core, register, words.ctypes.data, len(words))
+        code = self._core.call("write", register, words.ctypes.data, len(words))
         self._check(code, -1)
 
     def read(self, register: int, count: int) -> NDArray[np.uint32]:
         """Read a register ``count`` times."""
         words = np.empty(count, dtype=np.uint32)
-        self._check(self._library.rtlstm_read(self._core, register, words.ctypes.data, count), -1)
+        self._check(self._core.call("read", register, words.ctypes.data, count), -1)
         return words
 
     def exchange(
@@ -140,25 +129,23 @@ class NativeModel:
         y = np.zeros((steps, self._ports.outputs), dtype=np.int32)
         cycles = StepCycles(*(np.full(steps, -1, dtype=np.int64) for _ in range(3)))
         arrays: list[NDArray[Any]] = [streams, suppressed, last, x, y, *cycles]
-        library, core = self._library, self._core
-        library.rtlstm_begin(core, steps, *(array.ctypes.data for array in arrays))
-        while (code := library.rtlstm_run(core, _SLICE)) < 0:
+        call = self._core.call
+        call("begin", steps, *(array.ctypes.data for array in arrays))
+        while (code := call("run", _SLICE)) < 0:
             if self._progress:
-                self._progress("simulating", int(library.rtlstm_delivered(core)), steps)
-        self._check(code, int(library.rtlstm_delivered(core)))
+                self._progress("simulating", int(call("delivered")), steps)
+        self._check(code, int(call("delivered")))
         return y, cycles
 
     def _begin_waves(self, path: Path) -> None:
         """Write waveforms from now on."""
         self._waves = None
-        if not self._library.rtlstm_trace(self._core, bytes(path)):
+        if not self._core.call("trace", bytes(path)):
             raise DeviceError(f"{self._ports.name}: waveforms cannot be written to {path}")
 
     def close(self) -> None:
-        """End the simulation. The library itself stays loaded."""
-        if self._core:
-            self._library.rtlstm_destroy(self._core)
-            self._core = None
+        """End the simulation. Further calls raise DeviceError."""
+        self._core.close()
 
     def _check(self, code: int, step: int) -> None:
         if code:

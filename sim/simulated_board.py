@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rtlstm.sim.compile_model import compile_library
+from rtlstm.sim.compile_model import LibraryModel, compile_library
 from rtlstm.sim.sources import SIMULATION, board_models, own_file, simulation_sources
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.family import GENERIC
@@ -129,82 +129,70 @@ def build_board(top: Path, core: Path, spec: BoardSpec, progress: Progress | Non
     return compile_library(spec.top, sources, own_file("board.cpp"), defines, progress)
 
 
-def _load(library: Path) -> ctypes.CDLL:
-    loaded = ctypes.CDLL(str(library))
-    handle, size = ctypes.c_void_p, ctypes.c_int64
-    signatures: dict[str, tuple[Any, list[Any]]] = {
-        "create": (handle, [ctypes.c_uint64, size, size]),
-        "destroy": (None, [handle]),
-        "send": (None, [handle, ctypes.c_char_p, size]),
-        "cut": (None, [handle]),
-        "run": (size, [handle, size, ctypes.c_char_p, size]),
-        "pending": (size, [handle]),
-        "cycle": (size, [handle]),
-        "bad_stops": (size, [handle]),
-        "clock_hz": (ctypes.c_double, [handle]),
-        "leds": (ctypes.c_int, [handle]),
-    }
-    for name, (result, arguments) in signatures.items():
-        function: Any = getattr(loaded, f"rtlstm_{name}")
-        function.restype, function.argtypes = result, arguments
-    return loaded
+_SIZE = ctypes.c_int64
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "send": (None, [ctypes.c_char_p, _SIZE]),
+    "cut": (None, []),
+    "run": (_SIZE, [_SIZE, ctypes.c_char_p, _SIZE]),
+    "pending": (_SIZE, []),
+    "cycle": (_SIZE, []),
+    "bad_stops": (_SIZE, []),
+    "clock_hz": (ctypes.c_double, []),
+    "leds": (ctypes.c_int, []),
+}
 
 
 class NativeBoard:
     """A board in a library of :func:`build_board`, at power-up; ``seed`` sets uninitialised contents."""
 
     def __init__(self, library: Path, spec: BoardSpec, seed: int = 1) -> None:
-        self._library = _load(library)
-        # Verilator takes seed 0 as "choose one by the clock", which cannot be repeated.
-        self._board = self._library.rtlstm_create(1 + seed % 0x7FFFFFFE, spec.clock_hz, spec.baud)
+        self._board = LibraryModel(library, _FUNCTIONS, seed, spec.clock_hz, spec.baud)
         self._bytes = ctypes.create_string_buffer(_ROOM)
 
     @property
     def clock_hz(self) -> float:
         """The core's clock, as the PLL's parameters make it."""
-        return float(self._library.rtlstm_clock_hz(self._board))
+        return float(self._board.call("clock_hz"))
 
     @property
     def cycle(self) -> int:
         """The core's cycles since power-up."""
-        return int(self._library.rtlstm_cycle(self._board))
+        return int(self._board.call("cycle"))
 
     @property
     def pending(self) -> int:
         """Bytes that are still to be sent to the board."""
-        return int(self._library.rtlstm_pending(self._board))
+        return int(self._board.call("pending"))
 
     @property
     def bad_stops(self) -> int:
         """Framing errors: bytes from the board without a stop bit. None at the right baud rate."""
-        return int(self._library.rtlstm_bad_stops(self._board))
+        return int(self._board.call("bad_stops"))
 
     @property
     def leds(self) -> int:
         """Lit LEDs, the first in bit 0."""
-        return int(self._library.rtlstm_leds(self._board))
+        return int(self._board.call("leds"))
 
     def send(self, data: bytes) -> None:
         """Send bytes to the board, after those that are still waiting."""
-        self._library.rtlstm_send(self._board, data, len(data))
+        self._board.call("send", data, len(data))
 
     def cut(self) -> None:
         """Drop bytes in transfer, both ways, as when a cable is pulled: perhaps half a byte arrives."""
-        self._library.rtlstm_cut(self._board)
+        self._board.call("cut")
 
     def run(self, cycles: int) -> bytes:
         """Run so many of the core's cycles and return what the board has sent.
 
         It returns earlier if bytes have come and no more follow.
         """
-        count = self._library.rtlstm_run(self._board, cycles, self._bytes, _ROOM)
+        count = self._board.call("run", cycles, self._bytes, _ROOM)
         return self._bytes.raw[:count]
 
     def close(self) -> None:
-        """Switch the board off. The library itself stays loaded."""
-        if self._board:
-            self._library.rtlstm_destroy(self._board)
-            self._board = None
+        """Switch the board off. Further calls raise DeviceError."""
+        self._board.close()
 
 
 _AWAKE = 2000

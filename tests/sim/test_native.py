@@ -31,6 +31,16 @@ def test_exchange_and_cycles(dummy, model) -> None:
     assert model.cycle == cycles.offered[-1] + 1
 
 
+def test_a_closed_simulation_says_so(dummy) -> None:
+    """Its library would read memory that is no longer there."""
+    model = NativeModel(build_native(dummy.verilog, dummy.ports), dummy.ports)
+    model.close()
+    model.close()
+    for use in (lambda: model.cycle, lambda: model.read(8, 1), lambda: model.exchange(*dummy.stimulus(2))):
+        with pytest.raises(DeviceError, match="the simulation is closed; open it again"):
+            use()
+
+
 def test_exchanges_follow_on(dummy, model) -> None:
     streams, x = dummy.stimulus(40)
     parts = [model.exchange(streams[a:b], x[a:b])[0] for a, b in ((0, 1), (1, 20), (20, 40))]
