@@ -54,7 +54,8 @@ def _detect(file: BufferedReader, path: Path) -> FileKind:
     size, head = path.stat().st_size, file.read(4096)
     if not head:
         raise ModelError(f"the file is empty; {_SUPPORTED}")
-    if _is_safetensors(head, size):
+    # The size of a header, which the file has, and then JSON's first letter.
+    if head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= size - 8:
         return "safetensors"
     if _is_tflite(file, head, size):
         return "tflite"
@@ -75,12 +76,6 @@ def _detect(file: BufferedReader, path: Path) -> FileKind:
             f"the file's name says {path.suffix}, but it is no such model, or is damaged; {_SUPPORTED}"
         )
     return "onnx"
-
-
-def _is_safetensors(head: bytes, size: int) -> bool:
-    """Whether the size of a header comes first, which the file has, and then JSON's first letter."""
-    length = int.from_bytes(head[:8], "little")
-    return head[8:9] == b"{" and 2 <= length <= size - 8
 
 
 def _is_tflite(file: BufferedReader, head: bytes, size: int) -> bool:

@@ -413,7 +413,11 @@ def load_state_dict(file: BinaryIO, report: ReportBuilder) -> Tensors:
     budget = Budget()
     for name, tensor in state.items():
         if str(name).endswith(_PACKED_LINEAR):
-            tensors[f"{str(name).removesuffix(_PACKED_LINEAR)}.weight"] = _packed_weight(tensor)
+            # The weight of a quantised Linear, which is refused if a layer needs it.
+            weight = tensor[0] if isinstance(tensor, tuple) and tensor else None
+            kind = str(getattr(weight, "dtype", "an object")).removeprefix("torch.")
+            other = _Other(f"{kind} {_PACKED}", tuple(getattr(weight, "shape", ())))
+            tensors[f"{str(name).removesuffix(_PACKED_LINEAR)}.weight"] = other
         if not isinstance(tensor, torch.Tensor) or str(name) in inside:
             continue
         if not tensor.is_nested:
@@ -428,13 +432,6 @@ def quantised_refusal() -> str:
         f"has weights {_PACKED}; give the model, or its state dict, from before that: rtlstm quantises by "
         "itself, with `weight_bits=8`"
     )
-
-
-def _packed_weight(value: Any) -> _Other:
-    """The weight of a quantised Linear, which is refused if a layer needs it."""
-    weight = value[0] if isinstance(value, tuple) and value else None
-    kind = str(getattr(weight, "dtype", "an object")).removeprefix("torch.")
-    return _Other(f"{kind} {_PACKED}", tuple(getattr(weight, "shape", ())))
 
 
 def _to_array(torch: Any, tensor: Any) -> Any:

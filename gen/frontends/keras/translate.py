@@ -37,13 +37,10 @@ def read_keras(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> N
         If h5py is not installed.
     """
     with one_error("is a damaged Keras file ({}); save the model again"):
-        return _read_model(read_archive(file), options, report)
-
-
-def _read_model(model: KerasModel, options: ReadOptions, report: ReportBuilder) -> Network:
-    report.format = f"Keras {model.version}"
-    _check_end(model, options.output)
-    return read(translate(model, report), options, report)
+        model = read_archive(file)
+        report.format = f"Keras {model.version}"
+        _check_end(model, options.output)
+        return read(_Translator(model, report).graph(), options, report)
 
 
 def _check_end(model: KerasModel, output: str | None) -> None:
@@ -81,13 +78,8 @@ def with_activation(layer: KerasLayer) -> bool:
     return kind in ("Dense", "Conv1D")
 
 
-def translate(model: KerasModel, report: ReportBuilder) -> Graph:
-    """Return the graph to read; ``report`` gets notes about weights when they are read."""
-    return _Translator(model, report).graph()
-
-
 class _Translator:
-    """Translates layer by layer."""
+    """Translates layer by layer; ``report`` gets notes about weights when they are read."""
 
     def __init__(self, model: KerasModel, report: ReportBuilder) -> None:
         self.model, self.report = model, report

@@ -5,7 +5,7 @@ The ``onnx`` package's own inference of shapes and types does it, node by node, 
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from rtlstm.gen.frontends.arrays import first_line, import_extra
@@ -36,7 +36,6 @@ _SHAPES: Final[Mapping[str, Mapping[str, str]]] = {
 
 A letter is the same size wherever it stands in a node, ``4H`` four times as much; ``...`` are further axes.
 """
-_TERM = re.compile(r"(\d*)(\w)")
 
 
 def find_undefined(graph: OnnxGraph, model: Any) -> str:
@@ -153,7 +152,7 @@ def _fits(wanted: list[str], shape: Sequence[int | None], sizes: dict[str, int])
     if wanted == [_ONE]:
         return len(shape) < 2 and set(shape) <= {1, None}
     open_end = wanted[-1] == "..."
-    terms = list(_terms(wanted))
+    terms = [(int(term[:-1] or 1), term[-1]) for term in wanted[: len(wanted) - open_end]]
     if len(shape) < len(terms) or (len(shape) > len(terms) and not open_end):
         return False
     known = [(*term, size) for term, size in zip(terms, shape, strict=False) if size is not None]
@@ -162,17 +161,6 @@ def _fits(wanted: list[str], shape: Sequence[int | None], sizes: dict[str, int])
     return not wrong
 
 
-def _terms(wanted: list[str]) -> Iterator[tuple[int, str]]:
-    for term in wanted:
-        found = _TERM.fullmatch(term)
-        if found is not None:
-            yield int(found[1] or 1), found[2]
-
-
 def _written(wanted: list[str], sizes: Mapping[str, int]) -> str:
-    parts = []
-    for term in wanted:
-        found = _TERM.fullmatch(term)
-        known = None if found is None else sizes.get(found[2])
-        parts.append(term if found is None or known is None else str(int(found[1] or 1) * known))
+    parts = [str(int(term[:-1] or 1) * sizes[term[-1]]) if term[-1] in sizes else term for term in wanted]
     return f"({', '.join(parts)}{',' * (len(parts) == 1)})"

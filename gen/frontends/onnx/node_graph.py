@@ -125,7 +125,8 @@ class Constants:
             ModelError, "fold the model's constants first (for example with onnxsim)", limit
         )
         for node in model.graph.node:
-            if all(map(self.__contains__, filter(None, node.input))) and not _is_variable(node):
+            varies = node.op_type.startswith(_RANDOM) or any(subgraphs(node))
+            if all(map(self.__contains__, filter(None, node.input))) and not varies:
                 self._nodes.update(dict.fromkeys(filter(None, node.output), node))
 
     def __contains__(self, tensor: object) -> bool:
@@ -144,18 +145,15 @@ class Constants:
         waiting = [tensor]
         while waiting:
             name = waiting[-1]
-            missing = self._missing(name)
+            known = name in self._values or name in self._initializers
+            read = () if known else filter(None, self._nodes[name].input)
+            missing = [each for each in read if each not in self._values]
             waiting += missing
             if not missing:
                 waiting.pop()
                 if name not in self._values:
                     self._make(name)
         return self._values[tensor]
-
-    def _missing(self, tensor: str) -> list[str]:
-        if tensor in self._values or tensor in self._initializers:
-            return []
-        return [name for name in self._nodes[tensor].input if name and name not in self._values]
 
     def _make(self, tensor: str) -> None:
         if tensor in self._initializers:
@@ -188,7 +186,10 @@ class Constants:
             raise NotImplementedError(f"{kind} is not computed here")
         values = {name: self._onnx.helper.get_attribute_value(item) for name, item in attributes.items()}
         what = f"tensor {node.output[0]!r}, which {kind} computes,"
-        if _makes_text(self._onnx, values) or any(_is_text(value) for value in inputs):
+        kinds = (values.get("to"), getattr(values.get("value"), "data_type", None))
+        text = self._onnx.TensorProto.STRING in kinds or {"value_string", "value_strings"} & values.keys()
+        # Each would be a Python object.
+        if text or any(np.asarray(each).dtype.kind in "OSTU" for each in inputs if each is not None):
             raise ModelError(f"{what} must not be made of strings: only numbers are computed here")
         self._computed.take(bound(inputs, values), what)
         if kind == "Erf":  # The evaluator makes a Python object of every element.
@@ -209,20 +210,6 @@ class Constants:
         model.ir_version = self._model.ir_version
         values = iter(reference.ReferenceEvaluator(model).run(None, feeds))
         return [next(values) if name else None for name in node.output]
-
-
-def _is_variable(node: Any) -> bool:
-    return node.op_type.startswith(_RANDOM) or any(subgraphs(node))
-
-
-def _is_text(value: Any) -> bool:
-    return value is not None and np.asarray(value).dtype.kind in "OSTU"
-
-
-def _makes_text(onnx: Any, attributes: dict[str, Any]) -> bool:
-    """Whether a Cast or a fill gives strings: a Python object for each element."""
-    kinds = (attributes.get("to"), getattr(attributes.get("value"), "data_type", None))
-    return onnx.TensorProto.STRING in kinds or not {"value_string", "value_strings"}.isdisjoint(attributes)
 
 
 # Upper bounds of a node's elements: a shape, or several to be multiplied.
@@ -481,10 +468,6 @@ class OnnxGraph(Wiring[Any]):
                 value = [part.decode(errors="replace") for part in value]
             values[item.name] = value
         return values
-
-    def array(self, proto: Any) -> Any:
-        """A tensor message as an array."""
-        return self.constants.array(proto)
 
     @staticmethod
     def label(node: Any) -> str:

@@ -415,7 +415,7 @@ def _find_rounding(graph: OnnxGraph, node: Any, not_negative: Collection[str]) -
     constants = [[graph.constant(name) if name else default for name in both] for both in (given, taken)]
     (scale, zero), again = constants
     pairs = zip((scale, zero), again, strict=True)
-    if scale is None or zero is None or not all(_equal(*pair) for pair in pairs):
+    if scale is None or zero is None or not all(np.array_equal(*pair) for pair in pairs):
         return None
     bounds = _type_limits(zero.dtype)
     if bounds is None or scale.size != 1 or zero.size != 1 or not float(scale.item()) > 0:
@@ -434,10 +434,6 @@ def _find_rounding(graph: OnnxGraph, node: Any, not_negative: Collection[str]) -
         relu=offset == low and not _is_not_negative(graph, first.input[0], not_negative),
         sum=producer is not None and producer.op_type in _SUMS,
     )
-
-
-def _equal(one: Any, other: Any | None) -> bool:
-    return other is not None and np.array_equal(one, other)
 
 
 def _output_type(graph: OnnxGraph, node: Any) -> Any:

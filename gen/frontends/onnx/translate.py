@@ -40,11 +40,7 @@ from rtlstm.spec.plugins import Registry
 def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Network:
     """Read an ONNX file; ``report`` records how every node is treated."""
     report.format = "onnx"
-    return read_onnx_model(load_onnx(path), options, report)
-
-
-def read_onnx_model(model: Any, options: ReadOptions, report: ReportBuilder) -> Network:
-    """Read an ONNX model that is loaded and checked."""
+    model = load_onnx(path)
     graph, taken = take_branches(model, options.branches)
     check_meanings(graph.nodes)
     undefined = find_undefined(graph, model)
@@ -283,7 +279,7 @@ _CHANGES: dict[str, Callable[[OnnxGraph, dict[str, Any]], dict[str, Any]]] = {
     },
     "Cast": lambda _, attributes: {"floating": attributes.get("to") in _FLOATS},
     "ConstantOfShape": lambda graph, attributes: {
-        "value": graph.array(attributes["value"]) if "value" in attributes else np.zeros(1)
+        "value": graph.constants.array(attributes["value"]) if "value" in attributes else np.zeros(1)
     },
     "LogSoftmax": _along_one,
     "Softmax": _along_one,

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from rtlstm.gen.frontends.activations import function, functions
-from rtlstm.gen.frontends.arrays import Floats, expect_shape, listed
+from rtlstm.gen.frontends.arrays import Floats, expect_shape, fresh, listed
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent, Stored, Words
 from rtlstm.gen.frontends.onnx.quantised import Rounding, input_text, results_text
 from rtlstm.gen.frontends.reader import read
@@ -134,11 +134,8 @@ class _Translator:
 
     def fresh(self, name: str) -> str:
         """A name that no tensor has yet."""
-        unique, count = name, 2
-        while unique in self._taken:
-            unique, count = f"{name}:{count}", count + 1
-        self._taken.add(unique)
-        return unique
+        self._taken.add(name := fresh(name, self._taken.__contains__))
+        return name
 
     def tensor(self, index: int) -> str:
         """The name of a tensor of the file; empty of one that is left out."""

@@ -20,7 +20,7 @@ from rtlstm.gen.frontends.arrays import import_extra, one_error
 from rtlstm.gen.frontends.graph import Graph
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
-from rtlstm.gen.frontends.torch.operators import find, words
+from rtlstm.gen.frontends.torch.operators import SEQUENCES, find, words
 from rtlstm.gen.frontends.torch.translate import Constant, Tensor, Translator, owner
 from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
@@ -113,7 +113,7 @@ class _Program:
         """Translate an operator; one with weights has the name of the module that has them."""
         kind = name.rstrip("_")
         operation = kind if target.startswith((_ATEN, "_operator.")) else ""
-        kind = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}.get(kind, kind)
+        kind = SEQUENCES.get(kind, kind)
         return self.to.call(
             operation, (), named, owner(named) or output, kind, output, overwrites=name.endswith("_")
         )
@@ -121,30 +121,27 @@ class _Program:
     def _value(self, arg: Mapping[str, Any]) -> Any:
         """An argument: what its names stand for, and numbers."""
         ((kind, value),) = arg.items()
+        if kind in _LISTS:
+            return [self._value({_LISTS[kind]: item}) for item in value]
         if kind in ("as_tensor", "as_custom_obj"):
             return self.scope[value["name"]]
-        if kind in ("as_tensors", "as_nested_tensors"):
-            return [self.scope[item["name"]] for item in value]
-        if kind in ("as_sym_int", "as_sym_float", "as_sym_bool"):
-            return self._symbol(value)
-        if kind in ("as_sym_ints", "as_sym_floats", "as_sym_bools"):
-            return [self._symbol(item) for item in value]
-        if kind == "as_optional_tensor":
+        if kind in _LISTS.values():  # a tensor that may be none, or a number that a name may stand for
             return self._value(value)
-        if kind == "as_optional_tensors":
-            return [self._value(item) for item in value]
+        if kind == "as_name":
+            return self.scope[value]
         if kind == "as_none":
             return None
         if kind == "as_scalar_type":
             return SimpleNamespace(is_floating_point=value in _FLOATS)
         return str(value) if kind in ("as_device", "as_graph", "as_operator") else value
 
-    def _symbol(self, item: Mapping[str, Any]) -> Any:
-        ((kind, value),) = item.items()
-        return self.scope[value] if kind == "as_name" else value
-
 
 _ATEN = "torch.ops.aten."
+_LISTS = {
+    f"as_{kind}s": f"as_{kind.removeprefix('nested_')}"
+    for kind in ("tensor", "nested_tensor", "optional_tensor", "sym_int", "sym_float", "sym_bool")
+}
+"""Kinds of lists, and of their items."""
 
 
 def _names(outputs: Sequence[Mapping[str, Any]]) -> list[str]:

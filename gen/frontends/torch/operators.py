@@ -260,12 +260,12 @@ def _parameter_names(layers: int, both: bool) -> list[str]:
     ]
 
 
-_SEQUENCES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
+SEQUENCES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 
 
 def _sequence(call: Call) -> Any:
     """``aten::lstm`` and its like: one tensor after another in place of a module's parameters."""
-    kind = _SEQUENCES[call.operation]
+    kind = SEQUENCES[call.operation]
     if call.get("params") is None or call.get("batch_sizes") is not None:
         raise ModelError(
             f"the operator {call.label!r} reads a PackedSequence, which is not read from files; export "
@@ -287,7 +287,7 @@ def _sequence(call: Call) -> Any:
 
 
 def _cell(call: Call) -> Any:
-    kind = f"{_SEQUENCES[call.operation.removesuffix('_cell')]}Cell"
+    kind = f"{SEQUENCES[call.operation.removesuffix('_cell')]}Cell"
     given = {"weight_ih": "w_ih", "weight_hh": "w_hh", "bias_ih": "b_ih", "bias_hh": "b_hh"}
     options = call.options()
     weights = {part: options[name] for part, name in given.items() if options.get(name) is not None}

@@ -13,7 +13,7 @@ import re
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, BinaryIO
 
@@ -23,7 +23,7 @@ from rtlstm.gen.frontends.limits import keeps_files_shut, no_files
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.cells import parts_refusal, with_pruned
-from rtlstm.gen.frontends.torch.operators import find, words
+from rtlstm.gen.frontends.torch.operators import SEQUENCES, find, words
 from rtlstm.gen.frontends.torch.translate import Constant, Tensor, Translator, flat, loop_refusal, owner
 from rtlstm.spec.archives import open_archive, read_member
 from rtlstm.spec.budget import MAX_ELEMENTS
@@ -33,7 +33,7 @@ from rtlstm.spec.network import Network
 _PASS = ("prim::unchecked_cast", "prim::data", "prim::NumToTensor", "aten::Int", "aten::IntImplicit")
 _BUILD = ("prim::TupleConstruct", "prim::ListConstruct")
 _UNPACK = ("prim::TupleUnpack", "prim::ListUnpack")
-_SEQUENCES = {"aten::lstm": "LSTM", "aten::gru": "GRU", "aten::rnn_tanh": "RNN", "aten::rnn_relu": "RNN"}
+_SEQUENCES = {f"aten::{name}": kind for name, kind in SEQUENCES.items()}
 _CELLS = ("GRUCell", "LSTMCell", "RNNCell")
 _RECURRENT = frozenset({*_SEQUENCES.values(), *_CELLS})
 _FLOATS = (5, 6, 7, 15)
@@ -347,14 +347,8 @@ def _raises(block: Any) -> bool:
 
 def _called(block: Any) -> tuple[str, ...]:
     """Names of the modules that a block calls."""
-    names = []
-    for node in block.nodes():
-        if node.kind() == "prim::CallMethod":
-            owner = next(iter(node.inputs())).node()
-            names.append(owner.s("name") if owner.kind() == "prim::GetAttr" else "itself")
-        for inner in node.blocks():
-            names += _called(inner)
-    return tuple(names)
+    owners = [next(iter(node.inputs())).node() for node in _find(block, ["prim::CallMethod"])]
+    return tuple(one.s("name") if one.kind() == "prim::GetAttr" else "itself" for one in owners)
 
 
 def _fold(kind: str, args: list[Any]) -> tuple[Any] | None:
@@ -371,15 +365,16 @@ def _fold(kind: str, args: list[Any]) -> tuple[Any] | None:
     return None
 
 
-def _find(graph: Any, kinds: tuple[str, ...]) -> list[Any]:
+def _find(graph: Any, kinds: Collection[str]) -> list[Any]:
     """Nodes of these kinds, in inner blocks too."""
-    found = []
-    for node in graph.nodes():
-        if node.kind() in kinds:
-            found.append(node)
-        for block in node.blocks():
-            found += _find(block, kinds)
-    return found
+    return [node for node in _nodes(graph) if node.kind() in kinds]
+
+
+def _nodes(block: Any) -> Iterator[Any]:
+    for node in block.nodes():
+        yield node
+        for inner in node.blocks():
+            yield from _nodes(inner)
 
 
 def _only(graph: Any, kinds: tuple[str, ...], where: str) -> Any:
