@@ -414,7 +414,7 @@ def _find_rounding(graph: OnnxGraph, node: Any, not_negative: Collection[str]) -
     default = np.zeros((), _output_type(graph, first))
     constants = [[graph.constant(name) if name else default for name in both] for both in (given, taken)]
     (scale, zero), again = constants
-    pairs = zip((scale, zero), again, strict=True)
+    pairs: Any = zip((scale, zero), again, strict=True)
     if scale is None or zero is None or not all(np.array_equal(*pair) for pair in pairs):
         return None
     bounds = _type_limits(zero.dtype)
