@@ -23,18 +23,12 @@ _STORED: dict[str, tuple[str, ...]] = {
     "int8": ("{}", "bias", "{}_scale"),
     "int4": ("{}", "bias", "{}_scale"),
     "float8": (
-        "{}",
-        "bias",
-        "inputs_scale",
-        "inputs_amax_history",
-        "{}_scale",
-        "{}_amax_history",
-        "outputs_grad_scale",
-        "outputs_grad_amax_history",
+        "{}", "bias", "inputs_scale", "inputs_amax_history", "{}_scale", "{}_amax_history",
+        "outputs_grad_scale", "outputs_grad_amax_history",
     ),
     "gptq": ("bias", "{}", "{}_scale", *_GROUPED),
     "awq": ("bias", "{}", "{}_scale", "{}_zero", "awq_scales", "g_idx"),
-}
+}  # fmt: skip
 """The arrays of a layer by its mode, in Keras' order; ``{}`` is the matrix."""
 _INTEGERS = ("{}", "{}_zero")
 

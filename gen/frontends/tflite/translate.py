@@ -523,16 +523,14 @@ def _with_numbers(kind: str, attribute: str, what: str, one: bool = False) -> Ca
 
 
 _OPERATORS: Final[dict[str, Callable[[_Translator], None]]] = {
-    "ADD": _binary("add"),
+    **{name.upper(): _binary(name) for name in ("add", "div", "mul", "sub")},
     "ARG_MAX": _with_numbers("argmax", "axis", "axis", one=True),
     "CAST": _Translator.cast,
     "CONCATENATION": _Translator.join,
     "DEQUANTIZE": _Translator.same,
-    "DIV": _binary("div"),
     "EXPAND_DIMS": _with_numbers("unsqueeze", "axes", "axis"),
     "FULLY_CONNECTED": _Translator.dense,
     "LOG_SOFTMAX": _simple("log_softmax", axis=-1),
-    "MUL": _binary("mul"),
     "NEG": _simple("neg"),
     "QUANTIZE": _Translator.same,
     "RESHAPE": _Translator.reshape,
@@ -540,7 +538,6 @@ _OPERATORS: Final[dict[str, Callable[[_Translator], None]]] = {
     "SOFTMAX": _Translator.softmax,
     "SQUEEZE": _Translator.squeeze,
     "STRIDED_SLICE": _Translator.slice,
-    "SUB": _binary("sub"),
     "TRANSPOSE": _with_numbers("transpose", "perm", "perm"),
     _LSTM: _Translator.lstm,
 }

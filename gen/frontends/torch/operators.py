@@ -371,10 +371,10 @@ _STRAIGHT = 16
 """From here on, softplus is its argument in 16 bits and more: PyTorch's threshold does not change it."""
 
 
-def _reduce(call: Call, name: str) -> Any:
+def _reduce(call: Call) -> Any:
     axes, keep = call.get("dim"), int(bool(call.get("keepdim")))
     given: dict[str, Any] = {} if axes is None else {"axes": call.wholes(axes)}
-    return call.emit(name, call.x, keepdims=keep, **given)
+    return call.emit(f"reduce_{call.operation}", call.x, keepdims=keep, **given)
 
 
 def _host(call: Call, function: Callable[[Any], Any]) -> Any:
@@ -421,11 +421,11 @@ def _repeated(call: Call, array: Any, shape: Sequence[int]) -> Constant:
     return Constant.of(np.broadcast_to(array, shape))
 
 
-def _filled(call: Call, value: float | None, sizes: Any) -> Any:
+def _filled(call: Call, sizes: Any) -> Any:
     """Zeros, ones, or a given number. A size that only a run knows is that of sequences: one is as good."""
     if isinstance(sizes, Constant):
         sizes = sizes.value.shape
-    found = call.number("fill_value") if value is None else value
+    found = call.number("fill_value") if call.operation == "full" else float("ones" in call.operation)
     known = [whole(size) for size in (sizes if isinstance(sizes, list | tuple) else [])]
     return _repeated(call, np.asarray(found), [1 if size is None else size for size in known])
 
@@ -688,22 +688,13 @@ _TABLE: dict[str, Translation] = {
     "relu6: x inplace": lambda call: _activate(call, ActivationFunction.of("hard_tanh", 0.0, 6.0)),
     "softplus: x beta threshold": _softplus,
     "threshold: x threshold value inplace": _threshold,
-    "sum: x dim keepdim dtype": lambda call: _reduce(call, "reduce_sum"),
-    "mean: x dim keepdim dtype": lambda call: _reduce(call, "reduce_mean"),
+    "mean sum: x dim keepdim dtype": _reduce,
     "argmax: x dim keepdim": lambda call: call.emit("argmax", call.x, axis=whole(call.get("dim"))),
-    "log_softmax: x dim _stacklevel dtype": lambda call: call.emit(
-        "log_softmax", call.x, axis=whole(call.get("dim"))
+    "log_softmax softmax: x dim _stacklevel dtype": lambda call: call.emit(
+        call.operation, call.x, axis=whole(call.get("dim"))
     ),
-    "softmax: x dim _stacklevel dtype": lambda call: call.emit(
-        "softmax", call.x, axis=whole(call.get("dim"))
-    ),
-    "abs": lambda call: _host(call, np.abs),
-    "exp": lambda call: _host(call, np.exp),
-    "log": lambda call: _host(call, np.log),
-    "reciprocal": lambda call: _host(call, np.reciprocal),
+    "abs exp log reciprocal sqrt square": lambda call: _host(call, getattr(np, call.operation)),
     "rsqrt": lambda call: _host(call, lambda array: 1 / np.sqrt(array)),
-    "sqrt": lambda call: _host(call, np.sqrt),
-    "square": lambda call: _host(call, np.square),
     # What changes nothing
     "alias clone contiguous cpu cuda detach double float half: x device non_blocking": _identity,
     "identity lift_fresh_copy requires_grad: x requires_grad": _identity,
@@ -712,13 +703,10 @@ _TABLE: dict[str, Translation] = {
     "_to_copy to type type_as: x *kind": _cast,
     "bool int long short: x memory_format": _integer,
     # Constants
-    "zeros: *size": lambda call: _filled(call, 0.0, call.rest("size")),
-    "ones: *size": lambda call: _filled(call, 1.0, call.rest("size")),
-    "full: size fill_value": lambda call: _filled(call, None, call.get("size")),
-    "new_zeros: x *size": lambda call: _filled(call, 0.0, call.rest("size")),
-    "new_ones: x *size": lambda call: _filled(call, 1.0, call.rest("size")),
-    "zeros_like": lambda call: _filled(call, 0.0, call.x),
-    "ones_like": lambda call: _filled(call, 1.0, call.x),
+    "ones zeros: *size": lambda call: _filled(call, call.rest("size")),
+    "full: size fill_value": lambda call: _filled(call, call.get("size")),
+    "new_ones new_zeros: x *size": lambda call: _filled(call, call.rest("size")),
+    "ones_like zeros_like": lambda call: _filled(call, call.x),
     "broadcast_to expand: x *size/sizes": _expand,
     "repeat tile: x *repeats/dims": _repeat,
     "arange: start end step": _arange,
