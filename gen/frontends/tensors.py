@@ -4,6 +4,7 @@ import re
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -347,24 +348,13 @@ def load_safetensors(path: Path) -> Tensors:
         elif dtype in _DTYPES:
             tensors[name] = np.frombuffer(data, dtype=_DTYPES[dtype]).reshape(shape)
         else:
-            tensors[name] = _Other(dtype, tuple(shape))
+            tensors[name] = _other(dtype, tuple(shape))
     return tensors
 
 
-@dataclass(frozen=True)
-class _Other:
+def _other(kind: str, shape: tuple[int, ...]) -> SimpleNamespace:
     """A tensor of a type that no layer can use; refused only if a layer needs it."""
-
-    type_name: str
-    shape: tuple[int, ...]
-
-    @property
-    def dtype(self) -> Any:
-        return type("dtype", (), {"name": self.type_name})
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
+    return SimpleNamespace(dtype=SimpleNamespace(name=kind), shape=shape, ndim=len(shape))
 
 
 def load_state_dict(file: BinaryIO, report: ReportBuilder) -> Tensors:
@@ -416,7 +406,7 @@ def load_state_dict(file: BinaryIO, report: ReportBuilder) -> Tensors:
             # The weight of a quantised Linear, which is refused if a layer needs it.
             weight = tensor[0] if isinstance(tensor, tuple) and tensor else None
             kind = str(getattr(weight, "dtype", "an object")).removeprefix("torch.")
-            other = _Other(f"{kind} {_PACKED}", tuple(getattr(weight, "shape", ())))
+            other = _other(f"{kind} {_PACKED}", tuple(getattr(weight, "shape", ())))
             tensors[f"{str(name).removesuffix(_PACKED_LINEAR)}.weight"] = other
         if not isinstance(tensor, torch.Tensor) or str(name) in inside:
             continue
@@ -437,17 +427,17 @@ def quantised_refusal() -> str:
 def _to_array(torch: Any, tensor: Any) -> Any:
     plain, kind = tensor.detach(), str(tensor.dtype).removeprefix("torch.")
     if plain.is_nested:
-        return _Other(f"{kind} nested", ())
+        return _other(f"{kind} nested", ())
     if plain.layout != torch.strided:
         layout = str(plain.layout).removeprefix("torch.")
-        return _Other(f"{kind} in layout {layout} (to_dense() makes it plain)", tuple(plain.shape))
+        return _other(f"{kind} in layout {layout} (to_dense() makes it plain)", tuple(plain.shape))
     if plain.device.type == "meta":
-        return _Other(f"{kind} on the meta device, without values", tuple(plain.shape))
+        return _other(f"{kind} on the meta device, without values", tuple(plain.shape))
     if plain.dtype == torch.bfloat16:
         plain = plain.float()
     if plain.dtype in (torch.float16, torch.float32, torch.float64):
         return plain.resolve_neg().numpy()
-    return _Other(kind, tuple(plain.shape))
+    return _other(kind, tuple(plain.shape))
 
 
 def _find_states(torch: Any, loaded: Any) -> dict[str, Any]:

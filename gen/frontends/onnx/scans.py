@@ -27,17 +27,8 @@ MAX_SCANS: Final = 64
 """Largest number of Scan nodes: the constants around them are copied into each."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Body:
-    """What a body computes: the layer, and which of the states is h."""
-
-    layer: Lstm | Custom
-    h: int
-
-    @property
-    def kind(self) -> str:
-        """The operator that reports show."""
-        return "LSTM" if isinstance(self.layer, Lstm) else "Scan"
+_Body = tuple[Lstm | Custom, int]
+"""What a body computes: the layer, and which of the states is h."""
 
 
 def read_scan(graph: OnnxGraph, node: Any, translate: Translate) -> list[Node]:
@@ -125,7 +116,7 @@ class _Scan:
         wanted = [node.outputs[0]] * len(ends)
         wanted[1 - first] = node.outputs[2]
         layer = node.attributes["layers"]().layers[0]
-        return _Body(layer, first) if ends == wanted and isinstance(layer, Lstm) else None
+        return (layer, first) if ends == wanted and isinstance(layer, Lstm) else None
 
     def _read_cell(self) -> _Body:
         linears = Linears(self.body)
@@ -134,26 +125,26 @@ class _Scan:
         if len(multiplied) > 1 or (not multiplied and len(self.states) > 1):
             raise ModelError(f"one of its states {self.states} must be h, with which matrices are multiplied")
         h = self.states.index(multiplied[0]) if multiplied else 0
-        return _Body(_Steps(linears, self.x, self.states, h, self.given).read(self.label), h)
+        return _Steps(linears, self.x, self.states, h, self.given).read(self.label), h
 
     # The node
 
     def nodes(self) -> list[Node]:
         """The recurrent node, and copies of what it gives more than once."""
-        body = self._read_lstm() or self._read_cell()
-        layer = body.layer.replace(name=self.label, reverse=self.backward)
-        states = _h_first(self.node.input[:-1], body.h)
+        found, h = self._read_lstm() or self._read_cell()
+        layer = found.replace(name=self.label, reverse=self.backward)
+        states = _h_first(self.node.input[:-1], h)
         given = list(self.node.output)
         steps = [name for name in given[len(self.states) :] if name]
         y = steps[0] if steps else ""
-        results = _h_first(given[: len(self.states)], body.h)
+        results = _h_first(given[: len(self.states)], h)
         axes = ("N", "T", "F") if self.axis else ("T", "N", "F")
         node = Node(
             "recurrent",
             (self.node.input[-1], *states),
             (y, *results),
             self.label,
-            body.kind,
+            "LSTM" if isinstance(found, Lstm) else "Scan",
             {
                 "layers": lambda: Recurrent((layer,)),
                 "axes": axes,

@@ -7,7 +7,6 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -161,14 +160,6 @@ def _names(outputs: Sequence[Mapping[str, Any]]) -> list[str]:
 # The archive
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """Where a tensor of the model lies in the archive."""
-
-    folder: str
-    entry: Mapping[str, Any]
-
-
 class Archive:
     """The graph of an exported program, and its tensors by name, which are loaded when they are asked for.
 
@@ -200,30 +191,31 @@ class Archive:
         module = self._json(models[0])["graph_module"]
         self.graph: Mapping[str, Any] = module["graph"]
         self.signature: Mapping[str, Any] = module["signature"]
-        self._tensors: dict[str, _Stored] = {}
+        self._tensors: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        """The folder of each tensor in the archive, and what is said of it."""
         name = models[0].removeprefix("models/").removesuffix(".json")
         for kind in ("weights", "constants"):
             config = f"data/{kind}/{name}_{kind}_config.json"
             if config in self._names:
                 entries = self._json(config)["config"]
-                self._tensors |= {key: _Stored(f"data/{kind}", entry) for key, entry in entries.items()}
+                self._tensors |= {key: (f"data/{kind}", entry) for key, entry in entries.items()}
 
     def tensor(self, name: str) -> NDArray[Any]:
         """A parameter, buffer or constant of the model by the name that the module has for it."""
         if name not in self._tensors:
             raise ModelError(f"must hold the tensor {name!r}, which its graph reads; {_SAVE}")
         with one_error(_DAMAGED):
-            return self._load(name, self._tensors[name])
+            return self._load(name, *self._tensors[name])
 
-    def _load(self, name: str, stored: _Stored) -> NDArray[Any]:
-        entry, meta = stored.entry, stored.entry["tensor_meta"]
+    def _load(self, name: str, folder: str, entry: Mapping[str, Any]) -> NDArray[Any]:
+        meta = entry["tensor_meta"]
         shape = [int(size["as_int"]) for size in meta["sizes"]]
         strides = [int(size["as_int"]) for size in meta["strides"]]
         kind, offset = meta["dtype"], int(meta["storage_offset"]["as_int"])
         if entry["use_pickle"] or kind not in _TYPES:
             raise ModelError(f"tensor {name!r} is pickled or of a type that is not read; {_SAVE}")
         self._budget.take(shape, f"tensor {name!r}")
-        values = np.frombuffer(self._bytes(f"{stored.folder}/{entry['path_name']}"), "<" + _TYPES[kind])
+        values = np.frombuffer(self._bytes(f"{folder}/{entry['path_name']}"), "<" + _TYPES[kind])
         last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         if min([offset, *shape, *strides]) < 0 or (0 not in shape and last >= len(values)):
             raise ModelError(f"tensor {name!r} of shape {tuple(shape)} goes beyond its data; {_SAVE}")
