@@ -58,6 +58,7 @@ from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.files import as_path
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.padding import Pad
 from rtlstm.spec.registers import Register
 
 _CLOCKS = ("aclk", "clk", "clock")
@@ -320,11 +321,12 @@ class Core:
         x: ArrayLike,
         lengths: ArrayLike | None = None,
         state: Any = None,
-        batch_first: bool = False,
+        batch_first: bool | None = None,
         outputs: Outputs = "all",
+        pad: Pad = "back",
     ) -> tuple[NDArray[Any], State]:
         """Run whole sequences; see :meth:`rtlstm.Accelerator.run`, whose arguments and results these are."""
-        return await self.call(Accelerator.run, x, lengths, state, batch_first, outputs)
+        return await self.call(Accelerator.run, x, lengths, state, batch_first, outputs, pad)
 
     async def stream(self) -> "CoreStream":
         """Reserve a stream; see :meth:`rtlstm.Accelerator.stream`."""
@@ -374,16 +376,14 @@ class Core:
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CodesWarning)
-            given = random_input(self.manifest, steps, seed) if x is None else x
+            given, first = (random_input(self.manifest, steps, seed), False) if x is None else (x, None)
             with Accelerator.open(self.folder) as golden:
-                wanted = golden.run(given)
-            found = await self.run(given)
+                wanted = golden.run(given, batch_first=first)
+            found = await self.run(given, batch_first=first)
         words = 0
         for name, must, has in zip(("y", "h", "c"), _arrays(wanted), _arrays(found), strict=True):
             for part, (one, other) in enumerate(zip(must, has, strict=True)):
-                different = np.argwhere(one != other)
-                for index in different[:1].tolist():
-                    where = tuple(index)
+                for where in map(tuple, np.argwhere(one != other)[:1].tolist()):
                     raise AssertionError(
                         f"{name} (part {part}) at {where} must be {one[where]}, not {other[where]}"
                     )

@@ -1,7 +1,9 @@
 """rtlstm.cocotb as a user has it: both simulators, every bus, a core inside a design, and what goes wrong."""
 
 import ast
+import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -23,9 +25,15 @@ def failures(run: TestRun) -> list[str]:
     return [f"{each.name}: {each.failure}" for each in run.outcomes if each.failure]
 
 
-@pytest.mark.parametrize("simulator", quick(["icarus", "verilator"], "icarus"))
-def test_core_without_a_bus(simulator: str, pristine: Path, tmp_path: Path) -> None:
-    run = run_tests(CORE, pristine, build_design(pristine), simulator, tmp_path)
+@pytest.mark.parametrize(
+    ("simulator", "batch_first"), quick([("icarus", True), ("verilator", False)], ("icarus", True))
+)
+def test_core_without_a_bus(simulator: Simulator, batch_first: bool, pristine: Path, tmp_path: Path) -> None:
+    """A model of either order; random sequences are of steps first."""
+    folder = shutil.copytree(pristine, tmp_path / "build")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"batch_first": batch_first}))
+    run = run_tests(CORE, folder, build_design(folder), simulator, tmp_path / "run")
     assert failures(run) == []
     assert len(run.outcomes) == 3
 

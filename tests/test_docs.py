@@ -74,7 +74,10 @@ ELSEWHERE = {
         "tests/gen/ip/test_packages.py",
         'run(*packaged, "verilator", *options',
     ),
-    r"verilator --lint-only.*": ("tests/hdl/test_lint.py", '"--lint-only", "-Wall", "-Wno-DECLFILENAME"'),
+    r"python -m rtlstm.tools verilator --lint-only.*": (
+        "tests/hdl/test_lint.py",
+        '"--lint-only", "-Wall", "-Wno-DECLFILENAME"',
+    ),
     r"echo [-0-9 ]+ \| \./client localhost:5000 .*": (
         "tests/examples/test_c_client.py",
         'run_client(client, line, folder / "weights.bin", manifest',

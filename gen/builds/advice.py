@@ -91,13 +91,10 @@ def list_assumptions(
     if not state_inputs or loaded or (calibration is not None and calibration.state is not None):
         return found
     names = " and ".join(map(repr, state_inputs))
+    missing, first = "the calibration data begin with zeros", ""
     if calibration is None:
-        missing, first = (
-            "there are no calibration data",
-            "calibrate with typical inputs (`calibration`), and ",
-        )
-    else:
-        missing, first = "the calibration data begin with zeros", ""
+        missing = "there are no calibration data"
+        first = "calibrate with typical inputs (`calibration`), and "
     return (
         *found,
         f"the model has the states in which sequences begin as inputs, {names}, but {missing}: if sequences "
@@ -179,9 +176,12 @@ def explain_trials(trials: Sequence[Trial]) -> Iterator[str]:
     taken = [trial for trial in others if trial.taken]
     chosen = ", ".join(f"{trial.choice} {trial.value}" for trial in taken) or "none"
     before, after = (100 * error for error in (first.error, (taken or [first])[-1].error))
+    wide = "; wide ranges that cost little are taken, since other data may have larger values"
+    wide *= any(trial.value == "double" for trial in taken)
     yield (
         f"{len(others)} choices were tried on calibration data beside the formulas' formats, and these were "
         f"taken: {chosen}; the error of the outputs went from {before:.3g} to {after:.3g} % of their spread"
+        f"{wide}"
     )
 
 

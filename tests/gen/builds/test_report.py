@@ -12,11 +12,12 @@ from support.small_builds import TINY, network
 
 import rtlstm.gen.quantise.ranges
 from rtlstm.gen.accuracy.records import ErrorReport, LayerErrors, PartErrors, Saturations, Score, WidthErrors
-from rtlstm.gen.builds.advice import _offset_inputs
+from rtlstm.gen.builds.advice import _offset_inputs, explain_trials
 from rtlstm.gen.builds.report import BuildReport, create_report, table_error
 from rtlstm.gen.builds.report_html import render_report
 from rtlstm.gen.pictures.charts import draw_cycles, draw_error_parts, draw_error_steps, rounded_parts
 from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.plan import Trial
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
@@ -89,6 +90,14 @@ def test_calibration_data_that_are_not_typical_are_said(x: np.ndarray, words: st
     report, _, _ = make(x)
     found = [text for text in report.assumptions if "give " in text]
     assert len(found) == (words is not None) and all(text.startswith(words) for text in found)
+
+
+@pytest.mark.parametrize(("value", "said"), [("double", True), ("none", False)])
+def test_why_a_wide_range_that_gains_nothing_is_taken(value: str, said: bool):
+    first = Trial(choice="all", value="by formulas", error=0.5, taken=True)
+    (note,) = explain_trials([first, Trial(choice="range of inputs", value=value, error=0.51, taken=True)])
+    assert "range of inputs " + value in note and "from 50 to 51 %" in note
+    assert note.endswith("since other data may have larger values") == said
 
 
 def test_inputs_far_from_zero_are_said():

@@ -66,6 +66,9 @@ async def driver_drives_it(dut: Any) -> None:
     await async_stream.close()
     y, _ = await core.run(x, outputs="last")
     assert (y == first[-1]).all()
+    batched = 0 if core.manifest.batch_first else 1
+    y, _ = await core.run(np.expand_dims(x, batched))
+    assert (np.squeeze(y, batched) == first).all()
     await core.reset()
     assert (await core.sequence(x) == first).all()
     assert await core.call(lambda driver: driver.measured_latency_cycles) > 0
