@@ -17,6 +17,8 @@ from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import unpack
 
+pytestmark = pytest.mark.usefixtures("without_verilog")
+
 STEPS, COUNT = 12, 3
 DENSE = ("--dense", "fc:sigmoid")
 OTHER = np.ones((4 * UNITS, INPUTS), np.float32)

@@ -10,9 +10,12 @@ import rtlstm
 from rtlstm.gen.builds.final_states import load_final_states
 from rtlstm.sim.reference import run_float
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::UserWarning", "ignore::torch.jit.TracerWarning"
-)
+pytestmark = [
+    pytest.mark.usefixtures("without_verilog"),
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning", "ignore::UserWarning", "ignore::torch.jit.TracerWarning"
+    ),
+]
 
 SIZES = ("--lanes", "4", "--macs", "2", "--quick")
 WORDS, SYMBOLS, UNITS, SEQUENCES = 3, 2, 7, 6

@@ -10,6 +10,8 @@ from rtlstm.gen.builds.compiled import compile
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.spec.errors import ModelError
 
+pytestmark = pytest.mark.usefixtures("without_verilog")
+
 
 @pytest.mark.parametrize(
     ("options", "words"),

@@ -36,6 +36,8 @@ from rtlstm.gen.builds.report import BuildReport
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 
+pytestmark = pytest.mark.usefixtures("without_verilog")
+
 Patch = pytest.MonkeyPatch
 Case = Callable[["Places", Patch], tuple[object, ...]]
 

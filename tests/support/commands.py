@@ -16,6 +16,7 @@ from rtlstm.gen import frontends
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.gen.frontends import child
+from rtlstm.hdl.emit import verilog
 from support.served_board import commands, finish, start
 from support.small_builds import NARROW, TINY, network, tensors
 
@@ -61,6 +62,20 @@ def cli(capfd):
         return Outcome(int(ended.value.code or 0), captured.out, captured.err)
 
     return call
+
+
+@pytest.fixture
+def without_verilog(monkeypatch):
+    """Builds have Verilog without logic, for tests that do not look at it: it takes most of the time."""
+
+    def empty(components, *_):
+        for component in components.values():
+            component._MustUse__used = True  # Amaranth warns of components that are not converted.
+        return "".join(f"\nmodule {name}();\nendmodule\n" for name in components)
+
+    monkeypatch.setattr(verilog, "to_verilog", empty)
+    # What is kept is for all, who need it whole.
+    monkeypatch.setattr(verilog, "kept_verilog", lambda what, manifest, write: write())
 
 
 @pytest.fixture

@@ -29,6 +29,8 @@ from rtlstm.sim.reference import run_float
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork, QuantizedRecurrent
 
+pytestmark = pytest.mark.usefixtures("without_verilog")
+
 keras, L, quantizers = Lazy("keras"), Lazy("keras.layers"), Lazy("keras.quantizers")
 qnn, torch = Lazy("brevitas.nn"), Lazy("torch")
 SIZES = {"lanes": 4, "macs": 2}

@@ -23,6 +23,8 @@ from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.manifest import Manifest
 
+pytestmark = pytest.mark.usefixtures("without_verilog")
+
 CALIBRATION = np.random.default_rng(0).normal(size=(50, 2, 3))
 
 

@@ -21,6 +21,8 @@ from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
 
+pytestmark = pytest.mark.usefixtures("without_verilog")
+
 common = settings(
     max_examples=3, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )
