@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise, quantise_with
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import RtlstmError
@@ -196,7 +196,7 @@ def narrowed(
     judge: Callable[[Callable[[Any], Any]], float] | None = None,
 ) -> Row:
     """Train a prepared network; ``score`` and ``judge`` take the golden model as a function."""
-    plain = quantise_with(q.network, q.settings, q.choices)
+    plain = q.rounded_only()
     begin = time.perf_counter()
     judged = None if judge is None else partial(_judge, judge, q)
     fit(q, draw, loss, updates, rate, progress, judged)
