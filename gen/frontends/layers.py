@@ -113,10 +113,6 @@ def join_frames(step: Step, value: Value) -> Value:
     return replace(value, flow=flow, axes=replace(axes, tags=tags, features=axes.frames * count))
 
 
-def _activation(step: Step) -> Value:
-    return _activate(step, step.node.function())
-
-
 def _activate(step: Step, function: ActivationFunction) -> Value:
     value = step.only()
     return value.computed(value.flow.activate(function, step.label, step.where))
@@ -312,16 +308,8 @@ def _pad(step: Step) -> Value:
     return replace(value, axes=axes, front=value.front + front, state="")
 
 
-# A table of the host's
-
-
-def embed(table: Floats, ids: Sequence[str]) -> Value:
-    """Rows of a table that the host looks up, for numbers on these axes."""
-    return Value(Flow(width=table.shape[1]), Axes((*ids, "F"), table.shape[1]))
-
-
 LAYERS: dict[str, Callable[[Step], Value]] = {
-    "activation": _activation,
+    "activation": lambda step: _activate(step, step.node.function()),
     "average_pool": _average_pool,
     "clip": _clip,
     "conv": _conv,

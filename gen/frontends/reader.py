@@ -30,7 +30,6 @@ from rtlstm.gen.frontends.layers import (
     WEIGHTED,
     begins_with_frames,
     check_frames,
-    embed,
     may_be_between,
     take_states,
 )
@@ -681,7 +680,8 @@ class _Reader:
             f"{step.where} is looked up by the host (ReadResult.embeddings has its table of {table.shape[0]} "
             f"x {table.shape[1]}): the core reads its rows"
         )
-        result = embed(table, value.axes.tags)
+        width = table.shape[1]
+        result = Value(Flow(width=width), Axes((*value.axes.tags, "F"), width))
         self.input_tags = result.axes.tags
         why = f"looked up by the host: {table.shape}"
         return Applied((result,), "outside", why, (note, *step.node.notes))

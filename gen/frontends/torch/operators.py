@@ -314,6 +314,8 @@ def _unpack(call: Call) -> Any:
 
 def _binary(call: Call, name: str) -> Any:
     first, second = call.x, call.get("other")
+    if call.operation == "rsub":
+        first, second = second, first
     # Sizes are joined, one list behind another.
     if any(isinstance(each, list | tuple | Shape) for each in (first, second)):
         return _sizes(call, [first, second])
@@ -323,12 +325,6 @@ def _binary(call: Call, name: str) -> Any:
     if alpha is not None and alpha != 1:
         second = call.emit("mul", second, alpha, inner=True)
     return call.emit(name, first, second)
-
-
-def _rsub(call: Call) -> Any:
-    alpha, first = call.get("alpha", default=1), call.x
-    first = first if alpha == 1 else call.emit("mul", first, alpha, inner=True)
-    return call.emit("sub", call.get("other"), first)
 
 
 def _floordiv(call: Call) -> Any:
@@ -675,10 +671,9 @@ _TABLE: dict[str, Translation] = {
     "constant_pad_nd pad: x pad/padding mode value": _pad,
     # Arithmetic and activations
     "add iadd: x other alpha": lambda call: _binary(call, "add"),
-    "isub sub subtract: x other alpha": lambda call: _binary(call, "sub"),
+    "isub rsub sub subtract: x other alpha": lambda call: _binary(call, "sub"),
     "imul mul multiply: x other": lambda call: _binary(call, "mul"),
     "div divide itruediv true_divide truediv: x other rounding_mode": lambda call: _binary(call, "div"),
-    "rsub: x other alpha": _rsub,
     "floordiv: x other": _floordiv,
     "neg negative": lambda call: call.emit("neg", call.x),
     "clamp clip: x min max": lambda call: call.emit("clip", call.x, call.get("min"), call.get("max")),
