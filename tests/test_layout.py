@@ -14,6 +14,8 @@ from rtlstm.spec.errors import InputError
 from rtlstm.spec.layout import LayoutWarning, sequences_first
 from rtlstm.spec.manifest import Manifest
 
+pytestmark = pytest.mark.usefixtures("without_verilog")
+
 I, H, N, T = 3, 5, 4, 6  # noqa: E741
 ARRAY = {"lanes": 4, "macs": 2, "weight_bits": 16, "data_bits": 16}
 

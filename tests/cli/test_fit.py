@@ -28,6 +28,8 @@ from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
 from rtlstm.spec.numerics import array_words
 from rtlstm.spec.parameters import Parameters
 
+pytestmark = pytest.mark.usefixtures("without_verilog")
+
 FOUR = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
 EIGHT = QuantizationSettings(weight_bits=8, data_bits=8)
 
