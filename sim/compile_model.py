@@ -210,8 +210,8 @@ def _optimisation() -> str:
 def _runtime(
     tool: Verilator, cxx: Compiler, progress: Progress | None, parts: Sequence[str] = _RUNTIME
 ) -> list[Path]:
-    """Compile parts of Verilator's run-time library, which is the same for all cores."""
-    key = digest(tool.version, str(tool.root), cxx.version, *_FLAGS, *parts)
+    """Compile parts of Verilator's run-time library, the same for all cores and wherever Verilator stands."""
+    key = digest(tool.version, cxx.version, *_FLAGS, *parts)
 
     def build(folder: Path) -> None:
         what = "compiling the simulator's library"
