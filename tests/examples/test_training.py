@@ -153,7 +153,7 @@ def test_a_tagger_learns_its_float_networks_tags(tasks):
     from rtlstm.gen.frontends import read_model
 
     taggers, shared = (importlib.import_module(name) for name in ("taggers", "word_taggers"))
-    torch.manual_seed(3)
+    torch.manual_seed(7)
     module = shared.LetterTagger(6, 5, 8, 3)
     result = read_model(module)
     tagger = shared.Tagger(
