@@ -9,17 +9,15 @@ from pydantic import Field, model_validator
 
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.families.base import FpgaFamily, Pin, fpga_family
-from rtlstm.fpga.families.device import Chosen, Pll, PllSearch, megahertz
-from rtlstm.hdl.link.uart import SMALLEST_DIVISOR
+from rtlstm.fpga.families.device import Chosen, Pll, PllSearch
+from rtlstm.hdl.link.uart import SMALLEST_DIVISOR, bit_cycles
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BAUD_RATES
 from rtlstm.spec.record import Record
 
 __all__ = ["Board", "Pin", "UartTiming", "find_uart_timing"]
 
-_WORST_ERROR = Fraction(2, 100)
-"""Largest error of the baud rate, with the fewest cycles per bit; see ``hdl/link/uart.py``."""
-_GOOD_ERROR = Fraction(1, 100)
+_LEAST_BAUD = 300
 
 
 class Board(Record):
@@ -93,10 +91,10 @@ class UartTiming(Record):
     model_config = Record.model_config | {"arbitrary_types_allowed": True}
 
     pll: Pll
+    link_hz: int
+    """The link's clock."""
     baud: int
     """The baud rate to set at the host."""
-    divisor: int
-    """Clock cycles of a bit."""
 
     @property
     def clock_hz(self) -> Fraction:
@@ -109,9 +107,15 @@ class UartTiming(Record):
         return round(float(self.clock_hz) / 1e6, 6)
 
     @property
+    def divisor(self) -> Fraction:
+        """Cycles of the link's clock per bit."""
+        return Fraction(self.link_hz, self.baud)
+
+    @property
     def baud_error(self) -> float:
-        """How far the UART's baud rate is above the host's, in percent."""
-        return round(100 * float(self.clock_hz / self.divisor / self.baud - 1), 3)
+        """How far the UART's baud rate is above the host's, over the bits of a byte, in percent."""
+        cycles = bit_cycles(self.divisor)
+        return round(100 * float(len(cycles) * self.divisor / sum(cycles) - 1), 3)
 
 
 @cache
@@ -121,15 +125,14 @@ def _find_pll(search: PllSearch, source_hz: int, wanted_hz: Fraction) -> Pll:
 
 
 def find_uart_timing(board: Board, clock_mhz: float, baud: int | None = None) -> UartTiming:
-    """Choose a board's PLL and the divisor of its UART.
+    """Choose a board's PLL, which makes the core's clock, and the baud rate of its serial port.
 
     Parameters
     ----------
     clock_mhz
         The core's clock; the PLL's is the nearest that is not above it.
     baud
-        The baud rate; by default the fastest of :data:`BAUD_RATES` that the board can do and that is
-        met within 1 %.
+        The baud rate; by default the fastest of :data:`BAUD_RATES` that the board can do.
 
     Raises
     ------
@@ -138,34 +141,12 @@ def find_uart_timing(board: Board, clock_mhz: float, baud: int | None = None) ->
     """
     # What a user types is decimal: 0.1 MHz is meant to be 100 kHz, not the float next to it.
     pll = board.find_pll(Fraction(str(clock_mhz)) * 1_000_000)
-    clock = pll.output_hz
+    # Half a cycle at a byte's end is always less than the two per cent that a bit of four cycles admits.
+    most = min(board.most_baud, board.clock_hz // SMALLEST_DIVISOR)
     if baud is None:
-        good = (rate for rate in _rates(clock, _GOOD_ERROR) if rate <= board.most_baud)
-        baud = next(good, BAUD_RATES[-1])
-    if baud < 300 or not _is_met(clock, baud, _WORST_ERROR):
-        rates = ", ".join(f"{rate:,}" for rate in _rates(clock, _WORST_ERROR))
+        baud = next(rate for rate in BAUD_RATES if rate <= most)
+    if not _LEAST_BAUD <= baud <= most:
         raise ConfigurationError(
-            f"{baud:,} baud cannot be made from {megahertz(clock)} MHz: a bit must last at least "
-            f"{SMALLEST_DIVISOR} cycles and its length be met within {float(100 * _WORST_ERROR):g} %; "
-            f"at this clock {rates} can"
+            f"the serial port of {board.name} must have {_LEAST_BAUD} to {most:,} baud, not {baud:,}"
         )
-    if baud > board.most_baud:
-        raise ConfigurationError(
-            f"the serial port of {board.name} can do {board.most_baud:,} baud at most, not {baud:,}"
-        )
-    return UartTiming(pll=pll, baud=baud, divisor=_divisor(clock, baud))
-
-
-def _divisor(clock: Fraction, baud: int) -> int:
-    return max(1, round(clock / baud))
-
-
-def _is_met(clock: Fraction, baud: int, most_error: Fraction) -> bool:
-    """Whether a clock makes a baud rate, with at most this error."""
-    error = clock / _divisor(clock, baud) / baud - 1
-    return baud <= clock / SMALLEST_DIVISOR and abs(error) <= most_error
-
-
-def _rates(clock: Fraction, most_error: Fraction) -> list[int]:
-    """Return the usual baud rates that a clock makes, the fastest first."""
-    return [rate for rate in BAUD_RATES if _is_met(clock, rate, most_error)]
+    return UartTiming(pll=pll, link_hz=board.clock_hz, baud=baud)

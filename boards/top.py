@@ -1,4 +1,7 @@
-"""The top level of a board: its pins, a clock from its PLL, a reset, the serial link and the core."""
+"""The top level of a board: its pins, clocks and resets, the serial link and the core.
+
+The core has a clock of its own, from the PLL. The link has that of the board.
+"""
 
 from collections.abc import Mapping
 
@@ -23,7 +26,7 @@ from rtlstm.fpga.netlist.harness import CORE, Port, read_ports
 from rtlstm.hdl.component import Domain, flat_ports
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.hdl.emit.verilog import convert, primitives
-from rtlstm.hdl.link.serial_link import SerialLink
+from rtlstm.hdl.link.crossing import LINK, CrossingLink
 from rtlstm.spec.manifest import Manifest
 
 TOP = "rtlstm_board"
@@ -53,29 +56,29 @@ class BoardTop(Elaboratable):
         """Connect PLL, reset, link, core, LEDs and pins."""
         m = Module()
         board, ports = self._board, self.ports
-        m.domains.sync = ClockDomain()
+        m.domains += [ClockDomain("sync"), ClockDomain(LINK)]
         locked = _add_pll(m, self._uart.pll, ports[board.clock.port])
         _add_reset(m, locked, None if board.button is None else _level(ports, board.button))
-        m.submodules.link = link = SerialLink(self._manifest, self._uart.divisor)
+        m.submodules.link = link = CrossingLink(self._manifest, self._uart.divisor)
         m.submodules[CORE] = _core(self._manifest.name, self._core, link)
         m.d.comb += [link.rx.eq(_level(ports, board.rx)), _level(ports, board.tx).eq(link.tx)]
         self._add_leds(m, link)
         return m
 
-    def _add_leds(self, m: Module, link: SerialLink) -> None:
+    def _add_leds(self, m: Module, link: CrossingLink) -> None:
         ports = self.ports
         # A sixteenth of a second: the unit of blinking, and how long the LED of traffic stays lit.
-        period = round(self._uart.clock_hz / 16)
+        period = self._board.clock_hz // 16
         ticks, tick, blink, seen, erred = Signal(range(period)), Signal(), Signal(4), Signal(2), Signal()
         rx = Signal()
-        m.submodules.rx_led = FFSynchronizer(link.rx, rx, init=1)
+        m.submodules.rx_led = FFSynchronizer(link.rx, rx, init=1, o_domain=LINK)
         m.d.comb += tick.eq(ticks == period - 1)
-        m.d.sync += [ticks.eq(Mux(tick, 0, ticks + 1)), blink.eq(blink + tick)]
+        m.d[LINK] += [ticks.eq(Mux(tick, 0, ticks + 1)), blink.eq(blink + tick)]
         with m.If(tick):
-            m.d.sync += seen.eq(seen >> 1)
+            m.d[LINK] += seen.eq(seen >> 1)
         with m.If(~rx):
-            m.d.sync += seen.eq(-1)
-        m.d.sync += erred.eq(erred | (link.errors != 0))
+            m.d[LINK] += seen.eq(-1)
+        m.d[LINK] += erred.eq(erred | (link.errors != 0))
         lights = (link.active | blink[-1], seen != 0, erred)
         for pin, light in zip(self._board.leds, lights, strict=False):
             m.d.comb += ports[pin.port].eq(~light if pin.inverted else light)
@@ -87,9 +90,12 @@ def _level(ports: Mapping[str, Signal], pin: Pin) -> Value:
 
 
 def _add_pll(m: Module, pll: Pll, source: Signal) -> Signal:
-    """Make the clock of domain ``sync`` and return the PLL's lock."""
-    locked, out = Signal(), ClockSignal()
-    wires = {f"o_{pll.output_port}": out, f"o_{pll.lock_port}": locked}
+    """Make the core's clock and the link's, and return the PLL's lock."""
+    locked, passed = Signal(), source
+    wires = {f"o_{pll.output_port}": ClockSignal(), f"o_{pll.lock_port}": locked}
+    if pll.pass_port is not None:
+        passed = wires[f"o_{pll.pass_port}"] = Signal(name="passed_clock")
+    m.d.comb += ClockSignal(LINK).eq(passed)
     if pll.feedback is not None:
         source_port, sink_port = pll.feedback
         loop = wires.setdefault(f"o_{source_port}", Signal(name="pll_feedback"))
@@ -106,7 +112,7 @@ def _add_pll(m: Module, pll: Pll, source: Signal) -> Signal:
 
 
 def _add_reset(m: Module, locked: Signal, button: Value | None) -> None:
-    """Hold domain ``sync`` in reset until some time after the PLL has locked."""
+    """Hold both domains in reset until some time after the PLL has locked."""
     stop = ~locked if button is None else ~locked | button
     m.domains.start = start = Domain(local=True)
     m.d.comb += start.clk.eq(ClockSignal("sync"))
@@ -116,9 +122,10 @@ def _add_reset(m: Module, locked: Signal, button: Value | None) -> None:
     with m.If(count.all()):
         m.d.start += running.eq(1)
     m.d.comb += ResetSignal().eq(~running)
+    m.submodules.link_reset = ResetSynchronizer(~running, domain=LINK)
 
 
-def _core(name: str, ports: tuple[Port, ...], link: SerialLink) -> Instance:
+def _core(name: str, ports: tuple[Port, ...], link: CrossingLink) -> Instance:
     """Connect the build's core, port by port of the same name, to the link."""
     ours = {port.name: port.value for port in flat_ports(link)}
     wires = {f"{port.direction[0]}_{port.name}": ours[port.name] for port in ports if port.name in ours}

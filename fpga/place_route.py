@@ -300,7 +300,9 @@ def place_and_route(
     fields = read_json(done.folder / _REPORT)
     try:
         kinds = _cell_kinds(synthesis.folder / NETLIST)
-        found = read_report(fields, kinds, cells, seed=seed, seconds=done.seconds, stored=done.stored)
+        found = read_report(
+            fields, kinds, cells, target_mhz, seed=seed, seconds=done.seconds, stored=done.stored
+        )
         families = (
             PathFamily.model_validate(each) for file in listed for each in read_json(done.folder / file)
         )
@@ -453,6 +455,7 @@ def read_report(
     fields: Mapping[str, Any],
     kinds: Mapping[str, str],
     cells: Cells,
+    target_mhz: float,
     *,
     seed: int,
     seconds: float,
@@ -460,12 +463,17 @@ def read_report(
 ) -> Routed:
     """Read the report of nextpnr; ``kinds`` are the types of the design's cells, ``cells`` the family's.
 
+    The clock is the one that was to be ``target_mhz``, or another one that misses its own.
+
     Raises
     ------
     LookupError
         If the report has no clock, or no path of a clock.
     """
-    clock, found = max(fields["fmax"].items(), key=lambda pair: -pair[1]["achieved"])
+    clocks = fields["fmax"]
+    late = [name for name, each in clocks.items() if each["achieved"] < each["constraint"]]
+    clock = min(late or clocks, key=lambda name: abs(clocks[name]["constraint"] - target_mhz))
+    found = clocks[clock]
     paths = [
         item["path"]
         for item in fields["critical_paths"]

@@ -154,6 +154,8 @@ class Pll:
     lock_port: str
     feedback: tuple[str, str] | None = None
     """Output and input of the feedback loop, if a wire outside the cell closes it."""
+    pass_port: str | None = None
+    """Output that passes the source on, where the PLL alone can read its pin."""
 
 
 def megahertz(clock: Fraction) -> str:

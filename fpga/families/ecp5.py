@@ -195,7 +195,7 @@ class _Estimates(Estimates):
     adders_multiply = True
     # Seven tops of 1 to 300 inputs and outputs, 1 to 8 words per transfer, 8 to 16 bits: 2 % off at most.
     top_luts = (1426, 0.69)
-    top_ffs = (756, 1.2)
+    top_ffs = (819, 1.2)
     # Some 35 chains, nearly the same ones in each top.
     top_chain_tiles = 81
     # Grade 8 of the 85F, the factors of dies, the loss of a full device and that of direct tables are fitted

@@ -44,7 +44,7 @@ _FILTERS = ((17, 1), (26, 2), (44, 3), (66, 4), (101, 5), (134, 6))
 
 
 class _Pll(PllSearch):
-    """The PLL SB_PLL40_PAD."""
+    """The PLL SB_PLL40_2_PAD: of its two outputs, the first is the source's clock."""
 
     middle_hz = 800 * MEGA
 
@@ -65,13 +65,13 @@ class _Pll(PllSearch):
         before, times, shift = dividers
         detector = Fraction(source, before)
         return Pll(
-            cell="SB_PLL40_PAD",
+            cell="SB_PLL40_2_PAD",
             input_hz=source,
             vco_hz=vco,
             output_hz=clock,
             parameters={
                 "FEEDBACK_PATH": "SIMPLE",
-                "PLLOUT_SELECT": "GENCLK",
+                "PLLOUT_SELECT_PORTB": "GENCLK",
                 "DIVR": before - 1,
                 "DIVF": times - 1,
                 "DIVQ": shift,
@@ -80,8 +80,9 @@ class _Pll(PllSearch):
             attributes={},
             constants={"RESETB": "1", "BYPASS": "0"},
             input_port="PACKAGEPIN",
-            output_port="PLLOUTGLOBAL",
+            output_port="PLLOUTGLOBALB",
             lock_port="LOCK",
+            pass_port="PLLOUTGLOBALA",
         )
 
 
@@ -152,7 +153,7 @@ class _Estimates(Estimates):
     lone_ffs = 0.62
     # Six tops of 1 to 300 inputs and outputs, 1 to 8 words per transfer, 8 to 16 bits: 2 % off at most.
     top_luts = (1390, 0.9)
-    top_ffs = (760, 1.35)
+    top_ffs = (816, 1.35)
     top_lone_ffs = 0.4
     # up5k: the cores below; slopes of LUTs, with their register, are no slower. hx8k: an earlier state,
     # traffic20, 4 x 1, 6 bits, 73.2 with 65 %. The losses are assumptions.

@@ -1,6 +1,6 @@
-module SB_PLL40_PAD #(
+module SB_PLL40_2_PAD #(
   parameter FEEDBACK_PATH = "SIMPLE",
-  parameter PLLOUT_SELECT = "GENCLK",
+  parameter PLLOUT_SELECT_PORTB = "GENCLK",
   parameter DIVR = 0,
   parameter DIVF = 0,
   parameter DIVQ = 0,
@@ -9,12 +9,16 @@ module SB_PLL40_PAD #(
   input PACKAGEPIN,
   input RESETB,
   input BYPASS,
-  output PLLOUTCORE,
-  output PLLOUTGLOBAL,
+  output PLLOUTCOREA,
+  output PLLOUTGLOBALA,
+  output PLLOUTCOREB,
+  output PLLOUTGLOBALB,
   output LOCK
 );
   rtlstm_pll_model #(.MULTIPLY(DIVF + 1), .DIVIDE((DIVR + 1) << DIVQ)) model (
-    .source(PACKAGEPIN), .reset(~RESETB), .clock(PLLOUTGLOBAL), .lock(LOCK)
+    .source(PACKAGEPIN), .reset(~RESETB), .clock(PLLOUTGLOBALB), .lock(LOCK)
   );
-  assign PLLOUTCORE = PLLOUTGLOBAL;
+  assign PLLOUTGLOBALA = PACKAGEPIN;
+  assign PLLOUTCOREA = PLLOUTGLOBALA;
+  assign PLLOUTCOREB = PLLOUTGLOBALB;
 endmodule

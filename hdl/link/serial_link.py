@@ -1,5 +1,7 @@
 """The device's side of the link, complete."""
 
+from fractions import Fraction
+
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import stream, wiring
 
@@ -99,7 +101,7 @@ class SerialLink(CoreSide, Component):
     Parameters
     ----------
     divisor
-        Clock cycles per bit.
+        Clock cycles per bit, perhaps a fraction.
     """
 
     rx: Signal = In(1)
@@ -109,7 +111,7 @@ class SerialLink(CoreSide, Component):
     active: Signal = Out(1)
     """See :class:`LinkDevice`."""
 
-    def __init__(self, manifest: Manifest, divisor: int) -> None:
+    def __init__(self, manifest: Manifest, divisor: Fraction | int) -> None:
         self._manifest, self._divisor = manifest, check_divisor(divisor)
         super().__init__(manifest)
 

@@ -1,16 +1,42 @@
-"""A UART: 8 data bits, no parity, one stop bit, least significant bit first."""
+"""A UART: 8 data bits, no parity, one stop bit, least significant bit first.
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+A bit may take a fraction of a cycle: then some bits of a byte are a cycle longer than others, so that each of
+its edges is within half a cycle of where it belongs.
+"""
+
+from fractions import Fraction
+from itertools import pairwise
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, ValueLike
 from amaranth.lib import stream, wiring
 
 from rtlstm.hdl.component import Component, In, Out
 from rtlstm.spec.errors import ConfigurationError
 
 SMALLEST_DIVISOR = 4
-"""Fewest clock cycles per bit at which the two rates may still differ by 2 %."""
+"""Fewest clock cycles per bit at which the two rates may still differ by 2 %, or by 1 % if a bit takes a
+fraction of a cycle."""
+_BITS = 10
+"""Bits of a byte on the line: a start bit, data and a stop bit."""
 
 
-def check_divisor(divisor: int) -> int:
+def bit_cycles(divisor: Fraction | int) -> tuple[int, ...]:
+    """Return the cycles of each bit of a byte, from the start bit on."""
+    edges = [round(number * divisor) for number in range(_BITS + 1)]
+    return tuple(end - begin for begin, end in pairwise(edges))
+
+
+def _reload(divisor: Fraction | int, left: Signal) -> ValueLike:
+    """Return what the timer of the next bit begins with, the first of ``left``."""
+    cycles = bit_cycles(divisor)
+    least = min(cycles)
+    longer = Const(
+        sum(1 << (_BITS - number) for number, each in enumerate(cycles) if each > least), _BITS + 1
+    )
+    return Mux(longer.bit_select(left, 1), least, least - 1) if max(cycles) > least else least - 1
+
+
+def check_divisor(divisor: Fraction | int) -> Fraction | int:
     """Return ``divisor``.
 
     Raises
@@ -20,7 +46,7 @@ def check_divisor(divisor: int) -> int:
     """
     if divisor < SMALLEST_DIVISOR:
         raise ConfigurationError(
-            f"divisor (clock cycles per bit) must be at least {SMALLEST_DIVISOR}, not {divisor}; "
+            f"divisor (clock cycles per bit) must be at least {SMALLEST_DIVISOR}, not {float(divisor):g}; "
             "choose a lower baud rate or a faster clock"
         )
     return divisor
@@ -37,7 +63,7 @@ class UartReceiver(Component):
     """The input, not synchronous to the clock."""
     o: stream.Interface = Out(stream.Signature(8))
 
-    def __init__(self, divisor: int) -> None:
+    def __init__(self, divisor: Fraction | int) -> None:
         self._divisor = check_divisor(divisor)
         super().__init__()
 
@@ -46,20 +72,20 @@ class UartReceiver(Component):
         first, line = Signal(init=1), Signal(init=1)
         m.d.sync += [first.eq(self.rx), line.eq(first)]
         # Number of samples left: start bit, data, stop bit. Each is taken in the middle of its bit.
-        left, timer = Signal(range(11)), Signal(range(self._divisor))
+        left, timer = Signal(range(_BITS + 1)), Signal(range(max(bit_cycles(self._divisor))))
         bits, sample = Signal(8, reset_less=True), Signal()
         m.d.comb += sample.eq((left != 0) & (timer == 0))
-        m.d.sync += timer.eq(Mux(timer == 0, self._divisor - 1, timer - 1))
+        m.d.sync += timer.eq(Mux(timer == 0, _reload(self._divisor, left), timer - 1))
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
         with m.If(left == 0):
             # Half a bit, minus the cycle and a half, on average, from the edge to the start of the count.
-            m.d.sync += timer.eq((self._divisor - 3) // 2)
+            m.d.sync += timer.eq(int((self._divisor - 3) / 2))
             with m.If(~line):
-                m.d.sync += left.eq(10)
+                m.d.sync += left.eq(_BITS)
         with m.If(sample):
             m.d.sync += [left.eq(left - 1), bits.eq(Cat(bits[1:], line))]
-            with m.If((left == 10) & line):
+            with m.If((left == _BITS) & line):
                 m.d.sync += left.eq(0)
             with m.If((left == 1) & line):
                 m.d.sync += [self.o.valid.eq(1), self.o.payload.eq(bits)]
@@ -73,24 +99,28 @@ class UartTransmitter(Component):
     tx: Signal = Out(1)
     """The output, from a register; 1 when idle."""
 
-    def __init__(self, divisor: int) -> None:
+    def __init__(self, divisor: Fraction | int) -> None:
         self._divisor = check_divisor(divisor)
         super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        bits = Signal(10, init=-1)
-        left, timer = Signal(range(10)), Signal(range(self._divisor))
+        bits = Signal(_BITS, init=-1)
+        left, timer = Signal(range(_BITS)), Signal(range(max(bit_cycles(self._divisor))))
         m.d.comb += [self.tx.eq(bits[0]), self.i.ready.eq((left == 0) & (timer == 0))]
         with m.If(timer != 0):
             m.d.sync += timer.eq(timer - 1)
         with m.Elif(left != 0):
-            m.d.sync += [bits.eq(Cat(bits[1:], 1)), left.eq(left - 1), timer.eq(self._divisor - 1)]
+            m.d.sync += [
+                bits.eq(Cat(bits[1:], 1)),
+                left.eq(left - 1),
+                timer.eq(_reload(self._divisor, left)),
+            ]
         with m.Elif(self.i.valid):
             m.d.sync += [
                 bits.eq(Cat(Const(0, 1), self.i.payload, 1)),
-                left.eq(9),
-                timer.eq(self._divisor - 1),
+                left.eq(_BITS - 1),
+                timer.eq(bit_cycles(self._divisor)[0] - 1),
             ]
         return m
 
@@ -101,7 +131,7 @@ class Uart(Component):
     Parameters
     ----------
     divisor
-        Clock cycles per bit, at least :data:`SMALLEST_DIVISOR`.
+        Clock cycles per bit, perhaps a fraction, at least :data:`SMALLEST_DIVISOR`.
     """
 
     rx: Signal = In(1)
@@ -111,7 +141,7 @@ class Uart(Component):
     sent: stream.Interface = In(stream.Signature(8))
     """Their bytes; see :class:`UartReceiver` and :class:`UartTransmitter`."""
 
-    def __init__(self, divisor: int) -> None:
+    def __init__(self, divisor: Fraction | int) -> None:
         self._divisor = check_divisor(divisor)
         super().__init__()
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+from fractions import Fraction
 
 import cocotb
 from cocotb.clock import Clock
@@ -73,9 +74,9 @@ async def give(
 
 @cocotb.test()
 async def uart_understands_another_uart(dut) -> None:
-    divisor, mismatch = int(os.environ["LINK_DIVISOR"]), float(os.environ["LINK_MISMATCH"])
+    divisor, mismatch = Fraction(os.environ["LINK_DIVISOR"]), float(os.environ["LINK_MISMATCH"])
     rng = random.Random(1)
-    baud = 1e9 / (divisor * PERIOD_NS * (1 + mismatch))
+    baud = 1e9 / (float(divisor) * PERIOD_NS * (1 + mismatch))
     source, sink = UartSource(dut.rx, baud=baud), UartSink(dut.tx, baud=baud)
     await start(dut)
     data = bytes([0x00, 0xFF, 0x55, 0xAA, 0x01, 0x80]) + rng.randbytes(60)
@@ -83,7 +84,7 @@ async def uart_understands_another_uart(dut) -> None:
     cocotb.start_soon(take(dut, "received", rng, 0.5, received))
     await source.write(data)
     await give(dut, "sent", rng, 0.0, list(data))
-    for _ in range(12 * divisor * 3):
+    for _ in range(round(12 * divisor * 3)):
         await RisingEdge(dut.clk)
     await source.wait()
     assert bytes(received) == data
