@@ -114,6 +114,7 @@ def make_bitstream(
         folder,
         seed=seed,
         target_mhz=uart.clock_mhz,
+        other_mhz=uart.link_hz / 1e6,
         pins=pins,
         progress=progress,
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 from rtlstm.fpga.families.base import Cells, Pin, fpga_family
 from rtlstm.fpga.families.device import Chosen
+from rtlstm.fpga.netlist.harness import CORE
 from rtlstm.fpga.resources import design_name, fit_advice
 from rtlstm.fpga.synthesis import NETLIST, Synthesis, read_json, run_stored
 from rtlstm.fpga.tools import TimeLimitError, Tool, run_logged
@@ -212,6 +213,7 @@ def place_and_route(
     seed: int,
     seeds: int = 1,
     target_mhz: float,
+    other_mhz: float | None = None,
     router: str | None = None,
     placer: str | None = None,
     rip_up: bool = False,
@@ -228,6 +230,8 @@ def place_and_route(
         Folder for log and nextpnr's report, which are named after the seed.
     seeds
         The number of seeds that are tried, for messages.
+    other_mhz
+        The frequency of a design's other clock, if it has one.
     rip_up
         Whether wires that are too slow are routed again (:func:`route_with_rip_up`).
     minutes
@@ -301,7 +305,13 @@ def place_and_route(
     try:
         kinds = _cell_kinds(synthesis.folder / NETLIST)
         found = read_report(
-            fields, kinds, cells, target_mhz, seed=seed, seconds=done.seconds, stored=done.stored
+            fields,
+            kinds,
+            cells,
+            other_mhz,
+            seed=seed,
+            seconds=done.seconds,
+            stored=done.stored,
         )
         families = (
             PathFamily.model_validate(each) for file in listed for each in read_json(done.folder / file)
@@ -455,7 +465,7 @@ def read_report(
     fields: Mapping[str, Any],
     kinds: Mapping[str, str],
     cells: Cells,
-    target_mhz: float,
+    other_mhz: float | None = None,
     *,
     seed: int,
     seconds: float,
@@ -463,7 +473,7 @@ def read_report(
 ) -> Routed:
     """Read the report of nextpnr; ``kinds`` are the types of the design's cells, ``cells`` the family's.
 
-    The clock is the one that was to be ``target_mhz``, or another one that misses its own.
+    The clock is the core's, or another one that does not reach its ``other_mhz``.
 
     Raises
     ------
@@ -471,8 +481,9 @@ def read_report(
         If the report has no clock, or no path of a clock.
     """
     clocks = fields["fmax"]
-    late = [name for name, each in clocks.items() if each["achieved"] < each["constraint"]]
-    clock = min(late or clocks, key=lambda name: abs(clocks[name]["constraint"] - target_mhz))
+    clock = min(clocks, key=lambda name: clocks[name]["achieved"])
+    if other_mhz is not None and clocks[clock]["achieved"] >= other_mhz:
+        clock = next((name for name in clocks if name.endswith(f"{CORE}.clk")), clock)
     found = clocks[clock]
     paths = [
         item["path"]
