@@ -87,7 +87,8 @@ def test_ice40(cli, tmp_path: Path):
     parameters = Parameters(
         lanes=4, macs=1, lut_macs=1, slope_multipliers="lut", family="ice40", weight_memory="large"
     )
-    generate_build(network(), folder, parameters=parameters, settings=SMALL)
+    settings = SMALL.replace(output_bits=8, gate_bits=8)
+    generate_build(network(), folder, parameters=parameters, settings=settings)
     done = cli("bitstream", folder, "--board", "icebreaker", "--clock", "16.5", "--json")
     assert done.code == 0, done.err
     found = done.json["bitstream"]
