@@ -60,8 +60,13 @@ CONTROL = {
     "input stalls",
     "output not wanted",
     "input waits for an output that is held",
+    "registers read",
 }
 """What happens between and beside steps."""
+
+CONSTANT = (Register.ID, Register.BUILD, Register.VERSION, Register.SHAPE, Register.CAPACITY)
+COUNTED = 1 << 12
+"""Reads of the counter of cycles, one after the other: it passes 2**14."""
 
 _PREACTIVATION = limit_events("pre-activation")
 # No product of two values below 1 is half a unit beyond h's largest.
@@ -216,6 +221,8 @@ def act(device: Device, call: str, *arguments: Any) -> dict[str, Any]:
             device.reset(arguments)
         case "write_state":
             device.write_state(*arguments)
+        case "read registers":
+            shown |= {register.name: device.register(register) for register in CONSTANT}
     if call.startswith(("exchange", "reset while")):
         states = [device.read_state(stream) for stream in range(count)]
         shown["states"] = [[part.tolist() for part in (*h, *c)] for h, c in states]
@@ -330,6 +337,8 @@ class Script:
             self._reset_meanwhile(*steps(number))
             self._exchange(*steps(5))
         self._load(self.build.network, verify=False)
+        self._add("read registers")
+        self.events["registers read"] += 1
         self._exchange(*steps(20))
         self._reset(count - 1)
         self._exchange(*steps(5))
@@ -426,6 +435,8 @@ def play(script: Script, core: Accelerator) -> dict[str, int]:
             warm.discard(int(each.arguments[0][-1]))
         elif each.call == "load":
             warm.clear()
+        elif each.call == "read registers":
+            assert len(set(np.diff(transport.read(Register.CYCLES, COUNTED)))) == 1
         else:
             warm.discard(each.arguments[0])
     met = script.events | {"input waits for an output that is held": held}
