@@ -132,7 +132,7 @@ def find_uart_timing(board: Board, clock_mhz: float, baud: int | None = None) ->
     clock_mhz
         The core's clock; the PLL's is the nearest that is not above it.
     baud
-        The baud rate; by default the fastest of :data:`BAUD_RATES` that the board can do.
+        The baud rate; by default the fastest of :data:`BAUD_RATES` that the board can do, or its fastest.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def find_uart_timing(board: Board, clock_mhz: float, baud: int | None = None) ->
     # Half a cycle at a byte's end is always less than the two per cent that a bit of four cycles admits.
     most = min(board.most_baud, board.clock_hz // SMALLEST_DIVISOR)
     if baud is None:
-        baud = next(rate for rate in BAUD_RATES if rate <= most)
+        baud = next((rate for rate in BAUD_RATES if rate <= most), most)
     if not _LEAST_BAUD <= baud <= most:
         raise ConfigurationError(
             f"the serial port of {board.name} must have {_LEAST_BAUD} to {most:,} baud, not {baud:,}"

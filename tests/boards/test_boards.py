@@ -93,6 +93,8 @@ def test_lines():
     # The line has the board's clock, whatever the core's is.
     assert find_uart_timing(board, 7) == line.replace(pll=board.find_pll(Fraction(7_000_000)))
     assert find_uart_timing(find_board("colorlight-i9"), 50).baud == 1_000_000
+    # A slower port than all usual rates has its own.
+    assert find_uart_timing(board.replace(most_baud=57_600), 50).baud == 57_600
 
 
 @pytest.mark.parametrize(
