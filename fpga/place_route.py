@@ -305,13 +305,7 @@ def place_and_route(
     try:
         kinds = _cell_kinds(synthesis.folder / NETLIST)
         found = read_report(
-            fields,
-            kinds,
-            cells,
-            other_mhz,
-            seed=seed,
-            seconds=done.seconds,
-            stored=done.stored,
+            fields, kinds, cells, other_mhz, seed=seed, seconds=done.seconds, stored=done.stored
         )
         families = (
             PathFamily.model_validate(each) for file in listed for each in read_json(done.folder / file)

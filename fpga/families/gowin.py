@@ -162,6 +162,7 @@ class _Estimates(Estimates):
     registers_outside = True
     lutram_luts = 4
     # Six tops of 1 to 300 inputs and outputs, 1 to 8 words per transfer, 8 to 16 bits: 4 % off at most.
+    # They had one clock; one top with two has moved both constants.
     top_luts = (1503, 0.66)
     top_ffs = (823, 1.2)
     # Fitted to ``routed``, one seed each, without the paths through multipliers: nextpnr does not know their

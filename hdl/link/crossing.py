@@ -2,15 +2,14 @@
 
 from fractions import Fraction
 
-from amaranth.hdl import Cat, DomainRenamer, Module, Mux, Signal
+from amaranth.hdl import DomainRenamer, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.cdc import FFSynchronizer
 
 from rtlstm.hdl.component import Component, In, Out, connect_some
 from rtlstm.hdl.core.core import CoreSide
 from rtlstm.hdl.core.program_store import program_store
-from rtlstm.hdl.link.serial_link import SerialLink
-from rtlstm.hdl.link.uart import check_divisor
+from rtlstm.hdl.link.serial_link import SerialLink, SerialPorts
 from rtlstm.spec.manifest import Manifest
 
 LINK = "link"
@@ -50,11 +49,11 @@ class Handover(Component):
         return m
 
 
-class CrossingLink(CoreSide, Component):
+class CrossingLink(SerialPorts, CoreSide, Component):
     """A :class:`~rtlstm.hdl.link.serial_link.SerialLink` in the domain ``link``, for a core in ``sync``.
 
-    Steps and requests to registers cross the same way, so the core takes them in the order in which they were
-    sent.
+    Its ports away from the core are in ``link``. Steps and requests to registers cross the same way, so the
+    core takes them in the order in which they were sent.
 
     Parameters
     ----------
@@ -62,21 +61,15 @@ class CrossingLink(CoreSide, Component):
         Cycles of the link's clock per bit, perhaps a fraction.
     """
 
-    rx: Signal = In(1)
-    tx: Signal = Out(1)
-    errors: Signal = Out(32)
-    active: Signal = Out(1)
-    """See :class:`~rtlstm.hdl.link.serial_link.SerialLink`; in the domain ``link``."""
-
     def __init__(self, manifest: Manifest, divisor: Fraction | int) -> None:
-        self._manifest, self._divisor = manifest, check_divisor(divisor)
+        self._manifest, self._divisor = manifest, divisor
         super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         link = SerialLink(self._manifest, self._divisor)
         m.submodules.link = DomainRenamer(LINK)(link)
-        connect_some(m, wiring.flipped(self), link, ("rx", "tx", "errors", "active"))
+        connect_some(m, wiring.flipped(self), link, SerialPorts.port_names())
         self._ask(m, link)
         self._answer(m, link)
         if "shape" in program_store(self._manifest).told:
@@ -92,9 +85,9 @@ class CrossingLink(CoreSide, Component):
             asked.offered.eq(request | link.x.valid),
             link.bus.ready.eq(asked.taken & request),
             link.x.ready.eq(asked.taken & ~request),
-            Cat(self.bus.address, self.bus.write, self.bus.data).eq(
-                Cat(link.bus.address, link.bus.write, link.bus.data)
-            ),
+            self.bus.address.eq(link.bus.address),
+            self.bus.write.eq(link.bus.write),
+            self.bus.data.eq(link.bus.data),
             self.x.payload.eq(link.x.payload),
             # Which of the two it is stands still as well.
             self.bus.valid.eq(asked.there & request),

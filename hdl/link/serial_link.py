@@ -5,7 +5,7 @@ from fractions import Fraction
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import stream, wiring
 
-from rtlstm.hdl.component import Component, In, Out, connect_some
+from rtlstm.hdl.component import Component, In, Out, Ports, connect_some
 from rtlstm.hdl.core.core import Core, CoreSide
 from rtlstm.hdl.core.ends import StepEnds
 from rtlstm.hdl.link.executor import Executor
@@ -95,7 +95,18 @@ class LinkDevice(CoreSide, Component):
         )
 
 
-class SerialLink(CoreSide, Component):
+class SerialPorts(Ports):
+    """The ports of a link on a UART, away from the core."""
+
+    rx: Signal = In(1)
+    tx: Signal = Out(1)
+    """The line; ``rx`` need not be synchronous to the clock."""
+    errors: Signal = Out(32)
+    active: Signal = Out(1)
+    """Frames dropped since reset; a host has opened a session."""
+
+
+class SerialLink(SerialPorts, CoreSide, Component):
     """The link on a UART; see :class:`LinkDevice`.
 
     Parameters
@@ -103,13 +114,6 @@ class SerialLink(CoreSide, Component):
     divisor
         Clock cycles per bit, perhaps a fraction.
     """
-
-    rx: Signal = In(1)
-    tx: Signal = Out(1)
-    """The line; ``rx`` need not be synchronous to the clock."""
-    errors: Signal = Out(32)
-    active: Signal = Out(1)
-    """See :class:`LinkDevice`."""
 
     def __init__(self, manifest: Manifest, divisor: Fraction | int) -> None:
         self._manifest, self._divisor = manifest, check_divisor(divisor)
@@ -127,7 +131,7 @@ class SerialLink(CoreSide, Component):
         return m
 
 
-class LinkedCore(Component):
+class LinkedCore(SerialPorts, Component):
     """A :class:`~rtlstm.hdl.core.core.Core` with a :class:`~rtlstm.hdl.link.serial_link.SerialLink`.
 
     Parameters
@@ -135,13 +139,6 @@ class LinkedCore(Component):
     divisor
         Clock cycles per bit, at least 4.
     """
-
-    rx: Signal = In(1)
-    tx: Signal = Out(1)
-    """The serial port."""
-    errors: Signal = Out(32)
-    active: Signal = Out(1)
-    """Frames dropped since reset; a host has opened a session."""
 
     def __init__(self, manifest: Manifest, divisor: int) -> None:
         self._manifest, self._divisor = manifest, divisor
@@ -151,11 +148,6 @@ class LinkedCore(Component):
         m = Module()
         m.submodules.core = core = Core(self._manifest, StepEnds(self._manifest))
         m.submodules.link = link = SerialLink(self._manifest, self._divisor)
-        m.d.comb += [
-            link.rx.eq(self.rx),
-            self.tx.eq(link.tx),
-            self.errors.eq(link.errors),
-            self.active.eq(link.active),
-        ]
+        connect_some(m, wiring.flipped(self), link, SerialPorts.port_names())
         connect_some(m, core, link, CoreSide.declared_members(self._manifest))
         return m

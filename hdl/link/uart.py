@@ -4,6 +4,7 @@ A bit may take a fraction of a cycle: then some bits of a byte are a cycle longe
 its edges is within half a cycle of where it belongs.
 """
 
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 
@@ -26,9 +27,8 @@ def bit_cycles(divisor: Fraction | int) -> tuple[int, ...]:
     return tuple(end - begin for begin, end in pairwise(edges))
 
 
-def _reload(divisor: Fraction | int, left: Signal) -> ValueLike:
-    """Return what the timer of the next bit begins with, the first of ``left``."""
-    cycles = bit_cycles(divisor)
+def _reload(cycles: Sequence[int], left: Signal) -> ValueLike:
+    """Return what the timer of the next bit begins with, the first of ``left``; bits take these cycles."""
     least = min(cycles)
     longer = Const(
         sum(1 << (_BITS - number) for number, each in enumerate(cycles) if each > least), _BITS + 1
@@ -72,10 +72,11 @@ class UartReceiver(Component):
         first, line = Signal(init=1), Signal(init=1)
         m.d.sync += [first.eq(self.rx), line.eq(first)]
         # Number of samples left: start bit, data, stop bit. Each is taken in the middle of its bit.
-        left, timer = Signal(range(_BITS + 1)), Signal(range(max(bit_cycles(self._divisor))))
+        cycles = bit_cycles(self._divisor)
+        left, timer = Signal(range(_BITS + 1)), Signal(range(max(cycles)))
         bits, sample = Signal(8, reset_less=True), Signal()
         m.d.comb += sample.eq((left != 0) & (timer == 0))
-        m.d.sync += timer.eq(Mux(timer == 0, _reload(self._divisor, left), timer - 1))
+        m.d.sync += timer.eq(Mux(timer == 0, _reload(cycles, left), timer - 1))
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
         with m.If(left == 0):
@@ -106,7 +107,8 @@ class UartTransmitter(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         bits = Signal(_BITS, init=-1)
-        left, timer = Signal(range(_BITS)), Signal(range(max(bit_cycles(self._divisor))))
+        cycles = bit_cycles(self._divisor)
+        left, timer = Signal(range(_BITS)), Signal(range(max(cycles)))
         m.d.comb += [self.tx.eq(bits[0]), self.i.ready.eq((left == 0) & (timer == 0))]
         with m.If(timer != 0):
             m.d.sync += timer.eq(timer - 1)
@@ -114,13 +116,13 @@ class UartTransmitter(Component):
             m.d.sync += [
                 bits.eq(Cat(bits[1:], 1)),
                 left.eq(left - 1),
-                timer.eq(_reload(self._divisor, left)),
+                timer.eq(_reload(cycles, left)),
             ]
         with m.Elif(self.i.valid):
             m.d.sync += [
                 bits.eq(Cat(Const(0, 1), self.i.payload, 1)),
                 left.eq(_BITS - 1),
-                timer.eq(bit_cycles(self._divisor)[0] - 1),
+                timer.eq(cycles[0] - 1),
             ]
         return m
 
