@@ -60,9 +60,7 @@ _BLOCK_VALUES = 1 << 17
 @lru_cache(maxsize=32)
 def _spell_out(table: ActivationTable, scale: int) -> Floats:
     """A ``middle`` table's values for all inputs, from the most negative on, times ``2**scale``."""
-    most = table.input.maximum
-    values = table.compute(np.arange(~most, most + 1))
-    found: Floats = np.ldexp(values.astype(np.float64), scale)
+    found: Floats = np.ldexp(table.spelled_out.astype(np.float64), scale)
     found.setflags(write=False)
     return found
 

@@ -28,12 +28,10 @@ def round_half_up(values: ArrayLike, fraction: ArrayLike = 0) -> NDArray[np.floa
 def round_shift(value: ArrayLike, shift: ArrayLike) -> IntArray:
     """Divide integers by ``2**shift`` (``shift`` >= 0, element-wise), rounding half up.
 
-    Computes ``floor(value / 2**shift + 1/2)`` exactly.
+    Computes ``floor(value / 2**shift + 1/2)`` exactly, for magnitudes below ``2**62``.
     """
-    value = np.asarray(value, dtype=np.int64)
-    shift = np.asarray(shift, dtype=np.int64)
-    guard = (value >> np.maximum(shift - 1, 0)) & 1
-    rounded: IntArray = (value >> shift) + np.where(shift > 0, guard, 0)
+    twice = np.right_shift(np.asarray(value, dtype=np.int64) << 1, shift)
+    rounded: IntArray = (twice + 1) >> 1
     return rounded
 
 
@@ -158,7 +156,7 @@ class Format(Record):
     def round_codes(self, codes: IntArray, fraction: int) -> IntArray:
         """Round codes of ``fraction`` fraction bits half up to this format's; they are not saturated."""
         drop = fraction - self.fraction
-        return codes << -drop if drop <= 0 else (codes >> drop) + (codes >> (drop - 1) & 1)
+        return codes << -drop if drop < 0 else round_shift(codes, drop)
 
     def to_integers(self, values: ArrayLike) -> IntArray:
         """Round finite values half up to integers of this format, saturating."""

@@ -161,7 +161,7 @@ def _cancel(weights: Floats, steps: Floats, most: int, covariance: Floats) -> tu
         block = slice(first, min(first + _BLOCK, len(order)))
         errors = np.zeros((block.stop - first, *left.shape[1:]))
         for at in range(first, block.stop):
-            code = np.clip(np.floor(left[at] / ordered[at] + 0.5), -most, most) * kept[at]
+            code = np.clip(round_half_up(left[at] / ordered[at]), -most, most) * kept[at]
             error = (left[at] - code * ordered[at]) / upper[at, at]
             left[at + 1 : block.stop] -= error * upper[at, at + 1 : block.stop, None, None]
             errors[at - first], codes[order[at]] = error, code
