@@ -113,17 +113,17 @@ private:
 
 }  // namespace
 
-#define LINKED_API extern "C" __attribute__((visibility("default")))
+#define RTLSTM_API extern "C" __attribute__((visibility("default")))
 
-LINKED_API void* linked_create(uint64_t seed, int64_t bit) { return new Linked(seed, bit); }
-LINKED_API void linked_destroy(void* it) { delete static_cast<Linked*>(it); }
-LINKED_API void linked_reset(void* it) { static_cast<Linked*>(it)->reset(); }
-LINKED_API void linked_drop(void* it) { static_cast<Linked*>(it)->drop(); }
-LINKED_API void linked_send(void* it, const uint8_t* bytes, int64_t count) { static_cast<Linked*>(it)->send(bytes, count); }
-LINKED_API int64_t linked_run(void* it, int64_t cycles, uint8_t* bytes, int64_t room) {
+RTLSTM_API void* rtlstm_create(uint64_t seed, int64_t bit) { return new Linked(seed, bit); }
+RTLSTM_API void rtlstm_destroy(void* it) { delete static_cast<Linked*>(it); }
+RTLSTM_API void rtlstm_reset(void* it) { static_cast<Linked*>(it)->reset(); }
+RTLSTM_API void rtlstm_drop(void* it) { static_cast<Linked*>(it)->drop(); }
+RTLSTM_API void rtlstm_send(void* it, const uint8_t* bytes, int64_t count) { static_cast<Linked*>(it)->send(bytes, count); }
+RTLSTM_API int64_t rtlstm_run(void* it, int64_t cycles, uint8_t* bytes, int64_t room) {
     return static_cast<Linked*>(it)->run(cycles, bytes, room);
 }
-LINKED_API int64_t linked_cycle(void* it) { return static_cast<Linked*>(it)->cycle(); }
-LINKED_API int64_t linked_pending(void* it) { return static_cast<Linked*>(it)->pending(); }
-LINKED_API int64_t linked_bad_stops(void* it) { return static_cast<Linked*>(it)->badStops(); }
-LINKED_API int64_t linked_errors(void* it) { return static_cast<Linked*>(it)->errors(); }
+RTLSTM_API int64_t rtlstm_cycle(void* it) { return static_cast<Linked*>(it)->cycle(); }
+RTLSTM_API int64_t rtlstm_pending(void* it) { return static_cast<Linked*>(it)->pending(); }
+RTLSTM_API int64_t rtlstm_bad_stops(void* it) { return static_cast<Linked*>(it)->badStops(); }
+RTLSTM_API int64_t rtlstm_errors(void* it) { return static_cast<Linked*>(it)->errors(); }

@@ -5,10 +5,18 @@ import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rtlstm.sim.compile_model import compile_library
+from rtlstm.sim.compile_model import LibraryModel, compile_library
 
 HARNESS = Path(__file__).parent / "linked_core.cpp"
 ROOM = 1 << 16
+SIZE = ctypes.c_int64
+FUNCTIONS = {
+    "reset": (None, []),
+    "drop": (None, []),
+    "send": (None, [ctypes.c_char_p, SIZE]),
+    "run": (SIZE, [SIZE, ctypes.c_char_p, SIZE]),
+    **{name: (SIZE, []) for name in ("cycle", "pending", "bad_stops", "errors")},
+}
 
 
 def compile_linked(verilog: str, top: str) -> Path:
@@ -25,57 +33,45 @@ class LinkedPort:
     def __init__(
         self, library: Path, divisor: int, seed: int = 1, mismatch: float = 0.0, clock: float = 1e6
     ) -> None:
-        self._library = ctypes.CDLL(str(library))
-        handle, size = ctypes.c_void_p, ctypes.c_int64
-        for name, result, arguments in (
-            ("create", handle, [ctypes.c_uint64, size]),
-            ("destroy", None, [handle]),
-            ("reset", None, [handle]),
-            ("drop", None, [handle]),
-            ("send", None, [handle, ctypes.c_char_p, size]),
-            ("run", size, [handle, size, ctypes.c_char_p, size]),
-            *((name, size, [handle]) for name in ("cycle", "pending", "bad_stops", "errors")),
-        ):
-            function = getattr(self._library, f"linked_{name}")
-            function.restype, function.argtypes = result, arguments
         self._clock = clock
         self._held = b""
         self._buffer = ctypes.create_string_buffer(ROOM)
-        self._it = self._library.linked_create(seed, round(divisor * 256 * (1 + mismatch)))
+        bit = round(divisor * 256 * (1 + mismatch))
+        self._call = LibraryModel(library, FUNCTIONS, seed - 1, bit).call
 
     def now(self) -> float:
         return self.cycle / self._clock
 
     @property
     def cycle(self) -> int:
-        return int(self._library.linked_cycle(self._it))
+        return int(self._call("cycle"))
 
     @property
     def errors(self) -> int:
         """What the core's output says."""
-        return int(self._library.linked_errors(self._it))
+        return int(self._call("errors"))
 
     @property
     def bad_stops(self) -> int:
-        return int(self._library.linked_bad_stops(self._it))
+        return int(self._call("bad_stops"))
 
     @property
     def pending(self) -> int:
         """Bytes that are still to be sent."""
-        return int(self._library.linked_pending(self._it))
+        return int(self._call("pending"))
 
     def reset(self) -> None:
-        self._library.linked_reset(self._it)
+        self._call("reset")
 
     def write(self, data: bytes) -> None:
-        self._library.linked_send(self._it, data, len(data))
+        self._call("send", data, len(data))
 
     def read(self, seconds: float) -> bytes:
         if self._held:
             data, self._held = self._held, b""
             return data
         cycles = max(0, math.ceil(seconds * self._clock))
-        count = self._library.linked_run(self._it, cycles, self._buffer, ROOM)
+        count = self._call("run", cycles, self._buffer, ROOM)
         return self._buffer.raw[:count]
 
     def pause(self, seconds: float) -> None:
@@ -87,7 +83,7 @@ class LinkedPort:
 
     def reopen(self) -> None:
         self._held = b""
-        self._library.linked_drop(self._it)
+        self._call("drop")
 
     def close(self) -> None:
         pass
