@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.lazy import train
 from support.loadable_builds import build_for, check, make_device
 from support.netlist import netlist_build
 from support.quick import quick
@@ -28,7 +29,6 @@ from rtlstm.spec.network import Dense, Gru, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork, bound_sums, row_parts
 from rtlstm.spec.packing import pack, unpack
 from rtlstm.spec.parameters import Parameters
-from rtlstm.train import prepare
 
 BITS = (8, 16)
 SIZES = (1, 2, 3, 5)
@@ -305,7 +305,7 @@ def test_bits_of_scales_are_checked() -> None:
 
 def test_training_takes_no_scales() -> None:
     with pytest.raises(ConfigurationError, match="leave out `scale_bits`"):
-        prepare(small_network(), scale_bits=16)
+        train.prepare(small_network(), scale_bits=16)
 
 
 def test_gru_of_integers_with_two_layers() -> None:
