@@ -85,9 +85,8 @@ def bench(
         bool,
         typer.Option(
             "--accuracy",
-            help="Measure what rounding costs, and nothing else: published networks and those of the "
-            "examples, with weights of 16 to 2 bits, beside onnxruntime's dynamic int8. With --quick, "
-            "16 and 8 bits. Names are those of these networks.",
+            help="Measure what rounding costs, and nothing else, with weights of 16 to 2 bits (with --quick, "
+            "16 and 8), beside onnxruntime's dynamic int8.",
         ),
     ] = False,
     finetuned: Annotated[

@@ -35,24 +35,22 @@ def accuracy(
         Path,
         typer.Option(
             "--input",
-            help="Inputs that did not calibrate the build, as floats, (T, I), (T, N, I) or (N, T, "
-            "I): an .npy file, or an .npz file with an array x.",
+            help="Inputs that did not calibrate the build, as floats, (T, I), (T, N, I) or (N, T, I): .npy, "
+            "or .npz with an array x.",
         ),
     ],
     model: Annotated[
         Path | None,
         typer.Option(
             metavar="MODEL",
-            help="Model that the build was generated from. It is needed to measure the rounding of"
-            " weights and to try other widths.",
+            help="Model of the build, to measure the rounding of weights and to try other widths.",
         ),
     ] = None,
     calibration: Annotated[
         Path | None,
         typer.Option(
             "--calibrate",
-            help="Data that calibrated the build. They are needed to try other widths as generate "
-            "would build them.",
+            help="Data that calibrated the build, to try other widths.",
         ),
     ] = None,
     calibration_lengths: Annotated[
@@ -66,9 +64,8 @@ def accuracy(
     labels: Annotated[
         Path | None,
         typer.Option(
-            help="Labels of each sequence's last step, (N,), or of each step, (T, N): an .npy "
-            "file, or an .npz file with an array y. Integers are classes; floats are targets "
-            "with a last axis of outputs.",
+            help="Labels of each sequence's last step, (N,), or of each step, (T, N): .npy, or "
+            ".npz with an array y. Integers are classes; floats are targets with a last axis of outputs.",
         ),
     ] = None,
     lengths: LengthsOption = None,

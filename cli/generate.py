@@ -77,7 +77,7 @@ def generate(
             "--calibrate-from",
             metavar="BUILD",
             help="Build in whose final states the typical inputs' sequences begin, such as a decoder's "
-            "encoder, after its own typical inputs. It replaces --calibrate-state.",
+            "encoder. It replaces --calibrate-state.",
             rich_help_panel=_NUMBERS,
         ),
     ] = None,
@@ -85,8 +85,8 @@ def generate(
         Path | None,
         typer.Option(
             "--calibrate-from-input",
-            help="What the build of --calibrate-from reads: an .npy file, or an .npz file with an array x. "
-            "Default: its own typical inputs.",
+            help="What the build of --calibrate-from reads: .npy, or .npz with an array x. Default: its own "
+            "typical inputs.",
             rich_help_panel=_NUMBERS,
         ),
     ] = None,
@@ -94,8 +94,7 @@ def generate(
         str | None,
         typer.Option(
             "--calibrate-from-lengths",
-            help="Number of valid steps of each of these sequences: numbers with commas, or an .npy file. "
-            "Default: all.",
+            help="Number of valid steps of each of these sequences. Default: all.",
             rich_help_panel=_NUMBERS,
         ),
     ] = None,

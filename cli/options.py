@@ -47,8 +47,8 @@ PadOption = Annotated[
 
 CALIBRATE = typer.Option(
     "--calibrate",
-    help="Typical inputs, (T, I) or (T, N, I), which set the ranges of the formats: an "
-    ".npy file, or an .npz file with an array x.",
+    help="Typical inputs, (T, I) or (T, N, I), which set the ranges of the formats: .npy, or .npz with an "
+    "array x.",
     rich_help_panel=_NUMBERS,
 )
 """Required by some commands, so that each states the type."""

@@ -15,8 +15,8 @@ from rtlstm.spec.options import plain_type
 _HEAD = """\
 # Commands and options
 
-This page is made from the code ([Extending](extending.md#an-option)). `rtlstm COMMAND --help` prints the
-same. `python -m rtlstm` is the same program. `rtlstm --install-completion` installs shell completion.
+This page is [made from the code](extending.md#an-option). `rtlstm COMMAND --help` prints the same.
+`rtlstm --install-completion` installs shell completion.
 """
 _PYTHON = """\
 In Python, `rtlstm.compile` has the options of `rtlstm generate`, and the methods `simulate`, `implement`,
@@ -108,7 +108,8 @@ def _options(name: str) -> list[Any]:
 def _section(name: str, shown: dict[tuple[str, ...], str]) -> Iterator[str]:
     """A command's heading and a table for each group of its options.
 
-    An option that an earlier command has, with the same value and meaning, is named and not described again.
+    An option that an earlier command has, with the same value and meaning, is named and not described again,
+    even if only one of them requires it.
     ``shown`` has the command that describes it.
     """
     options = _options(name)
@@ -120,12 +121,13 @@ def _section(name: str, shown: dict[tuple[str, ...], str]) -> Iterator[str]:
     again: dict[str, list[str]] = {}
     for each in options:
         flags, *described = _row(name, each)
-        first = shown.setdefault((flags, *described), name)
+        required = " (required)" if each.required else ""
+        first = shown.setdefault((flags, each.help, described[0]), name)
         if first == name:
             row = (flags + _in_python(name, each), *described)
             groups.setdefault(getattr(each, "rich_help_panel", None) or "", []).append(row)
         else:
-            again.setdefault(first, []).append(flags)
+            again.setdefault(first, []).append(flags + required)
     for group, rows in groups.items():
         if group:
             yield f"### {group}"

@@ -36,7 +36,7 @@ def run(
         Path,
         typer.Option(
             "--input",
-            help="Inputs, (T, I), (T, N, I) or (N, T, I): an .npy file, or an .npz file with an array x.",
+            help="Inputs, (T, I), (T, N, I) or (N, T, I): .npy, or .npz with an array x.",
         ),
     ],
     backend: Annotated[

@@ -35,23 +35,19 @@ def simulate(
         Path | None,
         typer.Option(
             "--input",
-            help="Inputs, (T, I), (T, N, I) or (N, T, I): an .npy file, or an .npz file with an "
-            "array x. Default: random.",
+            help="Inputs, (T, I), (T, N, I) or (N, T, I): .npy, or .npz with an array x. Default: random.",
         ),
     ] = None,
     lengths: LengthsOption = None,
     batch_first: BatchFirstOption = None,
     pad: PadOption = "back",
     options: Mapping[str, Any],
-    output: Annotated[
-        Path | None, typer.Option(help="Write the outputs of the Verilog to this .npy file.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the outputs to this .npy file.")] = None,
     cocotb: Annotated[
         bool,
         typer.Option(
             "--cocotb",
-            help="Run the build's cocotb test, ip/test_NAME.py, instead. It takes --simulator and "
-            "--seed alone.",
+            help="Run the build's cocotb test, ip/test_NAME.py, with --simulator and --seed alone.",
         ),
     ] = False,
     as_json: JsonOption = False,

@@ -179,9 +179,8 @@ class QuantizationSettings(Record):
     scale_bits: Annotated[
         _ScaleBits | None,
         Option(
-            "Bits of a scale of each row of weights, 8 to 16: a multiplier behind its sum keeps a model's "
-            "integers in any steps. 0: steps are powers of two. Default: 16 for a model's integers that "
-            "powers of two would change, else 0.",
+            "Bits of a scale for each row of weights, 8 to 16, which keeps a quantised model's integers; 0: "
+            "scales are powers of two. Default: 16 if these would change such integers, else 0.",
             group=_NUMBERS,
         ),
     ] = None

@@ -10,7 +10,7 @@ from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.schedule import REDIRECT_CYCLES, Issued, StepSchedule, Timeline, offer_cycles
+from rtlstm.spec.program.schedule import Issued, StepSchedule, Timeline, offer_cycles
 from rtlstm.spec.program.sequence_schedule import SequenceSchedule
 from rtlstm.spec.program.step import Program, compile_program, group_ends
 
@@ -132,45 +132,20 @@ def test_each_stream_has_one_first_step() -> None:
     assert together[-1] > alone[-1] > warm[-1]
 
 
-@pytest.mark.parametrize(
-    ("family", "lanes", "units", "sentences"),
-    [
-        ("generic", 8, 8, ("latency is {latency} cycles", "first step latency is {first} cycles")),
-        (
-            "ecp5",
-            4,
-            4,
-            (
-                "step latency is {begins} + 3 + {results} + 1 = {latency} cycles",
-                "{idle} idle cycles follow, because `partial_to_add` is {partial_to_add}",
-                "first step latency is {first_begins} + 3 + {results} + 1 = {first} cycles",
-                "step interval with prefetch is {interval} cycles",
-            ),
-        ),
-    ],
-)
-def test_the_architecture_page_counts_right(
-    family: str, lanes: int, units: int, sentences: tuple[str, ...]
-) -> None:
-    """Both steps that the page computes, of 4 inputs on 4 macs, take the cycles that it says."""
-    parameters = Parameters.for_family(family, lanes=lanes, macs=4)
-    layers = shapes(4, units)
+def test_the_architecture_page_counts_right() -> None:
+    """The steps that the page shows, of 4 inputs on 4 macs, take the cycles that it says."""
+    parameters = Parameters.for_family("generic", lanes=8, macs=4)
+    layers = shapes(4, 8)
     program = compile_program(layers, parameters, FusedUnit.timing_of(parameters))
     cycles = StepSchedule(program, parameters).count(layers)
-    recurrent = program.ops[0]
-    begins = 1 + parameters.pipeline.accept
-    figures = {
-        "begins": begins,
-        "results": program.ops[program.body].results,
-        "idle": recurrent.idle_cycles,
-        "partial_to_add": parameters.partial_to_add,
-        "latency": cycles.step_latency_cycles,
-        "first": cycles.first_step_latency_cycles,
-        "first_begins": 1 + REDIRECT_CYCLES + recurrent.groups * recurrent.columns + recurrent.idle_cycles,
-        "interval": cycles.step_interval_cycles,
-    }
     page = " ".join((Path(__file__).parents[2] / "docs/architecture.md").read_text().split())
-    assert [text for sentence in sentences if (text := sentence.format(**figures)) not in page] == []
+    for sentence in (
+        f"latency is {cycles.step_latency_cycles} cycles",
+        f"first step latency is {cycles.first_step_latency_cycles} cycles",
+        f"`narrow` + 1, here {parameters.partial_to_add}",
+        f"and cycle {cycles.step_interval_cycles} that for the blue one",
+    ):
+        assert sentence in page
 
 
 @pytest.mark.parametrize("seed", range(1, 13))
