@@ -323,7 +323,7 @@ def _profile(
     files: _Files,
 ) -> None:
     """Work out latencies and errors of STAC-ML Markets' networks, and show them."""
-    from rtlstm.bench.stac import run_profile
+    from rtlstm.bench.hardware import run_profile
 
     with console.progress() as progress:
         result = run_profile(shapes, folder, devices, clock, progress)

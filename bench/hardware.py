@@ -1,27 +1,67 @@
-"""A benchmark network in hardware: its build, predicted and measured cycles, and its clock."""
+"""A benchmark network in hardware: its build, predicted and measured cycles, and clock; STAC-ML's terms."""
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from rtlstm.bench.records import Clock, HardwareFigures, LayerFigures
-from rtlstm.bench.shapes import Shape
+from rtlstm.bench.records import Clock, HardwareFigures, Instances, LayerFigures, StacResult, StacShape
+from rtlstm.bench.shapes import Shape, find_shapes
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
-from rtlstm.sim.cycles import SETTLE_STEPS, last_intervals, measure_latencies
-from rtlstm.spec.build_files import read_verilog
-from rtlstm.spec.errors import BuildError
-from rtlstm.spec.manifest import Manifest
+from rtlstm.sim.backends import SimulatedDevice
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import BuildError, ConfigurationError
+from rtlstm.spec.manifest import Manifest, read_verilog
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import offer_cycles
 from rtlstm.spec.program.step import Program, compile_program
 from rtlstm.spec.progress import Progress
+from rtlstm.spec.registers import Register
 from rtlstm.tools.toolchain import compiler, verilator
+
+SETTLE_STEPS = 8
+"""Steps at the start of a sequence that are not yet back to back."""
+
+
+class Latencies(NamedTuple):
+    """Cycles from a step's last input beat to its last output beat."""
+
+    first_step: int
+    """Latency of the first step after a reset."""
+    warm: int
+    """Latency of a step whose recurrent part was ready."""
+
+
+def wait_for_core(accelerator: Accelerator) -> None:
+    """Wait until the core has finished what it computes after a step."""
+    # Every bus read takes a cycle or more.
+    cycles = 2 * accelerator.manifest.cycles.step_interval_cycles
+    accelerator.device.transport.read(Register.CYCLES, cycles)
+
+
+def measure_latencies(accelerator: Accelerator, x: ArrayLike) -> Latencies:
+    """Run ``x``, one step's inputs, twice on a new stream."""
+    with accelerator.stream() as stream:
+        stream.step(x)
+        first_step = accelerator.measured_latency_cycles
+        wait_for_core(accelerator)
+        stream.step(x)
+        return Latencies(first_step, accelerator.measured_latency_cycles)
+
+
+def last_intervals(accelerator: Accelerator) -> set[int]:
+    """Cycles from step to step in the last exchange of one stream, once steps are back to back."""
+    device = accelerator.device.transport
+    assert isinstance(device, SimulatedDevice)
+    return set(np.diff(device.last_cycles.offered)[SETTLE_STEPS - 1 :].tolist())
+
 
 _STREAMS, _ROUNDS = 4, 32
 """Sequences of the prediction for several streams, in turns, and the number of turns."""
@@ -177,3 +217,107 @@ def post_route(folder: Path, devices: tuple[str, ...] = ()) -> Clock | None:
             parts = (entry.get("device"), entry.get("speed_grade"))
             return Clock(mhz=clock, source="post-route", device=" grade ".join(str(p) for p in parts if p))
     return None
+
+
+PROFILE = ("stac_a", "stac_b", "stac_c")
+"""Its networks: LSTM_A, LSTM_B and LSTM_C."""
+INSTANCES = (1, 2, 4, 8)
+"""Numbers of instances that share a core, each with a stream of its own."""
+
+
+def run_profile(
+    names: list[str] | None,
+    folder: Path,
+    devices: tuple[str, ...],
+    assumed_mhz: float,
+    progress: Progress | None,
+) -> StacResult:
+    """Work out the latencies of the named networks of STAC-ML Markets, or of all three, and a window's error.
+
+    It borrows networks and terms; it is neither a STAC benchmark nor audited. Latencies are those on chip,
+    from the input to the last output beat, in cycles of the exact schedule, at the clock of a core with one
+    stream, also for several instances: cores with as many streams were not placed and routed.
+
+    Parameters
+    ----------
+    names
+        Names of networks of :data:`PROFILE`.
+    folder, devices
+        Where builds may be that were placed and routed, whose clock is taken; of these devices, if any are
+        given.
+    assumed_mhz
+        The clock of the others.
+    progress
+        Called with what is done.
+
+    Raises
+    ------
+    ConfigurationError
+        If a network is not one of these.
+    """
+    for name in names or ():
+        if name not in PROFILE:
+            raise ConfigurationError(
+                f"a network of this profile must be one of {', '.join(PROFILE)}, not {name!r}"
+            )
+    found = []
+    shapes = find_shapes(list(names or PROFILE))
+    for done, shape in enumerate(shapes):
+        if progress:
+            progress("schedule and error of a window", done, len(shapes))
+        clock = post_route(folder / shape.name, devices) or Clock(mhz=assumed_mhz, source="assumed")
+        found.append(_measure(shape, clock))
+    if progress:
+        progress("schedule and error of a window", len(shapes), len(shapes))
+    return StacResult(shapes=tuple(found))
+
+
+def _measure(shape: Shape, clock: Clock) -> StacShape:
+    manifest = predict_cycles(shape)
+    error, largest = _errors(shape)
+    return StacShape(
+        name=shape.name,
+        steps=shape.steps,
+        clock=clock,
+        instances=tuple(
+            count_instances(manifest, count, steps, clock.mhz)
+            for steps in (1, shape.steps)
+            for count in INSTANCES
+        ),
+        rms_error=error,
+        largest_error=largest,
+    )
+
+
+def count_instances(manifest: Manifest, instances: int, steps: int, mhz: float) -> Instances:
+    """Return the latencies of instances whose inputs are all there in the same cycle.
+
+    An instance's latency includes its wait for those before it, step by step in turns. With one step, its
+    state is kept from the step before, and its recurrent part is ready; with several, it is a whole window
+    that begins with a zero state, and only its last output is wanted.
+    """
+    program, parameters = with_streams(manifest, instances)
+    streams = list(range(instances)) * steps
+    suppress = [True] * (instances * (steps - 1)) + [False] * instances
+    offered = offer_cycles(
+        program, parameters, len(streams), first_step=steps > 1, streams=streams, suppress=suppress
+    )
+    latencies = np.array(offered[-instances:]) / mhz
+    p50, p99 = np.percentile(latencies, (50, 99), method="inverted_cdf")
+    return Instances(
+        instances=instances,
+        steps=steps,
+        p50_us=round(float(p50), 4),
+        p99_us=round(float(p99), 4),
+        max_us=round(float(latencies.max()), 4),
+    )
+
+
+def _errors(shape: Shape) -> tuple[float, float]:
+    """The rms and the largest error of a window's outputs against float64."""
+    network, x = shape.network(), shape.input_values(shape.steps)[:, None].astype(np.float64)
+    quantised = quantise(network, shape.settings)
+    golden = Golden(quantised).run(quantised.numerics.quantise_input(x))
+    error = quantised.shapes[-1].output.to_floats(golden.y) - run_float(network, x).y
+    rms, largest = np.sqrt(np.mean(error**2)), np.abs(error).max()
+    return float(f"{rms:.4g}"), float(f"{largest:.4g}")

@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from rtlstm.bench.cpu_time import ONE_THREAD, pin, sample
-from rtlstm.bench.peers import ENGINES, CppLoop, lstm_session
+from rtlstm.bench.peers import ENGINES, ONE_THREAD, CppLoop, lstm_session, pin, sample
 from rtlstm.bench.records import CpuTime, GoldenSpeed, Machine
 from rtlstm.bench.shapes import SHAPES, Shape
 from rtlstm.gen.builds.generate import generate_build

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rtlstm.cli.commands import as_typed
 from rtlstm.cli.console import Console
 from rtlstm.cli.data import load_array, load_lengths, load_state
 from rtlstm.cli.options import (
@@ -19,7 +20,6 @@ from rtlstm.cli.options import (
     takes_options,
 )
 from rtlstm.cli.results import Field, Found, Table, Text
-from rtlstm.cli.wording import as_typed
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.files import check_writable

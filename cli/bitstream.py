@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rtlstm.cli.commands import next_command
 from rtlstm.cli.console import Console
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, takes_options
 from rtlstm.cli.results import Field, Found, Table, Text
-from rtlstm.cli.wording import next_command
 from rtlstm.gen.builds.command_options import BitstreamOptions, BoardOptions
 from rtlstm.spec.errors import BuildError, ConfigurationError
 

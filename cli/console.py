@@ -17,17 +17,18 @@ from typing import Any, Self, TextIO, cast
 
 import typer
 
-from rtlstm.cli.results import Result, View
-from rtlstm.cli.terminal import (
+from rtlstm.cli.commands import worded
+from rtlstm.cli.results import (
     Ended,
     ForgivingStream,
     OutputError,
     ReaderGoneError,
+    Result,
+    View,
     plain,
     write_error,
     write_output,
 )
-from rtlstm.cli.wording import worded
 from rtlstm.spec.errors import DeviceError, RtlstmError
 from rtlstm.spec.progress import Progress, is_silent
 

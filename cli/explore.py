@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rtlstm.cli.commands import as_typed
 from rtlstm.cli.console import Console
 from rtlstm.cli.data import load_array, load_arrays, load_lengths
 from rtlstm.cli.options import (
@@ -23,7 +24,6 @@ from rtlstm.cli.options import (
     takes_options,
 )
 from rtlstm.cli.results import Field, Found, Table, Text
-from rtlstm.cli.wording import as_typed
 from rtlstm.explore.page import render_page
 from rtlstm.explore.request import SearchOptions, SpaceOptions
 from rtlstm.gen.frontends import read_model
@@ -31,16 +31,14 @@ from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.files import write_file
-from rtlstm.spec.layout import sequences_first
+from rtlstm.spec.layout import Pad, is_front, sequences_first
 from rtlstm.spec.options import option_values
-from rtlstm.spec.padding import Pad, is_front
 from rtlstm.tools.work import open_workers
 
 if TYPE_CHECKING:
     from rtlstm.explore.measure import Context
     from rtlstm.explore.metrics import Metric
-    from rtlstm.explore.records import Exploration, Point
-    from rtlstm.explore.space import Space
+    from rtlstm.explore.space import Exploration, Point, Space
 
 _NUMBERS, _WORK = "Numbers", "How it is worked out"
 _ROWS = 16

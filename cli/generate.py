@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rtlstm.cli.commands import chosen_for, next_command
 from rtlstm.cli.console import Console
 from rtlstm.cli.data import load_array, load_lengths, load_state
 from rtlstm.cli.options import (
@@ -19,7 +20,6 @@ from rtlstm.cli.options import (
     takes_options,
 )
 from rtlstm.cli.results import Field, Found, Table, Text, Values
-from rtlstm.cli.wording import chosen_for, next_command
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.fpga.resources import count_text

@@ -5,10 +5,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rtlstm.cli.commands import next_command
 from rtlstm.cli.console import Console
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, takes_options
 from rtlstm.cli.results import Field, Found, Table, Text
-from rtlstm.cli.wording import next_command
 from rtlstm.gen.builds.command_options import ImplementOptions
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import GENERIC

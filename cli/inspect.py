@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 import pydantic
 import typer
 
+from rtlstm.cli.commands import as_typed, chosen_for, next_command
 from rtlstm.cli.console import Console
 from rtlstm.cli.options import DebugOption, JsonOption, takes_options
 from rtlstm.cli.results import Field, Found, Table, Text
-from rtlstm.cli.wording import as_typed, chosen_for, next_command
 from rtlstm.fpga.implementation import Implementation, ResourceUse
 from rtlstm.gen.builds.advice import Headroom, measure_headroom
 from rtlstm.gen.builds.report import (
@@ -25,11 +25,10 @@ from rtlstm.gen.builds.report_html import Pictures, check_drawing
 from rtlstm.gen.frontends import ReadResult, try_model
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.gen.frontends.recurrent import layer_options
-from rtlstm.spec.build_files import read_listed
 from rtlstm.spec.errors import BuildError, ConfigurationError, ImageError, InputError, ModelError
 from rtlstm.spec.files import check_writable, write_file
 from rtlstm.spec.image import WeightImage
-from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.manifest import Manifest, read_listed
 from rtlstm.spec.packing import check_image
 from rtlstm.spec.program.step import Op
 from rtlstm.spec.record import Record

@@ -11,10 +11,10 @@ from typer.core import TyperCommand, TyperGroup
 
 from rtlstm.cli.commands import COMMANDS, HelpPage, find_command
 from rtlstm.cli.console import FAILED, WRONG_INPUT, explain, print_error
-from rtlstm.cli.results import Result
-from rtlstm.cli.terminal import (
+from rtlstm.cli.results import (
     OutputError,
     ReaderGoneError,
+    Result,
     abandon_output,
     ends_cleanly,
     prepare_streams,

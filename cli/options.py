@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic import BaseModel
 
+from rtlstm.spec.layout import Pad
 from rtlstm.spec.options import DeclaredOption, declared_options
-from rtlstm.spec.padding import Pad
 
 _NUMBERS, _WORK = "Numbers", "How it is worked out"
 

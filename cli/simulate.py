@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rtlstm.cli.commands import next_command
 from rtlstm.cli.console import Console
 from rtlstm.cli.data import check_results, load_array, load_lengths, save_array
 from rtlstm.cli.options import (
@@ -18,7 +19,6 @@ from rtlstm.cli.options import (
     takes_options,
 )
 from rtlstm.cli.results import Field, Text, Values, named_parts, part_ends
-from rtlstm.cli.wording import next_command
 from rtlstm.gen.builds.command_options import SimulateOptions
 from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.spec.errors import BuildError, ConfigurationError

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from rtlstm.cli.commands import next_command
 from rtlstm.cli.console import Console
 from rtlstm.cli.options import DebugOption, JsonOption, takes_options
 from rtlstm.cli.results import Field, Found, Table, Text, Values
-from rtlstm.cli.wording import next_command
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
 

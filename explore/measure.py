@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from rtlstm.explore.metrics import Evaluation, Metric
-from rtlstm.explore.records import Errors, Numbers, Outcome, Point, Proof, Refusal
-from rtlstm.explore.space import Choice
+from rtlstm.explore.space import Choice, Errors, Numbers, Outcome, Point, Proof, Refusal
 from rtlstm.fpga.estimate import Estimate, demands, step_energy_nj
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.fit import NothingFitsError, fit_device

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.explore.records import Errors, Point
+from rtlstm.explore.space import Errors, Point
 from rtlstm.gen.accuracy.samples import Labels, Samples
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.spec.errors import ConfigurationError, InputError

@@ -17,9 +17,8 @@ from pydantic import BaseModel
 from rtlstm.boards.catalogue import find_target
 from rtlstm.explore.measure import Context, Proving, measure_numbers, measure_point, prove_point
 from rtlstm.explore.metrics import Evaluation, Limit, Metric, pareto_front, rank, ruled_out
-from rtlstm.explore.records import Exploration, Numbers, Outcome, Point, Refusal
 from rtlstm.explore.request import SearchOptions
-from rtlstm.explore.space import Choice, Space
+from rtlstm.explore.space import Choice, Exploration, Numbers, Outcome, Point, Refusal, Space
 from rtlstm.explore.study import Study
 from rtlstm.fpga.devices import devices
 from rtlstm.gen.accuracy.samples import Labels, Samples
@@ -29,9 +28,9 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import HiddenRounding
+from rtlstm.spec.layout import Pad
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import LayerShape
-from rtlstm.spec.padding import Pad
 from rtlstm.spec.program.sequences import longest_sequence
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import few_digits

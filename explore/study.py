@@ -17,8 +17,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from rtlstm.explore.metrics import Limit, Metric, unbeaten
-from rtlstm.explore.records import Numbers, Outcome, Point, Proof
-from rtlstm.explore.space import Choice, Space
+from rtlstm.explore.space import Choice, Numbers, Outcome, Point, Proof, Space
 from rtlstm.spec.errors import BuildError, ToolError
 
 JOURNAL = "study.journal"

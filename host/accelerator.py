@@ -32,12 +32,19 @@ from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.files import as_path
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage
-from rtlstm.spec.layout import sequences_first
+from rtlstm.spec.layout import (
+    Pad,
+    as_steps,
+    is_front,
+    padded_behind,
+    padded_in_front,
+    part_slices,
+    sequences_first,
+    valid_steps,
+)
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import as_flag
-from rtlstm.spec.output_parts import part_slices
 from rtlstm.spec.packing import check_image
-from rtlstm.spec.padding import Pad, as_steps, is_front, padded_behind, padded_in_front, valid_steps
 from rtlstm.spec.progress import Progress, shown
 from rtlstm.spec.registers import Register
 

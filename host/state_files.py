@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from rtlstm.host.raw_values import as_numbers, is_raw, quantise
 from rtlstm.host.state import LayerArrays, StateLayout
 from rtlstm.spec.archives import DamagedArraysError, read_arrays
-from rtlstm.spec.build_files import read_listed
 from rtlstm.spec.errors import BuildError, InputError
 from rtlstm.spec.files import write_file
 from rtlstm.spec.fixed import Format, IntArray
-from rtlstm.spec.manifest import INITIAL_STATE, Manifest
+from rtlstm.spec.manifest import INITIAL_STATE, Manifest, read_listed
 
 SNAPSHOT_VERSION = 1
 

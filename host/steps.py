@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from rtlstm.host.raw_values import as_array, as_numbers, is_raw, quantise
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray, check_range
+from rtlstm.spec.layout import join_frames
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.padding import join_frames
 
 
 def check_values(

@@ -11,9 +11,8 @@ from litex.soc.integration.soc import SoC, SoCRegion
 from litex.soc.interconnect import axi, wishbone
 from litex.soc.interconnect.csr_eventmanager import EventManager, EventSourceLevel
 
-from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.manifest import Manifest, read_verilog
 
 REGION_BYTES = 128
 """Size of a core's registers on the bus."""

@@ -51,14 +51,13 @@ from rtlstm.sim.cocotb_ports import (
 )
 from rtlstm.sim.cocotb_run import BUILD_VARIABLE
 from rtlstm.sim.scoreboard import Scoreboard
-from rtlstm.sim.simulated_ports import PortSpec
-from rtlstm.sim.stimulus import random_input
+from rtlstm.sim.simulated_ports import PortSpec, random_input
 from rtlstm.spec.buses import registers_of
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.files import as_path
 from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.layout import Pad
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.padding import Pad
 from rtlstm.spec.registers import Register
 
 _CLOCKS = ("aclk", "clk", "clock")

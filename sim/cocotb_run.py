@@ -1,7 +1,7 @@
 """Compiles a build, alone or inside a design, and runs cocotb tests on it.
 
 The simulators' programs are built once and cached. cocotb makes every signal visible, which slows Verilator
-down: use :mod:`rtlstm.sim.native` for long runs.
+down: use :mod:`rtlstm.sim.compile_model` for long runs.
 """
 
 import os
@@ -16,10 +16,9 @@ from typing import Final
 from xml.etree import ElementTree
 
 from rtlstm.sim.sources import SIMULATION, Simulator, copy_sources
-from rtlstm.spec.build_files import check_rtl
 from rtlstm.spec.buses import NO_BUS
 from rtlstm.spec.errors import ConfigurationError, RtlstmError, ToolError
-from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.manifest import Manifest, check_rtl
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import icarus, package_version, verilator, verilator_environment

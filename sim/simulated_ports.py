@@ -1,4 +1,4 @@
-"""A core's ports, as a simulator must know them, and the cycles that it records of each step."""
+"""A core's ports, as a simulator must know them, the cycles that it records, and random inputs."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Self
@@ -182,3 +182,19 @@ def unpack_beats(numbers: list[str], count: int, bits: int) -> IntArray:
     lines = np.unpackbits(octets.reshape(len(numbers), digits // 2), axis=1)[:, ::-1]
     fields = lines[:, : count * bits].reshape(len(numbers), count, bits).astype(np.int64)
     return fields @ (np.int64(1) << np.arange(bits, dtype=np.int64))
+
+
+_MOST_SEQUENCES = 8
+_STEPS = 64
+
+
+def random_input(manifest: Manifest, steps: int | None, seed: int) -> IntArray:
+    """Return integers over the whole input range, ``(steps, N, inputs)``; one sequence per stream.
+
+    By default 64 steps, or as many as a sequence may have on the device, if these are fewer.
+    """
+    steps = steps or min(_STEPS, manifest.parameters.max_steps or _STEPS)
+    most = manifest.numerics.input.maximum
+    count = min(manifest.parameters.streams, _MOST_SEQUENCES)
+    shape = (steps, count, manifest.program.inputs)
+    return np.random.default_rng(seed).integers(-most, most, shape, endpoint=True)

@@ -1,11 +1,145 @@
-"""The order of steps and sequences in data of three axes: as the caller says, or else as the model has it."""
+"""How batches lie in arrays: the order of their axes, where padding stands, and outputs side by side.
+
+A network with strides takes as many frames of its model in one step: they are joined here, too.
+"""
 
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
 
+from rtlstm.spec.errors import InputError
+from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.options import as_flag
+from rtlstm.spec.record import Record
+
+Pad = Literal["back", "front"]
+"""``back``: a sequence's steps are the first ones; ``front``: the last ones, as Keras pads by default."""
+
+
+def is_front(pad: str, lengths: Any) -> bool:
+    """Whether padding stands in front.
+
+    Raises
+    ------
+    InputError
+        If there is no such place, or no lengths say how much padding there is.
+    """
+    if pad not in get_args(Pad):
+        raise InputError(f"pad must be one of {', '.join(get_args(Pad))}, not {pad!r}")
+    if pad == "front" and lengths is None:
+        raise InputError(
+            f"`pad={pad!r}` says where the padding of shorter sequences stands, but there are no "
+            "lengths; give the valid steps of each sequence, too, or leave it out"
+        )
+    return pad == "front"
+
+
+def valid_steps(steps: int, lengths: IntArray, front: bool = False) -> NDArray[np.bool_]:
+    """Return which of so many steps are no padding, ``(T, N)``, of sequences of lengths ``(N,)``."""
+    step = np.arange(steps)[:, np.newaxis]
+    valid: NDArray[np.bool_] = step >= steps - lengths if front else step < lengths
+    return valid
+
+
+def padded_behind(x: NDArray[Any], lengths: IntArray) -> NDArray[Any]:
+    """Move the padding of ``(T, N, ...)`` from the front of the sequences behind them."""
+    return _rotated(x, lengths - len(x))
+
+
+def padded_in_front(x: NDArray[Any], lengths: IntArray) -> NDArray[Any]:
+    """Move the padding of ``(T, N, ...)`` from behind the sequences to their front."""
+    return _rotated(x, len(x) - lengths)
+
+
+def _rotated(x: NDArray[Any], by: IntArray) -> NDArray[Any]:
+    """Return sequences ``(T, N, ...)``, each rotated by some steps."""
+    steps = (np.arange(len(x))[:, np.newaxis] - by) % max(len(x), 1)
+    rotated: NDArray[Any] = x[steps, np.arange(x.shape[1])]
+    return rotated
+
+
+def join_frames(name: str, x: NDArray[Any], axis: int, frames: int) -> NDArray[Any]:
+    """Return frames along an axis as steps of ``frames`` each, with their values side by side, oldest first.
+
+    ``(..., T, ..., F)`` becomes ``(..., T / frames, ..., frames * F)``. Messages call it ``name``.
+
+    Raises
+    ------
+    InputError
+        If the frames make no whole number of steps.
+    """
+    count = x.shape[axis]
+    left = count % frames
+    if left:
+        raise InputError(
+            f"{name} must hold whole steps of {frames} frames each, as the model's strides take them, but "
+            f"has {count} frames; leave out {left}, or add {frames - left}"
+        )
+    split = x.reshape(*x.shape[:axis], count // frames, frames, *x.shape[axis + 1 :])
+    moved = np.moveaxis(split, axis + 1, -2)
+    return moved.reshape(*moved.shape[:-2], frames * x.shape[-1])
+
+
+def as_steps(
+    name: str, x: NDArray[Any], lengths: Any, axis: int, inputs: int, frames: int
+) -> tuple[NDArray[Any], Any]:
+    """Return a network's input and its lengths in steps, if they are in frames; else as they are.
+
+    They are in frames if the last axis has the values of one, and not the ``inputs`` of a step.
+
+    Raises
+    ------
+    InputError
+        If frames or lengths make no whole number of steps, or lengths do not fit the frames.
+    """
+    if frames == 1 or x.ndim <= axis + 1 or x.shape[-1] * frames != inputs:
+        return x, lengths
+    joined = join_frames(name, x, axis, frames)
+    if lengths is None:
+        return joined, None
+    # Checked here, where they are in frames, as the caller knows them.
+    most, sequences = x.shape[axis], x.shape[1 - axis] if x.ndim > 2 else 1
+    try:
+        counts = np.atleast_1d(np.asarray(lengths))
+    except (TypeError, ValueError):
+        return joined, lengths  # The caller's check says what is no array.
+    whole = counts.dtype.kind in "iu" and counts.shape == (sequences,)
+    if not whole or (counts % frames).any() or not ((counts > 0) & (counts <= most)).all():
+        raise InputError(
+            f"lengths must be {sequences} integers, one per sequence, multiples of the {frames} frames of a "
+            f"step from {frames} to {most}, the frames of {name}, not {np.asarray(lengths).tolist()!r:.80}"
+        )
+    return joined, counts // frames
+
+
+class OutputPart(Record):
+    """One of a model's outputs: so many of the core's output values, behind those of the parts before it."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    width: Annotated[int, Field(ge=1)]
+
+
+def check_parts(parts: Sequence[OutputPart], outputs: int) -> None:
+    """Check that parts make up all output values, with names of their own; a ValueError if not."""
+    total, names = sum(part.width for part in parts), {part.name for part in parts}
+    if parts and (total != outputs or len(names) < len(parts)):
+        raise ValueError(
+            f"the parts of {outputs} outputs must have {outputs} values in all, and names of their own, but "
+            f"have {total} values and the names {', '.join(part.name for part in parts)}"
+        )
+
+
+def part_slices(parts: Sequence[OutputPart]) -> dict[str, slice]:
+    """Return where each part is among the output values."""
+    found, first = {}, 0
+    for part in parts:
+        found[part.name] = slice(first, first + part.width)
+        first += part.width
+    return found
 
 
 class LayoutWarning(UserWarning):

@@ -14,8 +14,8 @@ from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.files import read_file
+from rtlstm.spec.layout import OutputPart, check_parts
 from rtlstm.spec.numerics import LayerShape, Numerics
-from rtlstm.spec.output_parts import OutputPart, check_parts
 from rtlstm.spec.parameters import Capacity, Needs, Parameters
 from rtlstm.spec.program.fields import (
     drain_fields,
@@ -424,7 +424,7 @@ class Manifest(Record):
         """Read ``manifest.json`` of a build folder.
 
         Program, cycles and all other values that follow from shapes, formats and options are computed again
-        and compared. The files that it lists are not read: see :mod:`rtlstm.spec.build_files`.
+        and compared. The files that it lists are not read: see :mod:`rtlstm.spec.manifest`.
 
         Raises
         ------
@@ -528,3 +528,51 @@ def _short_json(value: Any) -> str:
     """Return a value's JSON, cut after some 40 characters."""
     text = json.dumps(value)
     return text if len(text) <= 40 else f"{text[:36]} ..."
+
+
+def read_listed(folder: Path, manifest: Manifest, name: str) -> bytes:
+    """Return a file of a build folder, ``name`` relative to it, as its manifest lists it.
+
+    Verilog can call C code in a simulator, so every file is checked before a simulator reads it. A hash shows
+    that a file was damaged, changed or taken from another build, not who wrote the folder.
+
+    Nothing is checked if the manifest lists no files: it was then made in this process, not read from a
+    folder.
+
+    Raises
+    ------
+    BuildError
+        If the file cannot be read, is not listed, or is not the file that was generated.
+    """
+    path = Path(folder) / name
+    try:
+        content = read_file(path)
+    except OSError as error:
+        raise BuildError(f"{path} cannot be read ({error.strerror}); generate the build again") from None
+    if not manifest.files:
+        return content
+    wanted = next((file.sha256 for file in manifest.files if file.path == name), None)
+    found = hashlib.sha256(content).hexdigest()
+    if wanted != found:
+        must = "is not listed in manifest.json" if wanted is None else "was changed after it was generated"
+        raise BuildError(
+            f"{path} {must} and is not used; generate the build again or, if the change is yours, write its "
+            f"SHA-256 into 'files' of manifest.json: {found}"
+        )
+    return content
+
+
+def check_rtl(folder: Path, manifest: Manifest) -> Path:
+    """Return the path of a build's Verilog. Raises the errors of :func:`read_listed`."""
+    read_listed(folder, manifest, manifest.rtl)
+    return Path(folder) / manifest.rtl
+
+
+def read_verilog(folder: Path, manifest: Manifest) -> str:
+    """Return a build's Verilog. Raises the errors of :func:`read_listed`, also if it is not text."""
+    try:
+        return read_listed(folder, manifest, manifest.rtl).decode()
+    except UnicodeDecodeError:
+        raise BuildError(
+            f"{Path(folder) / manifest.rtl} cannot be read (it is not text); generate the build again"
+        ) from None

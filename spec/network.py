@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction, FunctionName
 from rtlstm.spec.cells.description import Cell
-from rtlstm.spec.output_parts import OutputPart, check_parts
+from rtlstm.spec.layout import OutputPart, check_parts
 from rtlstm.spec.record import Record
 
 NETWORK_SCHEMA: Final = 1

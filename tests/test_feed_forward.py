@@ -22,8 +22,8 @@ from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import RELU, SIGMOID, TANH
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.family import Pipeline
+from rtlstm.spec.layout import join_frames
 from rtlstm.spec.network import Dense, Lstm, Network
-from rtlstm.spec.padding import join_frames
 from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.rtl

@@ -17,7 +17,7 @@ from support.sequence_checks import check_cycles, check_device, record
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
 from rtlstm.sim.backends import SimulatedDevice
-from rtlstm.sim.stimulus import random_input
+from rtlstm.sim.simulated_ports import random_input
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.network import Bidirectional, Network
 from rtlstm.spec.parameters import Parameters

@@ -17,9 +17,9 @@ from rtlstm.gen.quantise.search import cut_in_time
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError, NoteWarning
+from rtlstm.spec.layout import Pad
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.padding import Pad
 from rtlstm.spec.progress import Progress, shown
 from rtlstm.spec.record import Record
 from rtlstm.train.layers import LayerStates

@@ -26,12 +26,12 @@ from rtlstm.gen.quantise.ranges import Candidate, Ranges
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.sim.reference import FloatState
 from rtlstm.spec.errors import ConfigurationError, InputError
+from rtlstm.spec.layout import Pad, is_front, padded_behind, padded_in_front
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import map_words
-from rtlstm.spec.padding import Pad, is_front, padded_behind, padded_in_front
-from rtlstm.train.layers import LayerStates, Squares, TorchLayers
+from rtlstm.train.layers import LayerStates, Squares, States, TorchLayers
 from rtlstm.train.parameters import LayerArrays, NetworkParameters
 from rtlstm.train.pruning import (
     Among,
@@ -45,7 +45,6 @@ from rtlstm.train.pruning import (
 )
 from rtlstm.train.ranges import TrainedRanges
 from rtlstm.train.rows import LayerRows
-from rtlstm.train.states import States
 
 Steps = Literal["all", "first", "last"]
 

@@ -20,12 +20,11 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats
 from rtlstm.host.raw_values import as_array
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError, ModelError
-from rtlstm.spec.layout import sequences_first
+from rtlstm.spec.layout import Pad, sequences_first
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import Numerics
 from rtlstm.spec.options import declared_options, option_values
-from rtlstm.spec.padding import Pad
 from rtlstm.spec.progress import Progress, shown
 from rtlstm.train.module import CallForm, ExistingDevice, Prepared, Steps
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.sim.reference import FloatState
 from rtlstm.spec.errors import InputError, ToolError
-from rtlstm.spec.padding import valid_steps
+from rtlstm.spec.layout import valid_steps
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import CACHE_VARIABLE, cache_folder
 

@@ -36,11 +36,11 @@ from rtlstm.host import SaturationWarning
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import RtlstmError
+from rtlstm.spec.layout import join_frames
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import find_kept
-from rtlstm.spec.padding import join_frames
 from rtlstm.spec.progress import Progress
 from rtlstm.zoo.silero import (
     STEPS_PER_SECOND,

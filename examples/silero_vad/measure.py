@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.bench.hardware import last_intervals, measure_latencies
 from rtlstm.host import Accelerator, SaturationWarning
-from rtlstm.sim.cycles import last_intervals, measure_latencies
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import QuantizedNetwork

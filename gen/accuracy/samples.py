@@ -11,7 +11,7 @@ from rtlstm.gen.quantise.calibration import check_sequences
 from rtlstm.host.raw_values import as_array, as_numbers
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray, where_bad
-from rtlstm.spec.padding import Pad, padded_behind, padded_in_front, valid_steps
+from rtlstm.spec.layout import Pad, padded_behind, padded_in_front, valid_steps
 from rtlstm.spec.record import few_digits
 
 Floats = NDArray[np.float64]

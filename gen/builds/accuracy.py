@@ -21,11 +21,10 @@ from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.files import write_file
 from rtlstm.spec.image import WeightImage
-from rtlstm.spec.layout import sequences_first
+from rtlstm.spec.layout import Pad, sequences_first
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import check_image
-from rtlstm.spec.padding import Pad
 from rtlstm.spec.progress import Progress
 
 _NO_DATA = (

@@ -14,16 +14,13 @@ from rtlstm.host import Accelerator
 from rtlstm.host.raw_values import CodesWarning
 from rtlstm.host.steps import Steps
 from rtlstm.host.transport import Transport, open_transport
-from rtlstm.sim.backends import SimulatedDevice
-from rtlstm.sim.simulated_ports import StepCycles
+from rtlstm.sim.backends import SimulatedDevice, Waves
+from rtlstm.sim.simulated_ports import StepCycles, random_input
 from rtlstm.sim.sources import Simulator
-from rtlstm.sim.stimulus import random_input
-from rtlstm.sim.waves import Waves
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.layout import sequences_first
+from rtlstm.spec.layout import Pad, sequences_first
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.padding import Pad
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 from rtlstm.spec.registers import Register

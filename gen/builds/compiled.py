@@ -38,9 +38,9 @@ from rtlstm.host.raw_values import as_array
 from rtlstm.host.state import State
 from rtlstm.spec.errors import BuildError, ConfigurationError, InputError, NoteWarning, suggest
 from rtlstm.spec.files import as_path
+from rtlstm.spec.layout import Pad
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import declared_options, option_values, shows_options
-from rtlstm.spec.padding import Pad
 from rtlstm.spec.parameters import Capacity
 from rtlstm.spec.progress import Progress, shown
 from rtlstm.spec.record import Record

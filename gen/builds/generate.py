@@ -18,7 +18,6 @@ from rtlstm.gen.builds.advice import (
     scales_note,
     scales_refused_note,
 )
-from rtlstm.gen.builds.c_header import c_header
 from rtlstm.gen.builds.final_states import final_states_file, states_file
 from rtlstm.gen.builds.folder import (
     FINAL_STATES,
@@ -42,7 +41,7 @@ from rtlstm.gen.builds.hardware import (
 from rtlstm.gen.builds.report import BuildReport, create_report, find_fit
 from rtlstm.gen.builds.report_html import render_report
 from rtlstm.gen.frontends.reading import InitialState, ModelReport
-from rtlstm.gen.ip.files import Vectors, bill_of_materials, ip_files
+from rtlstm.gen.ip.files import Vectors, bill_of_materials, c_header, ip_files
 from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.plan import Trial
@@ -55,13 +54,12 @@ from rtlstm.gen.quantise.quantiser import (
 )
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.device import check_loadable
-from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
-from rtlstm.spec.manifest import C_HEADER, INITIAL_STATE, Manifest
+from rtlstm.spec.layout import Pad
+from rtlstm.spec.manifest import C_HEADER, INITIAL_STATE, Manifest, read_verilog
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import find_kept, pack
-from rtlstm.spec.padding import Pad
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.passes import no_loadable_program
 from rtlstm.spec.progress import Progress

@@ -19,10 +19,9 @@ from rtlstm.fpga.tools import find_yosys
 from rtlstm.gen.builds.command_options import ImplementOptions
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.builds.report_html import write_report
-from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import GENERIC
-from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.manifest import Manifest, read_verilog
 from rtlstm.spec.progress import Progress
 
 

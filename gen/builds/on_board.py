@@ -19,11 +19,10 @@ from rtlstm.gen.builds.implement import check_family
 from rtlstm.gen.builds.report import find_fit
 from rtlstm.sim.simulated_board import BoardSpec, NativeBoard, SimulatedRegisters, build_board
 from rtlstm.sim.sources import copy_sources, own_file, simulation_sources
-from rtlstm.spec.build_files import check_rtl, read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.files import read_file, write_file
 from rtlstm.spec.image import WeightImage
-from rtlstm.spec.manifest import INITIAL_STATE, Manifest
+from rtlstm.spec.manifest import INITIAL_STATE, Manifest, check_rtl, read_verilog
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import load_cached
 

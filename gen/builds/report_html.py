@@ -28,8 +28,8 @@ from rtlstm.gen.pictures.network import describe_blocks, draw_network
 from rtlstm.gen.pictures.picture import Picture, can_draw, escape_controls
 from rtlstm.gen.pictures.timeline import activities, draw_activity
 from rtlstm.spec.files import write_file
+from rtlstm.spec.layout import part_slices
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.output_parts import part_slices
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -13,8 +13,8 @@ from rtlstm.gen.frontends.flow import Flow, looks_back
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.step import Step, Value
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.layout import OutputPart
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Rnn
-from rtlstm.spec.output_parts import OutputPart
 
 
 def _affine(value: Value, step: Step, scale: Floats | float, shift: Floats | float) -> Value:

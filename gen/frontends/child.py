@@ -20,13 +20,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from rtlstm.gen.frontends.activations import names_in
 from rtlstm.gen.frontends.arrays import import_extra, listed, one_error
 from rtlstm.gen.frontends.limits import ENVIRONMENT, MEMORY, SECONDS, isolate, keep_limits
 from rtlstm.gen.frontends.plugins import FileKind
 from rtlstm.gen.frontends.reading import Embedding, InitialState, ModelReport, ReadOptions, ReportBuilder
 from rtlstm.spec import errors
-from rtlstm.spec.activations.functions import ACTIVATIONS
+from rtlstm.spec.activations.functions import ACTIVATIONS, names_in
 from rtlstm.spec.errors import ModelError, RtlstmError, ToolError
 from rtlstm.spec.files import open_file
 from rtlstm.spec.network import Network

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends.arrays import Floats, fresh
 from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.spec.activations.functions import IDENTITY, RELU, ActivationFunction
-from rtlstm.spec.budget import check_size
+from rtlstm.spec.archives import check_size
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.layout import OutputPart
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Network, PseudoLayer, Rnn
-from rtlstm.spec.output_parts import OutputPart
 
 Columns = NDArray[np.int64]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.arrays import Floats, to_float64
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
-from rtlstm.spec.budget import MAX_TEXT, check_size
+from rtlstm.spec.archives import MAX_TEXT, check_size
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import read_file
 from rtlstm.spec.network import Dense, Lstm, Network

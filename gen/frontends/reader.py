@@ -38,8 +38,8 @@ from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder, 
 from rtlstm.gen.frontends.recurrent import Applied, apply_recurrent
 from rtlstm.gen.frontends.step import Known, KnownSizes, State, Step, Value, one_input
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.layout import OutputPart
 from rtlstm.spec.network import Dense, Network
-from rtlstm.spec.output_parts import OutputPart
 
 STATE_ONLY = (
     "cast", "concat", "gather", "identity", "reshape", "select", "shape", "slice", "squeeze", "stack",

@@ -14,8 +14,7 @@ from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.cells import bidirectional_layer, parts_refusal, recurrent_layer, with_pruned
 from rtlstm.spec.activations.functions import ACTIVATIONS, RELU, ActivationFunction
-from rtlstm.spec.archives import open_archive
-from rtlstm.spec.budget import Budget
+from rtlstm.spec.archives import Budget, open_archive
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import read_file
 from rtlstm.spec.network import Activation, Bidirectional, Gru, Lstm, Network, Rnn

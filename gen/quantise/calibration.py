@@ -11,10 +11,9 @@ from rtlstm.host.state import LayerArrays, StateFormats, split_layers
 from rtlstm.sim.reference import FloatResult, FloatState, run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.layout import sequences_first
+from rtlstm.spec.layout import Pad, as_steps, is_front, padded_behind, sequences_first, valid_steps
 from rtlstm.spec.network import CellLayer, Lstm, Network, PseudoLayer
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.padding import Pad, as_steps, is_front, padded_behind, valid_steps
 from rtlstm.tools.cache import digest
 
 Floats = NDArray[np.float64]

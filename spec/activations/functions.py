@@ -2,20 +2,21 @@
 and piecewise linear ones in integers.
 
 Definitions and default parameters are those of ONNX's recurrent operators, which frameworks share:
-https://onnx.ai/onnx/operators/onnx__LSTM.html
+https://onnx.ai/onnx/operators/onnx__LSTM.html. Front ends look functions up by the names that a source has
+for them, so that one that is added here is read from every source.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import ConfigurationError, ModelError
 from rtlstm.spec.fixed import Format, IntArray, round_shift
 from rtlstm.spec.plugins import Registry
 from rtlstm.spec.record import Record
@@ -382,3 +383,56 @@ def _exact(lines: tuple[tuple[float, float], ...], fraction: int, added_fraction
         and float(np.ldexp(offset, fraction + extra)).is_integer()
         for slope, offset in lines
     )
+
+
+Source = Literal["onnx", "keras", "torch", "tflite"]
+_PARAMETERS = ("alpha", "beta")
+
+
+def names_in(source: Source, definition: FunctionDefinition) -> tuple[str, ...]:
+    """The names that a source has for a function; in PyTorch of the function and of the module."""
+    given: TorchNames | str | None = getattr(definition, source)
+    if isinstance(given, TorchNames):
+        return (given.function, given.module)
+    return (given,) if given else ()
+
+
+def functions(source: Source) -> dict[str, FunctionName]:
+    """All functions that a source has, by its names; in PyTorch by those of functions."""
+    found = ((name, names_in(source, definition)) for name, definition in ACTIVATIONS.items())
+    return {names[0]: name for name, names in found if names}
+
+
+def function(name: FunctionName, given: Mapping[str, Any], where: str) -> ActivationFunction:
+    """A function with the arguments that a model gives, by any source's names; None is a default.
+
+    Raises
+    ------
+    ModelError
+        If it has no such argument, or only with another value; the message names both.
+    """
+    definition = ACTIVATIONS[name]
+    of_torch = () if definition.torch is None else definition.torch.parameters
+    names = [
+        (each, *of_torch[at : at + 1]) for at, each in enumerate(_PARAMETERS[: len(definition.defaults)])
+    ]
+    found: list[float | None] = [None, None]
+    for key, value in given.items():
+        at = next((at for at, known in enumerate(names) if key.lower() in known), None)
+        if value is None or key == "inplace":
+            continue
+        if at is not None:
+            found[at] = _number(value, f"{where}: {key}")
+        elif key not in definition.fixed:
+            raise ModelError(f"{where}: {key}={value!r} is not supported: activation {name!r} has no {key}")
+        elif definition.fixed[key] != value:
+            wanted = definition.fixed[key]
+            raise ModelError(f"{where}: {key} must be {wanted!r}, as in activation {name!r}, not {value!r}")
+    return ActivationFunction.of(name, *found)
+
+
+def _number(value: Any, what: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ModelError(f"{what} must be a number, not {value!r}") from None

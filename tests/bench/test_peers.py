@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from support.quick import quick
 
-from rtlstm.bench.cpu_time import sample
-from rtlstm.bench.peers import ENGINES, CppLoop, lstm_session
+from rtlstm.bench.peers import ENGINES, CppLoop, lstm_session, sample
 from rtlstm.bench.shapes import SHAPES, Shape
 from rtlstm.bench.worker import measure_engine, measure_golden, start
 from rtlstm.sim.reference import run_float

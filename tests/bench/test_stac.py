@@ -7,8 +7,8 @@ from support.random_builds import make_case
 from support.small_builds import NARROW
 from typer.testing import CliRunner
 
+from rtlstm.bench.hardware import INSTANCES, count_instances, run_profile
 from rtlstm.bench.shapes import SHAPES
-from rtlstm.bench.stac import INSTANCES, count_instances, run_profile
 from rtlstm.cli.main import app
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.spec.manifest import Manifest

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.quick import quick
 
-from rtlstm.cli.terminal import Ended, ends_cleanly
+from rtlstm.cli.results import Ended, ends_cleanly
 from rtlstm.gen.builds import folder as folder_module
 from rtlstm.gen.builds.folder import new_folder, write_files
 
@@ -127,7 +127,7 @@ def test_signals_that_are_ignored_stay_so(monkeypatch):
 
 FINALISER = """
 import os, time
-from rtlstm.cli.terminal import Ended, ends_cleanly
+from rtlstm.cli.results import Ended, ends_cleanly
 
 class Slow:
     def __del__(self):
@@ -212,7 +212,7 @@ main()
 
 
 @pytest.mark.parametrize(
-    "module", ["rtlstm.spec.errors", "typer", "rtlstm.cli.terminal", "importlib.metadata"]
+    "module", ["rtlstm.spec.errors", "typer", "rtlstm.cli.results", "importlib.metadata"]
 )
 def test_ctrl_c_while_the_command_line_is_imported(module: str):
     code = IMPORTED.format(module=module)

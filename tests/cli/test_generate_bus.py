@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from rtlstm.gen.builds.c_header import c_header
+from rtlstm.gen.ip.files import c_header
 from rtlstm.spec.buses import registers_of
 from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.registers import IDENTITY, Register

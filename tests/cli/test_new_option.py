@@ -10,10 +10,9 @@ import typer
 from pydantic import Field
 from support.paths import DOCS
 
-from rtlstm.cli.commands import find_command
+from rtlstm.cli.commands import find_command, worded
 from rtlstm.cli.options import takes_options
 from rtlstm.cli.options_page import options_page
-from rtlstm.cli.wording import worded
 from rtlstm.gen.builds.command_options import BitstreamOptions, ImplementOptions, SimulateOptions
 from rtlstm.gen.builds.compiled import OPTIONS, Build, compile
 from rtlstm.spec.errors import ConfigurationError, InputError

@@ -7,9 +7,9 @@ import pytest
 from support.quick import quick
 from support.small_builds import INPUTS
 
+from rtlstm.cli.commands import next_command
 from rtlstm.cli.implement import _board
 from rtlstm.cli.simulate import _following
-from rtlstm.cli.wording import next_command
 
 
 def test_people_read_it_and_json_holds_it(cli, model: Path, tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from support.small_builds import INPUTS, NARROW, OUTPUTS, TINY, network
 
 import rtlstm.bench.benchmark as benchmark
 import rtlstm.bench.estimates as estimates
+import rtlstm.bench.hardware as stac
 import rtlstm.bench.link as link
 import rtlstm.bench.soak as soaks
-import rtlstm.bench.stac as stac
 import rtlstm.boards.bitstream as loader
 import rtlstm.gen.builds.compare as compare
 import rtlstm.gen.builds.implement as implement

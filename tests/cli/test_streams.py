@@ -11,7 +11,7 @@ import pytest
 import safetensors.numpy
 from support.small_builds import INPUTS, tensors
 
-from rtlstm.cli.terminal import plain
+from rtlstm.cli.results import plain
 
 RUN = "from rtlstm.cli.main import main; main()"
 

@@ -12,8 +12,8 @@ from support.c_client import SOURCES, STRICT, compile_client, read_outputs, run_
 from support.loadable_builds import Build, build_for, make_device, stacked
 from support.small_builds import network
 
-from rtlstm.gen.builds.c_header import c_header
 from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.ip.files import c_header
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.host.transport import open_transport

@@ -10,7 +10,7 @@ from rtlstm.gen.builds.compare import _first_steps
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.spec.errors import ConfigurationError, InputError
-from rtlstm.spec.padding import padded_behind, padded_in_front
+from rtlstm.spec.layout import padded_behind, padded_in_front
 
 LENGTHS = np.array([4, 9, 1])
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rtlstm.sim.compile_model import _runtime
+from rtlstm.sim.compile_model import NativeModel, _runtime, build_native
 from rtlstm.sim.icarus import IcarusModel, build_icarus
-from rtlstm.sim.native import NativeModel, build_native
 from rtlstm.sim.simulated_ports import PortSpec
 from rtlstm.spec.errors import DeviceError, ToolError
 from rtlstm.tools import toolchain

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rtlstm.sim import compile_model
-from rtlstm.sim.native import NativeModel, build_native
+from rtlstm.sim.compile_model import NativeModel, build_native
 from rtlstm.sim.simulated_ports import PortSpec
 from rtlstm.spec.errors import ConfigurationError, DeviceError, ToolError
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from rtlstm.sim.compile_model import NativeModel, build_native
 from rtlstm.sim.icarus import IcarusModel, build_icarus
-from rtlstm.sim.native import NativeModel, build_native
 from rtlstm.spec.errors import DeviceError
 
 pytestmark = pytest.mark.rtl

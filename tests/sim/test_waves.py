@@ -16,7 +16,7 @@ from rtlstm.gen.builds.compare import compare_build
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host.transport import open_transport
-from rtlstm.sim.waves import CYCLE_TIME
+from rtlstm.sim.backends import CYCLE_TIME
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.parameters import Parameters
 

@@ -7,8 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from rtlstm.spec.archives import DamagedArraysError, read_arrays
-from rtlstm.spec.budget import MAX_ELEMENTS
+from rtlstm.spec.archives import MAX_ELEMENTS, DamagedArraysError, read_arrays
 from rtlstm.spec.errors import InputError
 
 

@@ -5,7 +5,7 @@ import pytest
 from support.random_builds import random_case
 from support.random_sequences import random_sequence_case
 
-from rtlstm.spec.program.prediction import prediction
+from rtlstm.sim.scoreboard import prediction
 from rtlstm.spec.program.schedule import offer_cycles, step_cycles
 
 SMALL = (1, 2, 3, 5, 7)

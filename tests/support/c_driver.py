@@ -8,8 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from rtlstm.gen.builds.c_header import c_header
-from rtlstm.gen.ip.files import driver_files
+from rtlstm.gen.ip.files import c_header, driver_files
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.registers import Register

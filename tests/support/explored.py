@@ -1,7 +1,6 @@
 """Points of an exploration that no tool has found."""
 
-from rtlstm.explore.records import Errors, Point
-from rtlstm.explore.space import Choice
+from rtlstm.explore.space import Choice, Errors, Point
 
 
 def point(latency: float, luts: int, error: float, device: str = "up5k") -> Point:

@@ -10,10 +10,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from rtlstm.spec.build_files import read_listed, read_verilog
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.family import FAMILIES
-from rtlstm.spec.manifest import INITIAL_STATE, Manifest
+from rtlstm.spec.manifest import INITIAL_STATE, Manifest, read_listed, read_verilog
 from rtlstm.tools.toolchain import formal_environment, run_tool
 
 SCRIPT = """

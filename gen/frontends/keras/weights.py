@@ -6,12 +6,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.activations import function, functions
 from rtlstm.gen.frontends.arrays import CellKind, Floats, expect_shape, half_bytes, stacked_layer
 from rtlstm.gen.frontends.graph import Recurrent
 from rtlstm.gen.frontends.keras.archive import Arrays, KerasLayer, numbered
 from rtlstm.gen.frontends.reading import ReportBuilder
-from rtlstm.spec.activations.functions import ActivationFunction
+from rtlstm.spec.activations.functions import ActivationFunction, function, functions
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 

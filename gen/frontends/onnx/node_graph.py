@@ -12,7 +12,7 @@ import numpy as np
 from rtlstm.gen.frontends.arrays import import_extra, listed, one_error
 from rtlstm.gen.frontends.graph import Wiring
 from rtlstm.gen.frontends.reading import IntegerRows
-from rtlstm.spec.budget import MAX_COMPUTED, Budget
+from rtlstm.spec.archives import MAX_COMPUTED, Budget
 from rtlstm.spec.errors import ModelError
 
 _MAX_NODES = 50_000

@@ -8,10 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from rtlstm.gen.frontends.activations import function
 from rtlstm.gen.frontends.arrays import import_extra, listed
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent, Words
-from rtlstm.gen.frontends.onnx.definitions import find_undefined
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx, name_of, subgraphs
 from rtlstm.gen.frontends.onnx.quantised import (
     INTEGER_ADVICE,
@@ -21,6 +19,7 @@ from rtlstm.gen.frontends.onnx.quantised import (
 )
 from rtlstm.gen.frontends.onnx.recurrent import (
     RECURRENT,
+    find_undefined,
     functions_of,
     included_operators,
     is_recurrent,
@@ -31,7 +30,7 @@ from rtlstm.gen.frontends.onnx.scans import MAX_SCANS, read_scan
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.step import Step, Value
-from rtlstm.spec.activations.functions import ACTIVATIONS
+from rtlstm.spec.activations.functions import ACTIVATIONS, function
 from rtlstm.spec.errors import ConfigurationError, ModelError
 from rtlstm.spec.network import Network
 from rtlstm.spec.plugins import Registry

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import Floats, along_axis, half_bytes, import_extra, one_error
-from rtlstm.spec.budget import Budget
+from rtlstm.spec.archives import Budget
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import read_file
 

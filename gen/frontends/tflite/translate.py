@@ -11,14 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from rtlstm.gen.frontends.activations import function, functions
 from rtlstm.gen.frontends.arrays import Floats, expect_shape, fresh, listed
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent, Stored, Words
 from rtlstm.gen.frontends.onnx.quantised import Rounding, input_text, results_text
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.tflite.file import TfliteFile, TfliteOperator, load_tflite
-from rtlstm.spec.activations.functions import IDENTITY, RELU, TANH, ActivationFunction
+from rtlstm.spec.activations.functions import IDENTITY, RELU, TANH, ActivationFunction, function, functions
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Lstm, Network
 

@@ -21,7 +21,7 @@ from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.operators import SEQUENCES, find, words
 from rtlstm.gen.frontends.torch.translate import Constant, Tensor, Translator, owner
-from rtlstm.spec.budget import Budget
+from rtlstm.spec.archives import Budget
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import open_file
 from rtlstm.spec.network import Network

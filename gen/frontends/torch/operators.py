@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from rtlstm.gen.frontends.activations import function, functions
 from rtlstm.gen.frontends.graph import Recurrent, Words
 from rtlstm.gen.frontends.torch.cells import PARAMETERS, PLAIN, bidirectional_layer, recurrent_layer
 from rtlstm.gen.frontends.torch.translate import (
@@ -25,7 +24,7 @@ from rtlstm.gen.frontends.torch.translate import (
     flat,
     whole,
 )
-from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
+from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction, function, functions
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Gru, Lstm, Rnn
 

@@ -15,7 +15,7 @@ from rtlstm.gen.frontends.arrays import FLOAT_TYPES, fresh
 from rtlstm.gen.frontends.graph import Graph, Node, Stored, WeightsError, Words
 from rtlstm.gen.frontends.layers import WEIGHTED
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
-from rtlstm.spec.budget import Budget
+from rtlstm.spec.archives import Budget
 from rtlstm.spec.errors import ModelError
 
 

@@ -12,7 +12,7 @@ from support.torch_forms import in_form
 from rtlstm.gen.frontends import inspect_model, read_model
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.padding import as_steps
+from rtlstm.spec.layout import as_steps
 
 FEATURES = 6
 

@@ -10,7 +10,7 @@ import pytest
 from support.keras_files import CELL, CONFIG, SHAPES, H, save
 
 from rtlstm.gen.frontends import read_model
-from rtlstm.spec.budget import MAX_ELEMENTS
+from rtlstm.spec.archives import MAX_ELEMENTS
 from rtlstm.spec.errors import ModelError
 
 pytestmark = pytest.mark.usefixtures("read_here")

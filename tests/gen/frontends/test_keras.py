@@ -21,7 +21,7 @@ from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.host import softmax
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.padding import as_steps
+from rtlstm.spec.layout import as_steps
 
 # Keras' own arrays, as NumPy 2 sees them.
 pytestmark = [

@@ -10,7 +10,7 @@ from support.refusals import refused
 
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.budget import MAX_ELEMENTS
+from rtlstm.spec.archives import MAX_ELEMENTS
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Dense, Lstm, Network
 

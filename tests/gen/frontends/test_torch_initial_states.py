@@ -15,10 +15,10 @@ from support.lazy import nets, nn, torch
 from typer.testing import CliRunner
 
 from rtlstm.cli.main import app
-from rtlstm.gen.builds.c_header import c_header
 from rtlstm.gen.builds.compiled import Build, compile
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.ip.files import c_header
 from rtlstm.host.accelerator import Accelerator
 from rtlstm.host.state import StateLayout
 from rtlstm.host.state_files import load_initial_state

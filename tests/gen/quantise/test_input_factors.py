@@ -8,9 +8,9 @@ import pytest
 from support.cell_networks import CELL_NETWORKS
 from support.small_builds import NARROW, TINY, network
 
-from rtlstm.gen.builds.c_header import c_header
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.ip.files import c_header
 from rtlstm.gen.quantise.plan import fold_factors
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator, SharedAccelerator
