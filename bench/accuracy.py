@@ -133,10 +133,8 @@ class AccuracyPlan:
 def run_accuracy(plan: AccuracyPlan, progress: Progress | None = None) -> AccuracyResult:
     """Measure all networks that the plan names; those that were finished before an interruption are kept.
 
-    Raises
-    ------
-    RtlstmError
-        If a network cannot be built. The result says what was not measured because a package is missing.
+    Raises RtlstmError if a network cannot be built. The result says what was not measured because a package
+    is missing.
     """
     names = [case.name for case in plan.cases]
     alone = plan.workers == 1 and plan.scheduler is None

@@ -75,10 +75,7 @@ def run_bench(plan: Plan, progress: Progress | None = None) -> BenchResult:
     Networks that were built and simulated are kept until the end, so that after an interruption the same call
     does the others only. Times are always measured by this process, when the workers are gone.
 
-    Raises
-    ------
-    RtlstmError
-        If a part fails. The result says which packages are not installed.
+    Raises RtlstmError if a part fails. The result says which packages are not installed.
     """
     machine = describe_machine()
     with open_journal(plan.folder / "bench.journal", _about(plan)) as journal:

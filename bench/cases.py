@@ -377,10 +377,7 @@ CASES: dict[str, Case] = {
 def find_cases(names: Sequence[str] | None) -> list[Case]:
     """Return networks by their names; all without names.
 
-    Raises
-    ------
-    ConfigurationError
-        If there is none of a name.
+    Raises ConfigurationError if there is none of a name.
     """
     for name in names or ():
         if name not in CASES:

@@ -204,10 +204,7 @@ CASES = (
 def measure_case(case: EstimateCase, folder: Path, progress: Progress | None = None) -> EstimateResult:
     """Synthesise a case, with logs in ``folder``, and compare it with its estimate.
 
-    Raises
-    ------
-    ToolError
-        If Yosys is missing or fails.
+    Raises ToolError if Yosys is missing or fails.
     """
     chosen = find_device(case.device)
     family = fpga_family(chosen.device.family).need_estimates()

@@ -86,10 +86,7 @@ def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) ->
 
     A build of the same network with other Verilog was made by an older version, and is generated again.
 
-    Raises
-    ------
-    BuildError
-        If ``folder`` holds something else.
+    Raises BuildError if ``folder`` holds something else.
     """
     network = shape.network()
     quantised = quantise(network, shape.settings)

@@ -41,12 +41,8 @@ class Peer:
 def run_onnxruntime(network: Network, data: Calibration, per_channel: bool) -> Iterator[Peer]:
     """Yield what dynamic int8 gives for data, with signed weights and with unsigned ones.
 
-    Raises
-    ------
-    ToolError
-        If onnxruntime or onnx is not installed.
-    ConfigurationError
-        If ONNX's operators do not compute a layer.
+    Raises ToolError if onnxruntime or onnx is not installed. Raises ConfigurationError if ONNX's operators do
+    not compute a layer.
     """
     onnx = import_extra("onnx", "zoo", "a comparison with onnxruntime")
     quantization = import_extra("onnxruntime.quantization", "zoo", "a comparison with onnxruntime")
@@ -76,10 +72,7 @@ def to_onnx(network: Network, states: bool = False) -> Any:
     """Return an ONNX model with the input ``x``, ``(T, N, inputs)``, ``lengths``, and initial ``states`` as
     ``h0``, ``c0``, ``h1``, ...; its output is ``(T, N, outputs)``.
 
-    Raises
-    ------
-    ConfigurationError
-        If ONNX's operators do not compute a layer.
+    Raises ConfigurationError if ONNX's operators do not compute a layer.
     """
     return _Writer(states).model(network)
 

@@ -390,13 +390,7 @@ SHAPES: dict[str, Shape] = {
 
 
 def find_shapes(names: list[str] | None) -> list[Shape]:
-    """Return the named networks, or all.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is none of a name.
-    """
+    """Return the named networks, or all. Raises ConfigurationError if there is none of a name."""
     for name in names or ():
         if name not in SHAPES:
             raise ConfigurationError(f"a benchmark network must be one of {', '.join(SHAPES)}, not {name!r}")

@@ -141,12 +141,8 @@ def soak_board(
 ) -> Soak:
     """Run steps as :func:`soak` over the serial port of a board's top level in simulation.
 
-    Raises
-    ------
-    ConfigurationError
-        If there is no such board.
-    ToolError
-        If Verilator or a C++ compiler is missing or fails.
+    Raises ConfigurationError if there is no such board. Raises ToolError if Verilator or a C++ compiler is
+    missing or fails.
     """
     find_board(board)
     setup = LinkSetup(6, 3, 8)

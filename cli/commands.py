@@ -108,13 +108,7 @@ COMMANDS = {
 
 
 def command_function(name: str) -> Callable[..., None]:
-    """Return what a command calls.
-
-    Raises
-    ------
-    ToolError
-        If it is not in the wheel.
-    """
+    """Return what a command calls. Raises ToolError if it is not in the wheel."""
     from rtlstm.spec.errors import ToolError
 
     try:
@@ -174,10 +168,7 @@ def _typed_keywords(options: list[ast.keyword]) -> str:
 def as_typed(name: str, value: Any = _BARE) -> str:
     """Return an option by its name in Python, and its value, as they are typed.
 
-    Raises
-    ------
-    LookupError
-        If no command has it.
+    Raises LookupError if no command has it.
     """
     if isinstance(value, Mapping):
         # One option for each: capacities={"headroom": 4} is --capacity headroom=4.

@@ -29,10 +29,7 @@ def _load_file(path: Path, what: str) -> Array | dict[str, Array]:
 def load_array(path: Path, what: str, name: str = "x") -> Array:
     """Read an ``.npy`` file, or from an ``.npz`` file the array ``name`` or the only one.
 
-    Raises
-    ------
-    InputError
-        If there is no such file or array; ``what`` begins the message.
+    Raises InputError if there is no such file or array; ``what`` begins the message.
     """
     loaded = _load_file(path, what)
     if isinstance(loaded, np.ndarray):
@@ -102,10 +99,8 @@ def _state_part(loaded: dict[str, Array], name: str) -> Array | tuple[Array, ...
 def check_results(output: Path | None, state: Path | None = None) -> None:
     """Refuse files that outputs or a state could not be written to, before the work begins.
 
-    Raises
-    ------
-    InputError
-        If a file cannot be written, is called as if it were of another format, or is named for both.
+    Raises InputError if a file cannot be written, is called as if it were of another format, or is named for
+    both.
     """
     names = []
     for path, suffix in ((output, ".npy"), (state, ".npz")):

@@ -241,10 +241,7 @@ def _front_fields(
 def _find_build(front: Sequence[Found], number: int) -> Found:
     """Return the point of a number; the JSON object of ``--show``.
 
-    Raises
-    ------
-    ConfigurationError
-        If the front has none.
+    Raises ConfigurationError if the front has none.
     """
     if number > len(front):
         raise ConfigurationError(f"`show` must be the number of a build, 1 to {len(front)}, not {number}")

@@ -69,12 +69,8 @@ def plain(text: str, lines: bool = False) -> str:
 def write_output(text: str) -> None:
     """Write text to standard output as it is, and a line end.
 
-    Raises
-    ------
-    ReaderGoneError
-        If nobody reads it any more.
-    OutputError
-        If it cannot be written for another reason.
+    Raises ReaderGoneError if nobody reads it any more. Raises OutputError if it cannot be written for another
+    reason.
     """
     try:
         print(text, flush=True)
@@ -354,9 +350,6 @@ class Result:
     def as_json(self) -> str:
         """Write all fields as one JSON object.
 
-        Raises
-        ------
-        ValueError
-            If a number is not finite, for which JSON has no word.
+        Raises ValueError if a number is not finite, for which JSON has no word.
         """
         return json.dumps(self.fields, allow_nan=False)

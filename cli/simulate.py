@@ -20,7 +20,7 @@ from rtlstm.cli.options import (
 )
 from rtlstm.cli.results import Field, Text, Values, named_parts, part_ends
 from rtlstm.gen.builds.command_options import SimulateOptions
-from rtlstm.gen.ip.paths import IpPaths
+from rtlstm.gen.ip import IpPaths
 from rtlstm.spec.errors import BuildError, ConfigurationError
 
 if TYPE_CHECKING:

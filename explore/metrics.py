@@ -159,10 +159,7 @@ def find_metric(name: str) -> Metric:
 
     A module is also looked for in the current folder.
 
-    Raises
-    ------
-    ConfigurationError
-        If there is none of this name.
+    Raises ConfigurationError if there is none of this name.
     """
     if name in BUILT_IN:
         return Metric(name)
@@ -287,11 +284,8 @@ class Limit:
 def parse_limit(text: str, known: Mapping[str, Figure]) -> Limit:
     """Read a limit.
 
-    Raises
-    ------
-    ConfigurationError
-        If it has another form, there is no such figure, its unit is missing or another's, or the limit is on
-        the side that is better.
+    Raises ConfigurationError if it has another form, there is no such figure, its unit is missing or
+    another's, or the limit is on the side that is better.
     """
     match = _FORM.fullmatch(text)
     if match is None:

@@ -125,13 +125,7 @@ class SearchOptions(Record):
     ] = 0
 
     def check(self) -> None:
-        """Refuse options that have nothing to act on.
-
-        Raises
-        ------
-        ConfigurationError
-            If there are any.
-        """
+        """Refuse options that have nothing to act on. Raises ConfigurationError if there are any."""
         if self.seeds is not None and not self.route:
             raise ConfigurationError("`seeds` needs `route`: give both, or leave out `seeds`")
         if self.simulator is not None and not (self.simulate or self.route):

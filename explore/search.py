@@ -66,12 +66,8 @@ def make_context(
 
     Sequences begin in the model's state.
 
-    Raises
-    ------
-    InputError
-        If the data do not fit the network, or lack what the metric needs.
-    ConfigurationError
-        If the float network's values overflow.
+    Raises InputError if the data do not fit the network, or lack what the metric needs. Raises
+    ConfigurationError if the float network's values overflow.
     """
     network = read.network
     samples = Samples.of(x, network.inputs, lengths, batch_first, network.frames, pad)
@@ -93,11 +89,8 @@ def find_shapes(
 ) -> tuple[LayerShape, ...]:
     """Return the layers that the array computes, whose sizes depend on no choice.
 
-    Raises
-    ------
-    ConfigurationError
-        If the h of such networks is not rounded in one of these ways, or they take whole sequences and
-        ``max_steps``, the longest one, is not stated.
+    Raises ConfigurationError if the h of such networks is not rounded in one of these ways, or they take
+    whole sequences and ``max_steps``, the longest one, is not stated.
     """
     for rounding in hidden_rounding:
         quantise(network, QuantizationSettings(hidden_rounding=rounding))
@@ -108,13 +101,7 @@ def find_shapes(
 
 
 def check_boards(network: Network, space: Space) -> None:
-    """Refuse boards for a network that takes whole sequences.
-
-    Raises
-    ------
-    ConfigurationError
-        If there are any.
-    """
+    """Refuse boards for a network that takes whole sequences. Raises ConfigurationError if there are any."""
     boards = [name for name in space.device if find_target(name).board]
     if boards and quantise(network).passes:
         parts = ", ".join(find_target(name).chosen.label for name in boards)
@@ -129,14 +116,9 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
 
     With the same seed, the same choices are tried, whatever the workers and interruptions.
 
-    Raises
-    ------
-    BuildError
-        If the folder holds the study of something else.
-    ConfigurationError
-        If energies are asked for, and a device has no published currents.
-    ToolError
-        If a package or a tool is missing, or the workers are lost.
+    Raises BuildError if the folder holds the study of something else. Raises ConfigurationError if energies
+    are asked for, and a device has no published currents. Raises ToolError if a package or a tool is missing,
+    or the workers are lost.
     """
     if plan.options.goal == "energy" or any(limit.figure.name == "energy" for limit in plan.limits):
         _check_energy(plan.space)

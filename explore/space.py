@@ -115,10 +115,7 @@ class Space(Record):
     def asked(cls, shapes: Sequence[LayerShape], asked: SpaceOptions) -> Self:
         """Return the space that a user typed.
 
-        Raises
-        ------
-        ConfigurationError
-            If a device, a kind of tables or a number is none.
+        Raises ConfigurationError if a device, a kind of tables or a number is none.
         """
         texts = {name: getattr(asked, name) for name in (*_BITS, "lanes", "macs")}
         values: dict[str, Any] = {
@@ -201,10 +198,7 @@ def parse_numbers(name: str, text: str) -> tuple[int, ...]:
 
     ``name`` is that of the option. The numbers are checked against the option of ``rtlstm generate``.
 
-    Raises
-    ------
-    ConfigurationError
-        If it is none of these, or a number is out of range.
+    Raises ConfigurationError if it is none of these, or a number is out of range.
     """
     found: list[int] = []
     for part in text.split(","):
@@ -243,10 +237,7 @@ def _words(text: str) -> Sequence[Any]:
 def find_devices(text: str) -> tuple[str, ...]:
     """Find devices and boards by their names, with commas between them; return devices with speed grades.
 
-    Raises
-    ------
-    ConfigurationError
-        If there is none of a name, or its family has no estimates.
+    Raises ConfigurationError if there is none of a name, or its family has no estimates.
     """
     found = []
     for name in text.split(","):

@@ -122,10 +122,7 @@ class Study:
 
         ``unfinished``: also of those that were kept in a generation that is not finished.
 
-        Raises
-        ------
-        BuildError
-            If the journal's records have another form.
+        Raises BuildError if the journal's records have another form.
         """
         with _damage_told(self._path):
             return [
@@ -273,10 +270,7 @@ class Study:
     def numbers(self) -> dict[str, Numbers | str]:
         """Return what was measured of choices' numbers, by their keys: a text says why there are none.
 
-        Raises
-        ------
-        BuildError
-            If the journal's records have another form.
+        Raises BuildError if the journal's records have another form.
         """
         with _damage_told(self._path):
             return {name: _MEASURED.validate_python(value) for name, value in self._named(_NUMBERS)}
@@ -294,10 +288,7 @@ class Study:
     def proofs(self) -> dict[str, Proof]:
         """Return the proofs of points, by the keys of their choices and how they were proven.
 
-        Raises
-        ------
-        BuildError
-            If the journal's records have another form.
+        Raises BuildError if the journal's records have another form.
         """
         with _damage_told(self._path):
             return {name: Proof.model_validate(value) for name, value in self._named(_PROOF)}

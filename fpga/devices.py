@@ -25,12 +25,8 @@ def _aliases() -> dict[str, FpgaDevice]:
 def find_device(name: str, package: str | None = None, grade: str | None = None) -> Chosen:
     """Find a device by its name, which may end in a speed grade or be an ECP5 part's order code.
 
-    Raises
-    ------
-    UnknownDeviceError
-        If there is none of this name, or what follows a device's name is none of its speed grades.
-    ConfigurationError
-        If it has no such package or speed grade.
+    Raises UnknownDeviceError if there is none of this name, or what follows a device's name is none of its
+    speed grades. Raises ConfigurationError if it has no such package or speed grade.
     """
     device, code, own_grade = _split(name.strip().lower())
     if device is None:

@@ -99,10 +99,7 @@ def top_sizes(manifest: Manifest, family: Estimates) -> Resources:
     Block RAMs are exact, because the link's memories are known. LUTs and flip-flops depend little on the
     network: they are those of synthesised tops, plus some for each bit of the core's data ports.
 
-    Raises
-    ------
-    ConfigurationError
-        If a step is too large for the link, or the build takes whole sequences.
+    Raises ConfigurationError if a step is too large for the link, or the build takes whole sequences.
     """
     parameters, numerics = manifest.parameters, manifest.numerics
     x_bits, y_bits = parameters.beat_in * numerics.data_bits, parameters.beat_out * numerics.output_bits
@@ -464,10 +461,7 @@ def check_inventory(
 
     ``board`` is the name of the build's board, or empty. ``cores`` is the number of its cores side by side.
 
-    Raises
-    ------
-    ConfigurationError
-        If it does not fit; the message names the resources and a remedy.
+    Raises ConfigurationError if it does not fit; the message names the resources and a remedy.
     """
     found = least_blocks(manifest, device, multipliers)
     uses = (

@@ -81,10 +81,8 @@ class FitRequest(HardwareRequest):
     def check(self) -> None:
         """Check the given properties, before others are chosen.
 
-        Raises
-        ------
-        ConfigurationError
-            If the device's family has no estimates, or the given properties cannot be built.
+        Raises ConfigurationError if the device's family has no estimates, or the given properties cannot be
+        built.
         """
         device = self.chosen.device
         estimates = fpga_family(device.family).estimates
@@ -229,13 +227,9 @@ def fit_device(
 
     With ``passes`` it is the latency of the longest sequence.
 
-    Raises
-    ------
-    ConfigurationError
-        If the device's family has no estimates, what is given cannot be built, or the board's link cannot
-        carry the network's steps.
-    NothingFitsError
-        If nothing fits; the message names the resource.
+    Raises ConfigurationError if the device's family has no estimates, what is given cannot be built, or the
+    board's link cannot carry the network's steps. Raises NothingFitsError if nothing fits; the message names
+    the resource.
     """
     return _Search(name, shapes, numerics, request, passes).run()
 

@@ -469,10 +469,7 @@ def read_report(
 
     The clock is the core's, or another one that does not reach its ``other_mhz``.
 
-    Raises
-    ------
-    LookupError
-        If the report has no clock, or no path of a clock.
+    Raises LookupError if the report has no clock, or no path of a clock.
     """
     clocks = fields["fmax"]
     clock = min(clocks, key=lambda name: clocks[name]["achieved"])

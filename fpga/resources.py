@@ -125,10 +125,8 @@ def fit_advice(device: FpgaDevice, board: str = "", other: str = "", cores: int 
 def check_fit(name: str, counts: Counts, device: FpgaDevice, board: str = "", cores: int = 1) -> None:
     """Check that so many cores of these counts fit a device; ``board`` is the design's board, or empty.
 
-    Raises
-    ------
-    ConfigurationError
-        If it does not fit; the message names every resource of which there is too little.
+    Raises ConfigurationError if it does not fit; the message names every resource of which there is too
+    little.
     """
     lacking = [
         f"{count_text(used)} {what} (it has {there:,})"

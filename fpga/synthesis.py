@@ -93,13 +93,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file that a tool wrote.
-
-    Raises
-    ------
-    ToolError
-        If the file is missing or damaged.
-    """
+    """Read a JSON file that a tool wrote. Raises ToolError if the file is missing or damaged."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:

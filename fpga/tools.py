@@ -42,13 +42,7 @@ class Tool:
 
 @cache
 def find_yosys() -> Tool:
-    """Find Yosys: 0.40 or newer on the path, else the package.
-
-    Raises
-    ------
-    ToolError
-        If there is neither.
-    """
+    """Find Yosys: 0.40 or newer on the path, else the package. Raises ToolError if there is neither."""
     native = _native("yosys", ["-V"])
     if native is not None:
         number = re.search(r"Yosys (\d+)\.(\d+)", native.version)

@@ -26,11 +26,8 @@ _POLLS = 100_000
 def check_loadable(manifest: Manifest, device: Manifest) -> None:
     """Check that ``manifest``'s network can be loaded into the hardware that ``device`` describes.
 
-    Raises
-    ------
-    ConfigurationError
-        If the hardware's program is fixed and of another network, or it lacks a capacity, or differs in
-        anything else.
+    Raises ConfigurationError if the hardware's program is fixed and of another network, or it lacks a
+    capacity, or differs in anything else.
     """
     if manifest.device_hash == device.device_hash:
         return
@@ -106,10 +103,7 @@ class Device:
     def identify(self) -> None:
         """Check that the device is an rtlstm core and belongs to this build.
 
-        Raises
-        ------
-        DeviceError
-            If it is not.
+        Raises DeviceError if it is not.
         """
         found = self.register(Register.ID)
         if found != IDENTITY:
@@ -129,10 +123,7 @@ class Device:
     def adopt(self, manifest: Manifest) -> None:
         """Use another build's manifest for the same hardware, before that build is loaded.
 
-        Raises
-        ------
-        ConfigurationError
-            If the backend cannot change its steps' sizes.
+        Raises ConfigurationError if the backend cannot change its steps' sizes.
         """
         self.transport.adopt(manifest)
         self.manifest, self.layout, self.whole = manifest, StateLayout(manifest), False
@@ -149,10 +140,7 @@ class Device:
 
         Steps in progress are finished first; then no step is taken until everything is written.
 
-        Raises
-        ------
-        DeviceError
-            If a word reads back differently.
+        Raises DeviceError if a word reads back differently.
         """
         self._await_idle()
         self.whole = False

@@ -29,13 +29,7 @@ _STOPPED = field(Register.STATUS, "STOPPED")
 
 
 def check_program(device: Manifest, status: Callable[[], int]) -> None:
-    """Check that a device has a program; ``status`` reads STATUS.
-
-    Raises
-    ------
-    DeviceError
-        If it has none.
-    """
+    """Check that a device has a program; ``status`` reads STATUS. Raises DeviceError if it has none."""
     if device.parameters.capacity is not None and _STOPPED.of(status()):
         raise DeviceError(
             "the device must have a program, but a loadable device loses it at a reset; load its weights "
@@ -181,12 +175,9 @@ class MmioTransport(Transport):
     def run_steps(self, steps: Steps) -> IntArray:
         """Run checked steps in order; see :meth:`rtlstm.host.transport.Transport.run_steps`.
 
-        Raises
-        ------
-        DeviceError
-            If there is no progress for 5 seconds, an output belongs to another stream than expected, or the
-            device refused an access. The device has then been reset: all state is zero, and a loadable device
-            takes no step, which is an error as well, until weights and program are loaded again.
+        Raises DeviceError if there is no progress for 5 seconds, an output belongs to another stream than
+        expected, or the device refused an access. The device has then been reset: all state is zero, and a
+        loadable device takes no step, which is an error as well, until weights and program are loaded again.
         """
         registers = self._open()
         check_program(self.manifest, lambda: registers.read(Register.STATUS))
@@ -258,10 +249,7 @@ def _signed(word: int) -> int:
 def check_fifos(manifest: Manifest) -> None:
     """Check that a build takes steps through registers.
 
-    Raises
-    ------
-    ConfigurationError
-        If it has no data FIFOs behind registers.
+    Raises ConfigurationError if it has no data FIFOs behind registers.
     """
     if Register.X_DATA not in registers_of(manifest.parameters.bus):
         raise ConfigurationError(
@@ -276,12 +264,8 @@ def open_mmio(
 ) -> MmioTransport:
     """Open ``PATH`` or ``PATH@OFFSET``; the factory of the backend ``mmio``.
 
-    Raises
-    ------
-    ConfigurationError
-        If ``argument`` names no path, or the build has no data FIFOs behind registers.
-    DeviceError
-        If the file cannot be used, or the device has another register map.
+    Raises ConfigurationError if ``argument`` names no path, or the build has no data FIFOs behind registers.
+    Raises DeviceError if the file cannot be used, or the device has another register map.
     """
     path, _, offset = argument.partition("@")
     try:

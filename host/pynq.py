@@ -72,10 +72,7 @@ def load_overlay(bitstream: str | Path) -> Any:
     That of pynq 4.0.0 fails on a Zynq-7000: it looks for the clock's rate where only the ``.hwh`` of newer
     processors has it. The divisors, which set the same rate, are there.
 
-    Raises
-    ------
-    ToolError
-        If PYNQ is missing.
+    Raises ToolError if PYNQ is missing.
     """
     pynq = _pynq()
     overlay = pynq.Overlay(str(Path(bitstream).absolute()), download=False)

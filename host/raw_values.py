@@ -24,10 +24,7 @@ class SaturationWarning(UserWarning):
 def as_array(name: str, values: ArrayLike) -> NDArray[Any]:
     """Return ``values`` as an array without masked values.
 
-    Raises
-    ------
-    InputError
-        If they do not form an array, or some are masked.
+    Raises InputError if they do not form an array, or some are masked.
     """
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise InputError(
@@ -46,10 +43,7 @@ def as_array(name: str, values: ArrayLike) -> NDArray[Any]:
 def as_numbers(name: str, values: ArrayLike) -> NDArray[np.generic]:
     """Return ``values`` as an array of real numbers, integers or floats.
 
-    Raises
-    ------
-    InputError
-        If they are not numbers or do not form an array.
+    Raises InputError if they are not numbers or do not form an array.
     """
     array = as_array(name, values)
     if array.dtype.kind not in "iuf":
@@ -148,10 +142,7 @@ def warn_saturated(
 def softmax(y: ArrayLike) -> NDArray[np.float64]:
     """Return ``exp(y) / sum(exp(y))`` over the last axis: probabilities of the classes, ``(..., O)``.
 
-    Raises
-    ------
-    InputError
-        If ``y`` has no classes, or holds codes of a format: their real values are needed.
+    Raises InputError if ``y`` has no classes, or holds codes of a format: their real values are needed.
     """
     scores = _scores(y)
     if is_raw(scores):
@@ -166,10 +157,7 @@ def softmax(y: ArrayLike) -> NDArray[np.float64]:
 def argmax(y: ArrayLike) -> IntArray:
     """Return the class with the largest score, the first of equal ones, ``(...)``: with or without softmax.
 
-    Raises
-    ------
-    InputError
-        If ``y`` has no classes.
+    Raises InputError if ``y`` has no classes.
     """
     return np.asarray(_scores(y).argmax(axis=-1), dtype=np.int64)
 

@@ -31,10 +31,7 @@ def save_snapshot(
 
     The old file is replaced once the new one is complete.
 
-    Raises
-    ------
-    InputError
-        If the file cannot be written.
+    Raises InputError if the file cannot be written.
     """
     fields: dict[str, Any] = {"version": np.int64(SNAPSHOT_VERSION), **_formats(layout)}
     for name, parts in (("h", h), ("c", c)):
@@ -47,10 +44,7 @@ def load_snapshot(path: str | Path, layout: StateLayout) -> tuple[LayerArrays, L
 
     The build may be another than the one it was saved from, if layers and formats are the same.
 
-    Raises
-    ------
-    InputError
-        If the file cannot be read, or belongs to other layers or formats.
+    Raises InputError if the file cannot be read, or belongs to other layers or formats.
     """
     try:
         fields = read_arrays(Path(path))
@@ -130,11 +124,8 @@ def load_initial_state(
 
     Values beyond their format saturate, with a :class:`SaturationWarning`.
 
-    Raises
-    ------
-    BuildError
-        If the file is missing, is not the one that was generated, or is not listed; if it cannot be read, or
-        has another network's layers.
+    Raises BuildError if the file is missing, is not the one that was generated, or is not listed; if it
+    cannot be read, or has another network's layers.
     """
     path = folder / INITIAL_STATE
     listed = any(file.path == INITIAL_STATE for file in manifest.files)

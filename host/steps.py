@@ -68,10 +68,7 @@ def as_codes(array: NDArray[np.generic], manifest: Manifest) -> tuple[IntArray, 
 
     Floats are rounded half up; integers are codes already.
 
-    Raises
-    ------
-    InputError
-        If a float is not finite, or an integer outside the input format.
+    Raises InputError if a float is not finite, or an integer outside the input format.
     """
     format, factor = manifest.numerics.input, manifest.numerics.input_factor
     return quantise("x", array, format, lowest=format.lowest, factor=factor)
@@ -105,11 +102,8 @@ class Steps:
     ) -> Self:
         """Check a build's steps. No output is suppressed if ``suppress`` is None.
 
-        Raises
-        ------
-        InputError
-            If an array has another type or shape, a stream or code is out of range, or a build of whole
-            sequences gets part of one.
+        Raises InputError if an array has another type or shape, a stream or code is out of range, or a build
+        of whole sequences gets part of one.
         """
         numbers = as_array("streams", streams)
         if numbers.ndim != 1 or (numbers.size and not is_raw(numbers)):

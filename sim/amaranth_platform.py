@@ -34,13 +34,7 @@ class AmaranthPlatform(Platform):
     """The platform of Amaranth's simulator: its models of the primitives."""
 
     def replace(self, primitive: Primitive) -> Elaboratable:
-        """Return the model of a primitive.
-
-        Raises
-        ------
-        NotImplementedError
-            If there is none.
-        """
+        """Return the model of a primitive. Raises NotImplementedError if there is none."""
         match primitive:
             case Copy():
                 return _copy(primitive)
@@ -67,11 +61,8 @@ AMARANTH = AmaranthPlatform()
 def simulator(top: Elaboratable) -> Simulator:
     """Return Amaranth's simulator of a design, with a clock of 1 MHz for the domain ``sync``.
 
-    Raises
-    ------
-    NotImplementedError
-        If part of the design is Verilog that has no model, such as the core in a bus wrapper: Amaranth would
-        leave it out.
+    Raises NotImplementedError if part of the design is Verilog that has no model, such as the core in a bus
+    wrapper: Amaranth would leave it out.
     """
     fragment = Fragment.get(top, AMARANTH)
     missing = sorted({instance.type for instance in _instances(fragment)})

@@ -50,12 +50,8 @@ class Waves:
     def named(cls, name: str, simulator: Simulator) -> Self:
         """Take a file's name, absolute or relative to the current folder.
 
-        Raises
-        ------
-        ConfigurationError
-            If the simulator does not write such files.
-        InputError
-            If the file cannot be written.
+        Raises ConfigurationError if the simulator does not write such files. Raises InputError if the file
+        cannot be written.
         """
         path, formats = Path(name), _FORMATS[simulator]
         if path.suffix.lower() not in formats:
@@ -168,10 +164,7 @@ class SimulatedDevice(Transport):
         """Insert random stalls from now on: each input beat and bus request waits with probability
         ``p_in`` in each cycle, each output beat with ``p_out``. Zeros end the stalls.
 
-        Raises
-        ------
-        ConfigurationError
-            If a probability is not in [0, 1).
+        Raises ConfigurationError if a probability is not in [0, 1).
         """
         if not (0.0 <= p_in < 1.0 and 0.0 <= p_out < 1.0):
             raise ConfigurationError(

@@ -43,10 +43,7 @@ def has_ports(handle: Any, *names: str) -> bool:
 def find_core(handle: Any, name: str) -> Any:
     """Return the handle of the core itself: the given one, or the one inside a bus wrapper.
 
-    Raises
-    ------
-    ConfigurationError
-        If there is none.
+    Raises ConfigurationError if there is none.
     """
     inner = handle
     for _ in range(3):
@@ -117,10 +114,7 @@ class Stalls:
     def set(self, x: float, y: float, seed: int) -> None:
         """Stall with these probabilities per cycle from now on.
 
-        Raises
-        ------
-        ConfigurationError
-            If one is not in [0, 1).
+        Raises ConfigurationError if one is not in [0, 1).
         """
         if not (0.0 <= x < 1.0 and 0.0 <= y < 1.0):
             raise ConfigurationError(f"stall probabilities must be at least 0 and below 1, not {x} and {y}")

@@ -63,10 +63,7 @@ class Design:
     def check(self) -> None:
         """Check the files.
 
-        Raises
-        ------
-        ConfigurationError
-            If a source is no Verilog, or a file or folder does not exist.
+        Raises ConfigurationError if a source is no Verilog, or a file or folder does not exist.
         """
         for path in self.sources:
             if path.suffix not in (".v", ".sv", ".vlt"):
@@ -112,12 +109,8 @@ def compile_design(
 ) -> Path:
     """Compile Verilog for cocotb; return the folder to run it from, perhaps in the cache.
 
-    Raises
-    ------
-    ConfigurationError
-        If a source cannot be used.
-    ToolError
-        If cocotb or the simulator is missing or fails.
+    Raises ConfigurationError if a source cannot be used. Raises ToolError if cocotb or the simulator is
+    missing or fails.
     """
     design.check()
     version = package_version("cocotb", "sim", "a cocotb test")

@@ -67,10 +67,7 @@ class LibraryModel:
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a function of the interface.
 
-        Raises
-        ------
-        DeviceError
-            If the model is closed: the library would read what is no longer there.
+        Raises DeviceError if the model is closed: the library would read what is no longer there.
         """
         if not self._model:
             raise DeviceError("the simulation is closed; open it again")
@@ -244,10 +241,7 @@ def build_native(
 
     With ``waves`` it can write waveforms, and is slower.
 
-    Raises
-    ------
-    ToolError
-        If Verilator or a C++ compiler is missing or fails.
+    Raises ToolError if Verilator or a C++ compiler is missing or fails.
     """
     sources = simulation_sources(verilog, ports.family)
     defines = _defines(ports)

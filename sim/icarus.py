@@ -38,10 +38,7 @@ _DUE = 1024
 def build_icarus(verilog: Path, ports: PortSpec, progress: Progress | None = None) -> Path:
     """Compile a core and return the program for ``vvp``, from the cache if it is there.
 
-    Raises
-    ------
-    ToolError
-        If Icarus Verilog is missing or fails.
+    Raises ToolError if Icarus Verilog is missing or fails.
     """
     tool = icarus()
     harness = own_file("harness.v").read_text()

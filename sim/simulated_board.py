@@ -60,10 +60,7 @@ class SimulatedRegisters:
     def ask(self, line: str) -> int:
         """Send a command; return the word that answers it.
 
-        Raises
-        ------
-        DeviceError
-            If the access was refused, or the simulation has ended.
+        Raises DeviceError if the access was refused, or the simulation has ended.
         """
         stdin, stdout = self.process.stdin, self.process.stdout
         assert stdin is not None
@@ -117,10 +114,7 @@ class BoardSpec:
 def build_board(top: Path, core: Path, spec: BoardSpec, progress: Progress | None = None) -> Path:
     """Compile a board's top and its core; return the library, from the cache if it is there.
 
-    Raises
-    ------
-    ToolError
-        If Verilator or a C++ compiler is missing or fails.
+    Raises ToolError if Verilator or a C++ compiler is missing or fails.
     """
     sources = [top.absolute(), *simulation_sources(core, spec.family), *board_models(spec.device_family)]
     defines = [f"-DRTLSTM_LED{index}={int(dark)}" for index, dark in enumerate(spec.inverted_leds)]

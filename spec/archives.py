@@ -49,10 +49,7 @@ class Budget:
     def take(self, shape: Iterable[int], what: str) -> None:
         """Count an array of this shape, before it is made; ``what`` begins the message.
 
-        Raises
-        ------
-        RtlstmError
-            Of the class given, if the file's arrays then have too many elements.
+        Raises RtlstmError of the class given, if the file's arrays then have too many elements.
         """
         sizes = tuple(int(size) for size in shape)
         count = math.prod(max(size, 0) for size in sizes)
@@ -67,10 +64,7 @@ class Budget:
 def check_size(shape: Iterable[int], what: str) -> None:
     """Refuse an array that is made from several arrays of a file and is too large.
 
-    Raises
-    ------
-    ModelError
-        If it has more than :data:`MAX_ELEMENTS`.
+    Raises ModelError if it has more than :data:`MAX_ELEMENTS`.
     """
     Budget(advice="end the network before").take(shape, what)
 
@@ -98,12 +92,7 @@ class DamagedArchiveError(ValueError):
 def open_archive(file: Path | IO[bytes]) -> Iterator[zipfile.ZipFile]:
     """Open an archive and check that no two members have the same name.
 
-    Raises
-    ------
-    DamagedArchiveError
-        If it is damaged.
-    OSError
-        If it cannot be read.
+    Raises DamagedArchiveError if it is damaged. Raises OSError if it cannot be read.
     """
     try:
         archive = zipfile.ZipFile(file)
@@ -120,12 +109,8 @@ def open_archive(file: Path | IO[bytes]) -> Iterator[zipfile.ZipFile]:
 def open_member(archive: zipfile.ZipFile, name: str) -> Iterator[tuple[BufferedIOBase, int]]:
     """Open a member; return the file and its declared size in bytes.
 
-    Raises
-    ------
-    DamagedArchiveError
-        If there is none of this name, or it is damaged or encrypted, also while it is read.
-    OSError
-        If the archive cannot be read.
+    Raises DamagedArchiveError if there is none of this name, or it is damaged or encrypted, also while it is
+    read. Raises OSError if the archive cannot be read.
     """
     try:
         size = archive.getinfo(name).file_size
@@ -140,12 +125,8 @@ def open_member(archive: zipfile.ZipFile, name: str) -> Iterator[tuple[BufferedI
 def read_member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     """Unpack a member of at most ``most`` bytes.
 
-    Raises
-    ------
-    DamagedArchiveError
-        If it is larger, and as :func:`open_member`.
-    OSError
-        If the archive cannot be read.
+    Raises DamagedArchiveError if it is larger, and as :func:`open_member`. Raises OSError if the archive
+    cannot be read.
     """
     with open_member(archive, name) as (file, size):
         if size > most:
@@ -169,14 +150,8 @@ class DamagedArraysError(ValueError):
 def read_arrays(path: Path) -> Array | dict[str, Array]:
     """Read the array of an ``.npy`` file, or all of an ``.npz`` file by their names.
 
-    Raises
-    ------
-    DamagedArraysError
-        If the file is none of these, or does not hold what it declares.
-    InputError
-        If an archive's arrays have too many elements.
-    OSError
-        If it cannot be read.
+    Raises DamagedArraysError if the file is none of these, or does not hold what it declares. Raises
+    InputError if an archive's arrays have too many elements. Raises OSError if it cannot be read.
     """
     with open_file(path) as file:
         start = file.read(len(_ARCHIVE))

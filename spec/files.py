@@ -21,10 +21,7 @@ Content = str | bytes | Callable[[BinaryIO], object]
 def as_path(what: str, path: Any) -> Path:
     """Return ``path`` as a :class:`~pathlib.Path`.
 
-    Raises
-    ------
-    InputError
-        If it is neither text nor a path; ``what`` begins the message.
+    Raises InputError if it is neither text nor a path; ``what`` begins the message.
     """
     if isinstance(path, str | os.PathLike) and isinstance(name := os.fspath(path), str) and "\0" not in name:
         return Path(name)
@@ -44,10 +41,7 @@ def open_file(path: Path) -> BufferedReader:
 
     A pipe would wait for its writer for ever, and a device may never end.
 
-    Raises
-    ------
-    OSError
-        If it cannot be opened, or is of another kind; ``strerror`` says why.
+    Raises OSError if it cannot be opened, or is of another kind; ``strerror`` says why.
     """
     kind = _KINDS.get(stat.S_IFMT(path.stat().st_mode))
     if kind is not None:
@@ -114,10 +108,7 @@ def copy_file(source: Path, target: Path) -> None:
 def check_writable(path: str | Path) -> None:
     """Refuse a file that :func:`write_file` could not write, before a long computation.
 
-    Raises
-    ------
-    InputError
-        If it, or its folder, cannot be written.
+    Raises InputError if it, or its folder, cannot be written.
     """
     path = as_path("the file to write", path)
     found = _find(path)

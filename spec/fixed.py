@@ -75,10 +75,7 @@ def check_range(
 ) -> None:
     """Check integers of any shape and width; ``note`` follows the range in the message, ``advice`` ends it.
 
-    Raises
-    ------
-    InputError
-        If one is below ``least`` or above ``most``.
+    Raises InputError if one is below ``least`` or above ``most``.
     """
     # Compared without conversion: large unsigned values would wrap into the range as int64.
     bad = (values < least) | (values > most)
@@ -104,10 +101,7 @@ class Format(Record):
     def covering(cls, bits: int, magnitude: float) -> "Format":
         """Return the finest format of ``bits`` bits that holds ``+-magnitude`` unsaturated.
 
-        Raises
-        ------
-        ConfigurationError
-            If even 32 more integer bits do not suffice.
+        Raises ConfigurationError if even 32 more integer bits do not suffice.
         """
         if not magnitude > 0.0:
             return cls(bits=bits, fraction=bits - 1)
@@ -144,10 +138,7 @@ class Format(Record):
     def check(self, name: str, codes: NDArray[Any], lowest: int | None = None) -> None:
         """Check that integers are codes of this format.
 
-        Raises
-        ------
-        InputError
-            If one is below ``lowest``, by default ``-maximum``, or above ``maximum``.
+        Raises InputError if one is below ``lowest``, by default ``-maximum``, or above ``maximum``.
         """
         least = -self.maximum if lowest is None else lowest
         advice = "; integers are codes, floats are quantised"

@@ -347,10 +347,7 @@ def link_limits(manifest: Manifest) -> Limits:
     Each memory holds 2 KiB, which at 3 Mbaud is enough for a host that answers within 6 ms, or two steps'
     bytes if that is more.
 
-    Raises
-    ------
-    ConfigurationError
-        If a step is too large for the protocol, or the build takes whole sequences.
+    Raises ConfigurationError if a step is too large for the protocol, or the build takes whole sequences.
     """
     if manifest.sequence is not None:
         raise ConfigurationError(

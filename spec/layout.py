@@ -23,10 +23,7 @@ Pad = Literal["back", "front"]
 def is_front(pad: str, lengths: Any) -> bool:
     """Whether padding stands in front.
 
-    Raises
-    ------
-    InputError
-        If there is no such place, or no lengths say how much padding there is.
+    Raises InputError if there is no such place, or no lengths say how much padding there is.
     """
     if pad not in get_args(Pad):
         raise InputError(f"pad must be one of {', '.join(get_args(Pad))}, not {pad!r}")
@@ -67,10 +64,7 @@ def join_frames(name: str, x: NDArray[Any], axis: int, frames: int) -> NDArray[A
 
     ``(..., T, ..., F)`` becomes ``(..., T / frames, ..., frames * F)``. Messages call it ``name``.
 
-    Raises
-    ------
-    InputError
-        If the frames make no whole number of steps.
+    Raises InputError if the frames make no whole number of steps.
     """
     count = x.shape[axis]
     left = count % frames
@@ -91,10 +85,7 @@ def as_steps(
 
     They are in frames if the last axis has the values of one, and not the ``inputs`` of a step.
 
-    Raises
-    ------
-    InputError
-        If frames or lengths make no whole number of steps, or lengths do not fit the frames.
+    Raises InputError if frames or lengths make no whole number of steps, or lengths do not fit the frames.
     """
     if frames == 1 or x.ndim <= axis + 1 or x.shape[-1] * frames != inputs:
         return x, lengths

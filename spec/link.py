@@ -110,13 +110,7 @@ class LinkReport:
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Self:
-        """Read a payload; a longer one comes from a later version.
-
-        Raises
-        ------
-        struct.error
-            If it is too short.
-        """
+        """Read a payload; a longer one comes from a later version. Raises struct.error if it is too short."""
         version, _, session, *limits, identity, build, steps, dropped = cls.LAYOUT.unpack_from(payload)
         return cls(version, session, Limits(*limits), identity, build, steps, dropped)
 

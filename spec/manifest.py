@@ -178,11 +178,9 @@ class Manifest(Record):
 
         ``kept`` says which words of weights are kept of products that skip some.
 
-        Raises
-        ------
-        ConfigurationError
-            If the parameters do not fit the numerics, no core of these parameters can take the sequences of
-            ``passes``, the network does not fit the parameters' capacities, or ``kept`` does not fit it.
+        Raises ConfigurationError if the parameters do not fit the numerics, no core of these parameters can
+        take the sequences of ``passes``, the network does not fit the parameters' capacities, or ``kept``
+        does not fit it.
         """
         parameters = parameters.with_scales(numerics.scale_bits)
         timing = numerics.unit.timing(parameters)
@@ -426,11 +424,8 @@ class Manifest(Record):
         Program, cycles and all other values that follow from shapes, formats and options are computed again
         and compared. The files that it lists are not read: see :mod:`rtlstm.spec.manifest`.
 
-        Raises
-        ------
-        BuildError
-            If it is missing, is not JSON, has another schema version, does not validate, was changed
-            after it was generated, or does not list the folder's Verilog.
+        Raises BuildError if it is missing, is not JSON, has another schema version, does not validate, was
+        changed after it was generated, or does not list the folder's Verilog.
         """
         folder = Path(folder)
         path = folder / "manifest.json"
@@ -487,13 +482,7 @@ class Manifest(Record):
 
 
 def _read_fields(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a manifest's file.
-
-    Raises
-    ------
-    BuildError
-        If there is none.
-    """
+    """Return the JSON object in a manifest's file. Raises BuildError if there is none."""
     try:
         fields = json.loads(read_file(path))
     except (FileNotFoundError, NotADirectoryError):
@@ -539,10 +528,7 @@ def read_listed(folder: Path, manifest: Manifest, name: str) -> bytes:
     Nothing is checked if the manifest lists no files: it was then made in this process, not read from a
     folder.
 
-    Raises
-    ------
-    BuildError
-        If the file cannot be read, is not listed, or is not the file that was generated.
+    Raises BuildError if the file cannot be read, is not listed, or is not the file that was generated.
     """
     path = Path(folder) / name
     try:

@@ -108,10 +108,7 @@ def _parameter(declared: DeclaredOption) -> inspect.Parameter:
 def as_flag(name: str, value: Any) -> bool:
     """Return ``value`` as a bool.
 
-    Raises
-    ------
-    InputError
-        If it is neither one nor 0 or 1: a text or an array is rejected, not taken as true.
+    Raises InputError if it is neither one nor 0 or 1: a text or an array is rejected, not taken as true.
     """
     if isinstance(value, bool | int | np.bool_) and value in (0, 1):
         return bool(value)

@@ -297,11 +297,8 @@ def _check_sums(network: QuantizedNetwork) -> None:
 def check_image(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
     """Return the network that an image holds, after a check that none of its sums overflows in the build.
 
-    Raises
-    ------
-    ImageError
-        If the image is of another build, its activation tables or program are not the build's, or a sum
-        needs more bits than the build has; the message names the sum.
+    Raises ImageError if the image is of another build, its activation tables or program are not the build's,
+    or a sum needs more bits than the build has; the message names the sum.
     """
     network = unpack(image, manifest)
     _check_sums(network)
@@ -455,13 +452,9 @@ def _check_skipped(product: _Product, mask: NDArray[np.bool_], manifest: Manifes
 def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
     """Pack a network into the memories of a build.
 
-    Raises
-    ------
-    ConfigurationError
-        If the network has other layers or numerics than the build.
-    ImageError
-        If a value does not fit in its memory, a sum could overflow the accumulators, or a weight is not zero
-        whose word the build skips.
+    Raises ConfigurationError if the network has other layers or numerics than the build. Raises ImageError if
+    a value does not fit in its memory, a sum could overflow the accumulators, or a weight is not zero whose
+    word the build skips.
     """
     _check_network(network, manifest)
     regions, numerics = manifest.regions, manifest.numerics
@@ -509,10 +502,8 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
 def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
     """Return the network that an image holds; the exact inverse of :func:`pack`.
 
-    Raises
-    ------
-    ImageError
-        If the image is of another build, or its activation tables or program are not the build's.
+    Raises ImageError if the image is of another build, or its activation tables or program are not the
+    build's.
     """
     image.check(manifest)
     numerics, parameters = manifest.numerics, manifest.parameters

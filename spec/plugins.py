@@ -92,23 +92,14 @@ class Registry(Mapping[str, T]):
     def add(self, name: str, item: T) -> None:
         """Add an item for the rest of this process.
 
-        Raises
-        ------
-        ConfigurationError
-            If the name is taken, or the item is of another kind.
+        Raises ConfigurationError if the name is taken, or the item is of another kind.
         """
         if name in self or name in self._taken:
             raise ConfigurationError(f"{self.what} {name!r} is there already; choose another name")
         self._added[name] = self._checked(f"{self.what} {name!r}", name, item)
 
     def remove(self, name: str) -> None:
-        """Remove an added item.
-
-        Raises
-        ------
-        ConfigurationError
-            If no item of this name was added.
-        """
+        """Remove an added item. Raises ConfigurationError if no item of this name was added."""
         if name not in self._added:
             raise ConfigurationError(f"{self.what} {name!r} cannot be removed: it was not added")
         del self._added[name]
@@ -116,10 +107,7 @@ class Registry(Mapping[str, T]):
     def named(self, name: str) -> T:
         """Return an item.
 
-        Raises
-        ------
-        ConfigurationError
-            If there is no item of this name, or it cannot be used.
+        Raises ConfigurationError if there is no item of this name, or it cannot be used.
         """
         if name not in self:
             raise ConfigurationError(
@@ -142,10 +130,7 @@ class Registry(Mapping[str, T]):
     def check(self, name: str) -> None:
         """Refuse a name of rtlstm that an installed package offers, too; nothing is imported.
 
-        Raises
-        ------
-        ConfigurationError
-            If a package offers it.
+        Raises ConfigurationError if a package offers it.
         """
         if name in self._taken and name in self._offers():
             raise ConfigurationError(

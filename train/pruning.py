@@ -49,10 +49,7 @@ def effects(rows: Iterable[LayerRows], arrays: Iterable[LayerArrays], trained: I
     """Return each weight times the root mean square of its gradient (LeCun et al., Optimal Brain Damage,
     with squares of gradients for the curvature).
 
-    Raises
-    ------
-    ConfigurationError
-        If no gradients of ``trained`` rows have been seen.
+    Raises ConfigurationError if no gradients of ``trained`` rows have been seen.
     """
     found = []
     with torch.no_grad():

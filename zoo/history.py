@@ -37,10 +37,7 @@ Row = dict[str, str]
 def read_history(path: Path) -> list[Row]:
     """Return the rows of a history; none if there is no file.
 
-    Raises
-    ------
-    InputError
-        If the file is not a history.
+    Raises InputError if the file is not a history.
     """
     if not path.exists():
         return []
@@ -57,10 +54,7 @@ def read_history(path: Path) -> list[Row]:
 def record(path: Path, results: Iterable[ZooResult]) -> None:
     """Write results into a history: a row for each version and model, in the place of an earlier one.
 
-    Raises
-    ------
-    InputError
-        If the file is there and is not a history.
+    Raises InputError if the file is there and is not a history.
     """
     rows = {(row["version"], row["model"]): row for row in read_history(path)}
     rows |= {(each.version, each.model): _row(each) for each in results}

@@ -81,10 +81,7 @@ def fetch_silero(progress: Progress | None = None) -> SileroFiles:
 def read_speech(path: Path) -> Samples:
     """Return a 16 kHz mono 16-bit WAV file as floats within -1 to 1.
 
-    Raises
-    ------
-    InputError
-        If the file is of another kind.
+    Raises InputError if the file is of another kind.
     """
     try:
         with wave.open(str(path)) as file:

@@ -208,12 +208,7 @@ class FpgaFamily(Family):
     def find_nextpnr(self) -> Tool:
         """Find nextpnr: on the path, else the package.
 
-        Raises
-        ------
-        ConfigurationError
-            If the family has none.
-        ToolError
-            If it is missing.
+        Raises ConfigurationError if the family has none. Raises ToolError if it is missing.
         """
         tools = self.need_place_route()
         runner = "run_" + tools.package.removeprefix("yowasp-").replace("-", "_")
@@ -233,10 +228,7 @@ def largest_blocks(a_bits: int, b_bits: int, sizes: Sequence[tuple[int, int, flo
 def fpga_family(name: str) -> FpgaFamily:
     """Return the family of this name, which must have devices.
 
-    Raises
-    ------
-    ConfigurationError
-        If there is none, or it has no devices.
+    Raises ConfigurationError if there is none, or it has no devices.
     """
     family = FAMILIES.named(name)
     if not isinstance(family, FpgaFamily):

@@ -191,10 +191,7 @@ class PllSearch(ABC):
         Of several with the same clock, it prefers one whose feedback needs no output of its own, then the
         fastest phase detector, then the oscillator nearest to the middle of its range.
 
-        Raises
-        ------
-        ConfigurationError
-            If the wanted clock is outside the PLL's range.
+        Raises ConfigurationError if the wanted clock is outside the PLL's range.
         """
         found = list(self.candidates(source_hz))
         below = [item for item in found if item[0] <= wanted_hz]

@@ -42,10 +42,7 @@ class Port:
 def read_ports(verilog: str, top: str) -> tuple[Port, ...]:
     """Read the ports of a module, in the order of its head.
 
-    Raises
-    ------
-    BuildError
-        If the module is not there, has no ``clk``, or has ports of another kind.
+    Raises BuildError if the module is not there, has no ``clk``, or has ports of another kind.
     """
     module = re.search(rf"^module {re.escape(top)}\s*\((.*?)\);(.*?)^endmodule", verilog, re.M | re.S)
     if module is None:

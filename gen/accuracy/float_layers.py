@@ -91,10 +91,7 @@ def unit_constants(network: QuantizedNetwork, index: int) -> Floats | None:
 def float_layers(model: Network, network: QuantizedNetwork) -> tuple[FloatLayer, ...]:
     """Return the layers of the model that a network was quantised from.
 
-    Raises
-    ------
-    InputError
-        If it was quantised from another model.
+    Raises InputError if it was quantised from another model.
     """
     if model.inputs != network.inputs:
         raise _other(f"it has {model.inputs} inputs and the build {network.inputs}")

@@ -55,13 +55,7 @@ class SimulateOptions(Record):
         return self.simulator or ("icarus" if fst else "verilator")
 
     def check_input(self) -> None:
-        """Refuse what is for random input.
-
-        Raises
-        ------
-        ConfigurationError
-            If there is any of it.
-        """
+        """Refuse what is for random input. Raises ConfigurationError if there is any of it."""
         if self.seed is not None:
             raise ConfigurationError("`seed` is for random input: leave it out if an input is given")
 
@@ -143,10 +137,7 @@ class BitstreamOptions(BoardOptions):
     def check_vivado(self) -> None:
         """Refuse what a board has no use for whose bitstream Vivado makes.
 
-        Raises
-        ------
-        ConfigurationError
-            If there is any of it.
+        Raises ConfigurationError if there is any of it.
         """
         if self.baud is not None or self.seed != 1 or self.insist:
             raise ConfigurationError(

@@ -108,12 +108,8 @@ def compare_build(
 ) -> tuple[Comparison, NDArray[Any]]:
     """Run ``x``, or random input if None, through a build's RTL and its golden model, see :func:`compare`.
 
-    Raises
-    ------
-    ConfigurationError
-        If there is an input, and options for a random one.
-    InputError
-        If the input has fewer steps than are asked for.
+    Raises ConfigurationError if there is an input, and options for a random one. Raises InputError if the
+    input has fewer steps than are asked for.
     """
     manifest = Manifest.load(folder)
     with warnings.catch_warnings():

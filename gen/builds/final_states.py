@@ -44,10 +44,7 @@ def final_states_file(
 def load_final_states(folder: Path) -> State:
     """Read the final states of a build's calibration data, ``(N, units)`` for each layer.
 
-    Raises
-    ------
-    BuildError
-        If the build has none, or the file is damaged.
+    Raises BuildError if the build has none, or the file is damaged.
     """
     path = folder / FINAL_STATES
     try:
@@ -87,12 +84,8 @@ def begin_in(
     ``first`` is whether the data have sequences first, None if nobody told. ``inputs`` is whether the states
     are those of inputs that were given, and not of the build's calibration data.
 
-    Raises
-    ------
-    ConfigurationError
-        If the states are not of the sizes of the network's.
-    InputError
-        If the data have not a sequence for each state.
+    Raises ConfigurationError if the states are not of the sizes of the network's. Raises InputError if the
+    data have not a sequence for each state.
     """
     given = tuple(tuple(part) for part in state)
     kept = network.pseudo_layers

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rtlstm.fpga.implementation import Implementation
 from rtlstm.gen.builds.command_options import DEFAULT_SEEDS
-from rtlstm.gen.ip.paths import IpPaths
+from rtlstm.gen.ip import IpPaths
 from rtlstm.spec.errors import BuildError
 from rtlstm.spec.files import read_file
 from rtlstm.spec.manifest import C_HEADER, INITIAL_STATE
@@ -37,10 +37,7 @@ _OURS = {
 def check_target(folder: Path) -> Path:
     """Return the real path of a folder that a build may be written to.
 
-    Raises
-    ------
-    BuildError
-        If it holds anything but a build, is not a folder or is the current one.
+    Raises BuildError if it holds anything but a build, is not a folder or is the current one.
     """
     folder = Path(folder).resolve()
     if not folder.exists():
@@ -93,10 +90,7 @@ def new_folder(target: Path) -> Iterator[Path]:
     After an error or an interrupt, ``target`` is unchanged and the new folder is removed.
     ``target`` must have passed :func:`check_target`.
 
-    Raises
-    ------
-    BuildError
-        If the files cannot be written.
+    Raises BuildError if the files cannot be written.
     """
     made = [path for path in target.parents if not path.exists()]
     work = _beside(target, "new")

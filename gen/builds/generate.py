@@ -41,8 +41,8 @@ from rtlstm.gen.builds.hardware import (
 from rtlstm.gen.builds.report import BuildReport, create_report, find_fit
 from rtlstm.gen.builds.report_html import render_report
 from rtlstm.gen.frontends.reading import InitialState, ModelReport
+from rtlstm.gen.ip import IpPaths
 from rtlstm.gen.ip.files import Vectors, bill_of_materials, c_header, ip_files
-from rtlstm.gen.ip.paths import IpPaths
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.plan import Trial
 from rtlstm.gen.quantise.quantiser import (
@@ -140,10 +140,7 @@ class BuildRequest:
     def check(self) -> None:
         """Refuse choices of hardware that cannot be made together.
 
-        Raises
-        ------
-        ConfigurationError
-            If there are such.
+        Raises ConfigurationError if there are such.
         """
         if sum(given is not None for given in (self.parameters, self.fit, self.array)) > 1:
             raise ConfigurationError(
@@ -192,10 +189,7 @@ class BuildRequest:
     ) -> tuple[Manifest, tuple[str, ...]]:
         """Return the manifest of a network on hardware of these sizes, and what to say of it.
 
-        Raises
-        ------
-        ConfigurationError
-            If the hardware cannot be built.
+        Raises ConfigurationError if the hardware cannot be built.
         """
         whole = with_capacity(name, quantised, parameters, self.capacities)
         manifest = Manifest.create(name, quantised.shapes, whole, quantised.numerics, quantised.passes)
@@ -203,13 +197,7 @@ class BuildRequest:
         return _skip_zeros(quantised, manifest) if skips else (manifest, ())
 
     def data(self) -> Calibration | None:
-        """Return the calibration data.
-
-        Raises
-        ------
-        InputError
-            If they do not fit the network.
-        """
+        """Return the calibration data. Raises InputError if they do not fit the network."""
         if self.trained is not None:
             return self.trained.calibration
         return Calibration.given(
@@ -532,10 +520,7 @@ def explain_build_name(text: str) -> str | None:
 def check_build_name(name: str) -> str:
     """Return a name that a user chose, if it can be a Verilog module's.
 
-    Raises
-    ------
-    ConfigurationError
-        If it cannot.
+    Raises ConfigurationError if it cannot.
     """
     if not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name) or len(name) > _LONGEST:
         raise ConfigurationError(

@@ -41,10 +41,7 @@ class ArrayRequest(HardwareRequest):
     def check(self) -> None:
         """Check the user's choices, independently of the other sizes.
 
-        Raises
-        ------
-        ConfigurationError
-            If it cannot be built.
+        Raises ConfigurationError if it cannot be built.
         """
         if self.multipliers == "auto":
             raise ConfigurationError(
@@ -111,10 +108,7 @@ def choose_sizes(
 ) -> tuple[Parameters, Fit | None]:
     """Choose the hardware's sizes, for a device if the request has one.
 
-    Raises
-    ------
-    ConfigurationError
-        If the user's choices cannot be built, or nothing fits.
+    Raises ConfigurationError if the user's choices cannot be built, or nothing fits.
     """
     if isinstance(request, FitRequest):
         return fit_device(name, network.shapes, network.numerics, request, network.passes)
@@ -124,10 +118,7 @@ def choose_sizes(
 def choose_array(network: QuantizedNetwork, request: ArrayRequest) -> Parameters:
     """Choose lanes and multipliers for a network, unless the request gives them.
 
-    Raises
-    ------
-    ConfigurationError
-        If the user's choices cannot be built.
+    Raises ConfigurationError if the user's choices cannot be built.
     """
     bits = network.numerics.factor_bits
     large = request.largest(bits)
@@ -197,10 +188,8 @@ def with_capacity(
 ) -> Parameters:
     """Return parameters of a loadable core that holds ``network`` and has these capacities, if any are given.
 
-    Raises
-    ------
-    ConfigurationError
-        If a capacity is out of range or too small, or no loadable core can hold such a network.
+    Raises ConfigurationError if a capacity is out of range or too small, or no loadable core can hold such a
+    network.
     """
     if capacities is None:
         return parameters
@@ -211,10 +200,8 @@ def with_capacity(
 def device_settings(device: Manifest, input_range: float | None) -> QuantizationSettings:
     """Return the settings that give a device's formats, with an input range of the network's own.
 
-    Raises
-    ------
-    ConfigurationError
-        If an input range is given for a device whose program is fixed, and the input's format with it.
+    Raises ConfigurationError if an input range is given for a device whose program is fixed, and the input's
+    format with it.
     """
     numerics = device.numerics
     if input_range is not None and device.parameters.capacity is None:

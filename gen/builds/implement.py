@@ -150,10 +150,7 @@ def _check_request(manifest: Manifest, chosen: Chosen, asked: ImplementOptions) 
 def check_family(manifest: Manifest, device: FpgaDevice, board: str) -> None:
     """Refuse a build of another family than a board's device.
 
-    Raises
-    ------
-    ConfigurationError
-        If the build is neither portable Verilog nor for the device's family.
+    Raises ConfigurationError if the build is neither portable Verilog nor for the device's family.
     """
     family = manifest.parameters.family
     if family not in (device.family, GENERIC):

@@ -89,13 +89,8 @@ class OnBoard:
 
         ``insist`` goes on with a design that is fuller than any that is known to have been routed.
 
-        Raises
-        ------
-        ConfigurationError
-            If the design does not fit, by its estimate or the count of its hard blocks (before synthesis) or
-            by its netlist.
-        ToolError
-            If a tool is missing or fails.
+        Raises ConfigurationError if the design does not fit, by its estimate or the count of its hard blocks
+        (before synthesis) or by its netlist. Raises ToolError if a tool is missing or fails.
         """
         estimated = self._check_size(insist)
         found = make_bitstream(
@@ -137,10 +132,7 @@ class OnBoard:
     def compile(self, progress: Progress | None = None) -> tuple[Path, BoardSpec]:
         """Compile the board's top for simulation, for a host at its own rate.
 
-        Raises
-        ------
-        ToolError
-            If a tool is missing or fails.
+        Raises ToolError if a tool is missing or fails.
         """
         self.output_folder.mkdir(parents=True, exist_ok=True)
         top = self.output_folder / "top.v"
@@ -298,10 +290,7 @@ class OnZynq:
     def write(self) -> VivadoProject:
         """Write the folder for Vivado, and in it the one for PYNQ.
 
-        Raises
-        ------
-        ImageError
-            If the build's weights cannot be used.
+        Raises ImageError if the build's weights cannot be used.
         """
         WeightImage.load(self.folder / "weights.bin", self.manifest)
         paths = [self.folder / name for name in ("manifest.json", "weights.bin", INITIAL_STATE)]
@@ -318,10 +307,7 @@ class OnZynq:
     def simulate(self) -> SimulatedRegisters:
         """Simulate the registers of the board's top in Icarus; its program is in the folder ``simulation``.
 
-        Raises
-        ------
-        ToolError
-            If Icarus Verilog is missing or fails.
+        Raises ToolError if Icarus Verilog is missing or fails.
         """
         self.write()
         top = self.output_folder / "top.v"
@@ -334,10 +320,7 @@ class OnZynq:
     def simulate_pynq(self) -> SimulatedPynq:
         """Simulate the board with PYNQ on it, until it is closed: ``import pynq`` then gives a stand-in.
 
-        Raises
-        ------
-        ToolError
-            If Icarus Verilog is missing or fails, or ``pynq`` has been imported already.
+        Raises ToolError if Icarus Verilog is missing or fails, or ``pynq`` has been imported already.
         """
         project = self.write()
         bitstream = self.output_folder / project.overlay / project.bitstream

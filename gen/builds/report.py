@@ -204,10 +204,7 @@ class BuildReport(Record):
     def load(cls, folder: Path) -> Self:
         """Read ``report.json`` of a build folder.
 
-        Raises
-        ------
-        BuildError
-            If it is missing, damaged or of another version.
+        Raises BuildError if it is missing, damaged or of another version.
         """
         path = Path(folder) / "report.json"
         try:

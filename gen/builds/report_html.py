@@ -79,13 +79,7 @@ class Pictures:
         return cls(network=draw_network(network.inputs, describe_blocks(network), found.report.outside))
 
     def page(self, title: str) -> str:
-        """Return a page of its own, one file.
-
-        Raises
-        ------
-        ToolError
-            If there is nothing to draw with.
-        """
+        """Return a page of its own, one file. Raises ToolError if there is nothing to draw with."""
         check_drawing()
         return templates().get_template("pictures_page.html").render(p=self, title=title) + "\n"
 

@@ -359,10 +359,7 @@ def join_outputs(
 ) -> tuple[Flow, tuple[OutputPart, ...]]:
     """Return all outputs side by side, and their parts; a single output as it is, without parts.
 
-    Raises
-    ------
-    ModelError
-        If layers stand side by side that are not dense.
+    Raises ModelError if layers stand side by side that are not dense.
     """
     (_, whole), *others = named
     if not others:

@@ -63,12 +63,8 @@ class _Answer(Record):
 def read_in_child(path: Path, kind: FileKind, options: ReadOptions, report: ReportBuilder) -> Network:
     """Read a file of one of the kinds :data:`FOREIGN`.
 
-    Raises
-    ------
-    ModelError
-        If it is not supported, or a library crashes over it, takes too long or too much memory.
-    ToolError
-        If a package is missing, or no child can be started.
+    Raises ModelError if it is not supported, or a library crashes over it, takes too long or too much memory.
+    Raises ToolError if a package is missing, or no child can be started.
     """
     request = _Request(kind=kind, options=options, name=report.name, source=report.source)
     answer = _parse(_run(path, request))
@@ -185,10 +181,7 @@ def _answer(file: BinaryIO, request: _Request) -> _Answer:
 def load(kind: FileKind) -> Callable[[BinaryIO, ReadOptions, ReportBuilder], Network]:
     """Import the reader of a kind of file and the packages that it needs, before limits hold.
 
-    Raises
-    ------
-    ToolError
-        If a package is missing.
+    Raises ToolError if a package is missing.
     """
     ACTIVATIONS.values()  # Those of packages may stand in folders that cannot be read later.
     module, name, packages = FOREIGN[kind]
@@ -202,10 +195,7 @@ def load(kind: FileKind) -> Callable[[BinaryIO, ReadOptions, ReportBuilder], Net
 def read_foreign(file: BinaryIO, kind: FileKind, options: ReadOptions, report: ReportBuilder) -> Network:
     """Read a file of one of the kinds :data:`FOREIGN` in this process.
 
-    Raises
-    ------
-    ModelError, ToolError
-        As :func:`read_in_child`, but for what ends the process.
+    Raises ModelError, ToolError as :func:`read_in_child`, but for what ends the process.
     """
     read = load(kind)
     # The check of finite numbers refuses what overflows, with a name. Libraries raise errors of many kinds.

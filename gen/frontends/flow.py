@@ -99,10 +99,7 @@ def widen(layers: Sequence[Layer], placed: Sequence[Placed], frames: int) -> tup
 
     Their input has the frames side by side, the oldest first.
 
-    Raises
-    ------
-    ModelError
-        If a recurrent layer runs more than once in that time, because a stride is behind it.
+    Raises ModelError if a recurrent layer runs more than once in that time, because a stride is behind it.
     """
     if frames == 1:
         return tuple(layers)

@@ -203,10 +203,7 @@ class Wiring(Generic[N]):
     def constant(self, tensor: str) -> Any | None:
         """The value of a tensor that does not depend on the model's inputs, or None.
 
-        Raises
-        ------
-        ModelError
-            If it cannot be computed.
+        Raises ModelError if it cannot be computed.
         """
         return self.constants.get(tensor)
 

@@ -49,10 +49,7 @@ def may_be_between(node: Node) -> bool:
 def check_frames(step: Step) -> Step:
     """Return a node as it reads frames inside a step: as an axis of size 1 if one is left.
 
-    Raises
-    ------
-    ModelError
-        If it reads several, and cannot.
+    Raises ModelError if it reads several, and cannot.
     """
     operator, several = step.node.operator, any(value.axes.frames > 1 for value in step.values)
     if several and operator not in (*_READERS, *_MOVERS):
@@ -68,10 +65,8 @@ def check_frames(step: Step) -> Step:
 def convolve_frames(step: Step, value: Value, weight: Floats, bias: Floats) -> Value:
     """Apply a convolution over the frames, the last axis, as a dense layer with zeros.
 
-    Raises
-    ------
-    ModelError
-        If it has groups, dilation, another padding in front than behind, or goes over other axes, too.
+    Raises ModelError if it has groups, dilation, another padding in front than behind, or goes over other
+    axes, too.
     """
     axes, attributes = value.axes, step.attributes()
     kernel, rank = weight.shape[2:], weight.ndim - 2

@@ -25,10 +25,7 @@ _SAVE = "export the model again"
 def read_nam(path: Path, options: ReadOptions, report: ReportBuilder) -> Network:
     """Read a file; the report has the state in which the amplifier begins.
 
-    Raises
-    ------
-    ModelError
-        If it is damaged, or of another architecture than LSTM.
+    Raises ModelError if it is damaged, or of another architecture than LSTM.
     """
     report.format = "nam"
     given = [name for name in ("lstm", "output", "dense", "branches") if getattr(options, name)]

@@ -29,10 +29,7 @@ _SUPPORTED = (
 def detect(path: Path) -> FileKind:
     """Return the kind of a model file.
 
-    Raises
-    ------
-    ModelError
-        If there is no such file, it is not a regular file, or of a kind that is not supported.
+    Raises ModelError if there is no such file, it is not a regular file, or of a kind that is not supported.
     """
     try:
         if path.is_dir():
@@ -127,10 +124,7 @@ FRONT_ENDS: Final = Registry[FrontEnd]("front end", "rtlstm.front_ends", kind=Fr
 def find_front_end(source: Any) -> str | None:
     """Return the name of the first front end that recognises a source, if any.
 
-    Raises
-    ------
-    ConfigurationError
-        If one raises instead of an answer; the message names it.
+    Raises ConfigurationError if one raises instead of an answer; the message names it.
     """
     for name, front_end in FRONT_ENDS.items():
         with blamed(f"{FRONT_ENDS.label(name)} must say whether it reads {reprlib.repr(source)}"):
@@ -142,12 +136,8 @@ def find_front_end(source: Any) -> str | None:
 def read_offered(name: str, source: Any, options: ReadOptions, report: ReportBuilder) -> Network:
     """Read a source with the front end that recognises it.
 
-    Raises
-    ------
-    ModelError
-        If the front end refuses it.
-    ConfigurationError
-        If it raises something else, or returns no network; the message names it.
+    Raises ModelError if the front end refuses it. Raises ConfigurationError if it raises something else, or
+    returns no network; the message names it.
     """
     front_end = FRONT_ENDS[name]
     return offered(FRONT_ENDS.label(name), Network, lambda: front_end.read(source, options, report))

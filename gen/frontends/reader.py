@@ -62,10 +62,8 @@ _Known = TypeVar("_Known", Value, State)
 def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
     """Return the network of a graph; ``report`` records how every node is treated.
 
-    Raises
-    ------
-    ModelError
-        If the core cannot compute what the model gives; the message names the node and the way out.
+    Raises ModelError if the core cannot compute what the model gives; the message names the node and the way
+    out.
     """
     if options.dense is not None:
         raise ModelError(
@@ -374,10 +372,7 @@ class _Reader:
 
         A step is a vector at first; if the layers cannot read that, it has frames, for convolutions.
 
-        Raises
-        ------
-        ModelError
-            If the core cannot compute them; of frames, what the first try said.
+        Raises ModelError if the core cannot compute them; of frames, what the first try said.
         """
         convolved = any(self.graph.nodes[index].operator == "conv" for index in nodes)
         sizes = self.graph.shape(source, folded=True) if convolved else ()
@@ -582,12 +577,9 @@ class _Reader:
     def _apply_node(self, step: Step) -> Applied:
         """Apply a node that reads at least one value that the core computes.
 
-        Raises
-        ------
-        ModelError
-            If the node or one of its attributes is not supported; the message names it.
-        ConfigurationError
-            If another package's operator raises something else, or returns no value; the message names it.
+        Raises ModelError if the node or one of its attributes is not supported; the message names it. Raises
+        ConfigurationError if another package's operator raises something else, or returns no value; the
+        message names it.
         """
         node, operator = step.node, step.node.operator
         if operator == "refused":

@@ -40,10 +40,7 @@ class Applied:
 def apply_recurrent(step: Step, value: Value, cut: str) -> Applied:
     """Append a node's layers; ``cut`` is the advice to end before what reads the final c.
 
-    Raises
-    ------
-    ModelError
-        If it cannot read the value, or its weights, states or lengths are refused.
+    Raises ModelError if it cannot read the value, or its weights, states or lengths are refused.
     """
     node, where, attributes = step.node, step.where, step.node.attributes
     read: Recurrent = attributes["layers"]()
@@ -151,10 +148,7 @@ class _Source:
 def trace_state(graph: Graph, tensor: str) -> str:
     """Return 'zeros', or the name of the model's input that a state comes from.
 
-    Raises
-    ------
-    ModelError
-        If it is anything else; the message says what.
+    Raises ModelError if it is anything else; the message says what.
     """
     found = _trace(graph, tensor)
     if found.array is None:

@@ -204,10 +204,7 @@ class Step:
     def only(self) -> Value:
         """Return the value that the node reads, which must be its first input.
 
-        Raises
-        ------
-        ModelError
-            If it reads one by another input.
+        Raises ModelError if it reads one by another input.
         """
         first = self.inputs[0]
         if first is None or len(self.values) > 1:
@@ -290,10 +287,7 @@ class Step:
     def along(self, value: Value, axis: int, features: int) -> Value:
         """Return a value with its features on ``axis``, if the axes of the model's input were unknown.
 
-        Raises
-        ------
-        ModelError
-            If they lie elsewhere.
+        Raises ModelError if they lie elsewhere.
         """
         known = "F" in value.axes.tags
         axes = value.axes.settle_features(axis, self.where)

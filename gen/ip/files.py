@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.ip.paths import IpPaths
+from rtlstm.gen.ip import IpPaths
 from rtlstm.gen.ip.ports import core_ports, ipxact_interfaces, qsys_interfaces, read_ports
 from rtlstm.hdl.buses.request_port import NUMBER_BITS
 from rtlstm.hdl.emit.header import SPDX

@@ -178,13 +178,7 @@ def can_draw() -> bool:
 
 
 def run_vega(words: Mapping[str, Any]) -> str:
-    """Return what Vega draws, an SVG file, in this process.
-
-    Raises
-    ------
-    ToolError
-        If it is not installed.
-    """
+    """Return what Vega draws, an SVG file, in this process. Raises ToolError if it is not installed."""
     vl_convert = import_extra("vl_convert", "pictures", "drawing")
     draw = vl_convert.vega_to_svg if "marks" in words else vl_convert.vegalite_to_svg
     drawn: str = draw(dict(words))

@@ -47,10 +47,7 @@ class SendWindow:
     def submit(self, chain: Sequence[Request]) -> None:
         """Queue requests that the device executes together.
 
-        Raises
-        ------
-        ConfigurationError
-            If the device can never hold them.
+        Raises ConfigurationError if the device can never hold them.
         """
         limits = self.limits
         needs = (

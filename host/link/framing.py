@@ -188,10 +188,7 @@ class StepCodec:
     def decode(self, data: bytes, suppress: NDArray[np.bool_]) -> IntArray:
         """Return outputs ``(steps, outputs)`` from all responses' bytes; zero for suppressed steps.
 
-        Raises
-        ------
-        DeviceError
-            If there are too few or too many bytes.
+        Raises DeviceError if there are too few or too many bytes.
         """
         with_output = ~suppress
         expected = int(with_output.sum()) * self._y_bytes

@@ -101,12 +101,8 @@ class LinkTransport(Transport):
     def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
         """Write 32-bit words to a register, one after the other.
 
-        Raises
-        ------
-        InputError
-            If a word is out of range.
-        DeviceError
-            If the link is dead, or the device refused this or an earlier write.
+        Raises InputError if a word is out of range. Raises DeviceError if the link is dead, or the device
+        refused this or an earlier write.
         """
         data, prefix = register_words(words).astype("<u4"), bytes([register])
         for begin in range(0, len(data), self._words):
@@ -221,13 +217,7 @@ class LinkTransport(Transport):
             port.pause(min(max(0.0, seconds), _REOPEN_SECONDS))
 
     def _settle(self) -> None:
-        """Drop the requests that were answered.
-
-        Raises
-        ------
-        DeviceError
-            If one was refused.
-        """
+        """Drop the requests that were answered. Raises DeviceError if one was refused."""
         while self._posted and (response := self._posted[0].response):
             request = self._posted.popleft()
             if response.type != FrameType.ERROR:
@@ -244,12 +234,7 @@ def open_tcp(
 ) -> LinkTransport:
     """Open ``tcp:HOST:PORT``.
 
-    Raises
-    ------
-    ConfigurationError
-        If ``argument`` is no host and port.
-    DeviceError
-        If no device answers.
+    Raises ConfigurationError if ``argument`` is no host and port. Raises DeviceError if no device answers.
     """
     host, _, port = argument.rpartition(":")
     if not host or not port.isdecimal():
@@ -262,12 +247,8 @@ def open_serial(
 ) -> LinkTransport:
     """Open ``serial:PORT`` or ``serial:PORT@BAUD``; without a rate, try the usual ones.
 
-    Raises
-    ------
-    ConfigurationError
-        If ``argument`` names no port, or a rate that the port does not support.
-    DeviceError
-        If the port cannot be opened or no device answers.
+    Raises ConfigurationError if ``argument`` names no port, or a rate that the port does not support. Raises
+    DeviceError if the port cannot be opened or no device answers.
     """
     port, _, baud = argument.rpartition("@") if "@" in argument else (argument, "", "")
     if not port or (baud and not baud.isdecimal()) or ("@" in argument and not baud):

@@ -236,10 +236,7 @@ class ActivationFunction(Record):
     def __call__(self, x: Floats) -> Floats:
         """Evaluate it in float64.
 
-        Raises
-        ------
-        ConfigurationError
-            If its definition does not hold what :class:`FunctionDefinition` says.
+        Raises ConfigurationError if its definition does not hold what :class:`FunctionDefinition` says.
         """
         definition = self.definition
         if definition.lines is None:
@@ -406,10 +403,7 @@ def functions(source: Source) -> dict[str, FunctionName]:
 def function(name: FunctionName, given: Mapping[str, Any], where: str) -> ActivationFunction:
     """A function with the arguments that a model gives, by any source's names; None is a default.
 
-    Raises
-    ------
-    ModelError
-        If it has no such argument, or only with another value; the message names both.
+    Raises ModelError if it has no such argument, or only with another value; the message names both.
     """
     definition = ACTIVATIONS[name]
     of_torch = () if definition.torch is None else definition.torch.parameters

@@ -192,10 +192,7 @@ def design_table(
     instead, the correctly rounded value: this needs no multiplier or adder, but is large. A ``middle`` table
     has the function's values between two inputs.
 
-    Raises
-    ------
-    ConfigurationError
-        If the formats are outside 4 to 20 input bits, 6 to 18 output bits.
+    Raises ConfigurationError if the formats are outside 4 to 20 input bits, 6 to 18 output bits.
     """
     if not 4 <= input.bits <= 20 or not 6 <= output.bits <= VALUE_BITS:
         raise ConfigurationError(

@@ -118,10 +118,7 @@ def keep(needed: Sequence[Sequence[bool]]) -> Groups:
 def check_groups(groups: Groups, layer: str, count: int, columns: int) -> None:
     """Check the kept words of a product of ``count`` groups of ``columns`` words.
 
-    Raises
-    ------
-    ConfigurationError
-        If :func:`keep` cannot have chosen them.
+    Raises ConfigurationError if :func:`keep` cannot have chosen them.
     """
     ordered = all(
         words

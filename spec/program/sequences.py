@@ -86,11 +86,8 @@ def compile_sequences(
     ``timing`` is that of the unit that computes the layers' cells; ``kept`` says which words are issued of
     products that skip some.
 
-    Raises
-    ------
-    ConfigurationError
-        If ``kept`` does not fit the layers, the parameters have a bus or a loadable program, or the longest
-        sequence is not stated.
+    Raises ConfigurationError if ``kept`` does not fit the layers, the parameters have a bus or a loadable
+    program, or the longest sequence is not stated.
     """
     if parameters.bus != NO_BUS:
         raise ConfigurationError(

@@ -305,10 +305,7 @@ def compile_program(
     products that skip some. ``kept_results``: the results go to a memory of whole sequences, and none to the
     output queue.
 
-    Raises
-    ------
-    ConfigurationError
-        If it does not fit the parameters' capacities, or they do not fit ``kept``.
+    Raises ConfigurationError if it does not fit the parameters' capacities, or they do not fit ``kept``.
     """
     if kept:
         parameters.require_fixed_program(no_loadable_program())

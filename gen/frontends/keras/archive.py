@@ -22,12 +22,7 @@ _MAX_OBJECTS = 100_000
 def open_hdf5(file: Any) -> "Group":
     """Open a binary file, and return its root.
 
-    Raises
-    ------
-    ModelError
-        If it is not an HDF5 file.
-    ToolError
-        If h5py is not installed.
+    Raises ModelError if it is not an HDF5 file. Raises ToolError if h5py is not installed.
     """
     h5py = import_extra("h5py", "keras")
     with no_files():
@@ -56,10 +51,7 @@ class Group(_Node):
     def group(self, path: str) -> "Group | None":
         """The group at a path below this one, or None.
 
-        Raises
-        ------
-        ModelError
-            If a link on the way leads elsewhere.
+        Raises ModelError if a link on the way leads elsewhere.
         """
         found: Group | Dataset | None = self
         for name in filter(None, path.split("/")):
@@ -119,10 +111,8 @@ class Dataset(_Node):
     def read(self, integers: bool = False) -> Floats:
         """Return its values, which may be ``integers`` if the reader knows what scale they have.
 
-        Raises
-        ------
-        ModelError
-            If they are in other files, were never written, are not such numbers, or are too many.
+        Raises ModelError if they are in other files, were never written, are not such numbers, or are too
+        many.
         """
         item, where = self._item, f"the array {self.path!r}"
         if item.external or item.is_virtual:
@@ -163,11 +153,8 @@ class Arrays:
     ) -> dict[str, Floats]:
         """The arrays called ``names``, and ``others``, which only old files have; missing ones are left out.
 
-        Raises
-        ------
-        ModelError
-            If there are arrays beside them, which may change what they mean, or one holds integers that is
-            not among ``integers``.
+        Raises ModelError if there are arrays beside them, which may change what they mean, or one holds
+        integers that is not among ``integers``.
         """
         found = self._found(names)
         known = (*names, *others) if self._by_name else names
@@ -257,13 +244,7 @@ class KerasModel:
 
 
 def read_archive(file: BinaryIO) -> KerasModel:
-    """Read a file.
-
-    Raises
-    ------
-    ModelError
-        If it is damaged, or neither a Sequential nor a Functional model.
-    """
+    """Read a file. Raises ModelError if it is damaged, or neither a Sequential nor a Functional model."""
     if zipfile.is_zipfile(file):
         with open_archive(file) as archive:
             model, metadata = (

@@ -29,12 +29,8 @@ from rtlstm.spec.network import Network
 def read_keras(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> Network:
     """Read a ``.keras`` or HDF5 model.
 
-    Raises
-    ------
-    ModelError
-        If a layer or an argument is not supported; the message has its name.
-    ToolError
-        If h5py is not installed.
+    Raises ModelError if a layer or an argument is not supported; the message has its name. Raises ToolError
+    if h5py is not installed.
     """
     with one_error("is a damaged Keras file ({}); save the model again"):
         model = read_archive(file)

@@ -54,10 +54,7 @@ class Rounding(NamedTuple):
 def read_weights(layer: KerasLayer, report: ReportBuilder) -> tuple[Floats, Floats]:
     """Return a dense layer's matrix ``(inputs, outputs)`` as it is used, and its bias.
 
-    Raises
-    ------
-    ModelError
-        If they are missing, or rounded in a way that is not known.
+    Raises ModelError if they are missing, or rounded in a way that is not known.
     """
     mode = rounding(layer.where, layer.config)
     bias = bool(layer.config.get("use_bias", True))

@@ -42,10 +42,7 @@ def subgraphs(node: Any) -> Iterator[Any]:
 def inline_functions(model: Any) -> Any:
     """Return the model without functions of its own.
 
-    Raises
-    ------
-    ModelError
-        If functions call themselves, or the graph would have too many nodes.
+    Raises ModelError if functions call themselves, or the graph would have too many nodes.
     """
     _check_functions(model)
     if not model.functions:
@@ -135,10 +132,8 @@ class Constants:
     def get(self, tensor: str) -> Any | None:
         """The value of a tensor, or None if it depends on the model's inputs.
 
-        Raises
-        ------
-        ModelError
-            If it cannot be computed, or the constants that were asked for have too many elements together.
+        Raises ModelError if it cannot be computed, or the constants that were asked for have too many
+        elements together.
         """
         if tensor not in self:
             return None

@@ -34,10 +34,7 @@ _Body = tuple[Lstm | Custom, int]
 def read_scan(graph: OnnxGraph, node: Any, translate: Translate) -> list[Node]:
     """Return the nodes that a Scan is whose body is a cell; ``translate`` reads the body.
 
-    Raises
-    ------
-    ModelError, ConfigurationError
-        If it is none; the message names the node that has no place in one.
+    Raises ModelError, ConfigurationError if it is none; the message names the node that has no place in one.
     """
     return _Scan(graph, node, translate).nodes()
 

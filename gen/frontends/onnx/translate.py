@@ -293,11 +293,8 @@ _CHANGES: dict[str, Callable[[OnnxGraph, dict[str, Any]], dict[str, Any]]] = {
 def check_meanings(nodes: Iterable[Any]) -> None:
     """Refuse operators of these nodes that more than one package defines.
 
-    Raises
-    ------
-    ConfigurationError
-        If a package or this program offers an operator that rtlstm or another one has, as an operator or
-        as an activation function.
+    Raises ConfigurationError if a package or this program offers an operator that rtlstm or another one has,
+    as an operator or as an activation function.
     """
     for operator in sorted({name_of(node) for node in nodes}):
         OFFERED.check(operator)
@@ -325,10 +322,7 @@ def take_branches(model: Any, choices: Sequence[str]) -> tuple[OnnxGraph, tuple[
     any text. Conditions that the model's constants decide need no choice. Nodes inside a branch keep their
     names. Other If nodes stay.
 
-    Raises
-    ------
-    ModelError
-        If a choice is not of that form, contradicts a constant, or names no If node.
+    Raises ModelError if a choice is not of that form, contradicts a constant, or names no If node.
     """
     wanted = [_parse(choice) for choice in choices]
     notes: list[str] = []

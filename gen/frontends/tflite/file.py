@@ -85,10 +85,7 @@ class TfliteOperator:
     def option(self, name: str, *arguments: int) -> Any:
         """An option by the name that the schema's classes give it; 0 without options, as in the schema.
 
-        Raises
-        ------
-        ModelError
-            If the file is damaged there: options are read when they are asked for.
+        Raises ModelError if the file is damaged there: options are read when they are asked for.
         """
         with one_error(_DAMAGED):
             return getattr(self.options, name)(*arguments) if hasattr(self.options, name) else 0
@@ -126,10 +123,7 @@ class TfliteFile:
     def constant(self, index: int, what: str) -> Constant:
         """A constant tensor's values.
 
-        Raises
-        ------
-        ModelError
-            If it is none, or its values are damaged; ``what`` names it.
+        Raises ModelError if it is none, or its values are damaged; ``what`` names it.
         """
         tensor = self.tensors[index]
         what = f"{what} ({tensor.name!r})"
@@ -148,10 +142,7 @@ class TfliteFile:
     def integers(self, index: int, what: str) -> list[int]:
         """A constant tensor's whole numbers, as a flat list.
 
-        Raises
-        ------
-        ModelError
-            If it is no such tensor, or has more numbers than a tensor has axes.
+        Raises ModelError if it is no such tensor, or has more numbers than a tensor has axes.
         """
         found = self.constant(index, what).values
         if found.size > 64 or not np.array_equal(found, np.round(found)):
@@ -190,12 +181,8 @@ def _along(each: NDArray[Any], shape: tuple[int, ...], axis: int, what: str) -> 
 def load_tflite(path: Path) -> TfliteFile:
     """Read a file.
 
-    Raises
-    ------
-    ModelError
-        If it is damaged, or keeps its weights elsewhere.
-    ToolError
-        If the package tflite is not installed.
+    Raises ModelError if it is damaged, or keeps its weights elsewhere. Raises ToolError if the package tflite
+    is not installed.
     """
     schema = import_extra("tflite", "tflite")
     try:

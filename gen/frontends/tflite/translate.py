@@ -32,12 +32,8 @@ _LAST: Final = 2**31 - 1
 def read_tflite(path: Path, options: ReadOptions, report: ReportBuilder) -> Network:
     """Read a file; ``report`` records how every operator is treated, and what the file rounds.
 
-    Raises
-    ------
-    ModelError
-        If it is damaged, or has an operator on the way that is not supported; the message has its name.
-    ToolError
-        If the package tflite is not installed.
+    Raises ModelError if it is damaged, or has an operator on the way that is not supported; the message has
+    its name. Raises ToolError if the package tflite is not installed.
     """
     report.format = "tflite"
     file = load_tflite(path)
@@ -90,13 +86,7 @@ class _Translator:
         self._names = [self.fresh(tensor.name) for tensor in file.tensors]
 
     def graph(self) -> Graph:
-        """The whole graph.
-
-        Raises
-        ------
-        ModelError
-            If nodes do not stand in their order, or two give one tensor.
-        """
+        """The whole graph. Raises ModelError if nodes do not stand in their order, or two give one tensor."""
         file = self.file
         for operator in file.operators:
             if -1 in (operator.input(0), *(operator.outputs[:1] or (-1,))):
@@ -175,10 +165,8 @@ class _Translator:
     def weights(self, number: int, what: str, *, negative: bool = False) -> Floats:
         """The values of an input, or these with the other sign; reports which are quantised.
 
-        Raises
-        ------
-        ModelError
-            If they are integers, and nothing says what scale they have; or as :meth:`TfliteFile.constant`.
+        Raises ModelError if they are integers, and nothing says what scale they have; or as
+        :meth:`TfliteFile.constant`.
         """
         index, what = self._given(number, what), f"{self.operator.where}: {what}"
         tensor = self.file.tensors[index]

@@ -251,10 +251,7 @@ _RNN_ROUNDINGS: Final = {"output_quant": "x and h", "gate_acc_quant": "sums"}
 def without_brevitas(module: Any, report: ReportBuilder) -> Any:
     """Return a module with plain modules instead of brevitas'; it itself if it has none. It is not changed.
 
-    Raises
-    ------
-    ModelError
-        If a module of brevitas has no such counterpart; the message names it.
+    Raises ModelError if a module of brevitas has no such counterpart; the message names it.
     """
     if not any(_kind(part) for part in module.modules()):
         return module

@@ -71,10 +71,7 @@ def translate_script(module: Any, options: ReadOptions, report: ReportBuilder) -
 
     With ``options.lstm``, the forward of the module that calls the LSTM of that name is translated.
 
-    Raises
-    ------
-    ModelError
-        If there is no such module, or a condition cannot be settled.
+    Raises ModelError if there is no such module, or a condition cannot be settled.
     """
     base, path = module, ""
     if options.lstm is not None and "." in options.lstm:
@@ -300,10 +297,7 @@ class _Walk:
 def _options(kind: str, state: Mapping[str, Any], graph: Any, where: str) -> dict[str, Any]:
     """The options of a module, from its code.
 
-    Raises
-    ------
-    ModelError
-        If its code is not that of torch.nn's class.
+    Raises ModelError if its code is not that of torch.nn's class.
     """
     if kind == "BatchNorm1d":
         return {"eps": _argument(_only(graph, ("aten::batch_norm",), where), 7, where)}
@@ -417,12 +411,8 @@ _NOT_NEEDED = re.compile(
 def checked_archive(file: BinaryIO) -> io.BytesIO:
     """Copy an archive, member by member.
 
-    Raises
-    ------
-    ModelError
-        If loading it would run code of its own, or it has members that PyTorch does not write.
-    DamagedArchiveError
-        If it is damaged, or has more than the budget of elements.
+    Raises ModelError if loading it would run code of its own, or it has members that PyTorch does not write.
+    Raises DamagedArchiveError if it is damaged, or has more than the budget of elements.
     """
     copy, left = io.BytesIO(), MAX_ELEMENTS * 8
     with open_archive(file) as source, zipfile.ZipFile(copy, "w") as target:
@@ -487,10 +477,7 @@ _INSTEAD = "give the torch.nn.Module itself in Python, or its state_dict()"
 def _check_source(name: str, data: bytes) -> None:
     """Check that to load this source evaluates nothing but literals.
 
-    Raises
-    ------
-    ModelError
-        If it does, or cannot be parsed.
+    Raises ModelError if it does, or cannot be parsed.
     """
     if not _TEXT.issuperset(data):
         raise ModelError(
