@@ -18,7 +18,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, tell
 from rtlstm.spec.record import Record, few_digits
 from rtlstm.tools.cache import digest
 from rtlstm.tools.work import open_workers
@@ -147,8 +147,7 @@ def run_accuracy(plan: AccuracyPlan, progress: Progress | None = None) -> Accura
         shared = plan.weight_bits, plan.finetune, progress if alone else None
         for name, fields in journal.run(workers, _measure, shared, {name: name for name in names}):
             found[name] = CaseResult.model_validate(fields)
-            if progress:
-                progress("measure networks", len(found), len(names))
+            tell(progress, "measure networks", len(found), len(names))
     cases = tuple(found[name] for name in names)
     return AccuracyResult(cases=cases, comparisons=tuple(_compare(cases)))
 
@@ -186,8 +185,7 @@ def measure_case(
     figures: list[Figures] = []
     missing: list[str] = []
     for done, bits in enumerate(weight_bits):
-        if progress:
-            progress(f"measure {case.name}", done, len(weight_bits))
+        tell(progress, f"measure {case.name}", done, len(weight_bits))
         figures += judged.ours(bits, finetune)
         figures.append(judged.figures(NAIVE, bits, None, judged.run_float(bits)))
     figures += judged.exact_int8()
@@ -195,8 +193,7 @@ def measure_case(
         figures += list(judged.onnxruntime())
     except (ToolError, ConfigurationError) as error:
         missing.append(str(error))
-    if progress:
-        progress(f"measure {case.name}", len(weight_bits), len(weight_bits))
+    tell(progress, f"measure {case.name}", len(weight_bits), len(weight_bits))
     return CaseResult(
         **about,
         in_float=few_digits(subject.judge(judged.exact, subject.typical), 6),

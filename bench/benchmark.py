@@ -29,7 +29,7 @@ from rtlstm.bench.records import (
 from rtlstm.bench.shapes import SHAPES, Shape
 from rtlstm.bench.worker import Row, describe_machine, start
 from rtlstm.spec.errors import ToolError
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, counted, tell
 from rtlstm.tools.cache import digest
 from rtlstm.tools.work import open_workers
 
@@ -99,7 +99,7 @@ def _all_hardware(plan: Plan, journal: Journal, progress: Progress | None) -> di
         for name, figures in journal.run(workers, _measure_hardware, shared, jobs):
             found[name] = HardwareFigures(**figures)
             if not alone:
-                _show(progress, "build and simulate networks", len(found), len(jobs))
+                tell(progress, "build and simulate networks", len(found), len(jobs))
     return found
 
 
@@ -109,11 +109,9 @@ def _timed(
     """Time the processor and the tools, and put all together."""
     names = [shape.name for shape in plan.shapes]
     times: dict[str, list[CpuTime]] = {name: [] for name in names}
-    for done, engine in enumerate(ENGINES):
-        _show(progress, "time a step on the processor", done, len(ENGINES))
+    for engine in counted(progress, "time a step on the processor", ENGINES):
         for line in start("engine", engine=engine, names=names, seconds=plan.seconds):
             times[line["shape"]].append(CpuTime(**line["time"]))
-    _show(progress, "time a step on the processor", len(ENGINES), len(ENGINES))
     golden = _measure_golden(plan, progress) if plan.goals and _TOOL_SHAPE in names else ()
     generated = _measure_generate(progress) if plan.goals and _BIG_SHAPE in names else None
     shapes = tuple(
@@ -130,11 +128,6 @@ def _timed(
         targets=_targets(shapes, golden, generated) if plan.goals else (),
         passed=all(found.agrees for found in hardware.values()),
     )
-
-
-def _show(progress: Progress | None, what: str, done: int, total: int) -> None:
-    if progress:
-        progress(what, done, total)
 
 
 def _measure_hardware(shared: tuple[Plan, Progress | None], shape: Shape) -> Row:
@@ -162,17 +155,17 @@ def _measure_golden(plan: Plan, progress: Progress | None) -> tuple[GoldenSpeed,
     batch, steps = 16, 60 if plan.quick else 500
     found = []
     lines = start("golden", name=_TOOL_SHAPE, batch=batch, steps=steps, seconds=plan.seconds)
-    _show(progress, "time the golden model", 0, 2)
+    tell(progress, "time the golden model", 0, 2)
     for line in lines:
         found.append(GoldenSpeed(**line["golden"]))
-        _show(progress, "time the golden model", len(found), 2)
+        tell(progress, "time the golden model", len(found), 2)
     return tuple(found)
 
 
 def _measure_generate(progress: Progress | None) -> Row:
-    _show(progress, f"time the generation of {_BIG_SHAPE}", 0, 1)
+    tell(progress, f"time the generation of {_BIG_SHAPE}", 0, 1)
     (line,) = start("generate", threads=True, name=_BIG_SHAPE)
-    _show(progress, f"time the generation of {_BIG_SHAPE}", 1, 1)
+    tell(progress, f"time the generation of {_BIG_SHAPE}", 1, 1)
     return line
 
 

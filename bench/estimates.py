@@ -24,7 +24,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, counted
 from rtlstm.spec.record import Record
 
 
@@ -238,12 +238,8 @@ def measure_estimates(quick: bool = False, progress: Progress | None = None) -> 
     """Measure all cases, or the quick ones, one after the other."""
     cases = [case for case in CASES if case.quick or not quick]
     with tempfile.TemporaryDirectory() as folder:
-        for number, case in enumerate(cases):
-            if progress:
-                progress("cases", number, len(cases))
+        for case in counted(progress, "cases", cases):
             yield measure_case(case, Path(folder) / case.name)
-        if progress:
-            progress("cases", len(cases), len(cases))
 
 
 _HOLD = 0.1

@@ -22,7 +22,7 @@ from rtlstm.spec.manifest import Manifest, read_verilog
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import offer_cycles
 from rtlstm.spec.program.step import Program, compile_program
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, counted
 from rtlstm.spec.registers import Register
 from rtlstm.tools.toolchain import compiler, verilator
 
@@ -235,6 +235,8 @@ def run_profile(
     from the input to the last output beat, in cycles of the exact schedule, at the clock of a core with one
     stream, also for several instances: cores with as many streams were not placed and routed.
 
+    Raises ConfigurationError if a network is not one of these.
+
     Parameters
     ----------
     names
@@ -246,11 +248,6 @@ def run_profile(
         The clock of the others.
     progress
         Called with what is done.
-
-    Raises
-    ------
-    ConfigurationError
-        If a network is not one of these.
     """
     for name in names or ():
         if name not in PROFILE:
@@ -258,14 +255,9 @@ def run_profile(
                 f"a network of this profile must be one of {', '.join(PROFILE)}, not {name!r}"
             )
     found = []
-    shapes = find_shapes(list(names or PROFILE))
-    for done, shape in enumerate(shapes):
-        if progress:
-            progress("schedule and error of a window", done, len(shapes))
+    for shape in counted(progress, "schedule and error of a window", find_shapes(list(names or PROFILE))):
         clock = post_route(folder / shape.name, devices) or Clock(mhz=assumed_mhz, source="assumed")
         found.append(_measure(shape, clock))
-    if progress:
-        progress("schedule and error of a window", len(shapes), len(shapes))
     return StacResult(shapes=tuple(found))
 
 

@@ -16,13 +16,12 @@ from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host import Accelerator, pack
 from rtlstm.host.link.byte_ports import BytePort
 from rtlstm.host.link.engine import LinkTimeouts
-from rtlstm.host.link.framing import Frame
 from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DEVICE_LIMITS, DeviceEngine
 from rtlstm.sim.link_port import SimulatedPort
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.link import Limits, value_bytes
+from rtlstm.spec.link import Limits
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.record import Record
@@ -36,41 +35,6 @@ BAUD = 3_000_000
 STREAMS = 64
 _USB_SECONDS = 0.001
 """Seconds that a USB adapter adds, each way."""
-
-
-_UART_BITS = 10
-"""Bits of a byte on the line: start, eight of data, stop."""
-_SLAVE_CYCLES = 4
-"""Cycles of an access to the wrapper's FIFOs, read or write."""
-
-
-def serial_step_us(manifest: Manifest, baud: int = BAUD) -> float:
-    """Return how long a step's request and response are on a serial line, one step at a time.
-
-    Not counted are the cycles of the step, the adapter's time and the driver's.
-    """
-    numerics, program = manifest.numerics, manifest.program
-    request = 2 + program.inputs * value_bytes(numerics.data_bits)
-    response = program.outputs * value_bytes(numerics.output_bits)
-    # Bytes without zeros, as long as any others: COBS adds a byte to each.
-    frames = [Frame(255, 257, 257, 257, b"\1" * size) for size in (request, response)]
-    return sum(len(each.to_wire()) for each in frames) * _UART_BITS / baud * 1e6
-
-
-def register_step_cycles(manifest: Manifest, interconnect: int) -> int:
-    """Return the cycles of one step through the registers of ``axilite``, one access after the other.
-
-    Parameters
-    ----------
-    manifest
-        The build.
-    interconnect
-        Cycles of the core's clock that an access spends between processor and wrapper, there and back.
-    """
-    program = manifest.program
-    # X_ROOM, Y_STEPS, Y_STREAM; X_STREAM.
-    accesses = 3 + 1 + program.inputs + program.outputs
-    return accesses * (_SLAVE_CYCLES + interconnect) + manifest.cycles.step_latency_cycles
 
 
 class Efficiency(Record):

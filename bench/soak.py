@@ -28,7 +28,7 @@ from rtlstm.sim.link_port import SimulatedPort
 from rtlstm.sim.simulated_board import BoardPort
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import Limits
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, tell
 from rtlstm.spec.record import Record
 from rtlstm.tools.work import Workers
 
@@ -126,8 +126,7 @@ def soak_pieces(steps: int, workers: Workers, journal: Journal, progress: Progre
     found = {}
     for name, result in journal.run(workers, _soak_piece, None, jobs):
         found[name] = Soak(**result)
-        if progress:
-            progress("sessions over connections with faults", len(found), len(jobs))
+        tell(progress, "sessions over connections with faults", len(found), len(jobs))
     return Soak.together([found[name] for name in jobs])
 
 
@@ -168,8 +167,7 @@ def _soak(remote: _Remote, steps: int, rate: float, seed: int, progress: Progres
             state = (expected.h, expected.c)
             wrong += int((y != expected.y[turn, streams]).any(axis=1).sum())
             done += len(streams)
-            if progress:
-                progress("steps over a connection with faults", done, max(done, steps))
+            tell(progress, "steps over a connection with faults", done, max(done, steps))
         found, report = transport.statistics, transport.report
         # A device reports its number of steps only when a session begins, so a second session is opened.
         after = LinkTransport(remote.port, setup.manifest, remote.timeouts, seed + 1).report

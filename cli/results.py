@@ -6,23 +6,21 @@ streams, also closed, full or broken ones, and signals that end a program.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
-
-from rtlstm.cli.commands import worded
-
-if TYPE_CHECKING:
-    from rtlstm.spec.manifest import Manifest
 import os
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from io import BytesIO, TextIOWrapper
-from typing import Self, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
+from rtlstm.cli.commands import worded
 from rtlstm.spec.errors import RtlstmError
+
+if TYPE_CHECKING:
+    from rtlstm.spec.manifest import Manifest
 
 _PLAIN_WIDTH = 140
 """Columns of a table that goes to a file or a pipe."""

@@ -73,6 +73,8 @@ def render_page(
 ) -> str:
     """Return the page.
 
+    Raises ToolError if Bokeh is not installed.
+
     Parameters
     ----------
     points
@@ -82,11 +84,6 @@ def render_page(
     found
         The search, as ``explore.json`` has it: the page then says what the metric is, the limits, and how
         many choices were tried.
-
-    Raises
-    ------
-    ToolError
-        If Bokeh is not installed.
     """
     try:
         from bokeh.embed import file_html

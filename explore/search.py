@@ -32,7 +32,7 @@ from rtlstm.spec.layout import Pad
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.program.sequences import longest_sequence
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, tell
 from rtlstm.spec.record import few_digits
 from rtlstm.tools.work import Workers
 
@@ -128,8 +128,7 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
         stage = _FirstStage(context, plan, workers, study)
         started = time.perf_counter()
         for done in stage.run(total):
-            if progress:
-                progress("choices", min(done, total), total)
+            tell(progress, "choices", min(done, total), total)
         seconds = time.perf_counter() - started
         outcomes = study.outcomes()
         points = [each for each in outcomes if isinstance(each, Point)]
@@ -272,8 +271,7 @@ def _prove(
     ):
         known[keys[open_ones[index]]] = proof
         study.keep_proof(keys[open_ones[index]], proof)
-        if progress:
-            progress("build and prove", done + 1, len(open_ones))
+        tell(progress, "build and prove", done + 1, len(open_ones))
     return [
         point.replace(proof=known[keys[index]]) if index in wanted else point
         for index, point in enumerate(front)

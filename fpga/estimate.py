@@ -154,6 +154,8 @@ def estimate(
 ) -> Estimate | None:
     """Estimate a core on a device; None if the core or the device is of a family without estimates.
 
+    Raises ConfigurationError if the core's steps are too large for the board's link.
+
     Parameters
     ----------
     multipliers
@@ -165,11 +167,6 @@ def estimate(
         core alone.
     cores
         The number of cores side by side, of which the utilisation is.
-
-    Raises
-    ------
-    ConfigurationError
-        If the core's steps are too large for the board's link.
     """
     device = chosen.device
     family = fpga_family(device.family).estimates

@@ -224,6 +224,9 @@ def place_and_route(
 ) -> Routed:
     """Place and route with one seed, or take the stored result of the same run.
 
+    Raises ConfigurationError if the design does not fit. Raises TimeLimitError if no route is complete within
+    ``minutes``. Raises ToolError if nextpnr fails otherwise.
+
     Parameters
     ----------
     folder
@@ -239,15 +242,6 @@ def place_and_route(
     pins
         A board's constraint file. If given, all pins must be in it, and the file that the bitstream is
         packed from is written to ``folder``, too.
-
-    Raises
-    ------
-    ConfigurationError
-        If the design does not fit.
-    TimeLimitError
-        If no route is complete within ``minutes``.
-    ToolError
-        If nextpnr fails otherwise.
     """
     on_board = pins is not None
     options = nextpnr_options(chosen, target_mhz, router, placer, on_board=on_board)

@@ -184,6 +184,8 @@ def check_chains(
 ) -> None:
     """Check the carry chains of a synthesised design: place and route could search for hours in vain.
 
+    Raises ConfigurationError if the design has more chains than any that was routed.
+
     Parameters
     ----------
     netlist
@@ -194,11 +196,6 @@ def check_chains(
         The board's name, or empty.
     cores
         The design's cores side by side.
-
-    Raises
-    ------
-    ConfigurationError
-        If the design has more chains than any that was routed.
     """
     if device.chain_tiles is None:
         return

@@ -17,7 +17,7 @@ from rtlstm.fpga.resources import Counts, count_cells
 from rtlstm.fpga.tools import Tool, run_logged
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.files import copy_file, write_file
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, tell
 from rtlstm.tools.cache import cached, digest
 
 NETLIST = "netlist.json"
@@ -50,6 +50,9 @@ def run_stored(
 ) -> StoredRun:
     """Run a tool, or take the stored result of the same run; its log is then copied, too.
 
+    Raises ToolError if a result is missing or is damaged JSON, which happens without an error when the disk
+    is full. Nothing is stored then.
+
     Parameters
     ----------
     kind, key
@@ -59,12 +62,6 @@ def run_stored(
         ``log``, and under the same name to the folder.
     results
         Names of the files that it must write. JSON among them is checked.
-
-    Raises
-    ------
-    ToolError
-        If a result is missing or is damaged JSON, which happens without an error when the disk is full.
-        Nothing is stored then.
     """
     stored = True
 
@@ -203,6 +200,8 @@ def synthesise(
 ) -> Synthesis:
     """Synthesise a core and the top around it, or take the stored result of the same synthesis.
 
+    Raises BuildError if the core's ports cannot be read. Raises ToolError if Yosys fails.
+
     Parameters
     ----------
     verilog, name
@@ -215,13 +214,6 @@ def synthesise(
         Cores side by side in the harness. Each is the same netlist.
     top
         The top around the core; by default the harness, which needs three pins.
-
-    Raises
-    ------
-    BuildError
-        If the core's ports cannot be read.
-    ToolError
-        If Yosys fails.
     """
     ports = read_ports(verilog, name)
     top = top or Top(HARNESS, harness(name, ports, cores))
@@ -263,12 +255,10 @@ def synthesise(
             (work / NETLIST).write_text(json.dumps(netlist))
         return seconds
 
-    if progress:
-        progress("synthesis", 0, 1)
+    tell(progress, "synthesis", 0, 1)
     results = ["core_stat.json", *(["harness_stat.json", NETLIST] if device.routable else [])]
     done = run_stored("synthesis", key, run, results, log, progress)
-    if progress:
-        progress("synthesis", 1, 1)
+    tell(progress, "synthesis", 1, 1)
     return Synthesis(
         folder=done.folder,
         key=key,

@@ -55,6 +55,8 @@ def find_yosys() -> Tool:
 def find_tool(name: str, package: str, runner: str, purpose: str, question: str | None = "--version") -> Tool:
     """Find a tool: on the path, else in its package.
 
+    Raises ToolError if there is neither.
+
     Parameters
     ----------
     runner
@@ -63,11 +65,6 @@ def find_tool(name: str, package: str, runner: str, purpose: str, question: str 
         Its purpose, for the text of an error.
     question
         The option that prints its version; None if it has none.
-
-    Raises
-    ------
-    ToolError
-        If there is neither.
     """
     if question is not None:
         native = _native(name, [question])
@@ -115,6 +112,9 @@ def run_logged(
 ) -> float:
     """Run Yosys or nextpnr, which write their own logs, and return the seconds that it took.
 
+    Raises TimeLimitError if the tool has not ended before the deadline. Raises ToolError if it cannot be
+    started or fails; the message has its reason and the path of the log.
+
     Parameters
     ----------
     folder
@@ -132,13 +132,6 @@ def run_logged(
         Ends the tool when it is set.
     deadline
         The time of ``time.monotonic()`` that ends the tool.
-
-    Raises
-    ------
-    TimeLimitError
-        If the tool has not ended before the deadline.
-    ToolError
-        If it cannot be started or fails; the message has its reason and the path of the log.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     printed = log.with_suffix(".txt")

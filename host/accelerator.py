@@ -45,7 +45,7 @@ from rtlstm.spec.layout import (
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import as_flag
 from rtlstm.spec.packing import check_image
-from rtlstm.spec.progress import Progress, shown
+from rtlstm.spec.progress import Progress, shown, tell
 from rtlstm.spec.registers import Register
 
 Outputs = Literal["all", "last", "none"]
@@ -502,8 +502,7 @@ class Accelerator(Closing):
         for begin in range(0, count, len(streams)):
             members = order[begin : begin + len(streams)]
             self._run_wave(batch, members, streams[: len(members)], outputs, y, h, c)
-            if progress:
-                progress("run", begin + len(members), count)
+            tell(progress, "run", begin + len(members), count)
         return y, h, c
 
     def _run_wave(

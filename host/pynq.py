@@ -91,6 +91,10 @@ def open_core(
 ) -> Accelerator:
     """Open a core of an overlay that is loaded, and load a build's weights into it.
 
+    Raises BuildError, ImageError if the folder's manifest or weights cannot be used. Raises
+    ConfigurationError if the build has no data FIFOs behind registers. Raises DeviceError if the core is not
+    one of rtlstm or of this build, or its memories do not read back.
+
     Parameters
     ----------
     core
@@ -99,15 +103,6 @@ def open_core(
         The build, or the overlay's folder: manifest and weights.
     verify, progress
         As for :meth:`rtlstm.host.Accelerator.open`.
-
-    Raises
-    ------
-    BuildError, ImageError
-        If the folder's manifest or weights cannot be used.
-    ConfigurationError
-        If the build has no data FIFOs behind registers.
-    DeviceError
-        If the core is not one of rtlstm or of this build, or its memories do not read back.
     """
 
     def over_mmio(
@@ -124,19 +119,14 @@ def open_pynq(
 ) -> MmioTransport:
     """Load an overlay into the logic and open its core; the factory of the backend ``pynq``.
 
+    Raises ConfigurationError if the build has no data FIFOs behind registers, or a file is missing. Raises
+    DeviceError if PYNQ cannot load the overlay, or it has not just one core. Raises ToolError if PYNQ is
+    missing.
+
     Parameters
     ----------
     argument
         The bitstream, with its ``.hwh`` beside it. By default that of the build's name in ``folder``.
-
-    Raises
-    ------
-    ConfigurationError
-        If the build has no data FIFOs behind registers, or a file is missing.
-    DeviceError
-        If PYNQ cannot load the overlay, or it has not just one core.
-    ToolError
-        If PYNQ is missing.
     """
     _pynq()
     check_fifos(manifest)

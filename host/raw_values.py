@@ -68,6 +68,8 @@ def quantise(
 ) -> tuple[IntArray, int]:
     """Quantise floats to integers of ``format``, or check integers that are codes already.
 
+    Raises InputError if a float is not finite or an integer is out of range.
+
     Parameters
     ----------
     name
@@ -84,11 +86,6 @@ def quantise(
     Returns
     -------
     The integers, and how many floats were saturated.
-
-    Raises
-    ------
-    InputError
-        If a float is not finite or an integer is out of range.
     """
     if is_raw(array):
         format.check(name, array, lowest)

@@ -96,6 +96,8 @@ class StateFormats:
     ) -> tuple[LayerArrays, LayerArrays, tuple[Saturations, Saturations]]:
         """Turn a caller's ``(h, c)`` into integers.
 
+        Raises InputError if shape, type or values are wrong.
+
         Parameters
         ----------
         state
@@ -109,11 +111,6 @@ class StateFormats:
         -------
         h and cell states as arrays ``(N, H_l)`` (N = 1 without a batch), and which values of a
         caller's h and c saturated.
-
-        Raises
-        ------
-        InputError
-            If shape, type or values are wrong.
         """
         if isinstance(state, np.ndarray) or not isinstance(state, Sequence) or len(state) != 2:
             count = f" of {len(state)}" if isinstance(state, tuple | list) else ""
@@ -287,6 +284,8 @@ def split_layers(
 ) -> list[NDArray[np.generic]]:
     """Return one array per layer of h or c, in any structure that a caller may give.
 
+    Raises InputError if these are not numbers of such shapes.
+
     Parameters
     ----------
     name
@@ -297,11 +296,6 @@ def split_layers(
         Units of each layer.
     batch
         Number of sequences, or None for arrays without that axis.
-
-    Raises
-    ------
-    InputError
-        If these are not numbers of such shapes.
     """
     lead = () if batch is None else (batch,)
     shapes = [(*lead, units) for units in sizes]

@@ -21,6 +21,8 @@ def check_values(
     Of a build whose steps have several frames, steps may be given as frames: each on an axis more, or where
     ``leading`` has a T, one after the other on that axis.
 
+    Raises InputError if it holds no real numbers or has another shape.
+
     Parameters
     ----------
     x
@@ -31,11 +33,6 @@ def check_values(
         The build that runs the steps.
     advice
         Text at the end of the message about a wrong shape.
-
-    Raises
-    ------
-    InputError
-        If it holds no real numbers or has another shape.
     """
     array, inputs = _whole_steps(as_numbers("x", x), leading, manifest), manifest.program.inputs
     wanted = (*leading, inputs)

@@ -19,7 +19,7 @@ from rtlstm.sim.sources import SIMULATION, Simulator, copy_sources
 from rtlstm.spec.buses import NO_BUS
 from rtlstm.spec.errors import ConfigurationError, RtlstmError, ToolError
 from rtlstm.spec.manifest import Manifest, check_rtl
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, tell
 from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import icarus, package_version, verilator, verilator_environment
 
@@ -124,8 +124,7 @@ def compile_design(
         from cocotb_tools.runner import get_runner
 
         what = f"compiling {design.top} for cocotb under {simulator}"
-        if progress:
-            progress(what, 0, 1)
+        tell(progress, what, 0, 1)
         log = folder / "build.log"
         try:
             with simulator_environment(simulator):
@@ -147,8 +146,7 @@ def compile_design(
             # Objects and precompiled headers are a hundred times as large as the program.
             if path.suffix in (".o", ".gch", ".a", ".cpp", ".h", ".d"):
                 path.unlink()
-        if progress:
-            progress(what, 1, 1)
+        tell(progress, what, 1, 1)
 
     return cached(f"cocotb-{simulator}", key, build, progress)
 
@@ -233,6 +231,9 @@ def run_tests(
 ) -> TestRun:
     """Run the cocotb tests of a Python file on a design.
 
+    Raises ConfigurationError if the file holds no such test, or the design cannot be used. Raises ToolError
+    if cocotb or the simulator is missing, or fails.
+
     Parameters
     ----------
     module
@@ -245,13 +246,6 @@ def run_tests(
         A regular expression: only tests whose names have it are run.
     variables
         More environment variables for the tests.
-
-    Raises
-    ------
-    ConfigurationError
-        If the file holds no such test, or the design cannot be used.
-    ToolError
-        If cocotb or the simulator is missing, or fails.
     """
     program = compile_design(design, simulator, waves, progress)
     run_folder.mkdir(parents=True, exist_ok=True)

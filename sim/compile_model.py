@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rtlstm.sim.simulated_ports import PortFault, PortSpec, StepCycles
 from rtlstm.sim.sources import SIMULATION, copy_sources, own_file, simulation_sources
 from rtlstm.spec.errors import ConfigurationError, DeviceError
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, tell
 from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import Compiler, Verilator, compiler, run_tool, verilator
 
@@ -90,6 +90,8 @@ def compile_library(
 ) -> Path:
     """Compile a design and its harness, and return the library, from the cache if it is there.
 
+    Raises ToolError if Verilator or a C++ compiler is missing or fails.
+
     Parameters
     ----------
     top
@@ -100,11 +102,6 @@ def compile_library(
         Options of the C++ compiler that set the harness's macros.
     waves
         Whether the model can write waveforms (VCD): the harness has the macro ``RTLSTM_WAVES`` then.
-
-    Raises
-    ------
-    ToolError
-        If Verilator or a C++ compiler is missing or fails.
     """
     tool, cxx = verilator(), compiler()
     text = harness.read_text()
@@ -137,8 +134,7 @@ def _build(
     command += ["--trace-vcd"] if waves else []
     names = copy_sources(sources, folder)
     command += ["--prefix", "Vcore", "--Mdir", objects.name, *names]
-    if progress:
-        progress(what, 0, jobs + 2)
+    tell(progress, what, 0, jobs + 2)
     run_tool(command, what, folder, dict(os.environ) | {"VERILATOR_ROOT": str(tool.root)})
     (objects / "harness.cpp").write_text(harness)
     units = _write_units(objects, jobs)
@@ -156,15 +152,13 @@ def _build(
         results: list[Path] = []
         for result in pool.map(compile_unit, units):
             results.append(result)
-            if progress:
-                progress(what, len(results), len(units) + 1)
+            tell(progress, what, len(results), len(units) + 1)
     link: list[str | Path] = [cxx.path, "-shared", "-o", folder / _LIBRARY, *results, *runtime, "-pthread"]
     run_tool(link, what, folder)
     shutil.rmtree(objects)
     for name in names:
         (folder / name).unlink()
-    if progress:
-        progress(what, len(units) + 1, len(units) + 1)
+    tell(progress, what, len(units) + 1, len(units) + 1)
 
 
 def _write_units(objects: Path, jobs: int) -> list[tuple[str, str]]:
@@ -217,14 +211,12 @@ def _runtime(
 
     def build(folder: Path) -> None:
         what = "compiling the simulator's library"
-        if progress:
-            progress(what, 0, 1)
+        tell(progress, what, 0, 1)
         for name in parts:
             source = tool.include / f"{name}.cpp"
             command: list[str | Path] = [cxx.path, "-O2", *_FLAGS, f"-I{tool.include}"]
             run_tool([*command, f"-I{tool.include / 'vltstd'}", "-c", source], what, folder)
-        if progress:
-            progress(what, 1, 1)
+        tell(progress, what, 1, 1)
 
     folder = cached("verilated", key, build, progress)
     return [folder / f"{name}.o" for name in parts]

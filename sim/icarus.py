@@ -24,7 +24,7 @@ from rtlstm.sim.simulated_ports import (
 from rtlstm.sim.sources import SIMULATION, copy_sources, own_file, simulation_sources
 from rtlstm.spec.errors import DeviceError, ToolError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, tell
 from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import icarus, run_tool
 
@@ -56,8 +56,7 @@ def build_icarus(verilog: Path, ports: PortSpec, progress: Progress | None = Non
 
     def build(folder: Path) -> None:
         what = f"compiling {ports.name} for simulation"
-        if progress:
-            progress(what, 0, 1)
+        tell(progress, what, 0, 1)
         names = copy_sources([*sources, own_file("harness.v")], folder)
         command: list[str | Path] = [tool.iverilog, "-g2012", *defines, "-s", "rtlstm_harness"]
         run_tool([*command, "-o", _PROGRAM, *names], what, folder)
@@ -67,8 +66,7 @@ def build_icarus(verilog: Path, ports: PortSpec, progress: Progress | None = Non
         said = run_tool([tool.vvp, "-n", _PROGRAM], what, folder)
         if "k 0" not in said.splitlines():
             raise ToolError(f"{what} failed: the program ends at once; is the disk full?")
-        if progress:
-            progress(what, 1, 1)
+        tell(progress, what, 1, 1)
 
     key = digest(*texts, harness, tool.version, *defines)
     return cached("icarus", key, build, progress) / _PROGRAM

@@ -62,17 +62,14 @@ def write_file(path: str | Path, content: Content) -> None:
     link stays: the file it leads to is replaced. A pipe or a character device, such as ``/dev/null``, is
     written to; so is the process's standard output.
 
+    Raises InputError if the file cannot be written, or is a folder, a block device or a socket. An existing
+    file is then unchanged.
+
     Parameters
     ----------
     content
         Bytes, text (written as UTF-8, line ends as they are), or a function that is called with the binary
         file to write to.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be written, or is a folder, a block device or a socket. An existing file is then
-        unchanged.
     """
     path = as_path("the file to write", path)
     found = _find(path)

@@ -149,6 +149,8 @@ def sequences_first(
 ) -> bool:
     """Return whether data have sequences before steps, ``(N, T, I)``, and not ``(T, N, I)``.
 
+    Raises InputError if ``given`` is no flag.
+
     Parameters
     ----------
     what
@@ -166,12 +168,6 @@ def sequences_first(
         What has been told before, and is not told again.
     stacklevel
         As for :func:`warnings.warn`, where 2 is the caller of this function.
-
-    Raises
-    ------
-    InputError
-        If ``given`` is no flag.
-
     Warns
     -----
     LayoutWarning

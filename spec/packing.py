@@ -30,6 +30,8 @@ from rtlstm.spec.registers import Region
 def pack_fields(values: ArrayLike, bits: int, signed: bool = True) -> WordArray:
     """Pack integers side by side, the first in the least significant bits.
 
+    Raises ImageError if a value does not fit.
+
     Parameters
     ----------
     values
@@ -42,11 +44,6 @@ def pack_fields(values: ArrayLike, bits: int, signed: bool = True) -> WordArray:
     Returns
     -------
     Words of shape ``(..., ceil(n * bits / 32))``; bits past the last field are 0.
-
-    Raises
-    ------
-    ImageError
-        If a value does not fit.
     """
     values = np.asarray(values, dtype=np.int64)
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)

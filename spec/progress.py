@@ -2,17 +2,32 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from threading import Lock, Timer
 from time import monotonic
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 Progress = Callable[[str, int, int], None]
 """Called as ``progress(what, done, total)`` during long work."""
+Item = TypeVar("Item")
 
 _LONG_SECONDS, _DRAW_SECONDS, _CELLS = 1.0, 0.1, 20
 """Work that takes longer is shown; how often at most; the length of a bar."""
+
+
+def tell(progress: Progress | None, what: str, done: int, total: int) -> None:
+    """Tell how far work is, if somebody asked."""
+    if progress is not None:
+        progress(what, done, total)
+
+
+def counted(progress: Progress | None, what: str, items: Collection[Item]) -> Iterator[Item]:
+    """Yield items; tell before each how many are done, and at the end that all are."""
+    for done, item in enumerate(items):
+        tell(progress, what, done, len(items))
+        yield item
+    tell(progress, what, len(items), len(items))
 
 
 def is_silent() -> bool:

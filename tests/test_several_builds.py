@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.small_builds import NARROW, network
+from support.yosys import formal_environment
 
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.hdl.emit.verilog import linked_core_to_verilog
@@ -13,7 +14,7 @@ from rtlstm.sim.sources import SIMULATION
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
-from rtlstm.tools.toolchain import formal_environment, icarus, run_tool, verilator, verilator_environment
+from rtlstm.tools.toolchain import icarus, run_tool, verilator, verilator_environment
 
 pytestmark = [pytest.mark.rtl, pytest.mark.tools]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rtlstm.spec.errors import DeviceError, ToolError
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, tell
 
 Loaded = TypeVar("Loaded")
 
@@ -71,6 +71,8 @@ def digest(*parts: str | bytes) -> str:
 def cached(kind: str, key: str, build: Callable[[Path], None], progress: Progress | None = None) -> Path:
     """Return the folder of a build; make it first if it is not there.
 
+    Raises CacheError if the cache cannot be written.
+
     Parameters
     ----------
     kind
@@ -82,11 +84,6 @@ def cached(kind: str, key: str, build: Callable[[Path], None], progress: Progres
         built must not remember where.
     progress
         Told when this process waits for another one that makes the same build.
-
-    Raises
-    ------
-    CacheError
-        If the cache cannot be written.
     """
     root = cache_folder()
     folder = root / f"{kind}-{key}"
@@ -173,8 +170,7 @@ def _locked(path: Path, progress: Progress | None) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            if progress:
-                progress("waiting for another process's build", 0, 1)
+            tell(progress, "waiting for another process's build", 0, 1)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

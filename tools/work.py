@@ -66,6 +66,10 @@ class Workers(Protocol):
 def open_workers(workers: int | None = None, scheduler: str | None = None) -> Iterator[Workers]:
     """Open workers, and close them at the end.
 
+    Raises ConfigurationError if the number of workers is less than 1, or a scheduler is given, too. Raises
+    ToolError if ``distributed`` is not installed, the scheduler does not answer, has no workers, or its
+    workers have no rtlstm of this version, or the processes of this machine do not start.
+
     Parameters
     ----------
     workers
@@ -73,14 +77,6 @@ def open_workers(workers: int | None = None, scheduler: str | None = None) -> It
         as there are processors for this process.
     scheduler
         The address of a running Dask scheduler, such as ``tcp://host:8786``, whose workers are used instead.
-
-    Raises
-    ------
-    ConfigurationError
-        If the number of workers is less than 1, or a scheduler is given, too.
-    ToolError
-        If ``distributed`` is not installed, the scheduler does not answer, has no workers, or its workers
-        have no rtlstm of this version, or the processes of this machine do not start.
     """
     if workers is not None and scheduler is not None:
         raise ConfigurationError(

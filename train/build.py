@@ -26,6 +26,10 @@ def finetune_build(
 ) -> FinetuneReport:
     """Train a model on its float outputs, and build it with the better weights: trained, or rounded only.
 
+    Raises ConfigurationError if the build is for a loadable device of its own, whose formats are for other
+    networks, too, or if the network does not fit the existing device that it is for. Raises RtlstmError as
+    :func:`rtlstm.compile` and :func:`rtlstm.train.finetune` do.
+
     Parameters
     ----------
     model
@@ -34,14 +38,6 @@ def finetune_build(
         How to train.
     built, given
         Arguments of :func:`rtlstm.compile`: for the build, and for the numbers, among them the data.
-
-    Raises
-    ------
-    ConfigurationError
-        If the build is for a loadable device of its own, whose formats are for other networks, too, or if
-        the network does not fit the existing device that it is for.
-    RtlstmError
-        As :func:`rtlstm.compile` and :func:`rtlstm.train.finetune` do.
     """
     device = built["device"]
     options = {

@@ -94,6 +94,8 @@ def choose_words(
     A group keeps one word at least, and the first group of a product its last one, which the sequencer waits
     for.
 
+    Raises ConfigurationError if the share is none, or there is no such choice.
+
     Parameters
     ----------
     weights
@@ -103,11 +105,6 @@ def choose_words(
     among
         ``"group"``: every group of a product loses as many words, so that no group makes others wait.
         ``"network"``: the words of all layers are compared.
-
-    Raises
-    ------
-    ConfigurationError
-        If the share is none, or there is no such choice.
     """
     if not 0.0 <= share < 1.0:
         raise ConfigurationError(f"the share of words to prune must be 0 or more and below 1, not {share:g}")

@@ -74,6 +74,8 @@ def check_model(
 ) -> ZooResult:
     """Fetch a model, build it in a folder, simulate a stretch of its data, and measure its metric on all.
 
+    Raises RtlstmError if something cannot be fetched, is missing, or cannot be built.
+
     Parameters
     ----------
     fit
@@ -82,11 +84,6 @@ def check_model(
         What runs the Verilog.
     numbers
         Options of :func:`rtlstm.compile` for the formats, instead of the entry's.
-
-    Raises
-    ------
-    RtlstmError
-        If something cannot be fetched, is missing, or cannot be built.
     """
     subject = entry.load(progress)
     target = entry.device if fit is None else fit

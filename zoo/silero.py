@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends import read_model
 from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.spec.errors import InputError
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, counted
 from rtlstm.zoo.entry import Entry, Floats, Metric, Package, Subject, fetch
 
 _REQUIREMENT = "silero-vad==6.2.3"
@@ -69,12 +69,8 @@ class Recording:
 def fetch_silero(progress: Progress | None = None) -> SileroFiles:
     """Return the network and the speech; download what the cache does not hold (errors: :func:`fetch`)."""
     paths: list[Path] = []
-    for index, package in enumerate((MODEL, SPEECH)):
-        if progress:
-            progress("fetch network and speech", index, 2)
+    for package in counted(progress, "fetch network and speech", (MODEL, SPEECH)):
         paths += fetch(package).values()
-    if progress:
-        progress("fetch network and speech", 2, 2)
     return SileroFiles(*paths)
 
 

@@ -24,7 +24,7 @@ from rtlstm.sim.golden import Golden, GoldenState
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import LayerShape, QuantizedNetwork
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, tell
 from rtlstm.spec.record import few_digits
 
 _POINTS = 240
@@ -42,16 +42,13 @@ def measure_errors(
 ) -> ErrorReport:
     """Compare a quantised network with float, layer by layer, and with some of its parts in float.
 
+    Raises InputError if it was quantised from another model, or the float network's values overflow.
+
     Parameters
     ----------
     model
         The network that it was quantised from; if None, float is the network of its rounded weights, and what
         rounding the weights costs is not included.
-
-    Raises
-    ------
-    InputError
-        If it was quantised from another model, or the float network's values overflow.
     """
     floats = layers_of_build(network) if model is None else float_layers(model, network)
     parts = _rounded_parts(network, model is not None)
@@ -92,8 +89,7 @@ def _counter(progress: Progress | None, total: int, what: str) -> Callable[[], N
     done = count()
 
     def begin() -> None:
-        if progress:
-            progress(what, next(done), total)
+        tell(progress, what, next(done), total)
 
     return begin
 

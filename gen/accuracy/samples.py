@@ -42,6 +42,8 @@ class Samples:
     ) -> Self:
         """Check inputs.
 
+        Raises InputError if they are not finite numbers of such a shape, or lengths do not fit them.
+
         Parameters
         ----------
         x
@@ -52,11 +54,6 @@ class Samples:
             The model's frames in a step of so many inputs; ``x`` and lengths may be in frames.
         pad
             Where the padding of sequences shorter than T stands, as for a build's ``run``.
-
-        Raises
-        ------
-        InputError
-            If they are not finite numbers of such a shape, or lengths do not fit them.
         """
         array = as_numbers("x", x)
         if array.dtype.kind != "f":
@@ -103,17 +100,14 @@ class Labels:
     def of(cls, labels: ArrayLike, samples: Samples, outputs: int, threshold: float) -> Self:
         """Check labels.
 
+        Raises InputError if they have another shape, are not finite, or there is no such class.
+
         Parameters
         ----------
         labels
             Integers are classes: of each sequence's last valid step, ``(N,)``, or of each step, ``(T, N)``,
             ``(N, T)`` if the batch is first. Floats are targets, with a last axis of ``outputs`` values,
             which may be left out if there is one. Inputs without a batch have labels without N.
-
-        Raises
-        ------
-        InputError
-            If they have another shape, are not finite, or there is no such class.
         """
         array = as_array("labels", labels)
         if array.dtype.kind not in "iubf":

@@ -63,6 +63,10 @@ def measure_build(
 ) -> ErrorReport:
     """Measure the errors of a build against float.
 
+    Raises BuildError if the folder is not a build, or is damaged. Raises ImageError if the build's weights
+    are damaged. Raises InputError if inputs, labels or model do not fit the build. Raises ModelError if the
+    model cannot be read or is not supported.
+
     Parameters
     ----------
     folder
@@ -85,17 +89,6 @@ def measure_build(
         Where to write the report's page instead; the build is not changed then.
     progress
         Called as ``progress(what, done, total)``.
-
-    Raises
-    ------
-    BuildError
-        If the folder is not a build, or is damaged.
-    ImageError
-        If the build's weights are damaged.
-    InputError
-        If inputs, labels or model do not fit the build.
-    ModelError
-        If the model cannot be read or is not supported.
     """
     manifest = Manifest.load(folder)
     report = BuildReport.load(folder)

@@ -32,7 +32,7 @@ from rtlstm.spec.network import LINEAR, Bidirectional, Dense, Network, PseudoLay
 from rtlstm.spec.numerics import GUARD_BITS, SCALE_UNIT, QuantizedNetwork, bound_sums, row_parts
 from rtlstm.spec.options import option_text
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, tell
 from rtlstm.spec.record import Record, few_digits
 
 
@@ -475,8 +475,7 @@ def find_fit_advice(
     tried = list(_attempts(settings, bool(less)))
     searched: dict[object, float] = {}
     for number, (narrower, more) in enumerate(tried):
-        if progress:
-            progress("look for what fits", number, len(tried))
+        tell(progress, "look for what fits", number, len(tried))
         try:
             choices = choose_formats(network, narrower, data, searched=searched, initial_state=initial_state)
             quantised = quantise_with(network, narrower, choices)

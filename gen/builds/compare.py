@@ -141,6 +141,9 @@ def compare(
 ) -> tuple[Comparison, NDArray[Any]]:
     """Run ``x`` through a build's RTL and its golden model.
 
+    Raises InputError if there is nothing to compare, ``x`` does not fit the build, or ``wave`` cannot be
+    written. Raises ConfigurationError if the simulator does not write files that are called like ``wave``.
+
     Parameters
     ----------
     verify
@@ -155,13 +158,6 @@ def compare(
     Returns
     -------
     The comparison, and the RTL's outputs; ``x`` and the outputs have the shapes of ``Accelerator.run``.
-
-    Raises
-    ------
-    InputError
-        If there is nothing to compare, ``x`` does not fit the build, or ``wave`` cannot be written.
-    ConfigurationError
-        If the simulator does not write files that are called like ``wave``.
     """
     manifest = Manifest.load(folder)
     if 0 in np.shape(x):

@@ -62,7 +62,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import find_kept, pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.passes import no_loadable_program
-from rtlstm.spec.progress import Progress
+from rtlstm.spec.progress import Progress, tell
 
 __all__ = [
     "KEYWORDS",
@@ -235,6 +235,12 @@ def generate_build(
 def generate(request: BuildRequest, folder: Path, progress: Progress | None = None) -> Manifest:
     """Generate a build: manifest, Verilog, weight image and report. Same input, same bytes.
 
+    Raises BuildError if ``folder`` holds anything but a build, or the device's folder is no build. Raises
+    ConfigurationError if name, formats, parameters or capacities cannot be built, or nothing fits the device.
+    If an existing device cannot hold the network: the message names the capacity or, for a fixed program, the
+    layer that differs or the sum that does not fit. If it has changed since the network was prepared for it.
+    Raises InputError if the calibration data do not fit the network. Raises ToolError if Yosys fails.
+
     Parameters
     ----------
     folder
@@ -243,20 +249,6 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
         ``ReplacedWarning``.
     progress
         Called as ``progress(what, done, total)``.
-
-    Raises
-    ------
-    BuildError
-        If ``folder`` holds anything but a build, or the device's folder is no build.
-    ConfigurationError
-        If name, formats, parameters or capacities cannot be built, or nothing fits the device. If an existing
-        device cannot hold the network: the message names the capacity or, for a fixed program, the layer that
-        differs or the sum that does not fit. If it has changed since the network was prepared for it.
-    InputError
-        If the calibration data do not fit the network.
-    ToolError
-        If Yosys fails.
-
     Warns
     -----
     LayoutWarning
@@ -546,8 +538,7 @@ def _model_name(network: Network, source: ModelReport | None) -> str:
 
 def _stages(progress: Progress | None) -> Callable[[int], None]:
     def begin(stage: int) -> None:
-        if progress:
-            progress(_STAGES[min(stage, len(_STAGES) - 1)], stage, len(_STAGES))
+        tell(progress, _STAGES[min(stage, len(_STAGES) - 1)], stage, len(_STAGES))
 
     return begin
 

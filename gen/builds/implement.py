@@ -33,6 +33,10 @@ def default_jobs() -> int:
 def implement(folder: Path, asked: ImplementOptions, progress: Progress | None = None) -> Implementation:
     """Synthesise, place and route a build, and write the figures into its report.
 
+    Raises BuildError if ``folder`` is not a build, or is damaged. Raises ConfigurationError if the design
+    does not fit the device, by its estimate or the count of its hard blocks (before synthesis) or by its
+    netlist. Raises ToolError if a tool is missing or fails.
+
     Parameters
     ----------
     asked
@@ -40,16 +44,6 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
         usual for the device is aimed at and none is demanded. The seeds are 1, 2, ...
     progress
         Called as ``progress(what, done, total)``, from several threads if seeds run at once.
-
-    Raises
-    ------
-    BuildError
-        If ``folder`` is not a build, or is damaged.
-    ConfigurationError
-        If the design does not fit the device, by its estimate or the count of its hard blocks (before
-        synthesis) or by its netlist.
-    ToolError
-        If a tool is missing or fails.
     """
     manifest = Manifest.load(folder)
     report = BuildReport.load(folder)

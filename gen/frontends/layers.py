@@ -340,17 +340,14 @@ def convolve_step(
     computes. What does not reach a frame is zero: with ``skip_zeros`` most of it is neither stored nor
     multiplied.
 
+    Raises ModelError if the weights have other shapes, or the convolution gives no frame.
+
     Parameters
     ----------
     weight
         ``(outputs, inputs, taps)``, as PyTorch and ONNX have it.
     bias
         ``(outputs,)``.
-
-    Raises
-    ------
-    ModelError
-        If the weights have other shapes, or the convolution gives no frame.
     """
     taps, offset = (
         to_float64(np.asarray(weight), f"{name}: weight"),

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
@@ -12,28 +12,35 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.gen.builds.hardware import shape_note
+from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.gen.ip import IpPaths
 from rtlstm.gen.ip.ports import core_ports, ipxact_interfaces, qsys_interfaces, read_ports
 from rtlstm.hdl.buses.request_port import NUMBER_BITS
 from rtlstm.hdl.emit.header import SPDX
+from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.simulated_ports import PortSpec, pack_beats
 from rtlstm.spec.buses import BUSES, registers_of
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.layout import part_slices
 from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.registers import IDENTITY, REGISTERS, Description, Field, Register
+from rtlstm.spec.registers import (
+    IDENTITY,
+    MAP_VERSION,
+    REGISTERS,
+    Command,
+    Description,
+    Field,
+    Interrupt,
+    Region,
+    Register,
+)
 
 if TYPE_CHECKING:
     from jinja2 import Template
-from collections.abc import Iterable, Iterator
-
-from rtlstm.gen.builds.hardware import shape_note
-from rtlstm.gen.frontends.reading import InitialState
-from rtlstm.host.state import StateLayout
-from rtlstm.spec.layout import part_slices
-from rtlstm.spec.registers import MAP_VERSION, Command, Interrupt, Region
 
 DEFAULT_MHZ: Final = 100.0
 """Clock of the constraints if no device was named."""

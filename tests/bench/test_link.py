@@ -12,18 +12,20 @@ import rtlstm.bench.link as module
 import rtlstm.bench.soak as soaks
 from rtlstm.bench.hardware import predict_cycles
 from rtlstm.bench.jobs import open_journal
-from rtlstm.bench.link import BAUD, measure_efficiency, register_step_cycles, serial_step_us
+from rtlstm.bench.link import BAUD, measure_efficiency
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.bench.soak import soak, soak_pieces
 from rtlstm.cli.main import main
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host import Accelerator
+from rtlstm.host.link.framing import Frame
 from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.host.mmio import MmioTransport
 from rtlstm.sim.faults import Fault
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DeviceEngine
 from rtlstm.sim.link_port import SimulatedPort
+from rtlstm.spec.link import value_bytes
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import pack
 from rtlstm.spec.registers import Register
@@ -32,6 +34,35 @@ from rtlstm.tools.work import open_workers
 pytestmark = pytest.mark.rtl
 
 BENCHMARKS = (DOCS / "benchmarks.md").read_text()
+
+_UART_BITS = 10
+"""Bits of a byte on the line: start, eight of data, stop."""
+_SLAVE_CYCLES = 4
+"""Cycles of an access to the wrapper's FIFOs, read or write."""
+
+
+def serial_step_us(manifest: Manifest, baud: int = BAUD) -> float:
+    """Return how long a step's request and response are on a serial line, one step at a time.
+
+    Not counted are the cycles of the step, the adapter's time and the driver's.
+    """
+    numerics, program = manifest.numerics, manifest.program
+    request = 2 + program.inputs * value_bytes(numerics.data_bits)
+    response = program.outputs * value_bytes(numerics.output_bits)
+    # Bytes without zeros, as long as any others: COBS adds a byte to each.
+    frames = [Frame(255, 257, 257, 257, b"\1" * size) for size in (request, response)]
+    return sum(len(each.to_wire()) for each in frames) * _UART_BITS / baud * 1e6
+
+
+def register_step_cycles(manifest: Manifest, interconnect: int) -> int:
+    """Return the cycles of one step through the registers of ``axilite``, one access after the other.
+
+    An access spends ``interconnect`` cycles between processor and wrapper, there and back.
+    """
+    program = manifest.program
+    # X_ROOM, Y_STEPS, Y_STREAM; X_STREAM.
+    accesses = 3 + 1 + program.inputs + program.outputs
+    return accesses * (_SLAVE_CYCLES + interconnect) + manifest.cycles.step_latency_cycles
 
 
 def test_efficiency():

@@ -21,11 +21,12 @@ from support.testbenches.primitive_testbench import (
     reference,
     run,
 )
+from support.yosys import formal_environment
 
 from rtlstm.hdl.emit.verilog import primitives
 from rtlstm.sim.sources import SIMULATION, cell_models
 from rtlstm.spec.family import FAMILIES
-from rtlstm.tools.toolchain import formal_environment, run_tool
+from rtlstm.tools.toolchain import run_tool
 
 pytestmark = pytest.mark.rtl
 

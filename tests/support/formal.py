@@ -46,8 +46,9 @@ from rtlstm.hdl.core.program_store import PortSide, StepPart
 from rtlstm.hdl.primitives.pipeline import Memory, Primitive
 from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.cache import cached, digest
-from rtlstm.tools.toolchain import formal_environment, run_tool
+from rtlstm.tools.toolchain import run_tool
 from support.paths import TESTS
+from support.yosys import formal_environment
 
 __all__ = [
     "Inside",

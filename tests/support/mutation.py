@@ -25,11 +25,12 @@ from rtlstm.host import Accelerator
 from rtlstm.sim.sources import SIMULATION
 from rtlstm.spec.errors import RtlstmError, ToolError
 from rtlstm.tools.cache import digest
-from rtlstm.tools.toolchain import formal_environment, run_tool
+from rtlstm.tools.toolchain import run_tool
 from rtlstm.tools.work import open_workers
 from support.rare_cases import BUILDS, Script, play, rare_build, write_script
 from support.small_builds import own_verilog
 from support.sweep import ROOT, tests_digest
+from support.yosys import formal_environment
 
 LIMIT_SECONDS = 120
 """A mutant that plays for longer hangs: the whole build takes a second."""

@@ -13,7 +13,8 @@ from pathlib import Path
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.manifest import INITIAL_STATE, Manifest, read_listed, read_verilog
-from rtlstm.tools.toolchain import formal_environment, run_tool
+from rtlstm.tools.toolchain import run_tool
+from support.yosys import formal_environment
 
 SCRIPT = """
 read_verilog {source}

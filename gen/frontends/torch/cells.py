@@ -27,6 +27,8 @@ def recurrent_layer(
 ) -> Lstm | Gru | Rnn:
     """Build one direction of one layer; its kind follows from the shapes.
 
+    Raises ModelError if a parameter is missing or has another shape; the message has ``where`` and its name.
+
     Parameters
     ----------
     get
@@ -35,11 +37,6 @@ def recurrent_layer(
         The name of each of :data:`PARAMETERS` that is present.
     relu
         Whether a plain RNN has ReLU instead of tanh, which its weights do not tell.
-
-    Raises
-    ------
-    ModelError
-        If a parameter is missing or has another shape; the message has ``where`` and its name.
     """
     for part in ("weight_ih", "weight_hh"):
         if part not in names:
