@@ -64,6 +64,7 @@ def x_file(tmp_path):
 # generate
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_generate(cli, model, tmp_path):
     calibration = tmp_path / "c.npz"
     np.savez(calibration, x=np.random.default_rng(0).normal(size=(40, INPUTS)), p=np.zeros(3))
@@ -240,6 +241,7 @@ def test_inspect_build(cli, pristine):
         assert f"{op['multiplies']}  " in people.out and f"{op['then']}  " in people.out
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_a_negative_overhead_is_explained(cli, pristine, tmp_path):
     wide = Lstm(name="wide", w_ih=np.zeros((16, 40)), w_hh=np.zeros((16, 4)), bias=np.zeros(16))
     network = Network(name="wide", layers=(wide,))

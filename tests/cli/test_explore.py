@@ -163,6 +163,7 @@ def test_h_in_odd_codes_is_searched(run, cli, tmp_path):
     run(*SMALL, "--hidden-rounding", "up").refused("--hidden-rounding must be")
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_whole_sequences(cli, tmp_path, monkeypatch):
     """A network with a reverse direction: cycles are those of the longest sequence."""
     monkeypatch.chdir(tmp_path)
@@ -190,6 +191,7 @@ def test_whole_sequences(cli, tmp_path, monkeypatch):
         assert manifest.cycles.step_interval_cycles == best["step_interval_cycles"]
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_a_boards_clock_and_link_count(run, cli, tmp_path):
     few = (*SMALL[2:], "--devices", "ulx3s-25f,lfe5u-25f", "--json")
     found = run(*few).json

@@ -25,6 +25,7 @@ int main(void) {
 """
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_bus_is_generated(cli, model, tmp_path):
     folder = tmp_path / "build"
     options = ("--macs", "2", "--weight-bits", "8", "--data-bits", "8", "--gate-bits", "8")

@@ -12,6 +12,7 @@ from rtlstm.cli.implement import _board
 from rtlstm.cli.simulate import _following
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_people_read_it_and_json_holds_it(cli, model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "a build"
     generate = ("generate", model, "-o", folder, "--lanes", "4", "--macs", "2")
@@ -59,6 +60,7 @@ def test_nothing_follows_a_run(cli, pristine: Path, tmp_path: Path) -> None:
     assert done.code == 0 and done.json["next"] is None
 
 
+@pytest.mark.usefixtures("without_verilog")
 @pytest.mark.parametrize(
     ("device", "family", "lanes", "board"),
     quick(

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.no_logic import no_logic
 from support.small_builds import network
 from support.vivado_model import Vivado
 
@@ -31,7 +32,8 @@ def zynq_build(folder: Path, **parameters: str) -> Path:
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return zynq_build(tmp_path_factory.mktemp("zynq") / "small")
+    with no_logic():
+        return zynq_build(tmp_path_factory.mktemp("zynq") / "small")
 
 
 def place_on(folder: Path, board: str, clock: float | None = None) -> Path:
@@ -52,7 +54,8 @@ def place(build: Path) -> Path:
 @pytest.fixture(scope="module")
 def kria(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder for Vivado of the KV260."""
-    build = zynq_build(tmp_path_factory.mktemp("kria") / "small", family="ultrascale")
+    with no_logic():
+        build = zynq_build(tmp_path_factory.mktemp("kria") / "small", family="ultrascale")
     return place_on(build, "kv260")
 
 

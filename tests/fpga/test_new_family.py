@@ -59,6 +59,7 @@ def test_verilog_and_cycles_equal_golden(tmp_path: Path):
     assert build.simulate(steps=3, simulator="icarus", verify=False).passed
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_fit_fills_its_devices(tmp_path: Path):
     assert {"toy-9", "toy-90"} <= devices().keys()
     build = rtlstm.compile(small(), folder=tmp_path, fit="toy-9-2", weight_bits=8, data_bits=8)

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
-from amaranth.hdl import Fragment
 
 from rtlstm.cli.main import main
 from rtlstm.gen import frontends
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.gen.frontends import child
-from rtlstm.hdl.emit import verilog
+from support.no_logic import no_logic
 from support.served_board import commands, finish, start
 from support.small_builds import NARROW, TINY, network, tensors
 
@@ -66,17 +65,10 @@ def cli(capfd):
 
 
 @pytest.fixture
-def without_verilog(monkeypatch):
-    """Builds have Verilog without logic, for tests that do not look at it: it takes most of the time."""
-
-    def empty(components, *_):
-        for component in components.values():
-            Fragment.get(component, None)  # Amaranth warns of components that nothing elaborates.
-        return "".join(f"\nmodule {name}();\nendmodule\n" for name in components)
-
-    monkeypatch.setattr(verilog, "to_verilog", empty)
-    # What is kept is for all, who need it whole.
-    monkeypatch.setattr(verilog, "kept_verilog", lambda what, manifest, write: write())
+def without_verilog():
+    """Builds that a test makes have Verilog without logic."""
+    with no_logic():
+        yield
 
 
 @pytest.fixture

@@ -108,6 +108,7 @@ def test_saturation_is_counted_where_it_is() -> None:
     assert by_name["", "input"].worst == 2
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_hardware_of_another_network(tmp_path) -> None:
     """Options do not choose the formats of another network's hardware: no width is tried, which is said."""
     network = small_network()

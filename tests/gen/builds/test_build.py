@@ -77,6 +77,7 @@ def test_no_file_names_its_folder(pristine):
         assert str(pristine).encode() not in content, name
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_a_build_is_replaced(pristine, tmp_path):
     folder = tmp_path / "b"
     shutil.copytree(pristine, folder)
@@ -143,6 +144,7 @@ def test_nothing_half_written(pristine, tmp_path, monkeypatch, error, stage):
         assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_a_failed_swap_brings_the_old_build_back(pristine, tmp_path, monkeypatch):
     shutil.copytree(pristine, tmp_path / "b")
     before = snapshot(tmp_path)

@@ -87,6 +87,7 @@ def test_ports_are_told(tmp_path: Path) -> None:
     assert {"clk", "x_last", "stopped", "aresetn", "wb_stall", "rx"} <= names
 
 
+@pytest.mark.usefixtures("without_verilog")
 @pytest.mark.parametrize(
     "options",
     [
@@ -109,6 +110,7 @@ def test_options_make_the_file_again(cli, model: Path, tmp_path: Path, options: 
         assert (tmp_path / "second" / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_every_option_of_the_core_is_told(tmp_path: Path) -> None:
     write_build(tmp_path, "axi")
     found = Manifest.load(tmp_path)
@@ -127,6 +129,7 @@ def test_choice_of_fit_is_told() -> None:
     assert "as --fit chooses, multipliers of sigmoid's" in core_to_verilog(made)
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_hash_does_not_depend_on_what_is_told(pristine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = Manifest.load(pristine)
     monkeypatch.setattr(manifests, "_version", lambda: "9.9.9")

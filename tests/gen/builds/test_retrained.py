@@ -158,6 +158,7 @@ def test_every_kind_of_cell(name):
     assert any(not np.array_equal(a.bias, b.bias) for a, b in zip(found.layers, first.layers, strict=True))
 
 
+@pytest.mark.usefixtures("without_verilog")
 @pytest.mark.parametrize(
     "net",
     [
@@ -195,6 +196,7 @@ def test_weights_that_outgrow_the_hardware(first, cli, tmp_path):
     assert cli("inspect", first, "--json").json["headroom"]["sums"] < 2
 
 
+@pytest.mark.usefixtures("without_verilog")
 @pytest.mark.parametrize(
     ("what", "grown", "message"),
     [
@@ -233,6 +235,7 @@ def test_smaller_weights_fit_although_their_scale_could_be_finer(factor):
         assert np.abs(found.w_hh).max(axis=1).min() >= 2**14 * factor
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_an_image_whose_sums_overflow_is_refused_when_loaded(tmp_path, monkeypatch):
     """A foreign tool's image, with the build's hash: named, and the device goes on as it is."""
     first = make(network(), tmp_path / "first", output_bits=8)

@@ -48,6 +48,7 @@ def test_generate_says_that_the_integers_are_kept(quantised, tmp_path, cli):
     np.testing.assert_array_equal(second.weight, codes["G2"].T)
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_narrower_weights_change(quantised, tmp_path):
     build = rtlstm.compile(quantised, folder=tmp_path / "build", weight_bits=4, lanes=4, macs=1)
     changes = build.report().weight_changes

@@ -203,6 +203,7 @@ def test_masks_are_lengths(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[:length, number], wanted[:length, number], atol=2e-5)
 
 
+@pytest.mark.usefixtures("without_verilog")
 @pytest.mark.parametrize("wrap", [lambda: L.LSTM(5, **ALL), lambda: L.Bidirectional(L.GRU(5, **ALL))])
 def test_data_padded_in_front_are_keras_own(wrap: Any, tmp_path: Path) -> None:
     model, path = save(tmp_path, ".keras", L.Masking(), wrap(), L.Dense(2))

@@ -34,6 +34,7 @@ def test_equals_torch_from_the_files_own_state(layers: int, inputs: int, tmp_pat
     assert result.report.format == "nam" and any("state of its own" in note for note in result.report.notes)
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_driver_takes_the_state(tmp_path: Path) -> None:
     result = read_model(save(tmp_path, content()[0]))
     x, state = np.random.default_rng(0).uniform(-1, 1, (12, 3, 1)), result.initial_state_of(3)

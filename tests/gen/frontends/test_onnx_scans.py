@@ -148,6 +148,7 @@ def test_scan_from_the_end_batch_first_and_with_constants_around(tmp_path: Path)
     compare(scan(tmp_path / "b.onnx", LSTM, "ifgo", "h c", **first), "h c", axis=1)
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_scan_on_the_golden_model(tmp_path: Path) -> None:
     path = scan(tmp_path / "s.onnx", GRU, "rzn")
     x, h = rand(STEPS, BATCH, I), np.zeros((BATCH, H), np.float32)

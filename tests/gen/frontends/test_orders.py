@@ -113,6 +113,7 @@ def test_what_the_notes_advise_gives_the_models_numbers(case: str, door: str, tm
         assert np.abs(run(x) - wanted).max() > 5e-2
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_compile_warns_of_it_and_run_needs_it(tmp_path: Path) -> None:
     module = net_of(FORWARDS["features in the middle"][0])
     with pytest.warns(NoteWarning, match=r"the model takes \(sequences, features, steps\), but rtlstm takes"):

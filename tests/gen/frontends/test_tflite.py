@@ -79,6 +79,7 @@ def test_every_file_is_compared() -> None:
     assert {path.stem for path in FILES.glob("*.tflite")} == set(BOUNDS)
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_integers_on_the_golden_model(tmp_path: Path) -> None:
     """With the file's own widths and order: at most 4 of its steps from its interpreter's outputs."""
     x = values(INPUT8, "x")

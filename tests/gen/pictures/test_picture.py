@@ -93,6 +93,7 @@ def test_any_name_is_drawn(name: str):
         assert size(picture)[0] > 100 and texts(picture)
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_a_build_of_any_name_has_its_report(tmp_path):
     layer = Dense(name="a\x01b", weight=np.ones((2, 8)), bias=np.ones(2))
     build = rtlstm.compile(Network(layers=(layer,)), folder=tmp_path / "build", lanes=4, macs=2)

@@ -263,6 +263,7 @@ def test_what_is_lost_is_said(cli, tmp_path):
     assert not any("input x" in text for text in report["notes"])
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_weights_and_outputs_that_vanish_are_said(tmp_path):
     rows = np.full((2, 4), 2.0**-12)
     rows[:, 0] = 1.0
