@@ -136,7 +136,7 @@ class _LstmLayer(_Sums):
         # f c + i g is in units of c, and o tanh(c) in units of h.
         self.sigmoid = _spell_out(unit.sigmoid, -gate.fraction)
         self.tanh = _spell_out(unit.tanh, cell.fraction - gate.fraction)
-        self.cell_tanh = _spell_out(unit.cell_tanh, numerics.hidden.fraction - gate.fraction)
+        self.cell_tanh = _spell_out(unit.cell_tanh, shape.output.fraction - gate.fraction)
         # c' is rounded half up, and its tanh's index rounded down.
         self.cell_scales = np.array([1.0, 2.0 ** (argument.fraction - cell.fraction)])[:, None, None]
         self.cell_offsets = np.array([0.5, argument.maximum + 1.0])[:, None, None]
@@ -149,7 +149,7 @@ class _LstmLayer(_Sums):
         if self.odd:
             # Products are in units of two codes: their middles are the odd ones.
             self.cell_tanh = self.cell_tanh * 0.5
-        self.hidden_limit = float(numerics.hidden.maximum)
+        self.hidden_limit = float(shape.output.maximum)
         self.hidden_fits = most <= self.hidden_limit
         """Whether h cannot saturate: the product of gates with as many bits as h is below h's limit."""
 

@@ -167,6 +167,8 @@ _SCALED_SUM_BITS = 53 - SCALE_UNIT - SCALED_FRACTION - 2
 """Most bits of partial sums with scales: a float holds the product."""
 CELL_SUM_BITS = 52
 """Most bits of ``f * c + i * g``, within the range of c: a float holds them."""
+MOST_HIDDEN_SHIFT = 6
+"""Most fraction bits that h has beyond those of a format up to 1."""
 MOST_INPUT_FACTOR = 2.0**32
 """Largest shift of an input feature."""
 
@@ -220,9 +222,15 @@ class Numerics(Record):
     """The tables that cells use, by index."""
     hidden_rounding: HiddenRounding = "half_up"
     """How h of LSTM layers is rounded: half up, or without an adder to an odd code."""
-    hidden_whole_bits: Annotated[int, Field(ge=0, le=32)] = 0
-    """Bits of h before its binary point, where all layers have one format of h: in the fused LSTM gate unit,
-    and in hardware that takes other networks. 0, but for states beyond +-1 in which sequences begin."""
+    hidden_whole_bits: Annotated[int, Field(ge=-MOST_HIDDEN_SHIFT, le=32)] = 0
+    """Bits before the binary point of the h with the least fraction bits, in the fused LSTM gate unit and in
+    hardware that takes other networks. More than 0 for states beyond +-1 in which sequences begin, less where
+    every h stays small."""
+    hidden_shifts: Annotated[
+        tuple[Annotated[int, Field(ge=0, le=MOST_HIDDEN_SHIFT)], ...], Field(min_length=1)
+    ] = (0,)
+    """The numbers of fraction bits that a layer's h may have more, in ascending order from 0 on: between them
+    the fused LSTM gate unit chooses for each operation. The layer's ``output`` has its format."""
     fused_lstm: FusedTables | None = None
     """Tables of the fused LSTM gate unit if it computes all cells; None if each cell has a pipeline."""
     unit_parameters: Annotated[int, Field(ge=0, le=4)] = 0
@@ -256,8 +264,10 @@ class Numerics(Record):
             raise ValueError(
                 "the cell state needs 0 or more fraction bits, and at least as many as its tanh reads"
             )
-        if self.cell_shifts != tuple(sorted({0, *self.cell_shifts})):
-            raise ValueError(f"cell_shifts must ascend from 0 on, not be {list(self.cell_shifts)}")
+        for name in ("cell_shifts", "hidden_shifts"):
+            shifts = getattr(self, name)
+            if shifts != tuple(sorted({0, *shifts})):
+                raise ValueError(f"{name} must ascend from 0 on, not be {list(shifts)}")
         if self.cell.bits - least + self.cell_sum_fraction > CELL_SUM_BITS:
             raise ValueError(
                 f"cell state {self.cell} with gates {self.gate} needs sums of more than {CELL_SUM_BITS} "
@@ -270,8 +280,9 @@ class Numerics(Record):
         for cell in self.cells if self.fused_lstm is not None else ():
             if any(node.kind == "odd" for node in cell.nodes) != (rounds_odd and cell.reads_state):
                 raise ValueError(f"h of cell {cell.name!r} must be rounded as hidden_rounding says")
-            if cell.reads_state and cell.output != self.hidden:
-                raise ValueError(f"h of cell {cell.name!r} must be {self.hidden}, as hidden_whole_bits says")
+            if cell.reads_state and cell.output not in self.hidden_formats:
+                forms = " or ".join(map(str, self.hidden_formats))
+                raise ValueError(f"h of cell {cell.name!r} must be {forms}, as hidden_whole_bits says")
         for name, number in dict(self.fused_lstm or ()).items():
             read = self.cell_argument if name == "cell_tanh" else self.preactivation
             if number >= len(self.tables):
@@ -295,6 +306,8 @@ class Numerics(Record):
             gate=self.gate,
             cell=self.cell,
             cell_shifts=self.cell_shifts,
+            hidden=self.hidden,
+            hidden_shifts=self.hidden_shifts,
             hidden_rounding=self.hidden_rounding,
         )
 
@@ -353,8 +366,14 @@ class Numerics(Record):
 
     @property
     def hidden(self) -> Format:
-        """Format of h where all layers have one: within (-1, 1), but for ``hidden_whole_bits``."""
+        """Format of h with the least fraction bits: within (-1, 1), but for ``hidden_whole_bits``."""
         return Format(bits=self.data_bits, fraction=self.data_bits - 1 - self.hidden_whole_bits)
+
+    @property
+    def hidden_formats(self) -> tuple[Format, ...]:
+        """Formats of h that layers may have."""
+        form = self.hidden
+        return tuple(form.replace(fraction=form.fraction + shift) for shift in self.hidden_shifts)
 
     @property
     def cell_sum_fraction(self) -> int:
@@ -365,7 +384,24 @@ class Numerics(Record):
 def stated_cell_range(layers: Sequence[LayerShape], numerics: Numerics) -> float | str:
     """Return the option ``cell_range`` that gives layers the formats of c that they have."""
     kept = [layer.state for layer in layers if layer.kind == "lstm" and layer.state is not None]
-    found = [2.0 ** (form.bits - 1 - form.fraction) for form in kept or [numerics.cell]]
+    return _stated(kept or [numerics.cell])
+
+
+def stated_hidden_range(layers: Sequence[LayerShape], numerics: Numerics) -> float | str | None:
+    """Return the option ``hidden_range`` that gives layers the formats of h that they have; None if no h
+    saturates below 1."""
+    if not narrows_hidden(numerics):
+        return None
+    return _stated([layer.output for layer in layers if layer.kind == "lstm"])
+
+
+def narrows_hidden(numerics: Numerics) -> bool:
+    """Whether the h of a layer of the fused LSTM gate unit saturates below 1."""
+    return numerics.hidden_whole_bits < numerics.hidden_shifts[-1]
+
+
+def _stated(forms: Sequence[Format]) -> float | str:
+    found = [2.0 ** (form.bits - 1 - form.fraction) for form in forms]
     return found[0] if len({*found}) == 1 else ",".join(f"{each:g}" for each in found)
 
 

@@ -29,7 +29,14 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import LINEAR, Bidirectional, Dense, Network, PseudoLayer
-from rtlstm.spec.numerics import GUARD_BITS, SCALE_UNIT, QuantizedNetwork, bound_sums, row_parts
+from rtlstm.spec.numerics import (
+    GUARD_BITS,
+    SCALE_UNIT,
+    QuantizedNetwork,
+    bound_sums,
+    narrows_hidden,
+    row_parts,
+)
 from rtlstm.spec.options import option_text
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.progress import Progress, tell
@@ -153,6 +160,14 @@ def _assumptions(
             f"cell states reach {accuracy.max_abs_cell:.4g} and saturate at "
             f"{_cell_limits(manifest)}: of the ranges tried on {share}, {best}{finals}"
         )
+    if settings.hidden_range is None:
+        for layer in manifest.layers:
+            if layer.kind == "lstm" and narrows_hidden(manifest.numerics) and layer.output.limit < 0.75:
+                yield (
+                    f"h of {layer.name} saturates at {_limit(layer.output)}, at least a quarter above its "
+                    "largest value on the calibration data: if it may be larger, state its range "
+                    "(`hidden_range=1`)"
+                )
     if not calibration.x.any():
         yield (
             "all calibration data are 0, so ranges follow from initial states and biases alone: give typical "

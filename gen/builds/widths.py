@@ -82,8 +82,9 @@ class Made:
         others = {"name": asked.name, "capacities": asked.capacities or None}
         numbers = asked.settings.model_dump(exclude_defaults=True)
         found = {**others, **(asked.hardware or {}), **numbers, **changes}
-        if isinstance(ranges := found.get("cell_range"), tuple):
-            found["cell_range"] = ",".join(f"{each:g}" for each in ranges)
+        for option in ("cell_range", "hidden_range"):
+            if isinstance(ranges := found.get(option), tuple):
+                found[option] = ",".join(f"{each:g}" for each in ranges)
         return {name: value for name, value in found.items() if value is not None}
 
 

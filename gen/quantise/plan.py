@@ -28,6 +28,7 @@ from rtlstm.gen.quantise.rounding import (
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.activations.interpolated import DIRECT_BITS
 from rtlstm.spec.cells.formats import CellFormats
+from rtlstm.spec.cells.unit import WIDEST_FACTOR
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, HiddenRounding, IntArray
 from rtlstm.spec.network import Bidirectional, Dense, Network
@@ -35,6 +36,7 @@ from rtlstm.spec.numerics import (
     CELL_SUM_BITS,
     GUARD_BITS,
     LEAST_SCALE_BITS,
+    MOST_HIDDEN_SHIFT,
     MOST_INPUT_FACTOR,
     SCALE_UNIT,
     SCALED_FRACTION,
@@ -60,6 +62,8 @@ _CELL_BITS, _CELL_POWER, MOST_CELL_BITS = 16, 4, 24
 """Bits of c up to a range of 2 to this power; one more for each doubling, up to the most."""
 _CELL_FORMATS = 4
 """Most formats of c of one network: so few a LUT of four inputs, or two, chooses between."""
+_HIDDEN_SHIFTS = 3
+"""Most fraction bits that one layer's h has beyond another's: a LUT of four inputs, or two, chooses."""
 _OUTPUT_BITS = 16
 """Bits of outputs of a dense layer, unless they are stated."""
 
@@ -156,6 +160,7 @@ _Bits = Annotated[int, Field(ge=4, le=18)]
 _WeightBits = Annotated[int, Field(ge=2, le=18)]
 _ScaleBits = Annotated[int, Field(ge=0, le=SCALE_UNIT)]
 _Range = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_HiddenRange = Annotated[float, Field(gt=0, le=1)]
 
 
 def _as_ranges(value: object) -> object:
@@ -224,6 +229,16 @@ class QuantizationSettings(Record):
         Option(
             "Largest cell state; larger ones saturate. One number, or one for each LSTM with commas, of two "
             "directions the forward one first. Default: from the calibration data, or 16.",
+            group=_NUMBERS,
+            metavar="NUMBER[,NUMBER...]",
+        ),
+    ] = None
+    hidden_range: Annotated[
+        _HiddenRange | Annotated[tuple[_HiddenRange, ...], Field(min_length=2)] | None,
+        BeforeValidator(_as_ranges),
+        Option(
+            "Largest h of LSTMs; larger ones saturate. One number up to 1, or one for each LSTM with commas. "
+            "Default: 1, or less if that helps on the calibration data.",
             group=_NUMBERS,
             metavar="NUMBER[,NUMBER...]",
         ),
@@ -467,6 +482,12 @@ class Lowered:
                 "skips, and behind them, if any, dense layers with ReLU, sigmoid, tanh or no function; leave "
                 "it out for this network"
             )
+        narrow = plain and self.rounding == "half_up" and not self.hardware.shared
+        if settings.hidden_range not in (None, 1.0) and not narrow and self.hardware.device is None:
+            raise ConfigurationError(
+                "`hidden_range` below 1 needs LSTM layers without peepholes, projections or skips, h that is "
+                "rounded half up, and hardware for this network alone; leave it out"
+            )
         self._check_outputs()
 
     def _check_outputs(self) -> None:
@@ -514,8 +535,8 @@ class Lowered:
         """Whether no layer has an activation function."""
         return all(layer.linear for layer in self.layers)
 
-    def cell_ranges(self, given: float | tuple[float, ...]) -> tuple[float, ...]:
-        """Return the range of c of each layer: of a number for all, or of one for each layer that keeps a c.
+    def ranges_of(self, option: str, given: float | tuple[float, ...]) -> tuple[float, ...]:
+        """Return a range of each layer: of a number for all, or of one for each layer that keeps a c.
 
         Raises
         ------
@@ -527,7 +548,7 @@ class Lowered:
         names = [layer.name for layer in self.layers if layer.state == "cell"]
         if len(given) != len(names):
             raise ConfigurationError(
-                "`cell_range` must be one number, or one for each LSTM "
+                f"`{option}` must be one number, or one for each LSTM "
                 f"({', '.join(names) or 'there is none'}), not {len(given)} numbers"
             )
         mine = iter(given)
@@ -591,10 +612,9 @@ class Plan(Lowered):
         fixed = self.hardware.fixed
         self.input = fixed.input if fixed else Format.covering(bits, choices.input_range)
         self.preactivation = self._preactivation()
-        self.hidden_whole_bits = self._hidden_whole_bits()
-        """Bits before the binary point of h if all layers have one format of it; None if each has its own."""
-        self.outputs = self._outputs()
+        self.outputs = self._outputs(self._whole_bits(choices.candidate.hidden_share))
         """The formats of the layers' results."""
+        self.hidden_whole_bits, self.hidden_shifts = self._hidden()
         self._more_cell_bits = choices.candidate.more_cell_bits
         self.cells = self._cells(choices.cell_ranges)
         """The formats of the layers' c; those of layers that keep none mean nothing."""
@@ -672,23 +692,62 @@ class Plan(Lowered):
         bits = fraction + 1 + int(math.log2(reads))
         return finest, tuple(shifts), Format(bits=max(bits, 4), fraction=fraction)
 
-    def _whole_bits(self, index: int) -> int:
-        """Return the bits before the binary point that the h needs in which a layer's sequences begin."""
-        bits, begin = self.settings.data_bits, self._ranges.begin(index)
-        return bits - 1 - Format.covering(bits, begin).fraction if begin > 1.0 else 0
-
-    def _hidden_whole_bits(self) -> int | None:
+    def _whole_bits(self, share: float) -> list[int]:
+        """Return the bits before the binary point of each layer's h, which holds a share of its range."""
         if self.hardware.device is not None:
-            return self.hardware.device.hidden_whole_bits
-        if not (self.recognised or self.hardware.shared):
-            return None
-        mine = (index for index, layer in enumerate(self.layers) if layer.in_format_of_h)
-        return max((self._whole_bits(index) for index in mine), default=0)
+            return [self.hardware.device.hidden_whole_bits] * len(self.layers)
+        bits, ranges = self.settings.data_bits, self._ranges
 
-    def _outputs(self) -> list[Format]:
+        def covers(magnitude: float) -> int:
+            return bits - 1 - Format.covering(bits, magnitude).fraction
+
+        # 1 itself becomes the last code.
+        found = [ranges.begin(index) for index in range(len(self.layers))]
+        begins = [covers(begin) if begin > 1.0 else 0 for begin in found]
+        if not (self.recognised or self.hardware.shared):
+            # Each layer's cell may have a format of its own.
+            return begins
+        mine = [index for index, layer in enumerate(self.layers) if layer.in_format_of_h]
+        most = max((begins[index] for index in mine), default=0)
+        if stated := self.settings.hidden_range:
+            held = self.ranges_of("hidden_range", stated)
+            for at in mine:
+                if found[at] > held[at]:
+                    raise ConfigurationError(
+                        f"`hidden_range` of layer {self.layers[at].name!r} must hold the states in which "
+                        f"sequences begin, up to {found[at]:g}, but it is {held[at]:g}; leave it out"
+                    )
+        else:
+            held = tuple(share * each for each in ranges.layers)
+        if most or not mine or not held[mine[0]] or self.hardware.shared or self.rounding == "odd":
+            return [most] * len(self.layers)
+        # A stated range of 1/4 reaches to the last code below it, as one of 1 does.
+        last = 1.0 - 2.0 ** (1 - bits) if stated else 1.0
+        wanted = [min(0, covers(max(last * held[at], ranges.begin(at)))) for at in mine]
+        # The output gate is shifted before it is multiplied.
+        shifts = max(0, min(_HIDDEN_SHIFTS, WIDEST_FACTOR - self.gate.bits))
+        least = max(max(wanted) - shifts, -MOST_HIDDEN_SHIFT)
+        for index, whole in zip(mine, wanted, strict=True):
+            begins[index] = max(whole, least)
+        return begins
+
+    def _hidden(self) -> tuple[int, tuple[int, ...]]:
+        """Return the bits before the binary point of the h with the least fraction bits, and what more others
+        have."""
+        if (device := self.hardware.device) is not None:
+            return device.hidden_whole_bits, device.hidden_shifts
+        if not (self.recognised or self.hardware.shared):
+            return 0, (0,)
+        pairs = zip(self.outputs, self.layers, strict=True)
+        found = sorted({form.fraction for form, layer in pairs if layer.in_format_of_h})
+        if not found:
+            return 0, (0,)
+        return self.settings.data_bits - 1 - found[0], tuple(each - found[0] for each in found)
+
+    def _outputs(self, whole_bits: list[int]) -> list[Format]:
         ranges, found = self._ranges, [layer.output for layer in self.hardware.layers]
         if not found:
-            found = [self._output(index, layer) for index, layer in enumerate(self.layers)]
+            found = [self._output(index, layer, whole_bits[index]) for index, layer in enumerate(self.layers)]
             if self.layers[0].origin < 0:
                 found[0] = self.input
             # The parts of a pass are read as one vector, so they have one format.
@@ -701,13 +760,12 @@ class Plan(Lowered):
                 self.hardware.check_begin(self.layers[index].name, form, ranges.begin(index))
         return found
 
-    def _output(self, index: int, layer: ArrayLayer) -> Format:
+    def _output(self, index: int, layer: ArrayLayer, whole: int) -> Format:
         bits, ranges = self.settings.data_bits, self._ranges
         if self.gives_outputs(index):
             bits = self.output_bits or bits
         if not layer.within_one:
             return Format.covering(bits, max(ranges.layers[index], ranges.begin(index)))
-        whole = self._whole_bits(index) if self.hidden_whole_bits is None else self.hidden_whole_bits
         return Format(bits=bits, fraction=bits - 1 - (whole if layer.in_format_of_h else 0))
 
     def rows(self) -> list[RowPlan]:

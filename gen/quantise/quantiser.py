@@ -161,7 +161,8 @@ class _Build:
             tables=tuple(functions.tables),
             pieces=tuple(functions.pieces),
             hidden_rounding=plan.rounding,
-            hidden_whole_bits=plan.hidden_whole_bits or 0,
+            hidden_whole_bits=plan.hidden_whole_bits,
+            hidden_shifts=plan.hidden_shifts,
             fused_lstm=fused_tables,
             unit_parameters=plan.unit_parameters,
         )
@@ -405,13 +406,16 @@ class _Formulas:
         scaled = replace(
             ranges,
             preactivation=candidate.preactivation_share * ranges.preactivation,
-            layers=tuple(candidate.result_share * each for each in ranges.layers),
+            layers=tuple(
+                each if layer.within_one else candidate.result_share * each
+                for layer, each in zip(lowered.layers, ranges.layers, strict=True)
+            ),
         )
         return FormatChoices(
             input_range,
             factors,
             scaled,
-            cell_ranges or lowered.cell_ranges(found),
+            cell_ranges or lowered.ranges_of("cell_range", found),
             candidate=candidate,
         )
 

@@ -76,6 +76,9 @@ class Candidate(Record):
     """Bits of c beyond those that its range asks for."""
     more_gate_bits: int = 0
     """Bits of gates beyond those that the data ask for."""
+    hidden_share: float = 0.0
+    """Share of the range of each layer's h that its format holds, of the fused LSTM gate unit; 0 if all hold
+    numbers up to 1, as every h is."""
     preactivation_share: float = 1.0
     """Share of the pre-activations' range that their format holds."""
 

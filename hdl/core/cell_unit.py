@@ -220,7 +220,7 @@ class _Cell:
         most = form.maximum
         if len(shifts) > 1:
             # What is shifted out changes neither a comparison with a limit nor what is rounded half up.
-            value = self._unit.shifted(exact.value, exact.stage, shifts, right=True)
+            value = self._unit.shifted(exact.value, exact.stage, shifts, "cell_shift", right=True)
             exact = Staged(self._m, value, exact.stage)
             exact = exact.registered(f"{name}_shifted") if self._pipeline.extra else exact
         half = (1 << drop) >> 1 if drop > 0 else 0
@@ -242,7 +242,9 @@ class _Cell:
         if len(shifts) == 1:
             return result
         self._kept = result
-        return Staged(self._m, self._unit.shifted(result.value, result.stage, shifts), result.stage)
+        return Staged(
+            self._m, self._unit.shifted(result.value, result.stage, shifts, "cell_shift"), result.stage
+        )
 
     def _table(self, node: Node, name: str, x: Staged) -> Staged:
         """Look up a function; of what is not a gate, find sign and magnitude first."""

@@ -21,7 +21,8 @@ a + c                  the new c, rounded and saturated, written to memory; a cy
 =====================  =================================================================================
 
 With different formats of c, the sum has one binary point: the old c, or f * c, is shifted left by its layer's
-shift, and the sum back before it is rounded to c.
+shift, and the sum back before it is rounded to c. With different formats of h, the output gate is shifted
+left by its layer's shift while it waits for tanh(c), and the product has one binary point.
 
 A table in block RAM with its output register takes two cycles. It reads its argument a cycle before that is
 in a register of its own: the block RAM's address register stands beside it.
@@ -129,7 +130,7 @@ class GateUnit(Unit):
         of_c, of_product = (shifts, (0,)) if self._unit.shifts_read else ((0,), shifts)
         old = self._old_state(m, self._read_state(m), zero_state, of_c)
         kept = gates[1].times(old, self._multipliers["f c"], "kept")
-        kept = kept.map(lambda product: self.shifted(product, kept.stage, of_product))
+        kept = kept.map(lambda product: self.shifted(product, kept.stage, of_product, "cell_shift"))
         added = gates[0].times(gates[2], self._multipliers["i g"], "added")
 
         def exact_sum(kept: Value, added: Value, minus: Value) -> Value:
@@ -152,7 +153,7 @@ class GateUnit(Unit):
         drop = numerics.cell_sum_fraction - numerics.cell.fraction
         if len(shifts := self._unit.cell_shifts) > 1:
             # What is shifted out changes neither a comparison with a limit nor what is rounded half up.
-            shifted = self.shifted(total.value, total.stage, shifts, right=True)
+            shifted = self.shifted(total.value, total.stage, shifts, "cell_shift", right=True)
             total = Staged(m, shifted, total.stage).registered("shifted_total")
         limit, half = numerics.cell.maximum, (1 << drop) >> 1
         registers = self._manifest.parameters.pipeline.cell - 3
@@ -174,6 +175,10 @@ class GateUnit(Unit):
             for value in round_down(total.value, drop, numerics.cell_argument.bits)
         )
         activated = self._table(m, Region.CELL_TANH, "cell_tanh", negative, magnitude)
+        if len(shifts := self._unit.hidden_shifts) > 1:
+            before = activated.stage - 1
+            shifted = self.shifted(output_gate.at(before), before, shifts, "hidden_shift")
+            output_gate = Staged(m, shifted, before).registered("shifted_gate")
         product = output_gate.times(activated, self._multipliers["o tanh(c)"], "hidden")
         drop = 2 * numerics.gate.fraction - numerics.hidden.fraction
         if numerics.hidden_rounding == "odd":

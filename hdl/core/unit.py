@@ -263,17 +263,19 @@ class Unit(Component):
     ) -> Staged:
         """Return a state a cycle later: zero if ``zero_state``, and shifted left as the beat's c is."""
         stage = self._manifest.timing.state
-        state = self.shifted(state, stage - 1, shifts)
+        state = self.shifted(state, stage - 1, shifts, "cell_shift")
         old = Signal(state.shape(), reset_less=True, name=name)
         m.d.sync += old.eq(Mux(zero_state, 0, state))
         return Staged(m, old, stage)
 
-    def shifted(self, value: Value, stage: int, shifts: Sequence[int], right: bool = False) -> Value:
-        """Return a value, shifted left or right by one of these, from 0 on: as the c of a stage's beat."""
+    def shifted(
+        self, value: Value, stage: int, shifts: Sequence[int], field: str, right: bool = False
+    ) -> Value:
+        """Return a value, shifted left or right by one of these, from 0 on, as a stage's beat says."""
         found = value
         for number, shift in enumerate(shifts[1:], 1):
             other = value.shift_right(shift) if right else value.shift_left(shift)
-            found = Mux(self._beat_at(stage).cell_shift == number, other, found)
+            found = Mux(self._beat_at(stage)[field] == number, other, found)
         return found
 
     def _write_state(self, m: Module, writes: Value, state: Staged, clipped: Staged) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.numerics import stated_cell_range
+from rtlstm.spec.numerics import stated_cell_range, stated_hidden_range
 from rtlstm.spec.options import declared_options
 from rtlstm.spec.parameters import CoreOptions, Parameters
 
@@ -54,6 +54,10 @@ def _range(of: Format) -> str:
     return f"{2.0 ** (of.bits - 1 - of.fraction):g}"
 
 
+def _stated(found: float | str | None) -> str | None:
+    return f"{found:g}" if isinstance(found, float) else found
+
+
 def build_options(manifest: Manifest) -> list[str]:
     """Return the options of ``rtlstm generate`` for a build's sizes and formats, not those for the model.
 
@@ -61,7 +65,6 @@ def build_options(manifest: Manifest) -> list[str]:
     """
     parameters, numerics = manifest.parameters, manifest.numerics
     weights, dense = numerics.own_weight_bits or (numerics.weight_bits, None)
-    stated = stated_cell_range(manifest.layers, numerics)
     options: dict[str, object] = {
         "name": manifest.name,
         "family": parameters.family,
@@ -81,7 +84,8 @@ def build_options(manifest: Manifest) -> list[str]:
         "cell-bits": numerics.cell.bits,
         "hidden-rounding": None if numerics.hidden_rounding == "half_up" else numerics.hidden_rounding,
         "input-range": _range(numerics.input),
-        "cell-range": stated if isinstance(stated, str) else f"{stated:g}",
+        "cell-range": _stated(stated_cell_range(manifest.layers, numerics)),
+        "hidden-range": _stated(stated_hidden_range(manifest.layers, numerics)),
     }
     words = [word for name, value in options.items() for word in _words(name, value)]
     return [*words, *parameters.capacity_options]

@@ -17,7 +17,7 @@ from rtlstm.spec.network import Activation
 from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.registers import Region
 
-_DSP_BITS = 18
+WIDEST_FACTOR = 18
 """Widest factor of most families' multipliers."""
 
 
@@ -74,8 +74,12 @@ class FusedUnit:
     gate: Format
     cell: Format
     """Format of the c that has the most fraction bits."""
+    hidden: Format
+    """Format of the h that has the least fraction bits."""
     cell_shifts: tuple[int, ...] = (0,)
     """The numbers of fraction bits that a layer's c may have less."""
+    hidden_shifts: tuple[int, ...] = (0,)
+    """The numbers of fraction bits that a layer's h may have more."""
     hidden_rounding: HiddenRounding = "half_up"
 
     functions: ClassVar[tuple[Activation, ...]] = ("relu", "sigmoid", "tanh")
@@ -85,13 +89,14 @@ class FusedUnit:
 
     @property
     def beat_fields(self) -> Mapping[str, int]:
-        """Names and widths of a beat's fields for the unit, in addition to the flags: c's shift, by index."""
-        return {"cell_shift": self.number_bits} if self.number_bits else {}
+        """Names and widths of a beat's fields for the unit, in addition to the flags: shifts, by index."""
+        shifts = {"cell_shift": self.cell_shifts, "hidden_shift": self.hidden_shifts}
+        return {name: ceil_log2(len(some)) for name, some in shifts.items() if len(some) > 1}
 
     @property
     def number_bits(self) -> int:
-        """Bits of what :meth:`number` gives: 0 if all layers have one format of c."""
-        return ceil_log2(len(self.cell_shifts))
+        """Bits of what :meth:`number` gives: 0 if all layers have one format of c, and one of h."""
+        return sum(self.beat_fields.values())
 
     @property
     def wide_cell(self) -> Format:
@@ -104,7 +109,7 @@ class FusedUnit:
 
         It is where a multiplier of a DSP block takes it.
         """
-        return self.wide_cell.bits <= _DSP_BITS
+        return self.wide_cell.bits <= WIDEST_FACTOR
 
     def timing(self, parameters: Parameters) -> UnitTiming:
         """Return when states and results are there; c is shifted back in a cycle before it is rounded."""
@@ -127,9 +132,13 @@ class FusedUnit:
             of_linear_rows=1 + result,
         )
 
-    def number(self, cell: int, state: Format | None) -> int:
-        """Return the index of the shift of a layer's c; the flags select the function."""
-        return 0 if state is None else self.cell_shifts.index(self.cell.fraction - state.fraction)
+    def number(self, cell: int, state: Format | None, output: Format) -> int:
+        """Return the indices of the shifts of a layer's c and h; the flags select the function."""
+        if state is None:
+            return 0
+        of_c = self.cell_shifts.index(self.cell.fraction - state.fraction)
+        of_h = self.hidden_shifts.index(output.fraction - self.hidden.fraction)
+        return of_c | of_h << ceil_log2(len(self.cell_shifts))
 
     @property
     def memories(self) -> Mapping[Region, tuple[ActivationTable, ...]]:
@@ -152,7 +161,7 @@ class FusedUnit:
         return (
             Product("f c", gate, (self.wide_cell if self.shifts_read else self.cell).bits),
             Product("i g", gate, gate),
-            Product("o tanh(c)", gate, gate),
+            Product("o tanh(c)", gate + self.hidden_shifts[-1], gate),
         )
 
 
@@ -210,7 +219,7 @@ class GraphUnit:
         """Bits of what :meth:`number` gives: 0 if there is one cell."""
         return sum(self.beat_fields.values()) if len(self.cells) > 1 else 0
 
-    def number(self, cell: int, state: Format | None) -> int:
+    def number(self, cell: int, state: Format | None, output: Format) -> int:
         """Return the beat's fields of a cell."""
         pipeline, shift = self._joined[1][cell]
         return pipeline | shift << self.beat_fields["cell"]

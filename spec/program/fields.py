@@ -219,4 +219,4 @@ def _flags(op: Op, layer: LayerShape, unit: Unit) -> int:
         "store": op.destination is not None,
     }
     packed = sum(flags[name] << position for position, name in enumerate(BEAT_FLAGS))
-    return packed | unit.number(layer.cell, layer.state) << len(BEAT_FLAGS)
+    return packed | unit.number(layer.cell, layer.state, layer.output) << len(BEAT_FLAGS)

@@ -193,6 +193,10 @@ def random_integers(rng: Generator, network: Network) -> tuple[QuantizationSetti
             if mine.random() < 0.5:
                 ranges = mine.choice([1.0, 2.0, 4.0, 64.0, 128.0], len(choices.cell_ranges))
                 choices = replace(choices, cell_ranges=tuple(ranges.tolist()))
+            lstms = sum(isinstance(layer, Lstm) for layer in network.layers)
+            if lstms and settings.hidden_rounding == "half_up" and mine.random() < 0.5:
+                held = mine.choice([1.0, 0.5, 0.25, 0.125], lstms).tolist()
+                settings = settings.replace(hidden_range=held)
             return settings, quantise_with(network, settings, choices)
         except ConfigurationError:
             continue

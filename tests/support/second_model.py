@@ -301,7 +301,7 @@ class SecondModel:
             self.events[f"h: nothing of a negative argument, by {name}"] += factor == 0 and argument < 0
         product = o * tanh
         bits = numerics.input.bits
-        drop = 2 * gate - (bits - 1 - numerics.hidden_whole_bits)
+        drop = 2 * gate - shape.output.fraction
         if numerics.hidden_rounding == "odd":
             return self._odd(product, drop), kept
         return self._rounded("h", product, drop, bits)[0], kept
