@@ -222,9 +222,7 @@ def test_a_range_below_the_states_in_which_sequences_begin_is_refused() -> None:
     x, c = np.random.default_rng(1).uniform(-1, 1, (20, 2, 3)), np.zeros((2, 4))
     for begin, stated in ((0.4, 0.25), (3.0, 1.0)):
         state = ((np.full((2, 4), begin),), (c,))
-        with pytest.raises(
-            ConfigurationError, match=rf"'lstm0' must hold.*up to {begin:g}, but.*leave it out"
-        ):
+        with pytest.raises(ConfigurationError, match=rf"must hold.* up to {begin:g}, but.*leave it out"):
             quantise(network, SETTINGS.replace(hidden_range=stated), x, state=state)
         held = quantise(network, SETTINGS, x, state=state).shapes[0].output
         assert held.limit + held.step > begin
