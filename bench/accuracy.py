@@ -1,7 +1,7 @@
 """What rounding costs the zoo's and other networks on data that calibrated nothing, beside others' 8 bits."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -210,7 +210,8 @@ class _Judged:
         self._subject = subject
         self._network = subject.model.network
         self._data = Calibration.of(self._network, subject.x, subject.lengths, subject.state)
-        self._samples = Samples.of(subject.x, self._network.inputs, subject.lengths)
+        samples = Samples.of(subject.x, self._network.inputs, subject.lengths)
+        self._samples = replace(samples, state=self._data.state)
         given = subject.calibration
         self._calibration: dict[str, Any] = {
             "lengths": given.get("calibration_lengths"), "state": given.get("calibration_state"),
@@ -253,7 +254,7 @@ class _Judged:
         begin = perf_counter()
         network = make(widths)
         seconds = round(perf_counter() - begin, 2)
-        y = fixed_outputs(network, self._samples, self._data.integer_state(network))
+        y = fixed_outputs(network, self._samples)
         return self.figures(numbers, widths["weight_bits"], widths["data_bits"], y, seconds=seconds)
 
     def _round(self, widths: dict[str, Any]) -> QuantizedNetwork:

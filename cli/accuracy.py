@@ -69,6 +69,12 @@ def accuracy(
         ),
     ] = None,
     lengths: LengthsOption = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            help="States in which the sequences begin: an .npz file with h and c. Default: the model's."
+        ),
+    ] = None,
     batch_first: BatchFirstOption = None,
     pad: PadOption = "back",
     options: Mapping[str, Any],
@@ -111,6 +117,7 @@ def accuracy(
                 reading=ReadOptions(**options),
                 labels=known,
                 lengths=valid,
+                state=None if state is None else load_state(state),
                 batch_first=batch_first,
                 pad=pad,
                 page=page,

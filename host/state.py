@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,9 @@ StatePart = NDArray[Any] | tuple[NDArray[Any], ...]
 
 State = tuple[StatePart, StatePart]
 """``(h, c)``: h of every recurrent layer, c of every LSTM layer."""
+
+
+_Array = TypeVar("_Array", bound=NDArray[Any])
 
 
 class Saturations(NamedTuple):
@@ -65,7 +68,8 @@ class StateFormats:
         """Values of each recurrent layer's h."""
         self.cell_sizes = tuple(layer.outputs for layer in layers if layer.has_state)
         """Units of each cell state."""
-        self._lstm_sizes = tuple(self.cell_sizes[number] for number in self._lstms)
+        self.lstm_sizes = tuple(self.cell_sizes[number] for number in self._lstms)
+        """Units of each LSTM's c."""
         self.hidden = self._seen_h(0) if recurrent else numerics.hidden
 
     @property
@@ -121,17 +125,20 @@ class StateFormats:
         formats = [self._seen_h(index) for index in range(len(self.sizes))]
         seen, saturated_h = self._integers("h_0", state[0], self.sizes, formats, batch, raw)
         lstm_formats = [self._kept[number] for number in self._lstms]
-        lstm_c, saturated_c = self._integers("c_0", state[1], self._lstm_sizes, lstm_formats, batch, raw)
-        c = dict(zip(self._lstms, lstm_c, strict=True))
+        lstm_c, saturated_c = self._integers("c_0", state[1], self.lstm_sizes, lstm_formats, batch, raw)
         h: list[IntArray] = []
         for values, wide, narrow in zip(seen, self._wide, self._hidden, strict=True):
-            if wide is None:
-                h.append(values)
-            else:
-                c[wide] = values
+            if wide is not None:
                 # As the cell rounds what it keeps to the h that the array reads.
-                h.append(saturate(narrow.round_codes(values, self._kept[wide].fraction), narrow.bits))
-        return tuple(h), tuple(c[number] for number in range(len(c))), (saturated_h, saturated_c)
+                values = saturate(narrow.round_codes(values, self._kept[wide].fraction), narrow.bits)
+            h.append(values)
+        return tuple(h), self.cell_states(seen, lstm_c), (saturated_h, saturated_c)
+
+    def cell_states(self, h: Sequence[_Array], c: Sequence[_Array]) -> tuple[_Array, ...]:
+        """Return all cell states: c of LSTMs, and h of cells that keep it with more bits."""
+        found = dict(zip(self._lstms, c, strict=True))
+        found |= {wide: values for values, wide in zip(h, self._wide, strict=True) if wide is not None}
+        return tuple(found[number] for number in range(len(found)))
 
     def _integers(
         self,
@@ -176,7 +183,7 @@ class StateFormats:
         warn_saturated(names[0], h.values, total, h.form, stacklevel, advice=typical)
         limit = _range_of(c.form, c.largest)
         advice = f"generate with `cell_range={limit:g}`, or with {begin}"
-        total = batch * sum(self._lstm_sizes)
+        total = batch * sum(self.lstm_sizes)
         warn_saturated(names[1], c.values, total, c.form, stacklevel, advice=advice)
 
     def warn_at_limit(self, name: str, c: Sequence[IntArray], stacklevel: int) -> None:

@@ -127,23 +127,32 @@ def load_initial_state(
     Raises BuildError if the file is missing, is not the one that was generated, or is not listed; if it
     cannot be read, or has another network's layers.
     """
+    try:
+        state = read_initial_state(folder, manifest)
+        if state is None:
+            return None
+        h, c, saturations = layout.parse(state, None)
+    except (OSError, DamagedArraysError, InputError) as error:
+        raise BuildError(
+            f"{folder / INITIAL_STATE} must hold the state in which the model begins, but does not "
+            f"({error}); generate the build again"
+        ) from None
+    layout.warn_saturations(("h_0", "c_0"), saturations, 1, stacklevel=3)
+    return tuple(part[0] for part in h), tuple(part[0] for part in c)
+
+
+def read_initial_state(
+    folder: Path, manifest: Manifest
+) -> tuple[tuple[NDArray[Any], ...], tuple[NDArray[Any], ...]] | None:
+    """Read a build's initial state, real values as the model has them; None for zeros."""
     path = folder / INITIAL_STATE
     listed = any(file.path == INITIAL_STATE for file in manifest.files)
     if not listed and not path.exists():
         return None
     read_listed(folder, manifest, INITIAL_STATE)
-    try:
-        found = read_arrays(path)
-        arrays = found if isinstance(found, dict) else {}
-        state = [_layers(arrays, part) for part in "hc"]
-        h, c, saturations = layout.parse(state, None)
-    except (OSError, DamagedArraysError, InputError) as error:
-        raise BuildError(
-            f"{path} must hold the state in which the model begins, but does not ({error}); generate the "
-            "build again"
-        ) from None
-    layout.warn_saturations(("h_0", "c_0"), saturations, 1, stacklevel=3)
-    return tuple(part[0] for part in h), tuple(part[0] for part in c)
+    found = read_arrays(path)
+    arrays = found if isinstance(found, dict) else {}
+    return _layers(arrays, "h"), _layers(arrays, "c")
 
 
 def _layers(arrays: dict[str, NDArray[Any]], part: str) -> tuple[NDArray[Any], ...]:

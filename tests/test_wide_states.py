@@ -18,6 +18,7 @@ from support.step_checks import check_device
 
 from rtlstm.gen.accuracy.measure import measure_errors
 from rtlstm.gen.accuracy.samples import Samples
+from rtlstm.gen.builds.accuracy import measure_build
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.compiled import compile
 from rtlstm.gen.builds.generate import generate_build
@@ -31,9 +32,12 @@ from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.host import SaturationWarning
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import ConfigurationError, InputError
+from rtlstm.spec.image import WeightImage
+from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Network, Rnn
 from rtlstm.spec.numerics import Numerics, QuantizedNetwork
+from rtlstm.spec.packing import unpack
 from rtlstm.spec.parameters import Parameters
 
 NARROW = QuantizationSettings(weight_bits=8, data_bits=8, gate_bits=9, cell_bits=12)
@@ -206,6 +210,25 @@ def test_measured_by_parts(name: str) -> None:
     assert found.output.rms_error == pytest.approx(
         np.sqrt(np.mean((y - run_float(network, x).y) ** 2)), rel=1e-3
     )
+
+
+@pytest.mark.usefixtures("without_verilog")
+@pytest.mark.parametrize("name", ["lstm", "gru", "mixed"])
+def test_accuracy_begins_in_the_state_of_the_model_or_in_given_ones(name: str, tmp_path: Path) -> None:
+    network, folder = NETWORKS[name], tmp_path / "build"
+    x, model, other = inputs(network), begin(network, 0.8), tiled(begin(network, 0.3))
+    sizes = {"settings": NARROW, "parameters": Parameters(lanes=8, macs=2)}
+    generate_build(network, folder, calibration=x, initial_state=model, **sizes)
+    manifest = Manifest.load(folder)
+    quantised = unpack(WeightImage.load(folder / "weights.bin", manifest), manifest)
+    for given, state in ((None, tiled(model)), (other, other)):
+        data = Calibration.of(network, x, state=state)
+        y = Golden(quantised).run(quantised.numerics.quantise_input(x), data.integer_state(quantised)).y
+        error = quantised.shapes[-1].output.to_floats(y) - run_float(network, x, data.state).y
+        found = measure_build(folder, x, model=network, state=given)
+        assert found.output.rms_error == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-3)
+    with pytest.raises(InputError, match="the initial states of x must be a pair"):
+        measure_build(folder, x, state=other[0])
 
 
 CASES = {

@@ -20,7 +20,7 @@ from rtlstm.gen.accuracy.records import (
     named_part,
 )
 from rtlstm.gen.accuracy.samples import Floats, Labels, Samples
-from rtlstm.sim.golden import Golden, GoldenState
+from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import LayerShape, QuantizedNetwork
@@ -57,7 +57,7 @@ def measure_errors(
     def run(exact: Collection[Part]) -> MixedRun:
         begin()
         with np.errstate(over="ignore", invalid="ignore"):
-            found = run_mixed(network, floats, exact, samples.x, samples.lengths)
+            found = run_mixed(network, floats, exact, samples)
         _check_finite(found)
         return found
 
@@ -216,10 +216,10 @@ def _counted(name: str, quantity: str, counts: NDArray[np.int64], steps: int) ->
     )
 
 
-def fixed_outputs(network: QuantizedNetwork, samples: Samples, state: GoldenState | None = None) -> Floats:
+def fixed_outputs(network: QuantizedNetwork, samples: Samples) -> Floats:
     """Return the golden model's outputs as real values, ``(T, N, outputs)``."""
     codes = network.numerics.quantise_input(samples.x)
-    found = Golden(network).run(codes, state, samples.lengths)
+    found = Golden(network).run(codes, samples.golden_state(network), samples.lengths)
     return network.shapes[-1].output.to_floats(found.y)
 
 

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.accuracy.float_layers import FloatLayer, gate_format, unit_constants
 from rtlstm.gen.accuracy.records import PARTS, Part
+from rtlstm.gen.accuracy.samples import Samples
+from rtlstm.host.state import StateFormats
 from rtlstm.sim.golden import ObservedGolden
 from rtlstm.sim.golden_cells import CellNetwork, GraphLayer
 from rtlstm.spec.activations.functions import IDENTITY, RELU
@@ -239,10 +241,9 @@ def run_mixed(
     network: QuantizedNetwork,
     floats: Sequence[FloatLayer],
     exact: Collection[Part],
-    x: Floats,
-    lengths: Counts,
+    samples: Samples,
 ) -> MixedRun:
-    """Run real inputs, ``(T, N, inputs)``, from the zero state.
+    """Run real inputs.
 
     Parameters
     ----------
@@ -250,10 +251,8 @@ def run_mixed(
         The network's layers in float.
     exact
         What is not rounded. With all parts, the network in float; with none, the golden model.
-    lengths
-        The valid steps of each sequence, ``(N,)``.
     """
-    numerics = network.numerics
+    numerics, x = network.numerics, samples.x
 
     def make(part: QuantizedNetwork, first: int) -> tuple[CellNetwork, list[_MixedLayer]]:
         indices = range(first, first + len(part.shapes))
@@ -266,8 +265,25 @@ def run_mixed(
         if "activations" in exact
         else numerics.quantise_input(x)
     )
-    alive: Mask = np.arange(len(x))[:, None, None] < lengths[None, :, None]
-    y = model._run(values, None, alive).y
+    alive: Mask = samples.alive[:, :, None]
+    y = model._run(values, _begin(network, exact, samples), alive).y
     layers = tuple(layer.values(reverse, alive) for layer, reverse in model.observed())
     # Parts that end a network have one format.
     return MixedRun(network.shapes[-1].output.to_floats(y), layers)
+
+
+def _begin(network: QuantizedNetwork, exact: Collection[Part], samples: Samples) -> Any:
+    """Return h in units of its format, and states as real values; None for zeros."""
+    codes = samples.golden_state(network)
+    if codes is None or samples.state is None:
+        return None
+    h, states = samples.state
+    formats = StateFormats(network.shapes, network.numerics)
+    reads: list[Any] = list(codes[0])
+    if "activations" in exact:
+        pairs = zip(h, formats.hidden_formats, strict=True)
+        reads = [np.ldexp(values, form.fraction) for values, form in pairs]
+    kept = list(formats.cell_states(h, states))
+    if "state" not in exact:
+        kept = [form.to_floats(each) for each, form in zip(codes[1], formats.cell_formats, strict=True)]
+    return reads, kept

@@ -1,17 +1,21 @@
 """Inputs and labels that an accuracy is measured on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.gen.accuracy.records import Score
-from rtlstm.gen.quantise.calibration import check_sequences
+from rtlstm.gen.quantise.calibration import check_sequences, check_state, integer_state
 from rtlstm.host.raw_values import as_array, as_numbers
+from rtlstm.host.state import StateFormats
+from rtlstm.sim.golden import GoldenState
+from rtlstm.sim.reference import FloatState
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray, where_bad
 from rtlstm.spec.layout import Pad, padded_behind, padded_in_front, valid_steps
+from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.record import few_digits
 
 Floats = NDArray[np.float64]
@@ -29,6 +33,8 @@ class Samples:
     batch_first: bool
     front: bool = False
     """Whether the padding of the data that are given stands in front."""
+    state: FloatState | None = None
+    """The states in which the sequences begin; zeros if None."""
 
     @classmethod
     def of(
@@ -72,6 +78,22 @@ class Samples:
             )
         floats = padded_behind(floats, valid) if front else floats
         return cls(floats, valid, batched, batched and batch_first, front)
+
+    def begin_in(self, network: QuantizedNetwork, state: Any) -> Self:
+        """Return the same samples that begin in a state as a build's ``run`` takes it, real values.
+
+        Raises
+        ------
+        InputError
+            If it does not fit the network and the samples.
+        """
+        formats = StateFormats(network.shapes, network.numerics)
+        count = len(self.lengths) if self.batched else None
+        return replace(self, state=check_state("x", (formats.sizes, formats.lstm_sizes), state, count))
+
+    def golden_state(self, network: QuantizedNetwork) -> GoldenState | None:
+        """Return the states in which the sequences begin as integers, saturated; None for zeros."""
+        return None if self.state is None else integer_state(network, self.state)
 
     @property
     def alive(self) -> NDArray[np.bool_]:

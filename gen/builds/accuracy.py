@@ -1,5 +1,6 @@
 """Measures where the accuracy of a build goes, and adds it to the build's report."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from rtlstm.gen.builds.report_html import render_report, write_report
 from rtlstm.gen.builds.widths import Made, Widths, conclude_widths
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.reading import ReadResult
-from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.calibration import Calibration, repeat_state
+from rtlstm.host.state_files import read_initial_state
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.files import write_file
@@ -56,6 +58,7 @@ def measure_build(
     reading: ReadOptions | None = None,
     labels: ArrayLike | None = None,
     lengths: ArrayLike | None = None,
+    state: Any = None,
     batch_first: bool | None = None,
     pad: Pad = "back",
     page: Path | None = None,
@@ -74,6 +77,9 @@ def measure_build(
     x, lengths, batch_first, pad
         See :class:`rtlstm.gen.accuracy.samples.Samples`; the order is by default the model's. Order and
         padding are those of the calibration data, too.
+    state
+        The states ``(h_0, c_0)`` in which the sequences of ``x`` begin, as a build's ``run`` takes them; by
+        default that of the model.
     model
         The model that it was generated from, as :func:`rtlstm.compile` takes it. If None, float is the
         network of the build's rounded weights: what rounding them costs is not included, and other widths
@@ -95,6 +101,10 @@ def measure_build(
     network = check_image(WeightImage.load(folder / "weights.bin", manifest), manifest)
     first = sequences_first("x", x, batch_first, manifest.batch_first, lengths)
     samples = Samples.of(x, network.inputs, lengths, first, manifest.frames, pad)
+    if state is not None:
+        samples = samples.begin_in(network, state)
+    elif (begin := read_initial_state(folder, manifest)) is not None:
+        samples = replace(samples, state=repeat_state(begin, len(samples.lengths)))
     last = ActivationFunction.of(manifest.layers[-1].activation)
     threshold = 0.5 if last.is_share else 0.0
     known = None if labels is None else Labels.of(labels, samples, network.outputs, threshold)
@@ -160,7 +170,7 @@ def _with_widths(
         named = (each for each in report.estimates if each.device == report.expected.device)
         estimate = estimate or next(named, None)
     made = Made(request, asked, data, network, manifest, estimate)
-    exact = run_float(read.network, samples.x, None, samples.lengths)
+    exact = run_float(read.network, samples.x, samples.state, samples.lengths)
     widths, advice = Widths(made, samples, exact, found, progress).run()
     found = found.replace(widths=widths, advice=advice, remarks=tuple(remarks))
     return found.replace(verdict=found.verdict + conclude_widths(found))

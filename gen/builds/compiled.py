@@ -230,6 +230,7 @@ class Build:
         calibration_state: Any = None,
         labels: ArrayLike | None = None,
         lengths: ArrayLike | None = None,
+        state: Any = None,
         batch_first: bool | None = None,
         pad: Pad = "back",
         progress: Progress | None = None,
@@ -255,6 +256,9 @@ class Build:
             :meth:`rtlstm.gen.accuracy.samples.Labels.of`.
         lengths
             Valid steps of each sequence, ``(N,)``.
+        state
+            The states in which the sequences of ``x`` begin, as :meth:`run` takes them; by default that of
+            the model.
         pad
             Where padding stands in ``x``, in labels of each step and in ``calibration``, as for :meth:`run`.
         options
@@ -279,6 +283,7 @@ class Build:
                 reading=reading,
                 labels=labels,
                 lengths=lengths,
+                state=state,
                 batch_first=batch_first,
                 pad=pad,
                 progress=seen,

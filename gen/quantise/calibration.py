@@ -119,7 +119,11 @@ class Calibration:
                 "numpy.nan_to_num"
             )
         begins = (
-            None if state is None else _check_state(network, state, len(valid) if np.ndim(x) != 2 else None)
+            None
+            if state is None
+            else check_state(
+                "calibration data", _state_sizes(network), state, len(valid) if np.ndim(x) != 2 else None
+            )
         )
         return cls(padded_behind(values, valid) if front else values, valid, begins)
 
@@ -162,9 +166,7 @@ class Calibration:
         """Return the initial states as the golden model's integers, saturated; None for zeros."""
         if self.state is None:
             return None
-        h, c = self.state
-        formats = StateFormats(network.shapes, network.numerics)
-        return formats.parse((tuple(h), tuple(c)), self.sequences, raw=False)[:2]
+        return integer_state(network, self.state)
 
     def begins_in(self, begin: FloatState | None) -> bool:
         """Whether all sequences begin in this state of the model, ``(units,)`` per layer; None is any."""
@@ -273,18 +275,35 @@ def check_lengths(name: str, lengths: ArrayLike | None, steps: int, count: int) 
     return array.astype(np.int64)
 
 
-def _check_state(network: Network, state: Any, count: int | None) -> FloatState:
-    """Return the states of ``count`` sequences; if it is None, of one sequence without that axis."""
+def integer_state(network: QuantizedNetwork, state: FloatState) -> tuple[LayerArrays, LayerArrays]:
+    """Return states ``(N, units)`` of each layer as the golden model's integers, saturated."""
+    h, c = state
+    formats = StateFormats(network.shapes, network.numerics)
+    return formats.parse((tuple(h), tuple(c)), len(h[0]), raw=False)[:2]
+
+
+def _state_sizes(network: Network) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the values of each recurrent layer's h, and of each LSTM's c."""
+    layers = network.pseudo_layers
+    units = (layer.units for layer in layers if keeps_cell_state(layer))
+    return tuple(layer.outputs for layer in layers), tuple(units)
+
+
+def check_state(
+    what: str, sizes: tuple[tuple[int, ...], tuple[int, ...]], state: Any, count: int | None
+) -> FloatState:
+    """Return the states of ``count`` sequences; if it is None, of one sequence without that axis.
+
+    ``sizes`` are those of h and c; ``what`` begins in the states, for messages.
+    """
     if not isinstance(state, tuple | list) or len(state) != 2:
         raise InputError(
-            f"the initial states of calibration data must be a pair (h_0, c_0), not {type(state).__name__}"
+            f"the initial states of {what} must be a pair (h_0, c_0), not {type(state).__name__}"
         )
-    layers = network.pseudo_layers
-    sizes = [layer.outputs for layer in layers], [layer.units for layer in layers if keeps_cell_state(layer)]
     found: list[list[Floats]] = []
     for name, part, wanted in zip(("h_0", "c_0"), state, sizes, strict=True):
-        name = f"{name} of calibration data"
-        arrays = split_layers(name, part, tuple(wanted), count)
+        name = f"{name} of {what}"
+        arrays = split_layers(name, part, wanted, count)
         for index, array in enumerate(arrays):
             if array.dtype.kind != "f" or not np.isfinite(array).all():
                 raise InputError(

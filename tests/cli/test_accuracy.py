@@ -67,6 +67,22 @@ def expected_outputs(narrow):
     return run_float(model, inputs()).y, network.shapes[-1].output.to_floats(codes)
 
 
+def test_sequences_begin_in_given_states(cli, files, narrow):
+    state = {name: np.full((1, COUNT, UNITS), 0.4) for name in "hc"}
+    np.savez(files / "state.npz", **state)
+    arguments = ("accuracy", files / "build", "--input", files / "x.npy", "--json")
+    given = cli(*arguments, "--state", files / "state.npz")
+    zeros = cli(*arguments)
+    assert given.code == zeros.code == 0, given.err
+    first, later = (
+        [found.json["output"]["steps"][step] for found in (given, zeros)] for step in (0, STEPS - 1)
+    )
+    assert first[0] != first[1] and abs(later[0] - later[1]) < abs(first[0] - first[1])
+    np.savez(files / "few.npz", h=state["h"][:, :2], c=state["c"])
+    refused = cli(*arguments, "--state", files / "few.npz")
+    assert refused.code == 2 and "h_0 of x must be an array (1, 3, 4)" in refused.err
+
+
 def test_with_the_model(cli, files, narrow):
     arguments = ("accuracy", files / "build", "--input", files / "x.npy")
     arguments += ("--model", narrow / "tiny.safetensors", *DENSE, "--calibrate", files / "calibration.npy")

@@ -9,7 +9,9 @@ from support.drawn_networks import DrawnBuild, drawn_builds
 from rtlstm.gen.accuracy.float_layers import float_layers, layers_of_build
 from rtlstm.gen.accuracy.mixed import run_mixed
 from rtlstm.gen.accuracy.records import PARTS
+from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.host.state import StateFormats
 from rtlstm.sim.golden import Golden, GoldenResult
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError
@@ -30,23 +32,40 @@ def inputs(network: Network, seed: int = 0) -> np.ndarray:
     return np.where(np.arange(STEPS)[:, None, None] < LENGTHS[:, None], x, 0.0)
 
 
-def golden(quantised: QuantizedNetwork, x: np.ndarray) -> tuple[np.ndarray, GoldenResult]:
+def golden(quantised: QuantizedNetwork, samples: Samples) -> tuple[np.ndarray, GoldenResult]:
     """Real outputs of the golden model, and what it found."""
-    found = Golden(quantised).run(quantised.numerics.quantise_input(x), None, LENGTHS)
+    codes = quantised.numerics.quantise_input(samples.x)
+    found = Golden(quantised).run(codes, samples.golden_state(quantised), LENGTHS)
     # Parts that end a network have one format.
     return quantised.shapes[-1].output.to_floats(found.y), found
 
 
 def check(network: Network, quantised: QuantizedNetwork, x: np.ndarray) -> None:
-    y, found = golden(quantised, x)
+    zeros = Samples.of(x, network.inputs, LENGTHS)
+    for samples in (zeros, zeros.begin_in(quantised, states(quantised)) if network.pseudo_layers else zeros):
+        check_from(network, quantised, samples)
+
+
+def states(quantised: QuantizedNetwork) -> list[list[np.ndarray]]:
+    """States ``(N, units)`` of each layer; some of c may saturate."""
+    rng, formats = np.random.default_rng(9), StateFormats(quantised.shapes, quantised.numerics)
+    sizes = formats.sizes, formats.lstm_sizes
+    return [
+        [scale * rng.uniform(-1, 1, (len(LENGTHS), size)) for size in part]
+        for scale, part in zip((0.9, 2.0), sizes, strict=True)
+    ]
+
+
+def check_from(network: Network, quantised: QuantizedNetwork, samples: Samples) -> None:
+    y, found = golden(quantised, samples)
     model = float_layers(network, quantised)
     for floats in (model, layers_of_build(quantised)):
-        run = run_mixed(quantised, floats, (), x, LENGTHS)
+        run = run_mixed(quantised, floats, (), samples)
         np.testing.assert_array_equal(run.y, y)
         kept = sum(int(layer.state_saturations.sum()) for layer in run.layers)
         assert kept == found.cell_saturations
-    exact = run_float(network, x, None, LENGTHS)
-    run = run_mixed(quantised, model, PARTS, x, LENGTHS)
+    exact = run_float(network, samples.x, samples.state, LENGTHS)
+    run = run_mixed(quantised, model, PARTS, samples)
     np.testing.assert_allclose(run.y, exact.y, rtol=1e-9, atol=1e-9)
     assert not any(layer.row_saturations.any() or layer.result_saturations.any() for layer in run.layers)
 
