@@ -6,7 +6,9 @@ import warnings
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from support.lazy import nets, torch
+from support.no_logic import no_logic
 
 import rtlstm
 from rtlstm.gen.frontends import read_model
@@ -33,15 +35,18 @@ def x():
 @pytest.fixture(scope="module")
 def build(x, tmp_path_factory):
     folder = tmp_path_factory.mktemp("first") / "build"
-    return rtlstm.compile(first_lstm(), calibration=x, folder=folder, name="first", **ARRAY)
+    with no_logic():
+        return rtlstm.compile(first_lstm(), calibration=x, folder=folder, name="first", **ARRAY)
 
 
 @pytest.fixture(scope="module")
 def unknown(x, tmp_path_factory):
     """A build of the same module's state dict, which tells no order."""
     folder = tmp_path_factory.mktemp("unknown")
-    torch.save(first_lstm().state_dict(), folder / "lstm.pt")
-    return rtlstm.compile(folder / "lstm.pt", folder=folder / "build", **ARRAY)
+    state = {name: value.numpy() for name, value in first_lstm().state_dict().items()}
+    safetensors.numpy.save_file(state, folder / "lstm.safetensors")
+    with no_logic():
+        return rtlstm.compile(folder / "lstm.safetensors", folder=folder / "build", **ARRAY)
 
 
 def test_run_follows_the_model(build, x):
@@ -105,7 +110,7 @@ def test_a_file_of_tensors_tells_no_order_and_that_is_said_once(unknown, x):
         accelerator.run(x, np.full(T, 2))
         accelerator.run(x[0])
     with pytest.warns(LayoutWarning, match="calibration data of shape"):
-        rtlstm.compile(read_model(unknown.folder.parent / "lstm.pt"), calibration=x,
+        rtlstm.compile(read_model(unknown.folder.parent / "lstm.safetensors"), calibration=x,
                        folder=unknown.folder.parent / "again", **ARRAY)  # fmt: skip
     from rtlstm.host.torch import LSTM
 

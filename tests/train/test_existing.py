@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from support.lazy import nets, nn, torch, train
 from typer.testing import CliRunner
 
@@ -134,12 +135,13 @@ def test_a_device_that_has_changed_is_refused(device, tmp_path):
 
 
 def test_the_command_trains_for_a_device(device, tmp_path):
-    torch.save(make_net(1).state_dict(), tmp_path / "model.pt")
+    state = {name: value.numpy() for name, value in make_net(1).state_dict().items()}
+    safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
     rng = np.random.default_rng(0)
     np.save(tmp_path / "x.npy", np.cumsum(rng.normal(size=(30, 20, 3)), axis=0) * 0.2)
 
     def run(*more):
-        given = ["generate", tmp_path / "model.pt", "-o", tmp_path / "build", "--dense", "head"]
+        given = ["generate", tmp_path / "model.safetensors", "-o", tmp_path / "build", "--dense", "head"]
         given += ["--for", device.folder, "--finetune", tmp_path / "x.npy", "--finetune-updates", 40, *more]
         return CliRunner().invoke(app, [str(argument) for argument in given])
 

@@ -295,6 +295,7 @@ def test_one_of_two_towers(name: str, wide: int):
     np.testing.assert_allclose(run_float(found.network, x.numpy()).y, wanted, atol=1e-5)
 
 
+@pytest.mark.usefixtures("read_here")
 @pytest.mark.parametrize(
     ("form", "state", "kind"),
     quick(

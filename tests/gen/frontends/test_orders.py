@@ -87,6 +87,7 @@ def doors(case: str) -> list[Any]:
     return [pytest.param(case, door, marks=marks.get(door, ())) for door in DOORS]
 
 
+@pytest.mark.usefixtures("read_here")
 @pytest.mark.parametrize(("case", "door"), [each for case in FORWARDS for each in doors(case)])
 def test_what_the_notes_advise_gives_the_models_numbers(case: str, door: str, tmp_path: Path) -> None:
     forward, taken, given = FORWARDS[case]

@@ -377,6 +377,7 @@ def saved(folder, **tensors):
         )
     ],
 )
+@pytest.mark.usefixtures("read_here")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_tensors_of_other_kinds(tmp_path, make, words):
     """Refused if a layer needs them, else left out."""
@@ -386,6 +387,7 @@ def test_tensors_of_other_kinds(tmp_path, make, words):
     assert len(read_model(saved(tmp_path, other=odd), ReadOptions(dense=())).network.layers) == 1
 
 
+@pytest.mark.usefixtures("read_here")
 def test_a_tensor_with_its_negative_bit(tmp_path):
     """PyTorch keeps some signs apart from the values, as of the imaginary part of a conjugate."""
     torch = pytest.importorskip("torch")
