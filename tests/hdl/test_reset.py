@@ -127,7 +127,7 @@ def test_reset_in_every_cycle(name: str, tmp_path: Path) -> None:
     (tmp_path / "bus.hex").write_text("\n".join(f"{a << 32 | d:09x}" for a, d in requests))
     (tmp_path / "x.hex").write_text("\n".join(f"{value & 255:x}" for value in x[0].tolist()))
     (tmp_path / "dut.v").write_text(core_to_verilog(manifest))
-    cycles = manifest.cycles.first_step_latency_cycles + manifest.cycles.recurrent_cycles + 40
+    cycles = manifest.cycles.first_step_latency_cycles + manifest.cycles.recurrent_cycles + 16
     (tmp_path / "bench.v").write_text(
         BENCH.format(
             inputs=quantised.inputs,

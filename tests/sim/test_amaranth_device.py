@@ -10,7 +10,7 @@ from support.cell_networks import CELL_NETWORKS
 from support.loadable_builds import build_for, check, make_device, stacked
 from support.random_builds import Case, make_case
 from support.random_sequences import make_sequence_case, random_lstm
-from support.small_builds import NARROW, TINY, network
+from support.small_builds import TINY, network
 from support.step_checks import check_device
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -30,9 +30,10 @@ from rtlstm.spec.registers import Register
 LITTLE = QuantizationSettings(weight_bits=4, data_bits=6, gate_bits=6, cell_bits=8)
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_lstm_and_dense(tmp_path: Path) -> None:
     """With stalls and without, warm and not, weights read back."""
-    check_device(make_case(1, quantise(network(), NARROW), TINY, steps=4), tmp_path, "amaranth")
+    check_device(make_case(1, quantise(network(), LITTLE), TINY, steps=2), tmp_path, "amaranth")
 
 
 @pytest.mark.slow
