@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.bench.peers import onnx_gates, onnx_model, onnx_session
+from rtlstm.bench.peers import OnnxCell, both_biases, onnx_gates, onnx_model, onnx_session
 from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.sim.reference import FloatState, run_float
@@ -20,8 +20,6 @@ from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Network,
 Floats = NDArray[np.float64]
 
 _ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
-_LSTM, _GRU = (0, 3, 1, 2), (1, 0, 2)
-"""Our gates in ONNX's order: i, o, f, c and z, r, n."""
 
 
 # onnxruntime
@@ -115,7 +113,7 @@ class _Writer:
 
     def _constant(self, values: NDArray[Any]) -> str:
         name = f"w{len(self._constants)}"
-        self._constants[name] = values.astype(np.float32) if values.dtype.kind == "f" else values
+        self._constants[name] = values
         return name
 
     def _dense(self, layer: Dense, x: str, given: list[str]) -> str:
@@ -138,32 +136,25 @@ class _Writer:
         linear = isinstance(first, Rnn) and first.activation.name == "identity"
         if merged or not (linear or all(map(_plain, both))):
             raise ConfigurationError(f"a comparison with onnxruntime has no layer like {layer.name!r}")
-        order: tuple[int, ...]
-        operator, order, states = "RNN", (0,), "h"
-        attributes: dict[str, Any] = {"activations": ["Affine"], "activation_alpha": [1.0]}
-        if isinstance(first, Lstm):
-            operator, order, states, attributes = "LSTM", _LSTM, "hc", {}
-        elif isinstance(first, Gru):
-            operator, order, attributes = "GRU", _GRU, {"linear_before_reset": int(first.reset_after)}
+        cell = OnnxCell.of(first)
         weights = [
-            self._constant(np.concatenate([onnx_gates(getattr(each, name), order) for each in both]))
+            self._constant(np.concatenate([onnx_gates(getattr(each, name), cell.order) for each in both]))
             for name in ("w_ih", "w_hh")
         ]
-        biases = [
-            [each.bias_ih, each.bias_hh] if isinstance(each, Gru) else [each.bias, np.zeros_like(each.bias)]
-            for each in both
-        ]
-        rows = [np.concatenate([onnx_gates(bias, order) for bias in pair], axis=1) for pair in biases]
+        pairs = map(both_biases, both)
+        rows = [np.concatenate([onnx_gates(bias, cell.order) for bias in pair], axis=1) for pair in pairs]
         begins = []
         if self._states:
-            begins = [f"{state}{sum(name.startswith(state) for name in self._begins)}" for state in states]
+            begins = [
+                f"{state}{sum(name.startswith(state) for name in self._begins)}" for state in cell.states
+            ]
             self._begins |= dict.fromkeys(begins, first.units)
         y = self._node(
-            operator,
+            cell.operator,
             *(x, *weights, self._constant(np.concatenate(rows)), "lengths", *begins),
             hidden_size=first.units,
             direction="bidirectional" if len(both) > 1 else "reverse" if first.reverse else "forward",
-            **attributes,
+            **cell.options,
         )
         # Steps, directions, sequences, units.
         y = self._node("Transpose", y, perm=[0, 2, 1, 3])

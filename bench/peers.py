@@ -5,15 +5,17 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.bench.shapes import DenseWeights, GruWeights, LstmWeights, Shape
+from rtlstm.bench.shapes import Shape
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ToolError
+from rtlstm.spec.network import Dense, Gru, Lstm, PseudoLayer
 from rtlstm.tools.toolchain import compiler, run_tool
 
 _WARM, _FEWEST, _MOST = 20, 20, 100_000
@@ -86,7 +88,7 @@ class _PythonStep:
         return taken, float(taken.mean())
 
 
-def onnx_gates(weights: Floats, order: tuple[int, ...]) -> Floats:
+def onnx_gates(weights: NDArray[Any], order: tuple[int, ...]) -> NDArray[Any]:
     """Reorder the rows of gates."""
     parts = weights.reshape(len(order), -1, *weights.shape[1:])[list(order)]
     return np.ascontiguousarray(parts.reshape(weights.shape)[None])
@@ -96,7 +98,8 @@ def onnx_model(nodes: list[Any], constants: dict[str, Any], ins: list[Any], outs
     """Return an ONNX model of nodes, with constants by their names."""
     from onnx import helper, numpy_helper
 
-    tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    single = {name: array.astype(np.float32) for name, array in constants.items() if array.dtype.kind == "f"}
+    tensors = [numpy_helper.from_array(array, name) for name, array in (constants | single).items()]
     graph = helper.make_graph(nodes, "network", ins, outs, tensors)
     opset = [helper.make_opsetid("", _OPSET)]
     return helper.make_model(graph, opset_imports=opset, ir_version=_IR)
@@ -111,29 +114,49 @@ def onnx_session(model: Any) -> Any:
     return onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
 
 
+@dataclass(frozen=True)
+class OnnxCell:
+    """ONNX's operator for a plain recurrent layer."""
+
+    operator: str
+    order: tuple[int, ...]
+    """Our gates in ONNX's order: i, o, f, c and z, r, n."""
+    states: str
+    options: dict[str, Any]
+
+    @classmethod
+    def of(cls, layer: PseudoLayer) -> Self:
+        """Find it; of a layer that is neither LSTM nor GRU, an RNN without a function."""
+        if isinstance(layer, Lstm):
+            return cls("LSTM", (0, 3, 1, 2), "hc", {})
+        if isinstance(layer, Gru):
+            return cls("GRU", (1, 0, 2), "h", {"linear_before_reset": int(layer.reset_after)})
+        return cls("RNN", (0,), "h", {"activations": ["Affine"], "activation_alpha": [1.0]})
+
+
+def both_biases(layer: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """A recurrent layer's biases of the input's and of the recurrent product."""
+    return (
+        (layer.bias_ih, layer.bias_hh) if isinstance(layer, Gru) else (layer.bias, np.zeros_like(layer.bias))
+    )
+
+
 def _recurrent_node(
-    index: int, layer: LstmWeights | GruWeights, constants: dict[str, Floats], source: str, sequence: str
+    index: int, layer: Lstm | Gru, constants: dict[str, NDArray[Any]], source: str, sequence: str
 ) -> Any:
-    """Return an LSTM with ONNX's gates i, o, f, c, or a GRU with z, r, n, its reset after the product."""
     from onnx import helper
 
-    order: tuple[int, ...]
-    options: dict[str, Any]
-    if isinstance(layer, LstmWeights):
-        operator, order, states, options = "LSTM", (0, 3, 1, 2), "hc", {}
-        biases = [layer.bias, np.zeros_like(layer.bias)]
-    else:
-        operator, order, states, options = "GRU", (1, 0, 2), "h", {"linear_before_reset": 1}
-        biases = [layer.bias_ih, layer.bias_hh]
+    cell = OnnxCell.of(layer)
+    order, states = cell.order, cell.states
     constants[f"w{index}"] = onnx_gates(layer.w_ih, order)
     constants[f"r{index}"] = onnx_gates(layer.w_hh, order)
-    constants[f"b{index}"] = np.concatenate([onnx_gates(bias, order) for bias in biases], axis=1)
+    constants[f"b{index}"] = np.concatenate([onnx_gates(bias, order) for bias in both_biases(layer)], axis=1)
     return helper.make_node(
-        operator,
+        cell.operator,
         [source, f"w{index}", f"r{index}", f"b{index}", "", *(f"{state}{index}" for state in states)],
         [sequence, *(f"{state}{index}_out" for state in states)],
-        hidden_size=layer.w_hh.shape[1],
-        **options,
+        hidden_size=layer.units,
+        **cell.options,
     )
 
 
@@ -141,9 +164,9 @@ def lstm_session(shape: Shape) -> Callable[[Floats], Floats]:
     """Return a function that runs a network's only LSTM layer over sequences ``(T, N, inputs)`` at once."""
     from onnx import TensorProto, helper
 
-    layer = shape.weights()[0]
-    assert isinstance(layer, LstmWeights)
-    constants: dict[str, Floats] = {}
+    layer = shape.network().layers[0]
+    assert isinstance(layer, Lstm)
+    constants: dict[str, NDArray[Any]] = {}
     units, real = shape.units[0], TensorProto.FLOAT
     node = _recurrent_node(0, layer, constants, "x", "y")
     ins = [helper.make_tensor_value_info("x", real, ["T", "N", shape.inputs])]
@@ -166,17 +189,16 @@ class OnnxRuntimeStep(_PythonStep):
         from onnx import TensorProto, helper
 
         nodes: list[Any] = []
-        constants: dict[str, Floats] = {}
+        constants: dict[str, NDArray[Any]] = {}
         states: dict[str, int] = {}
         values = "x"
-        for index, layer in enumerate(shape.weights()):
-            if not isinstance(layer, DenseWeights):
+        for index, layer in enumerate(shape.network().layers):
+            if isinstance(layer, Lstm | Gru):
                 nodes.append(_recurrent_node(index, layer, constants, values, ""))
-                parts = "hc" if isinstance(layer, LstmWeights) else "h"
-                states |= {f"{part}{index}": layer.w_hh.shape[1] for part in parts}
+                states |= {f"{part}{index}": layer.units for part in OnnxCell.of(layer).states}
                 # (1, 1, units) is also the shape of the one step's output.
                 values = f"h{index}_out"
-            else:
+            elif isinstance(layer, Dense):
                 nodes += self._dense(index, layer, constants, values)
                 values = f"y{index}"
         nodes.append(helper.make_node("Identity", [values], ["y"]))
@@ -199,10 +221,10 @@ class OnnxRuntimeStep(_PythonStep):
         self._bindings = [self._bind(*sides), self._bind(*sides[::-1])]
 
     @staticmethod
-    def _dense(index: int, layer: DenseWeights, constants: dict[str, Floats], source: str) -> list[Any]:
+    def _dense(index: int, layer: Dense, constants: dict[str, NDArray[Any]], source: str) -> list[Any]:
         from onnx import helper
 
-        constants[f"w{index}"] = np.ascontiguousarray(layer.weight.T)
+        constants[f"w{index}"] = layer.weight.T
         constants[f"b{index}"] = layer.bias
         linear = f"y{index}" if layer.activation == "identity" else f"linear{index}"
         nodes = [
@@ -240,26 +262,19 @@ class TorchStep(_PythonStep):
         torch.set_num_threads(1)
         self._torch = torch
         self._recurrent, self._dense, self._states = [], [], []
-        for layer in shape.weights():
-            if not isinstance(layer, DenseWeights):
-                units, inputs = layer.w_hh.shape[1], layer.w_ih.shape[1]
-                zeros = torch.zeros(1, 1, units)
-                if isinstance(layer, LstmWeights):
-                    module, biases = torch.nn.LSTM(inputs, units), (layer.bias, np.zeros_like(layer.bias))
-                    self._states.append((zeros, zeros))
-                else:
-                    module, biases = torch.nn.GRU(inputs, units), (layer.bias_ih, layer.bias_hh)
-                    self._states.append(zeros)
-                arrays = {
-                    "weight_ih_l0": layer.w_ih,
-                    "weight_hh_l0": layer.w_hh,
-                    "bias_ih_l0": biases[0],
-                    "bias_hh_l0": biases[1],
-                }
-                module.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+        for layer in shape.network().layers:
+            if isinstance(layer, Lstm | Gru):
+                lstm, zeros = isinstance(layer, Lstm), torch.zeros(1, 1, layer.units)
+                module = (torch.nn.LSTM if lstm else torch.nn.GRU)(layer.inputs, layer.units)
+                self._states.append((zeros, zeros) if lstm else zeros)
+                # PyTorch's parameters have this order.
+                arrays = layer.w_ih, layer.w_hh, *both_biases(layer)
+                with torch.no_grad():
+                    for parameter, array in zip(module.parameters(), arrays, strict=True):
+                        parameter.copy_(torch.tensor(array))
                 self._recurrent.append(module.eval())
-            else:
-                tensors = torch.from_numpy(layer.weight), torch.from_numpy(layer.bias)
+            elif isinstance(layer, Dense):
+                tensors = (torch.tensor(each, dtype=torch.float32) for each in (layer.weight, layer.bias))
                 self._dense.append((*tensors, layer.activation == "relu"))
 
     def step(self, x: Floats) -> Floats:
@@ -274,6 +289,10 @@ class TorchStep(_PythonStep):
                 values = torch.relu(values) if relu else values
             result: Floats = values.reshape(-1).numpy()
             return result
+
+
+_ARRAYS = ("w_ih", "w_hh", "weight", "bias", "bias_ih", "bias_hh")
+"""A layer's, as the loop reads them."""
 
 
 class CppLoop:
@@ -322,14 +341,13 @@ class CppLoop:
             pointer,
             pointer,
         ]
-        flat = np.concatenate(
-            [
-                np.ravel(array)
-                for layer in shape.weights()
-                for array in vars(layer).values()
-                if _is_array(array)
-            ]
-        )
+        arrays = [
+            getattr(layer, name)
+            for layer in shape.network().layers
+            for name in _ARRAYS
+            if hasattr(layer, name)
+        ]
+        flat = np.concatenate([np.ravel(array) for array in arrays]).astype(np.float32)
         found = _dense_ranges(shape) if int8 else [np.finfo(np.float32).max] * (len(shape.dense) + 1)
         ranges = np.array(found, dtype=np.float32)
         self._outputs = shape.outputs
@@ -384,10 +402,6 @@ def _dense_ranges(shape: Shape) -> list[float]:
         first = shape.replace(dense=shape.dense[:count])
         found.append(max(float(run_float(first.network(), x).y.max()), 1e-6))
     return [*found, 1.0]
-
-
-def _is_array(value: object) -> bool:
-    return isinstance(value, np.ndarray)
 
 
 def _checked(engine: Callable[[Shape], Engine]) -> Callable[[Shape], Engine]:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -19,37 +18,6 @@ Floats = NDArray[np.float32]
 
 _SEED = 20_26
 _GATES = {"lstm": 4, "gru": 3}
-
-
-@dataclass(frozen=True)
-class LstmWeights:
-    """An LSTM layer, rows in gate order i, f, g, o."""
-
-    w_ih: Floats
-    w_hh: Floats
-    bias: Floats
-
-
-@dataclass(frozen=True)
-class GruWeights:
-    """A GRU layer with the reset after the product, as PyTorch's; rows in gate order r, z, n."""
-
-    w_ih: Floats
-    w_hh: Floats
-    bias_ih: Floats
-    bias_hh: Floats
-
-
-@dataclass(frozen=True)
-class DenseWeights:
-    """A dense layer."""
-
-    weight: Floats
-    bias: Floats
-    activation: Activation
-
-
-Weights = list[LstmWeights | GruWeights | DenseWeights]
 
 
 class Shape(Record):
@@ -147,10 +115,10 @@ class Shape(Record):
     def _dense_sizes(self) -> Iterator[tuple[int, int]]:
         yield from zip((self.units[-1], *self.dense), self.dense, strict=False)
 
-    def weights(self, blank: bool = False) -> Weights:
-        """Draw the weights as PyTorch initialises them, uniform within 1 / sqrt(units); always the same.
+    def network(self, blank: bool = False) -> Network:
+        """The network, with weights as PyTorch initialises them, uniform within 1 / sqrt(units).
 
-        If ``blank``, all are 0.
+        They are single precision and always the same. If ``blank``, all are 0.
         """
         rng = np.random.default_rng(_SEED)
 
@@ -159,32 +127,20 @@ class Shape(Record):
                 return np.zeros(size, dtype=np.float32)
             return (rng.random(size, dtype=np.float32) * 2 - 1) * np.float32(max_abs)
 
-        layers: Weights = []
-        for inputs, units in self._recurrent_sizes():
-            max_abs, rows = 1 / math.sqrt(units), self._gates * units
+        layers: list[Lstm | Gru | Dense] = []
+        for index, (inputs, units) in enumerate(self._recurrent_sizes()):
+            max_abs, rows, name = 1 / math.sqrt(units), self._gates * units, f"{self.cell}{index}"
             w_ih, w_hh = (draw(rows, width, max_abs=max_abs) for width in (inputs, units))
             bias_ih, bias_hh = (draw(rows, max_abs=max_abs) for _ in range(2))
             if self.cell == "gru":
-                layers.append(GruWeights(w_ih, w_hh, bias_ih, bias_hh))
+                layers.append(Gru(name=name, w_ih=w_ih, w_hh=w_hh, bias_ih=bias_ih, bias_hh=bias_hh))
             else:
-                layers.append(LstmWeights(w_ih, w_hh, bias_ih + bias_hh))
+                layers.append(Lstm(name=name, w_ih=w_ih, w_hh=w_hh, bias=bias_ih + bias_hh))
         for index, (inputs, outputs) in enumerate(self._dense_sizes()):
             max_abs = 1 / math.sqrt(inputs)
-            last = index == len(self.dense) - 1
+            activation: Activation = "identity" if index == len(self.dense) - 1 else "relu"
             weight, bias = draw(outputs, inputs, max_abs=max_abs), draw(outputs, max_abs=max_abs)
-            layers.append(DenseWeights(weight, bias, "identity" if last else "relu"))
-        return layers
-
-    def network(self, blank: bool = False) -> Network:
-        """The network with these weights."""
-        layers: list[Lstm | Gru | Dense] = []
-        for index, layer in enumerate(self.weights(blank)):
-            if isinstance(layer, LstmWeights):
-                layers.append(Lstm(name=f"lstm{index}", **vars(layer)))
-            elif isinstance(layer, GruWeights):
-                layers.append(Gru(name=f"gru{index}", **vars(layer)))
-            else:
-                layers.append(Dense(name=f"dense{index - len(self.units)}", **vars(layer)))
+            layers.append(Dense(name=f"dense{index}", weight=weight, bias=bias, activation=activation))
         return Network(name=self.name, layers=tuple(layers))
 
     def input_values(self, steps: int) -> Floats:

@@ -82,20 +82,20 @@ def test_int8_loop_limits_what_its_dense_layers_never_saw() -> None:
     """Values of a dense layer beyond the ranges are its largest code, without a change of sign."""
     shape = SHAPES["toptag"]
     loop, narrow = CppLoop(shape, int8=True), CppLoop(shape, int8=True)
-    weights = np.concatenate(
-        [
-            np.ravel(array)
-            for layer in shape.weights()
-            for array in vars(layer).values()
-            if not isinstance(array, str)
-        ]
-    )
+    lstm, *dense = shape.network().layers
+    arrays = [
+        lstm.w_ih,
+        lstm.w_hh,
+        lstm.bias,
+        *(each for layer in dense for each in (layer.weight, layer.bias)),
+    ]
+    weights = np.concatenate([np.ravel(array) for array in arrays]).astype(np.float32)
     x = shape.input_values(20)
     ranges = np.array([1, 1e-3, 1], dtype=np.float32)
     narrow._model = narrow._library.loop_create(weights.ctypes.data, ranges.ctypes.data)
-    last = vars(shape.weights()[-1])
-    bound = 1e-3 * np.abs(last["weight"]).sum() + 1e-4
-    assert np.abs(narrow.run(x) - last["bias"]).max() <= bound < np.abs(loop.run(x) - last["bias"]).max()
+    last = dense[-1]
+    bound = 1e-3 * np.abs(last.weight).sum() + 1e-4
+    assert np.abs(narrow.run(x) - last.bias).max() <= bound < np.abs(loop.run(x) - last.bias).max()
 
 
 @pytest.mark.rtl
