@@ -21,7 +21,7 @@ This page is [made from the code](extending.md#an-option). `rtlstm COMMAND --hel
 _PYTHON = """\
 In Python, `rtlstm.compile` has the options of `rtlstm generate`, and the methods `simulate`, `implement`,
 `bitstream`, `run` and `accuracy` of a `Build` have those of the commands. An option has its flag's name with
-underscores, unless the table says otherwise.
+underscores, unless the table says otherwise. \\* marks what only the command line has.
 """
 _TAIL = """\
 ## Exit codes
@@ -161,7 +161,7 @@ def _in_python(command: str, option: Any) -> str:
     if command not in _CALLS:
         return ""
     if option.name not in _keywords(command):
-        return " (command line)"
+        return " \\*"
     return "" if f"--{option.name.replace('_', '-')}" in option.opts else f" (Python: `{option.name}`)"
 
 
