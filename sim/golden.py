@@ -89,10 +89,7 @@ class Golden:
     def stream(self, batch: int = 1, state: GoldenState | None = None) -> GoldenStream:
         """Begin ``batch`` sequences that are computed step by step; ``state`` as in :meth:`run`.
 
-        Raises
-        ------
-        InputError
-            If a layer needs a sequence's last step first.
+        Raises InputError if a layer needs a sequence's last step first.
         """
         if self._passes:
             raise InputError("a network with a reverse direction takes whole sequences, not steps: use run")
@@ -103,6 +100,8 @@ class Golden:
     ) -> GoldenResult:
         """Run whole sequences.
 
+        Raises InputError if ``x`` has another shape, or values beyond the input format's.
+
         Parameters
         ----------
         x
@@ -112,11 +111,6 @@ class Golden:
             zeros if None.
         lengths
             Valid steps of each sequence, ``(N,)``; all if None.
-
-        Raises
-        ------
-        InputError
-            If ``x`` has another shape, or values beyond the input format's.
         """
         self.check(x)
         steps = len(x)

@@ -20,7 +20,7 @@ from rtlstm.spec.errors import DeviceError, ImageError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.schedule import Schedule, StepSchedule, Timeline
-from rtlstm.spec.program.sequence_schedule import SequenceSchedule
+from rtlstm.spec.program.sequences import SequenceSchedule
 from rtlstm.spec.registers import Command, Region, Register, field
 
 

@@ -27,8 +27,7 @@ from rtlstm.spec.program.fields import (
 )
 from rtlstm.spec.program.passes import NOTHING_SKIPPED, Kept, Passes
 from rtlstm.spec.program.schedule import Cycles, Schedule, StepSchedule
-from rtlstm.spec.program.sequence_schedule import SequenceSchedule
-from rtlstm.spec.program.sequences import SequencePlan, compile_sequences
+from rtlstm.spec.program.sequences import SequencePlan, SequenceSchedule, compile_sequences
 from rtlstm.spec.program.step import Program, compile_program
 from rtlstm.spec.record import Record, describe_validation
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Region, Register

@@ -63,10 +63,8 @@ class Needs(Record):
     def check(self, capacity: Capacity) -> None:
         """Check that a network with these needs fits.
 
-        Raises
-        ------
-        ConfigurationError
-            If it does not; the message lists every capacity that is too small, and how to raise it.
+        Raises ConfigurationError if it does not; the message lists every capacity that is too small, and how
+        to raise it.
         """
         lacking = {
             name: needed for name, needed in self.model_dump().items() if needed > getattr(capacity, name)
@@ -84,10 +82,7 @@ class Needs(Record):
     def capacity(self, **chosen: int) -> Capacity:
         """Return the capacities ``chosen``; for the others, these needs up to the next power of two.
 
-        Raises
-        ------
-        ConfigurationError
-            If one is out of range, or less than is needed.
+        Raises ConfigurationError if one is out of range, or less than is needed.
         """
         sizes = {name: 1 << (needed - 1).bit_length() for name, needed in self.model_dump().items()}
         sizes["operations"] = max(_LEAST_OPERATIONS, sizes["operations"])

@@ -20,11 +20,18 @@ from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import GUARD_BITS, QuantizedNetwork
 from rtlstm.spec.program.passes import part_layers
-from rtlstm.train.cells import Floats, LookUp, StraightThrough
+from rtlstm.train.cells import (
+    FLOAT32_BITS,
+    Floats,
+    LookUp,
+    StraightThrough,
+    round_to,
+    rounded,
+    straight_through,
+)
 from rtlstm.train.lstm import FusedLayer, run_fused
 from rtlstm.train.parameters import LayerArrays
 from rtlstm.train.ranges import RangeTensors, cell_name, exponent
-from rtlstm.train.rounding import FLOAT32_BITS, round_to, rounded, straight_through
 
 _FLOAT32_EXACT = 1 << 24
 

@@ -13,8 +13,7 @@ import torch
 
 from rtlstm.spec.fixed import Format, HiddenRounding
 from rtlstm.spec.numerics import GUARD_BITS
-from rtlstm.train.cells import LookUp
-from rtlstm.train.rounding import FLOAT32_BITS, odd_codes
+from rtlstm.train.cells import FLOAT32_BITS, LookUp, odd_codes
 
 _ORDER = [0, 1, 3, 2]
 """Gates i, f, o, g: the sigmoids side by side. The order is its own inverse."""

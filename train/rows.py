@@ -13,8 +13,8 @@ from rtlstm.gen.quantise.plan import RowPlan
 from rtlstm.gen.quantise.rounding import Moments, round_columns
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import continues_sums
+from rtlstm.train.cells import RoundedRows, round_to, row_codes, straight_through
 from rtlstm.train.parameters import LayerArrays
-from rtlstm.train.rounding import RoundedRows, round_to, row_codes, straight_through
 
 Floats = NDArray[np.float64]
 _COARSER = 3

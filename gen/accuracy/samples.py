@@ -82,10 +82,7 @@ class Samples:
     def begin_in(self, network: QuantizedNetwork, state: Any) -> Self:
         """Return the same samples that begin in a state as a build's ``run`` takes it, real values.
 
-        Raises
-        ------
-        InputError
-            If it does not fit the network and the samples.
+        Raises InputError if it does not fit the network and the samples.
         """
         formats = StateFormats(network.shapes, network.numerics)
         count = len(self.lengths) if self.batched else None

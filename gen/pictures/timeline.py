@@ -12,7 +12,7 @@ from rtlstm.gen.pictures.picture import WIDE, Picture, colour, rows_axis, shorte
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.passes import part_layers
 from rtlstm.spec.program.schedule import Issued, Timeline, step_cycles
-from rtlstm.spec.program.sequence_schedule import SequenceSchedule
+from rtlstm.spec.program.sequences import SequenceSchedule
 from rtlstm.spec.program.step import Op
 
 _STEPS, _MORE = 8, 2

@@ -84,6 +84,9 @@ class Calibration:
     ) -> Self:
         """Check calibration data.
 
+        Raises InputError if the data are not finite numbers of such a shape, or lengths or states do not fit
+        them.
+
         Parameters
         ----------
         x
@@ -95,11 +98,6 @@ class Calibration:
             returns, floats; zeros if None.
         pad
             Where the padding of sequences shorter than T stands, as for a build's ``run``.
-
-        Raises
-        ------
-        InputError
-            If the data are not finite numbers of such a shape, or lengths or states do not fit them.
         """
         values = as_array("calibration data", x)
         if not np.issubdtype(values.dtype, np.floating):
@@ -212,10 +210,8 @@ class Calibration:
 def run_reference(network: Network, data: Calibration, cell_limit: float | None = None) -> FloatResult:
     """Run the data through the float network, whose c saturates at ``cell_limit``.
 
-    Raises
-    ------
-    ConfigurationError
-        If its values grow without bound: a recurrence without a bounded activation may diverge.
+    Raises ConfigurationError if its values grow without bound: a recurrence without a bounded activation may
+    diverge.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         result = run_float(network, data.x, data.state, data.lengths, cell_limit)
@@ -236,10 +232,8 @@ def check_sequences(
 
     ``x`` is ``(T, inputs)`` or ``(T, N, inputs)``, ``(N, T, inputs)`` if ``batch_first``, or in frames.
 
-    Raises
-    ------
-    InputError
-        If the data have another shape, or lengths do not fit them; messages call the data ``name``.
+    Raises InputError if the data have another shape, or lengths do not fit them; messages call the data
+    ``name``.
     """
     front, batched, given = is_front(pad, lengths), x.ndim != 2, x.shape
     x, lengths = as_steps(name, x, lengths, int(batched and batch_first), inputs, frames)
@@ -258,10 +252,7 @@ def check_sequences(
 def check_lengths(name: str, lengths: ArrayLike | None, steps: int, count: int) -> IntArray:
     """Return the valid steps of ``count`` sequences of ``steps`` steps; all if None.
 
-    Raises
-    ------
-    InputError
-        If they are not such integers; the message calls them ``name``.
+    Raises InputError if they are not such integers; the message calls them ``name``.
     """
     if lengths is None:
         return np.full(count, steps, dtype=np.int64)

@@ -538,10 +538,7 @@ class Lowered:
     def ranges_of(self, option: str, given: float | tuple[float, ...]) -> tuple[float, ...]:
         """Return a range of each layer: of a number for all, or of one for each layer that keeps a c.
 
-        Raises
-        ------
-        ConfigurationError
-            If there are not as many.
+        Raises ConfigurationError if there are not as many.
         """
         if not isinstance(given, tuple):
             return (given,) * len(self.layers)

@@ -280,6 +280,9 @@ def quantise(
 ) -> QuantizedNetwork:
     """Quantise a network.
 
+    Raises InputError if the calibration data, their lengths or their states do not fit the network. Raises
+    ConfigurationError if the formats asked for cannot be built, or the network does not fit the device.
+
     Parameters
     ----------
     calibration
@@ -299,13 +302,6 @@ def quantise(
     initial_state
         The state in which the model begins, h and c of each layer, ``(units,)``; zeros if None. The formats
         hold it and those of the calibration data: beyond +-1, each doubling takes a fraction bit of h.
-
-    Raises
-    ------
-    InputError
-        If the calibration data, their lengths or their states do not fit the network.
-    ConfigurationError
-        If the formats asked for cannot be built, or the network does not fit the device.
     """
     settings = settings or QuantizationSettings()
     if not isinstance(calibration, Calibration):

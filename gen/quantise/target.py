@@ -43,10 +43,7 @@ class TargetHardware:
     def check_layers(self, layers: Sequence[ArrayLayer]) -> None:
         """Check that a network's layers are those of hardware with a fixed program; names do not matter.
 
-        Raises
-        ------
-        ConfigurationError
-            If they are not.
+        Raises ConfigurationError if they are not.
         """
         if not self.layers:
             return
@@ -62,10 +59,7 @@ class TargetHardware:
     def constants_format(self, index: int, values: NDArray[np.float64]) -> Format:
         """Return the format that fixed hardware has for a layer's per-unit constants.
 
-        Raises
-        ------
-        ConfigurationError
-            If they do not fit in it.
+        Raises ConfigurationError if they do not fit in it.
         """
         assert self.device is not None
         nodes = self.device.cells[self.layers[index].cell].nodes
@@ -81,10 +75,7 @@ class TargetHardware:
     def check_begin(self, name: str, h: Format, begin: float) -> None:
         """Check that a layer's h on the device holds the states in which sequences begin, up to ``begin``.
 
-        Raises
-        ------
-        ConfigurationError
-            If it does not.
+        Raises ConfigurationError if it does not.
         """
         if begin > h.limit + h.step:
             raise ConfigurationError(
@@ -94,13 +85,7 @@ class TargetHardware:
             )
 
     def align(self, needed: int) -> int:
-        """Return the common left shift of sums.
-
-        Raises
-        ------
-        ConfigurationError
-            If the device's is too small.
-        """
+        """Return the common left shift of sums. Raises ConfigurationError if the device's is too small."""
         if self.device is None:
             return min(needed + (self.headroom or 0), _MOST_ALIGN)
         there = self.device.accumulator.align
@@ -154,10 +139,7 @@ class TargetHardware:
     def check(self, numerics: Numerics) -> None:
         """Check that these formats are the device's; binary points of inputs may differ.
 
-        Raises
-        ------
-        ConfigurationError
-            If they are not.
+        Raises ConfigurationError if they are not.
         """
         if self.device is None:
             return

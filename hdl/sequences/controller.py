@@ -30,7 +30,7 @@ class SequenceMemory(Component):
 
     Outputs that are wider than other results have a memory for their upper bits.
 
-    Latency and throughput: :mod:`rtlstm.spec.program.sequence_schedule`, exact. It takes an input beat a
+    Latency and throughput: :mod:`rtlstm.spec.program.sequences`, exact. It takes an input beat a
     cycle; a pass's steps are announced one after the other, in turns of its parts, forward ones from the
     first step and reverse ones from the last; results are stored in the cycle after they come.
     """

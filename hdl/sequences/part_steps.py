@@ -142,7 +142,7 @@ def _fields(manifest: Manifest) -> dict[str, list[int]]:
 class PartSequencer(PartPorts, Sequencer):
     """Executes the programs of several parts.
 
-    Its exact model is :mod:`rtlstm.spec.program.sequence_schedule`.
+    Its exact model is :mod:`rtlstm.spec.program.sequences`.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -157,7 +157,7 @@ def make_core(manifest: Manifest) -> Core:
 class SequenceEnds(Ends):
     """The array reads its input from a sequence memory, and its results go there.
 
-    Latency and throughput: :mod:`rtlstm.spec.program.sequence_schedule`, exact.
+    Latency and throughput: :mod:`rtlstm.spec.program.sequences`, exact.
     """
 
     def __init__(self, manifest: Manifest) -> None:

@@ -62,10 +62,7 @@ def resolve(cell: Cell, formats: CellFormats, functions: Functions) -> tuple[Cel
 
     Return the graph, and the node that each step of the cell became.
 
-    Raises
-    ------
-    ConfigurationError
-        If an exact sum or product would need more than 48 bits.
+    Raises ConfigurationError if an exact sum or product would need more than 48 bits.
     """
     resolver = _Resolver(cell, formats, functions)
     return resolver.graph(), tuple(resolver.of_step)

@@ -285,7 +285,7 @@ class Schedule(ABC):
     """When a device computes what, to the cycle.
 
     A build that takes time steps one by one has a :class:`StepSchedule`; one that takes whole sequences has a
-    :class:`~rtlstm.spec.program.sequence_schedule.SequenceSchedule`. Of steps that are sent together,
+    :class:`~rtlstm.spec.program.sequences.SequenceSchedule`. Of steps that are sent together,
     ``streams`` is the stream of each, and ``ends`` says which are the last of a sequence.
     """
 

@@ -11,7 +11,7 @@ from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import Issued, StepSchedule, Timeline, offer_cycles
-from rtlstm.spec.program.sequence_schedule import SequenceSchedule
+from rtlstm.spec.program.sequences import SequenceSchedule
 from rtlstm.spec.program.step import Program, compile_program, group_ends
 
 FORMAT = Format(bits=16, fraction=15)

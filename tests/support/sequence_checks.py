@@ -11,7 +11,7 @@ from rtlstm.host.state import State, StateLayout
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.golden import Golden, GoldenResult
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.program.sequence_schedule import sequence_lengths
+from rtlstm.spec.program.sequences import sequence_lengths
 from support.device_pair import pair
 from support.random_sequences import SequenceCase
 

@@ -43,7 +43,7 @@ def teach(q):
 
 
 def test_gradients_are_those_of_trained_thresholds():
-    from rtlstm.train.rounding import floor_to, round_to
+    from rtlstm.train.cells import floor_to, round_to
 
     form = Format(bits=4, fraction=2)  # Saturates at 1.75, or down at -2.
     x = torch.tensor([0.3, 0.4, -1.1, 3.0, -3.0], dtype=torch.float64)
