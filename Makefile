@@ -128,9 +128,7 @@ lint: build/setup-dev
 # The paths of the installed links are turned into the files' own.
 types: build/setup-dev
 	@$(BIN)/mypy -p rtlstm $(addprefix -p rtlstm.,$(filter-out rtlstm,$(FOLDERS))) | sed 's,^build/__editable__[^/]*/rtlstm/,,'
-	@MYPYPATH=examples:examples/training $(BIN)/mypy --allow-subclassing-any --no-warn-return-any --implicit-reexport \
-	  --allow-untyped-defs --allow-untyped-calls --ignore-missing-imports --disable-error-code override \
-	  examples/*.py examples/*/*.py
+	@MYPYPATH=examples:examples/training $(BIN)/mypy examples/*.py examples/*/*.py
 
 # Not from the root, where the folder rtlstm/ would be taken for the whole package.
 layers: build/setup-dev
