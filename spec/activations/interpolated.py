@@ -67,6 +67,8 @@ class ActivationTable(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.segment_bits > self.magnitude_bits:
+            raise ValueError(f"segment_bits must be at most {self.magnitude_bits}")
         if not len(self.base) == len(self.slope) == self.halves << self.segment_bits:
             raise ValueError(
                 f"a {self.function} table with {self.segment_bits} segment bits needs "
@@ -75,8 +77,6 @@ class ActivationTable(Record):
             )
         if min(self.base) < 0:
             raise ValueError("bases must not be negative")
-        if self.segment_bits > self.magnitude_bits:
-            raise ValueError(f"segment_bits must be at most {self.magnitude_bits}")
         return self
 
     @property

@@ -20,10 +20,9 @@ from support.onnx_files import O, const, ints, node, rand, squeezed
 from support.onnx_files import save as save_onnx
 from support.paths import ROOT
 from support.quantised_files import dynamic, float_model, quantised_dense
-from support.small_builds import NARROW, TINY, network, tensors
+from support.small_builds import tensors
 
 from rtlstm.cli.data import load_array, load_state
-from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.frontends import limits, read_model
 from rtlstm.host.state import StateLayout
 from rtlstm.host.state_files import load_snapshot, save_snapshot
@@ -107,13 +106,6 @@ def array_reader(folder: Path):
     return read
 
 
-@pytest.fixture(scope="module")
-def build(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("fuzz") / "build"
-    generate_build(network(), folder, parameters=TINY, settings=NARROW)
-    return folder
-
-
 def snapshot_case(folder: Path, build: Path):
     layout = StateLayout(Manifest.load(build))
     parts = tuple(np.ones(size, np.int64) for size in layout.sizes)
@@ -150,7 +142,7 @@ TIMES = pytest.mark.parametrize("times", [1, pytest.param(MORE, marks=pytest.mar
 
 @TIMES
 @pytest.mark.parametrize("kind", ["onnx", "tflite", "safetensors", "npy", "npz", "snapshot", "manifest"])
-def test_damaged_files(kind, times, tmp_path, build):
+def test_damaged_files(kind, times, tmp_path, pristine):
     cases = {
         "onnx": lambda: (fuzzing.damage_model, model_reader(tmp_path, ".onnx"), onnx_files(tmp_path)),
         "tflite": lambda: (
@@ -165,8 +157,8 @@ def test_damaged_files(kind, times, tmp_path, build):
         ),
         "npy": lambda: (fuzzing.damage_bytes, array_reader(tmp_path), array_files()["npy"]),
         "npz": lambda: (fuzzing.damage_archive, array_reader(tmp_path), array_files()["npz"]),
-        "snapshot": lambda: (fuzzing.damage_archive, *snapshot_case(tmp_path, build)),
-        "manifest": lambda: (fuzzing.damage_json, *manifest_case(tmp_path, build)),
+        "snapshot": lambda: (fuzzing.damage_archive, *snapshot_case(tmp_path, pristine)),
+        "manifest": lambda: (fuzzing.damage_json, *manifest_case(tmp_path, pristine)),
     }
     damage, read, files = cases[kind]()
     seed = SEED + times - 1
