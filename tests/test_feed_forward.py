@@ -135,6 +135,7 @@ def test_heads(tmp_path: Path) -> None:
     check_device(case, tmp_path, "icarus")
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_parts_in_the_driver(cli: Callable[..., Outcome], tmp_path: Path) -> None:
     """Outputs by name, in the driver, the C header and the commands."""
     network, x = with_heads(), np.random.default_rng(0).uniform(-1, 1, (6, 2, 3))
@@ -157,6 +158,7 @@ def test_parts_in_the_driver(cli: Callable[..., Outcome], tmp_path: Path) -> Non
     assert "turn: 0 to 1, the push: 2 to 4" in shown.out
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_frames_in_the_driver(tmp_path: Path) -> None:
     """It takes the model's frames, or whole steps, and refuses what is no whole number of steps."""
     network = with_strides()
@@ -192,6 +194,7 @@ def test_frames_in_the_driver(tmp_path: Path) -> None:
             accelerator.stream().step(np.zeros(4))
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_driver(tmp_path: Path) -> None:
     """Batches and streams as ever; the state is empty, and another one is refused."""
     network = stacked(6, dense=((9, "relu"), (3, "tanh")))

@@ -154,12 +154,14 @@ def test_options_are_those_of_the_command_line(build: rtlstm.Build, x: np.ndarra
         assert (made.folder / name).read_bytes() == (tmp_path / "cli" / name).read_bytes()
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_build_goes_to_a_folder_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert rtlstm.compile(random_network(), lanes=4, macs=4).folder == Path("build/tiny")
     assert (tmp_path / "build" / "tiny" / "manifest.json").is_file()
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_a_build_that_was_written_again_is_refused(x: np.ndarray, tmp_path: Path) -> None:
     """Also by one of the same sizes, as two modules of one class are by default."""
     sizes = {"lanes": 4, "macs": 4, "weight_bits": 8, "data_bits": 8}

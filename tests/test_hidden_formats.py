@@ -156,6 +156,7 @@ def test_calibration_finds_the_small_h_and_the_error_falls() -> None:
     assert errors[0] < 0.5 * errors[1], errors
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_the_report_says_what_was_tried_and_how_to_undo_it(tmp_path: Path) -> None:
     network = small_last()
     x = np.random.default_rng(2).uniform(-1, 1, (40, 20, network.inputs))

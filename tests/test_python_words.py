@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from support.lazy import nets, torch
+from support.no_logic import no_logic
 
 import rtlstm
 from rtlstm.gen.builds.report import BuildReport
@@ -39,7 +40,7 @@ def tokens():
 
 @pytest.fixture(scope="module")
 def build(tagger, tokens, tmp_path_factory):
-    with pytest.warns(rtlstm.NoteWarning) as told:
+    with no_logic(), pytest.warns(rtlstm.NoteWarning) as told:
         build = rtlstm.compile(
             tagger, calibration=tokens, folder=tmp_path_factory.mktemp("tagger") / "build", **ARRAY
         )
@@ -101,6 +102,7 @@ def test_help_is_of_the_class_and_not_of_its_library(name):
     assert len(shown.splitlines()) < 200
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_long_work_is_shown_and_pipes_stay_clean(build, tagger, tokens, monkeypatch, tmp_path):
     class Terminal(io.StringIO):
         def isatty(self):

@@ -327,6 +327,7 @@ def test_another_network_on_a_wide_device(name: str, tmp_path: Path) -> None:
     assert found.passed, found.first_difference
 
 
+@pytest.mark.usefixtures("without_verilog")
 @pytest.mark.parametrize("name", quick(["lstm", "gru", "rnn", "mixed", "both_grus"], "lstm"))
 def test_the_driver_names_the_option_that_helps(name: str, tmp_path: Path) -> None:
     network = NETWORKS[name]
@@ -353,6 +354,7 @@ def test_the_driver_names_the_option_that_helps(name: str, tmp_path: Path) -> No
     assert not any("sequences begin: beyond" in text for text in plain.report().assumptions)
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_the_end_of_the_range_is_its_last_code(tmp_path: Path) -> None:
     """States of +-1 are as many as there are: they become the last code, a step less, and nothing is told."""
     network = NETWORKS["lstm"]
@@ -362,6 +364,7 @@ def test_the_end_of_the_range_is_its_last_code(tmp_path: Path) -> None:
     np.testing.assert_allclose(y, run_float(network, inputs(network), ones).y, atol=1e-3)
 
 
+@pytest.mark.usefixtures("without_verilog")
 @pytest.mark.parametrize(
     ("kind", "calibration"),
     quick(

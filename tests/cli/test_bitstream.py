@@ -274,6 +274,7 @@ def test_another_board_than_the_sizes_were_chosen_for(cli, tmp_path: Path, monke
         assert said == (board != "colorlight-i5")
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_refused(cli, pristine: Path, tmp_path: Path):
     cli("program", pristine).refused(
         f"has no bitstream; make one with rtlstm bitstream {pristine} --board BOARD"

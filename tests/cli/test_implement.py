@@ -266,6 +266,7 @@ def test_missed_clock_ends_with_1(cli, build, monkeypatch):
     assert cli("implement", build, "--device", "lfe5u-25f").code == 0
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_wrong_input_is_refused(cli, model, build, tmp_path):
     run = ("implement", build, "--device")
     cli(*run, "lfe5u-85").refused("no device", "lfe5u-85f")
@@ -330,6 +331,7 @@ def test_design_that_does_not_fit_is_refused_before_place_and_route(cli, build):
     assert done.json["implementation"]["worst_path"] is None
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_implement_says_so_before_synthesis(cli, tmp_path: Path, model: Path) -> None:
     folder = tmp_path / "build"
     made = cli("generate", model, "-o", folder, "--lanes", "8", "--macs", "4")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support.c_client import SOURCES, STRICT, compile_client, read_outputs, run_client
 from support.loadable_builds import Build, build_for, make_device, stacked
+from support.no_logic import no_logic
 from support.small_builds import network
 
 from rtlstm.gen.builds.generate import generate_build
@@ -37,7 +38,8 @@ SETTINGS = QuantizationSettings(data_bits=12, output_bits=8)
 def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("client") / "build"
     parameters = Parameters(lanes=4, macs=2, streams=2)
-    generate_build(network(), folder, parameters=parameters, settings=SETTINGS)
+    with no_logic():
+        generate_build(network(), folder, parameters=parameters, settings=SETTINGS)
     return folder
 
 
@@ -69,6 +71,7 @@ def test_steps(folder: Path, client: Path, serial: bool):
     assert np.array_equal(found[0], expected) and np.array_equal(found[1], expected)
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_wrong_weights(folder: Path, client: Path, tmp_path: Path):
     manifest = Manifest.load(folder)
     x = np.zeros((1, manifest.program.inputs), dtype=np.int64)

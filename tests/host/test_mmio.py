@@ -188,6 +188,7 @@ def test_backend_is_opened_by_name(folder: Path, tmp_path: Path) -> None:
             Accelerator.open(folder, backend=f"mmio:{argument}")
 
 
+@pytest.mark.usefixtures("without_verilog")
 @pytest.mark.parametrize("bus", ["none", "axi"])
 def test_builds_without_fifos_are_refused(bus: str, tmp_path: Path) -> None:
     write_build(tmp_path / "build", bus)

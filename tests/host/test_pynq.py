@@ -106,6 +106,7 @@ def test_cells_of_other_designs(overlay: Path, folder: Path, x: np.ndarray, tmp_
         np.testing.assert_array_equal(accelerator.run(x[:1])[0], Accelerator.open(folder).run(x[:1])[0])
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_refusals(overlay: Path, tmp_path: Path) -> None:
     write_build(tmp_path / "other", "axilite", streams=2)
     with pytest.raises(DeviceError, match=r"must hold build \w{8} \(dut\), but it holds build \w{8}"):

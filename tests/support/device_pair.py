@@ -27,7 +27,6 @@ class Pair:
         assert isinstance(transport, SimulatedDevice)
         self.transport = transport
         self.stalled = False
-        self.saturations = 0
 
     def write_states(self, case: Case) -> None:
         """Set every stream's state, one after the other."""
@@ -78,11 +77,6 @@ class Pair:
         for register in registers:
             core, golden = (accelerator.device.register(register) for accelerator in self.both)
             assert core == golden, register.name
-
-    def check_saturations(self, wanted: int) -> None:
-        """Compare the saturation register with what a third one has counted."""
-        assert self.both[0].device.register(Register.CELL_SATURATIONS) == wanted
-        self.saturations = wanted
 
     def stalls(self, seed: int, p_in: float, p_out: float) -> None:
         """Stall the simulated core's ports at random; see :meth:`SimulatedDevice.stalls`."""

@@ -235,6 +235,7 @@ def test_a_build_computes_what_was_trained(tmp_path):
     assert "trained" in build.report().notes[-1]
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_integers_of_a_build_are_those_that_were_trained(tmp_path):
     torch.manual_seed(3)
     q = train.prepare(torch.nn.LSTM(4, 8), weight_bits=3, data_bits=8)

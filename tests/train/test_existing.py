@@ -126,6 +126,7 @@ def test_what_does_not_fit_is_said(device, tmp_path):
     assert not (tmp_path / "build").exists()
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_a_device_that_has_changed_is_refused(device, tmp_path):
     shutil.copytree(device.folder, tmp_path / "device")
     q = train.prepare(make_net(1), device=tmp_path / "device")

@@ -356,6 +356,7 @@ def test_the_command_refuses_what_does_not_go_together(model, data, tmp_path, mo
     assert message in " ".join(done.output.split())
 
 
+@pytest.mark.usefixtures("without_verilog")
 @pytest.mark.parametrize("sequences", quick([1, 6], 6))
 def test_amplifiers_are_trained_from_their_own_state(tmp_path, sequences):
     file = nam_files.save(tmp_path, nam_files.content()[0])

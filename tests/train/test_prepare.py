@@ -177,6 +177,7 @@ def test_a_checkpoint_resumes(tmp_path):
     assert again.quantised().numerics == q.quantised().numerics
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_weight_normalisation_is_folded_into_what_is_rounded(tmp_path):
     module, x = nn.GRU(I, H), torch.randn(6, 2, I)
     options = {"weight_bits": 2, "data_bits": 8}

@@ -131,6 +131,7 @@ def test_a_range_that_cannot_be_built_stays():
     q.quantised()
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_ranges_of_an_existing_device_are_fixed(q, tmp_path):
     device = rtlstm.compile(q, folder=tmp_path / "device", lanes=8, macs=2)
     with pytest.raises(ConfigurationError, match="are fixed; leave out train_ranges, or device"):
