@@ -4,16 +4,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from hypothesis import reject
 from hypothesis import strategies as st
 from numpy.random import Generator
 
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import is_fused, lower
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.activations.functions import ACTIVATIONS, SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.cells.description import Cell, CellBuilder
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES, Pipeline
 from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Layer, Lstm, Network, PseudoLayer, Rnn
+from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
 from support.random_builds import possible_gate_units
 
@@ -45,6 +48,15 @@ class DrawnBuild:
     parameters: Parameters
     seed: int
     """Of all numbers that are not drawn one by one."""
+
+    def integers(self, x: np.ndarray) -> QuantizedNetwork:
+        """Return the network in integers; formats that cannot be built together are drawn again."""
+        # The search of formats takes nine tenths of the time: it serves one network of four.
+        settings = self.settings.replace(quick=self.seed % 4 > 0)
+        try:
+            return quantise(self.network, settings, x if self.calibrated else None)
+        except ConfigurationError:
+            reject()
 
 
 @st.composite
