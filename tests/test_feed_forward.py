@@ -210,3 +210,10 @@ def test_driver(tmp_path: Path) -> None:
             assert stream.state == ((), ())
         with pytest.raises(InputError, match="h_0 must be an empty tuple"):
             accelerator.run(x, state=(np.zeros((1, 3, 4)), ()))
+
+
+def test_a_model_without_states_is_calibrated() -> None:
+    """Its file's states are none at all, and not zeros."""
+    network, x = with_residual(), np.random.default_rng(9).uniform(-1, 1, (40, 5))
+    found = [quantise(network, NARROW, x, initial_state=state) for state in (None, ((), ()))]
+    assert found[0].numerics == found[1].numerics

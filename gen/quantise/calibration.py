@@ -267,10 +267,10 @@ def check_lengths(name: str, lengths: ArrayLike | None, steps: int, count: int) 
 
 
 def integer_state(network: QuantizedNetwork, state: FloatState) -> tuple[LayerArrays, LayerArrays]:
-    """Return states ``(N, units)`` of each layer as the golden model's integers, saturated."""
+    """Return states ``(N, units)`` of each layer, if any, as the golden model's integers, saturated."""
     h, c = state
     formats = StateFormats(network.shapes, network.numerics)
-    return formats.parse((tuple(h), tuple(c)), len(h[0]), raw=False)[:2]
+    return formats.parse((tuple(h), tuple(c)), len(h[0]) if h else None, raw=False)[:2]
 
 
 def _state_sizes(network: Network) -> tuple[tuple[int, ...], tuple[int, ...]]:
