@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rtlstm.boards.board import Board, UartTiming
+from rtlstm.boards.ethernet import LICENCE_FILE, NETWORK_HZ, ethernet_licence
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.fpga.place_route import Routed, place_and_route
 from rtlstm.fpga.resources import check_chains, check_fit, percent
@@ -54,6 +55,8 @@ class Bitstream(Record):
     baud: int
     baud_error: float
     """How far the UART's baud rate is above ``baud``, in percent."""
+    ip: str = ""
+    """The board's IP address; empty if its link is the serial port."""
     seed: int
     uses: tuple[Use, ...]
     """Resources of the whole top level, with the names that place and route has for them."""
@@ -97,10 +100,12 @@ def make_bitstream(
     """
     last = board.family.need_bitstream()
     yosys, nextpnr, packer = tools = find_yosys(), board.family.find_nextpnr(), last.find_packer()
-    verilog, pins = board_verilog(board, manifest, uart, core), constraints(board)
+    verilog, pins = board_verilog(board, manifest, uart, core), constraints(board, uart.ethernet is not None)
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "top.v", verilog)
     write_file(folder / last.constraint_file, pins)
+    if uart.ethernet is not None:
+        write_file(folder / LICENCE_FILE, ethernet_licence())
     chosen, top = board.chosen, Top(TOP, verilog)
     synthesis = synthesise(core, manifest.name, chosen.device, yosys, folder, top=top, progress=progress)
     whole = f"{manifest.name} with its link"
@@ -133,6 +138,7 @@ def make_bitstream(
         met=fmax >= uart.clock_mhz,
         baud=uart.baud,
         baud_error=uart.baud_error,
+        ip="" if uart.ethernet is None else uart.ethernet.ip,
         seed=seed,
         uses=_uses(routed),
         worst_path=routed.worst_path.text,
@@ -165,11 +171,15 @@ def _pack(tool: Tool, arguments: Sequence[str], routed: Path, target: Path) -> N
     copy_file(cached("bitstream", key, build) / target.name, target)
 
 
-def constraints(board: Board) -> str:
-    """Return the text of a board's constraint file: sites, buffers, and the clock pin's frequency."""
+def constraints(board: Board, ethernet: bool = False) -> str:
+    """Return the text of a board's constraint file: sites, buffers, and frequencies of the clock pins."""
     tools = board.family.need_place_route()
-    lines = [line for pin in board.pins() for line in tools.pin_lines(pin)]
-    return "\n".join([*lines, *tools.clock_lines(board.clock.port, board.clock_hz)]) + "\n"
+    lines = [line for pin in board.pins(ethernet) for line in tools.pin_lines(pin)]
+    lines += tools.clock_lines(board.clock.port, board.clock_hz)
+    if ethernet:
+        (clock,) = board.find_phy().ports("rx_clk")
+        lines += tools.clock_lines(clock.port, NETWORK_HZ)
+    return "\n".join(lines) + "\n"
 
 
 def load_board(board: Board, bitstream: Path, flash: bool = False) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from rtlstm.boards.ethernet import LINK_HZ, NETWORK_HZ, Ethernet, Phy, network_pll
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.families.base import FpgaFamily, Pin, fpga_family
 from rtlstm.fpga.families.device import Chosen, Pll, PllSearch
@@ -38,6 +39,8 @@ class Board(Record):
     """At most three, in this order: alive, traffic, error."""
     button: Pin | None = None
     """Resets the design."""
+    phy: Phy | None = None
+    """For Ethernet."""
     usual_mhz: float
     """Clock of the design if the user asks for none: one that a full device with its link can meet."""
     most_baud: int = BAUD_RATES[0]
@@ -49,7 +52,7 @@ class Board(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        pins = list(self.pins())
+        pins = [*self.pins(), *(self.phy.pins if self.phy else ())]
         for what, used in (("port", [pin.port for pin in pins]), ("site", [pin.site for pin in pins])):
             twice = sorted({each for each in used if used.count(each) > 1})
             if twice:
@@ -78,9 +81,29 @@ class Board(Record):
         """
         return _find_pll(self.family.need_bitstream().pll, self.clock_hz, wanted_hz)
 
-    def pins(self) -> Iterator[Pin]:
-        """Yield all pins that the top uses."""
-        yield from (self.clock, self.rx, self.tx, *self.leds)
+    def find_phy(self) -> Phy:
+        """Return its PHY.
+
+        Raises
+        ------
+        ConfigurationError
+            If it has none.
+        """
+        if self.phy is None:
+            raise ConfigurationError(
+                f"{self.name} has no Ethernet that rtlstm knows; leave out its IP address"
+            )
+        return self.phy
+
+    def find_network_pll(self) -> Pll:
+        """Return the PLL of LiteEth and of the link on Ethernet; errors as :meth:`find_pll`."""
+        return network_pll(self.find_pll(Fraction(NETWORK_HZ)))
+
+    def pins(self, ethernet: bool = False) -> Iterator[Pin]:
+        """Yield all pins that the top uses, with a serial port or with Ethernet."""
+        yield self.clock
+        yield from self.find_phy().pins if ethernet else (self.rx, self.tx)
+        yield from self.leds
         if self.button is not None:
             yield self.button
 
@@ -95,6 +118,8 @@ class UartTiming(Record):
     """The link's clock."""
     baud: int
     """The baud rate to set at the host."""
+    ethernet: Ethernet | None = None
+    """The board's addresses, if its link is on Ethernet. It then has no serial port."""
 
     @property
     def clock_hz(self) -> Fraction:
@@ -124,7 +149,9 @@ def _find_pll(search: PllSearch, source_hz: int, wanted_hz: Fraction) -> Pll:
     return search.find(source_hz, wanted_hz)
 
 
-def find_uart_timing(board: Board, clock_mhz: float, baud: int | None = None) -> UartTiming:
+def find_uart_timing(
+    board: Board, clock_mhz: float, baud: int | None = None, ethernet: Ethernet | None = None
+) -> UartTiming:
     """Choose a board's PLL, which makes the core's clock, and the baud rate of its serial port.
 
     Parameters
@@ -133,11 +160,13 @@ def find_uart_timing(board: Board, clock_mhz: float, baud: int | None = None) ->
         The core's clock; the PLL's is the nearest that is not above it.
     baud
         The baud rate; by default the fastest of :data:`BAUD_RATES` that the board can do, or its fastest.
+    ethernet
+        The board's addresses, if its link is on Ethernet.
 
     Raises
     ------
     ConfigurationError
-        If the PLL cannot make the clock, or the UART the baud rate.
+        If the PLL cannot make the clock, or the UART the baud rate, or the board has no such link.
     """
     # What a user types is decimal: 0.1 MHz is meant to be 100 kHz, not the float next to it.
     pll = board.find_pll(Fraction(str(clock_mhz)) * 1_000_000)
@@ -149,4 +178,7 @@ def find_uart_timing(board: Board, clock_mhz: float, baud: int | None = None) ->
         raise ConfigurationError(
             f"the serial port of {board.name} must have {_LEAST_BAUD} to {most:,} baud, not {baud:,}"
         )
+    if ethernet is not None:
+        board.find_phy()
+        return UartTiming(pll=pll, link_hz=LINK_HZ, baud=baud, ethernet=ethernet)
     return UartTiming(pll=pll, link_hz=board.clock_hz, baud=baud)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
 
 from rtlstm.boards.board import Board, find_uart_timing
+from rtlstm.boards.ethernet import SIGNALS, Phy
 from rtlstm.boards.zynq import ZYNQ_BOARDS, ZynqBoard
 from rtlstm.fpga.devices import UnknownDeviceError, devices, find_device, similar_devices
 from rtlstm.fpga.families.base import Pin
@@ -25,7 +26,23 @@ _COLORLIGHT = (
     Resource("clk25", 0, Pins("P3", dir="i"), Clock(25e6), _33),
     Resource("uart", 0, Subsignal("rx", Pins("H18", dir="i")), Subsignal("tx", Pins("J17", dir="o")), _33),
 )
-_COLORLIGHT_I5 = (*_COLORLIGHT, Resource("led", 0, PinsN("U16", dir="o"), _33))
+_COLORLIGHT_I5 = (
+    *_COLORLIGHT,
+    Resource("led", 0, PinsN("U16", dir="o"), _33),
+    # Of the two PHYs, both B50612D, that with the address 0. They share their reset.
+    Resource(
+        "eth_rgmii",
+        0,
+        Subsignal("rst", PinsN("P4", dir="o")),
+        Subsignal("rx_clk", Pins("H2", dir="i")),
+        Subsignal("rx_ctl", Pins("P2", dir="i")),
+        Subsignal("rx_data", Pins("K2 L1 N1 P1", dir="i")),
+        Subsignal("tx_clk", Pins("G1", dir="o")),
+        Subsignal("tx_ctl", Pins("K1", dir="o")),
+        Subsignal("tx_data", Pins("G2 H1 J1 J3", dir="o")),
+        _33,
+    ),
+)
 _COLORLIGHT_I9 = (*_COLORLIGHT, Resource("led", 0, PinsN("L2", dir="o"), _33))
 _TANG_NANO_20K = (
     Resource("clk27", 0, Pins("4", dir="i"), Clock(27e6), _33),
@@ -97,6 +114,8 @@ def _colorlight(model: str) -> Board:
         ("--board", f"colorlight-{model}"),
         leds=(("led", 0, ""),),
         most_baud=1_000_000,
+        # The PHY delays the clock that it receives, not the one that it sends.
+        phy_delays=(0, 2000),
     )
 
 
@@ -265,6 +284,7 @@ def describe(
     most_baud: int = 3_000_000,
     usual_mhz: float | None = None,
     note: str = "",
+    phy_delays: tuple[int, int] = (2000, 2000),
 ) -> Board:
     """Make a board from resources of amaranth-boards; the clock is the first resource with a frequency.
 
@@ -278,6 +298,9 @@ def describe(
         Name and number of their resources; of an LED also the part, if it has several.
     usual_mhz
         Clock of the design if the user asks for none; None for what has been measured on such a device.
+    phy_delays
+        Picoseconds by which the device delays the clock to a Gigabit PHY and the data from it, if the
+        resources have such a PHY, an ``eth_rgmii``.
 
     Raises
     ------
@@ -316,6 +339,7 @@ def describe(
         tx=pin("tx", "uart", 0, "tx"),
         leds=tuple(pin(f"led{index}", *led) for index, led in enumerate(leds)),
         button=None if button is None else pin("button", *button),
+        phy=_phy(by_name["eth_rgmii", 0], phy_delays) if ("eth_rgmii", 0) in by_name else None,
         usual_mhz=usual_mhz,
         most_baud=most_baud,
         loader=loader,
@@ -325,10 +349,24 @@ def describe(
 
 def _pin(port: str, resource: Any, part: str = "") -> Pin:
     """Return the one pin of a resource or of its part."""
+    (pin,) = _pins(port, resource, part)
+    return pin
+
+
+def _phy(resource: Any, delays: tuple[int, int]) -> Phy:
+    pins = [
+        pin.replace(port=f"{pin.port}{index}") if signal.endswith("data") else pin
+        for signal in SIGNALS
+        for index, pin in enumerate(_pins(f"eth_{signal}", resource, signal))
+    ]
+    return Phy(pins=tuple(pins), tx_delay_ps=delays[0], rx_delay_ps=delays[1])
+
+
+def _pins(port: str, resource: Any, part: str = "") -> list[Pin]:
+    """Return the pins of a resource or of its part."""
     signal = next(item for item in resource.ios if item.name == part) if part else resource
     (pins,) = signal.ios
-    (site,) = pins.names
     attributes: Mapping[str, Any] = {**resource.attrs, **signal.attrs}
     # GLOBAL asks for a global buffer, which place and route and the PLL choose themselves.
     kept = {key: str(value) for key, value in attributes.items() if key != "GLOBAL" and value is not None}
-    return Pin(port=port, site=site, inverted=pins.invert, attributes=kept)
+    return [Pin(port=port, site=site, inverted=pins.invert, attributes=kept) for site in pins.names]

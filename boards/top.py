@@ -1,11 +1,13 @@
 """The top level of a board: its pins, clocks and resets, the serial link and the core.
 
-The core has a clock of its own, from the PLL. The link has that of the board.
+The core has a clock of its own, from the PLL. The link has that of the board, or on Ethernet one of another
+PLL.
 """
 
 from collections.abc import Mapping
 
 from amaranth.hdl import (
+    Cat,
     ClockDomain,
     ClockSignal,
     Const,
@@ -20,27 +22,29 @@ from amaranth.hdl import (
 from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
 
 from rtlstm.boards.board import Board, UartTiming
+from rtlstm.boards.ethernet import SIGNALS, Ethernet, ethernet_verilog
 from rtlstm.fpga.families.base import Pin
 from rtlstm.fpga.families.device import Pll, megahertz
 from rtlstm.fpga.netlist.harness import CORE, Port, read_ports
 from rtlstm.hdl.component import Domain, flat_ports
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.hdl.emit.verilog import convert, primitives
-from rtlstm.hdl.link.crossing import LINK, CrossingLink
+from rtlstm.hdl.link.crossing import LINK, CrossingDatagrams, CrossingLink
+from rtlstm.hdl.link.datagrams import NETWORK
 from rtlstm.spec.manifest import Manifest
 
 TOP = "rtlstm_board"
 """The top's module; no build may have this name."""
 
-PLL = "pll"
-"""Name of the PLL's instance in the top."""
+PLL, NETWORK_PLL = "pll", "network_pll"
+"""Names of the PLLs' instances in the top: that of the core, and that of LiteEth and its link."""
 
 _RESET_BITS = 10
 """The reset lasts 2**this cycles after the PLL has locked: an iCE40's block RAM is not ready for 3 us."""
 
 
 class BoardTop(Elaboratable):
-    """A core behind a board's serial port.
+    """A core behind a board's serial port, or behind its Ethernet.
 
     The core is an instance of the build's own Verilog, so it is the one that was verified.
 
@@ -50,33 +54,104 @@ class BoardTop(Elaboratable):
 
     def __init__(self, board: Board, manifest: Manifest, uart: UartTiming, core: tuple[Port, ...]) -> None:
         self._board, self._manifest, self._uart, self._core = board, manifest, uart, core
-        self.ports = {pin.port: Signal(name=pin.port) for pin in board.pins()}
+        self.ports = {pin.port: Signal(name=pin.port) for pin in board.pins(uart.ethernet is not None)}
 
     def elaborate(self, platform: object) -> Module:
         """Connect PLL, reset, link, core, LEDs and pins."""
         m = Module()
         board, ports = self._board, self.ports
         m.domains += [ClockDomain("sync"), ClockDomain(LINK)]
-        locked = _add_pll(m, self._uart.pll, ports[board.clock.port])
+        source = ports[board.clock.port]
+        locked: Value
+        locked, passed = _add_pll(m, PLL, self._uart.pll, source, ClockSignal())
+        if self._uart.ethernet is not None:
+            locked = self._add_network_clocks(m, source) & locked
+        else:
+            m.d.comb += ClockSignal(LINK).eq(passed)
         _add_reset(m, locked, None if board.button is None else _level(ports, board.button))
-        m.submodules.link = link = CrossingLink(self._manifest, self._uart.divisor)
-        m.submodules[CORE] = _core(self._manifest.name, self._core, link)
-        m.d.comb += [link.rx.eq(_level(ports, board.rx)), _level(ports, board.tx).eq(link.tx)]
-        self._add_leds(m, link)
+        if self._uart.ethernet is not None:
+            self._add_ethernet(m, self._uart.ethernet)
+        else:
+            self._add_serial_port(m)
         return m
 
-    def _add_leds(self, m: Module, link: CrossingLink) -> None:
-        ports = self.ports
-        # A sixteenth of a second: the unit of blinking, and how long the LED of traffic stays lit.
-        period = self._board.clock_hz // 16
-        ticks, tick, blink, seen, erred = Signal(range(period)), Signal(), Signal(4), Signal(2), Signal()
+    def _add_core(self, m: Module, link: CrossingLink | CrossingDatagrams) -> None:
+        """Connect the build's core, port by port of the same name, to the link."""
+        ours = {port.name: port.value for port in flat_ports(link)}
+        wires = {
+            f"{port.direction[0]}_{port.name}": ours[port.name] for port in self._core if port.name in ours
+        }
+        m.submodules[CORE] = Instance(self._manifest.name, i_clk=ClockSignal(), i_rst=ResetSignal(), **wires)
+
+    def _add_serial_port(self, m: Module) -> None:
+        board, ports = self._board, self.ports
+        m.submodules.link = link = CrossingLink(self._manifest, self._uart.divisor)
+        self._add_core(m, link)
+        m.d.comb += [link.rx.eq(_level(ports, board.rx)), _level(ports, board.tx).eq(link.tx)]
         rx = Signal()
         m.submodules.rx_led = FFSynchronizer(link.rx, rx, init=1, o_domain=LINK)
+        self._add_leds(m, link, ~rx)
+
+    def _add_network_clocks(self, m: Module, source: Signal) -> Signal:
+        """Make LiteEth's clock and the link's, and return their PLL's lock."""
+        m.domains += ClockDomain(NETWORK)
+        pll = self._board.find_network_pll()
+        locked, _ = _add_pll(
+            m, NETWORK_PLL, pll, source, ClockSignal(NETWORK), {"o_CLKOS2": ClockSignal(LINK)}
+        )
+        return locked
+
+    def _add_ethernet(self, m: Module, ethernet: Ethernet) -> None:
+        m.submodules.network_reset = ResetSynchronizer(ResetSignal(), domain=NETWORK)
+        m.submodules.link = link = CrossingDatagrams(
+            self._manifest, ethernet.only_peer, ethernet.peer == "any"
+        )
+        self._add_core(m, link)
+        phy = self._board.find_phy()
+        pads = {each: Cat(self.ports[pin.port] for pin in phy.ports(each)) for each in SIGNALS}
+        (reset,), running = phy.ports("rst"), Signal()
+        came, goes = link.i.payload, link.o.payload
+        m.submodules.ethernet = Instance(
+            "rtlstm_ethernet",
+            i_network_clk=ClockSignal(NETWORK),
+            i_network_rst=ResetSignal(NETWORK),
+            i_rgmii_clocks_rx=pads["rx_clk"],
+            i_rgmii_rx_ctl=pads["rx_ctl"],
+            i_rgmii_rx_data=pads["rx_data"],
+            o_rgmii_clocks_tx=pads["tx_clk"],
+            o_rgmii_tx_ctl=pads["tx_ctl"],
+            o_rgmii_tx_data=pads["tx_data"],
+            o_rgmii_rst_n=running,
+            o_rx_valid=link.i.valid,
+            i_rx_ready=link.i.ready,
+            o_rx_last=came.last,
+            o_rx_data=came.data,
+            o_rx_error=came.error,
+            o_rx_ip_address=came.address,
+            o_rx_src_port=came.port,
+            i_tx_valid=link.o.valid,
+            o_tx_ready=link.o.ready,
+            i_tx_last=goes.last,
+            i_tx_data=goes.data,
+            i_tx_error=Const(0),
+            i_tx_length=goes.length,
+            i_tx_ip_address=goes.address,
+            i_tx_src_port=Const(ethernet.port, 16),
+            i_tx_dst_port=goes.port,
+        )
+        m.d.comb += self.ports[reset.port].eq(running if reset.inverted else ~running)
+        self._add_leds(m, link, link.hears)
+
+    def _add_leds(self, m: Module, link: CrossingLink | CrossingDatagrams, hears: Value) -> None:
+        ports = self.ports
+        # A sixteenth of a second: the unit of blinking, and how long the LED of traffic stays lit.
+        period = self._uart.link_hz // 16
+        ticks, tick, blink, seen, erred = Signal(range(period)), Signal(), Signal(4), Signal(2), Signal()
         m.d.comb += tick.eq(ticks == period - 1)
         m.d[LINK] += [ticks.eq(Mux(tick, 0, ticks + 1)), blink.eq(blink + tick)]
         with m.If(tick):
             m.d[LINK] += seen.eq(seen >> 1)
-        with m.If(~rx):
+        with m.If(hears):
             m.d[LINK] += seen.eq(-1)
         m.d[LINK] += erred.eq(erred | (link.errors != 0))
         lights = (link.active | blink[-1], seen != 0, erred)
@@ -89,18 +164,22 @@ def _level(ports: Mapping[str, Signal], pin: Pin) -> Value:
     return ~ports[pin.port] if pin.inverted else ports[pin.port]
 
 
-def _add_pll(m: Module, pll: Pll, source: Signal) -> Signal:
-    """Make the core's clock and the link's, and return the PLL's lock."""
-    locked, passed = Signal(), source
-    wires = {f"o_{pll.output_port}": ClockSignal(), f"o_{pll.lock_port}": locked}
+def _add_pll(
+    m: Module, name: str, pll: Pll, source: Signal, clock: Value, more: Mapping[str, Value] | None = None
+) -> tuple[Signal, Signal]:
+    """Make a clock, and return the PLL's lock, and the source as the PLL may pass it on.
+
+    ``more`` are the wires at other outputs.
+    """
+    locked, passed = Signal(name=f"{name}_locked"), source
+    wires = {f"o_{pll.output_port}": clock, f"o_{pll.lock_port}": locked, **(more or {})}
     if pll.pass_port is not None:
         passed = wires[f"o_{pll.pass_port}"] = Signal(name="passed_clock")
-    m.d.comb += ClockSignal(LINK).eq(passed)
     if pll.feedback is not None:
         source_port, sink_port = pll.feedback
         loop = wires.setdefault(f"o_{source_port}", Signal(name="pll_feedback"))
         wires[f"i_{sink_port}"] = loop
-    m.submodules[PLL] = Instance(
+    m.submodules[name] = Instance(
         pll.cell,
         **{f"p_{name}": value for name, value in pll.parameters.items()},
         **{f"a_{name}": value for name, value in pll.attributes.items()},
@@ -108,10 +187,10 @@ def _add_pll(m: Module, pll: Pll, source: Signal) -> Signal:
         **{f"i_{pll.input_port}": source},
         **wires,
     )
-    return locked
+    return locked, passed
 
 
-def _add_reset(m: Module, locked: Signal, button: Value | None) -> None:
+def _add_reset(m: Module, locked: Value, button: Value | None) -> None:
     """Hold both domains in reset until some time after the PLL has locked."""
     stop = ~locked if button is None else ~locked | button
     m.domains.start = start = Domain(local=True)
@@ -123,13 +202,6 @@ def _add_reset(m: Module, locked: Signal, button: Value | None) -> None:
         m.d.start += running.eq(1)
     m.d.comb += ResetSignal().eq(~running)
     m.submodules.link_reset = ResetSynchronizer(~running, domain=LINK)
-
-
-def _core(name: str, ports: tuple[Port, ...], link: CrossingLink) -> Instance:
-    """Connect the build's core, port by port of the same name, to the link."""
-    ours = {port.name: port.value for port in flat_ports(link)}
-    wires = {f"{port.direction[0]}_{port.name}": ours[port.name] for port in ports if port.name in ours}
-    return Instance(name, i_clk=ClockSignal(), i_rst=ResetSignal(), **wires)
 
 
 def board_verilog(board: Board, manifest: Manifest, uart: UartTiming, core: str) -> str:
@@ -145,10 +217,15 @@ def board_verilog(board: Board, manifest: Manifest, uart: UartTiming, core: str)
         If Yosys is missing.
     """
     top = BoardTop(board, manifest, uart, read_ports(core, manifest.name))
+    line, network = f"{uart.baud} baud", ""
+    if uart.ethernet is not None:
+        line = f"Ethernet at {uart.ethernet.ip}"
+        # The conversion puts the top's name before the module's, as before that of a primitive.
+        network = ethernet_verilog(f"{TOP}_ethernet", uart.ethernet, board.find_phy())
     head = (
         f"// {SPDX}\n"
-        f"// {manifest.name} on {board.title}: {megahertz(uart.clock_hz)} MHz, {uart.baud} baud.\n"
+        f"// {manifest.name} on {board.title}: {megahertz(uart.clock_hz)} MHz, {line}.\n"
         f"// Generated by rtlstm {manifest.rtlstm_version}, build {manifest.build_hash[:8]}. Do not edit.\n"
     )
     text = convert({TOP: (top, list(top.ports.values()))}, TOP, attributes=True)
-    return head + text + primitives(manifest.parameters.family, TOP)
+    return head + text + primitives(manifest.parameters.family, TOP) + network

@@ -24,6 +24,8 @@ _SHOWN = 8
 """Resources in the table, those most used."""
 _LINGER = 0.5
 """Seconds after the last byte in which the board runs as fast as it can."""
+_SPAN, _NETWORK_SPAN = 0.001, 20e-6
+"""Seconds of the board's time between two looks at who is connected: it has more clocks with Ethernet."""
 _PAUSE = 0.002
 """Longest pause with faults on the port, in the board's seconds: a simulator takes half a minute for one."""
 
@@ -50,7 +52,7 @@ def bitstream(
             asked.check_vivado()
             _write_for_vivado(console, folder, target, asked.clock_mhz)
             return
-        build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud)
+        build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud, asked.ethernet)
         console.show(_TARGET, target=_target_fields(build))
         _note_bus(console, build)
         if other := build.fitted_to:
@@ -95,19 +97,21 @@ def _note_bus(console: Console, build: "OnBoard") -> None:
     """Say that a build's wrapper is not on the board."""
     bus = build.manifest.parameters.bus
     if bus != "none":
-        console.note(f"the serial port is wired to the core itself: the build's {bus} wrapper is left out")
+        line = "serial port" if build.uart.ethernet is None else "Ethernet"
+        console.note(f"the {line} is wired to the core itself: the build's {bus} wrapper is left out")
 
 
 def _target_fields(build: "OnBoard") -> dict[str, Any]:
-    """Return the JSON object of a build on a board: device, clock and serial port."""
+    """Return the JSON object of a build on a board: device, clock, and serial port or addresses."""
+    network = build.uart.ethernet
+    line = {"baud": build.uart.baud, "baud_error": build.uart.baud_error}
     return {
         "board": build.board.name,
         "title": build.board.title,
         "device": build.board.chosen.label,
         "clock_mhz": build.uart.clock_mhz,
         "requested_mhz": build.requested_mhz,
-        "baud": build.uart.baud,
-        "baud_error": build.uart.baud_error,
+        **(line if network is None else network.model_dump(mode="json")),
     }
 
 
@@ -156,7 +160,8 @@ def program(
         console.show(folder=str(folder), board=target.name, title=target.title, file=str(file))
         load_board(target, file, flash)
         console.show(_PROGRAMMED)
-        console.next = next_command("run", folder, backend=f"serial:PORT@{found.baud}", input="x.npy")
+        backend = f"udp:{found.ip}" if found.ip else f"serial:PORT@{found.baud}"
+        console.next = next_command("run", folder, backend=backend, input="x.npy")
         if target.note:
             console.note(target.note)
 
@@ -175,8 +180,16 @@ def _port(found: Found) -> str:
     target = found["target"]
     clock, asked = target["clock_mhz"], target["requested_mhz"]
     given = f"{clock:g} MHz" + (f", the PLL's nearest below {asked:g}" if clock != asked else "")
+    return f"{target['title']}: {given}; {_line(target)}"
+
+
+def _line(target: Mapping[str, Any]) -> str:
+    """What the board's link is: its serial port's rate, or its addresses."""
+    if "ip" in target:
+        peer = {"first": "the first host that asks", "any": "any host"}.get(target["peer"], target["peer"])
+        return f"Ethernet at {target['ip']}, {target['mac']}, UDP port {target['port']}, for {peer}"
     off = f" ({target['baud_error']:+g} %)" if target["baud_error"] else ""
-    return f"{target['title']}: {given}; {target['baud']:,} baud{off}"
+    return f"{target['baud']:,} baud{off}"
 
 
 def _written(found: Found) -> str:
@@ -234,6 +247,15 @@ def board(
             help="TCP port of this machine to listen at; 0 takes any free one.",
         ),
     ] = None,
+    udp: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="UDP port of this machine at which a board with --ip takes datagrams; 0 takes any free one.",
+        ),
+    ] = None,
     pty: Annotated[
         bool, typer.Option("--pty/--no-pty", help="Offer a pseudo-terminal as a serial port.")
     ] = True,
@@ -244,32 +266,40 @@ def board(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Run a board's top level in simulation and offer its serial port, until Ctrl-C.
+    """Run a board's top level in simulation and offer its serial port or its Ethernet, until Ctrl-C.
 
     The same Verilog as in the bitstream, with its PLL and pins modelled: programs talk to it as to the board.
     """
     with Console(as_json, debug) as console:
         from rtlstm.gen.builds.on_board import OnBoard
+        from rtlstm.sim.ethernet_port import EthernetPort
         from rtlstm.sim.port_server import PortServer
         from rtlstm.sim.simulated_board import BoardPort
 
-        if tcp is None and not pty:
+        asked = BoardOptions(**options)
+        if (udp is None) != (asked.ip is None):
+            raise ConfigurationError("a board on Ethernet needs --ip ADDRESS and --udp PORT, both of them")
+        if udp is None and tcp is None and not pty:
             raise ConfigurationError(
                 "a board needs a line to its user: leave out --no-pty, or give --tcp PORT"
             )
-        asked = BoardOptions(**options)
-        build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud)
+        build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud, asked.ethernet)
         _note_bus(console, build)
         if why := build.find_misfit(insist=True):
             console.note(f"only a simulation: {why}")
         with console.progress() as progress:
             native = build.simulate(seed, progress)
+        network = build.uart.ethernet
         port: BytePort = BoardPort(native)
+        if network is not None:
+            port = EthernetPort(native, network.ip, network.port, network.host)
         if faults:
             from rtlstm.sim.faults import FaultyPort
 
             port = FaultyPort(port, faults, seed, longest=_PAUSE)
-        with PortServer(port, terminal=pty, tcp=tcp, linger=_LINGER) as server:
+        span = _SPAN if network is None else _NETWORK_SPAN
+        terminal = pty and network is None
+        with PortServer(port, terminal=terminal, tcp=tcp, udp=udp, linger=_LINGER, span=span) as server:
 
             def stopped(*_: Any) -> None:
                 server.stop()
@@ -281,6 +311,7 @@ def board(
                 target=_target_fields(build),
                 terminal=server.path and str(server.path),
                 tcp=server.port,
+                udp=server.udp_port,
             )
             try:
                 server.wait()
@@ -299,9 +330,14 @@ def _if_there(name: str, text: str) -> Text:
     return Text(reading)
 
 
+def _rate(target: Mapping[str, Any]) -> str:
+    return f"{target['clock_mhz']:g} MHz, {_line(target)}"
+
+
 _SERVED = (
-    Text("{target[title]}, simulated: {target[clock_mhz]:g} MHz, {target[baud]:,} baud"),
+    Text(lambda found: f"{found['target']['title']}, simulated: {_rate(found['target'])}"),
     _if_there("terminal", "serial port: serial:{terminal}"),
     _if_there("tcp", "TCP: tcp:localhost:{tcp}"),
+    _if_there("udp", "UDP: udp:localhost:{udp}"),
     Text("Ctrl-C ends it."),
 )

@@ -81,7 +81,8 @@ COMMANDS = {
     ),
     "program": _Entry("cli.bitstream", "Configure a board with its bitstream, with openFPGALoader."),
     "board": _Entry(
-        "cli.bitstream", "Run a board's top level in simulation and offer its serial port, until Ctrl-C."
+        "cli.bitstream",
+        "Run a board's top level in simulation and offer its serial port or its Ethernet, until Ctrl-C.",
     ),
     "run": _Entry("cli.run", "Run sequences on a device, or on a simulated one."),
     "accuracy": _Entry(

@@ -42,8 +42,8 @@ def run(
     backend: Annotated[
         str,
         typer.Option(
-            help="What computes: golden, verilator, icarus, serial:PORT, tcp:HOST:PORT, mmio:PATH,"
-            " pynq, or one of an installed package."
+            help="What computes: golden, verilator, icarus, serial:PORT, tcp:HOST:PORT,"
+            " udp:HOST[:PORT], mmio:PATH, pynq, or one of an installed package."
         ),
     ] = "golden",
     lengths: LengthsOption = None,

@@ -46,6 +46,7 @@ _SIMULATIONS = {
 _LINKS = {
     "serial": "rtlstm.host.link.link_transport:open_serial",
     "tcp": "rtlstm.host.link.link_transport:open_tcp",
+    "udp": "rtlstm.host.link.link_transport:open_udp",
     "mmio": "rtlstm.host.mmio:open_mmio",
     "pynq": "rtlstm.host.pynq:open_pynq",
 }
@@ -331,7 +332,7 @@ def open_transport(
         if name in _SIMULATIONS:
             raise ConfigurationError(
                 f"backend {name!r} is in rtlstm, not in rtlstm-driver, which only drives boards; give the "
-                "board's, serial:PORT, tcp:HOST:PORT, mmio:PATH or pynq"
+                "board's, serial:PORT, tcp:HOST:PORT, udp:HOST, mmio:PATH or pynq"
             )
         raise ConfigurationError(f"backend must be one of {', '.join(backend_names())}, not {backend!r}")
     return _made(repr(name), BACKENDS[name](folder, manifest, argument, progress))

@@ -3,10 +3,16 @@
 //
 // The ports are clk, rx, tx and, as far as the board has them, led0 to led2 and button; the PLL's model is
 // rtlstm_pll_model. Time is in femtoseconds since power came up.
+//
+// With RTLSTM_ETHERNET there is an RGMII in place of the serial port, and a second PLL. What is sent is a
+// frame from its preamble to its checksum, and what is received are such frames, with two bytes of their
+// length before each.
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <vector>
 
 #include "Vcore.h"
 #include "Vcore___024root.h"
@@ -23,16 +29,26 @@ public:
         context_.randReset(2);
         context_.randSeed(static_cast<int>(seed));
         board_ = std::make_unique<Vcore>(&context_, "board");
-        board_->rx = 1;
         board_->clk = 0;
+#ifdef RTLSTM_ETHERNET
+        board_->eth_rx_clk = 0;
+        networkOscillator() = 0;
+        putNibble(0, false);
+#else
+        board_->rx = 1;
+#endif
 #ifdef RTLSTM_BUTTON
         board_->button = RTLSTM_BUTTON;
 #endif
         oscillator() = 0;
         board_->eval();
         halfSource_ = kSecond / 2 / sourceHz;
-        const __int128 scaled = static_cast<__int128>(kSecond) * divide();
-        halfClock_ = static_cast<int64_t>(scaled / multiply() / 2 / sourceHz);
+        halfClock_ = halfPeriod(sourceHz, multiply(), divide());
+#ifdef RTLSTM_ETHERNET
+        halfNetwork_ = halfPeriod(sourceHz, networkMultiply(), networkDivide());
+        nextNetwork_ = halfNetwork_ / 3;
+        nextEdge_ = kHalfEdge / 2;
+#endif
         clockHz_ = static_cast<double>(sourceHz) * multiply() / divide();
         bit_ = kSecond / baud;
         nextSource_ = halfSource_;
@@ -40,6 +56,22 @@ public:
     }
     ~Board() { board_->final(); }
 
+#ifdef RTLSTM_ETHERNET
+    void send(const uint8_t* bytes, int64_t count) { frames_.emplace_back(bytes, bytes + count); }
+
+    // The cable is pulled: what is on the way is lost, perhaps in the middle of a frame.
+    void cut() {
+        frames_.clear();
+        received_.clear();
+        coming_.clear();
+        frame_.clear();
+        gap_ = kGap;
+    }
+
+    int64_t pending() const { return static_cast<int64_t>(frames_.size() + !frame_.empty()); }
+    int64_t frameIn() const { return frameIn_; }
+    int64_t frameOut() const { return frameOut_; }
+#else
     void send(const uint8_t* bytes, int64_t count) { sending_.insert(sending_.end(), bytes, bytes + count); }
 
     // The cable is pulled: what is on the way is lost, perhaps in the middle of a byte.
@@ -51,10 +83,15 @@ public:
         nextSend_ = now_ + 10 * bit_;
     }
 
+    int64_t pending() const { return static_cast<int64_t>(sending_.size()) + (nextSend_ != kNever); }
+    int64_t frameIn() const { return 0; }
+    int64_t frameOut() const { return 0; }
+#endif
+
     // Runs so many of the core's cycles, or fewer if bytes have come and the board pauses after them.
     int64_t run(int64_t cycles, uint8_t* bytes, int64_t room) {
         const int64_t end = cycle_ + cycles;
-        while (cycle_ < end && !(!received_.empty() && now_ - lastReceived_ > 3 * bit_ && !receiving())) step();
+        while (cycle_ < end && !(!received_.empty() && rests())) step();
         int64_t count = 0;
         for (; count < room && !received_.empty(); ++count) {
             bytes[count] = received_.front();
@@ -63,7 +100,6 @@ public:
         return count;
     }
 
-    int64_t pending() const { return static_cast<int64_t>(sending_.size()) + (nextSend_ != kNever); }
     int64_t cycle() const { return cycle_; }
     int64_t badStops() const { return badStops_; }
     double clockHz() const { return clockHz_; }
@@ -86,17 +122,14 @@ private:
     CData& oscillator() { return board_->rootp->rtlstm_board__DOT__pll__DOT__model__DOT__oscillator; }
     uint32_t multiply() { return board_->rootp->rtlstm_board__DOT__pll__DOT__model__DOT__multiply; }
     uint32_t divide() { return board_->rootp->rtlstm_board__DOT__pll__DOT__model__DOT__divide; }
-    bool receiving() const { return nextSample_ != kNever; }
+    static int64_t halfPeriod(int64_t sourceHz, uint32_t multiply, uint32_t divide) {
+        return static_cast<int64_t>(static_cast<__int128>(kSecond) * divide / multiply / 2 / sourceHz);
+    }
 
-    // Moves time to the next thing that happens at a pin or in the PLL.
+    // Moves time to the next thing that happens at a pin or in a PLL.
     void step() {
-        int64_t next = nextClock_ < nextSource_ ? nextClock_ : nextSource_;
-        if (nextSend_ == kNever && !sending_.empty()) startSending();
-        if (nextSend_ < next) next = nextSend_;
-        if (nextSample_ < next) next = nextSample_;
-        now_ = next;
-        if (now_ == nextSample_) sample();
-        if (now_ == nextSend_) sendBit();
+        now_ = std::min(std::min(nextClock_, nextSource_), lineNext());
+        lineBefore();
         if (now_ == nextSource_) {
             board_->clk = !board_->clk;
             nextSource_ += halfSource_;
@@ -107,6 +140,105 @@ private:
             nextClock_ += halfClock_;
         }
         board_->eval();
+        lineAfter();
+    }
+
+#ifdef RTLSTM_ETHERNET
+    CData& networkOscillator() {
+        return board_->rootp->rtlstm_board__DOT__network_pll__DOT__model__DOT__oscillator;
+    }
+    uint32_t networkMultiply() {
+        return board_->rootp->rtlstm_board__DOT__network_pll__DOT__model__DOT__multiply;
+    }
+    uint32_t networkDivide() {
+        return board_->rootp->rtlstm_board__DOT__network_pll__DOT__model__DOT__divide;
+    }
+    bool rests() const { return coming_.empty(); }
+    int64_t lineNext() const { return std::min(nextNetwork_, nextEdge_); }
+
+    void lineBefore() {
+        edge_ = now_ == nextEdge_;
+        if (edge_) {
+            board_->eth_rx_clk = !board_->eth_rx_clk;
+            nextEdge_ += kHalfEdge;
+        }
+        if (now_ == nextNetwork_) {
+            networkOscillator() ^= 1;
+            nextNetwork_ += halfNetwork_;
+        }
+    }
+
+    void lineAfter() {
+        // Data change after one edge and are read at the next.
+        if (edge_) {
+            if (board_->eth_rx_clk) {
+                putNibble(byte_ >> 4, sends_);
+            } else {
+                nextByte();
+                putNibble(byte_ & 15, sends_);
+            }
+        }
+        if (board_->eth_tx_clk == txClock_) return;
+        txClock_ = board_->eth_tx_clk;
+        const int nibble = board_->eth_tx_data0 | board_->eth_tx_data1 << 1 | board_->eth_tx_data2 << 2 |
+                           board_->eth_tx_data3 << 3;
+        if (!txClock_) {
+            if (comes_ && !coming_.empty()) coming_.back() |= nibble << 4;
+            return;
+        }
+        comes_ = board_->eth_tx_ctl;
+        if (comes_) {
+            if (coming_.empty()) frameOut_ = now_;
+            coming_.push_back(static_cast<uint8_t>(nibble));
+        } else if (!coming_.empty()) {
+            received_.push_back(coming_.size() & 255);
+            received_.push_back(coming_.size() >> 8 & 255);
+            received_.insert(received_.end(), coming_.begin(), coming_.end());
+            coming_.clear();
+        }
+    }
+
+    void putNibble(int nibble, bool valid) {
+        board_->eth_rx_data0 = nibble & 1;
+        board_->eth_rx_data1 = nibble >> 1 & 1;
+        board_->eth_rx_data2 = nibble >> 2 & 1;
+        board_->eth_rx_data3 = nibble >> 3 & 1;
+        board_->eth_rx_ctl = valid;
+    }
+
+    void nextByte() {
+        if (sends_ && frame_.empty()) {
+            frameIn_ = now_;
+            gap_ = kGap;
+        }
+        if (frame_.empty() && gap_ == 0 && !frames_.empty()) {
+            frame_.assign(frames_.front().begin(), frames_.front().end());
+            frames_.pop_front();
+        }
+        sends_ = !frame_.empty();
+        // Between frames a PHY tells its state: the link is up, 1 Gbit/s, full duplex.
+        byte_ = 0xdd;
+        if (sends_) {
+            byte_ = frame_.front();
+            frame_.pop_front();
+        } else if (gap_ > 0) {
+            --gap_;
+        }
+    }
+#else
+    bool receiving() const { return nextSample_ != kNever; }
+    bool rests() const { return now_ - lastReceived_ > 3 * bit_ && !receiving(); }
+    int64_t lineNext() {
+        if (nextSend_ == kNever && !sending_.empty()) startSending();
+        return std::min(nextSend_, nextSample_);
+    }
+
+    void lineBefore() {
+        if (now_ == nextSample_) sample();
+        if (now_ == nextSend_) sendBit();
+    }
+
+    void lineAfter() {
         if (!receiving() && !board_->tx) {
             nextSample_ = now_ + bit_ / 2;
             samples_ = 0;
@@ -151,10 +283,23 @@ private:
             nextSample_ = kNever;
         }
     }
+#endif
 
     VerilatedContext context_;
     std::unique_ptr<Vcore> board_;
     std::deque<uint8_t> sending_, received_;
+#ifdef RTLSTM_ETHERNET
+    // Half a cycle of the PHY's clock, which is 100 ppm slower than it should be, and the gap between frames.
+    static constexpr int64_t kHalfEdge = 4'000'400;
+    static constexpr int kGap = 12;
+    std::deque<std::vector<uint8_t>> frames_;
+    std::deque<uint8_t> frame_;
+    std::vector<uint8_t> coming_;
+    int64_t halfNetwork_ = 0, nextNetwork_ = 0, nextEdge_ = 0, frameIn_ = 0, frameOut_ = 0;
+    int gap_ = kGap;
+    bool edge_ = false, sends_ = false, comes_ = false;
+    CData txClock_ = 0;
+#endif
     int64_t now_ = 0, halfSource_ = 0, halfClock_ = 0, bit_ = 0;
     int64_t nextSource_ = 0, nextClock_ = 0, nextSend_ = kNever, nextSample_ = kNever;
     int64_t cycle_ = 0, lastReceived_ = 0, badStops_ = 0;
@@ -187,6 +332,11 @@ RTLSTM_API int64_t rtlstm_run(void* board, int64_t cycles, uint8_t* bytes, int64
 RTLSTM_API int64_t rtlstm_pending(void* board) { return static_cast<Board*>(board)->pending(); }
 
 RTLSTM_API int64_t rtlstm_cycle(void* board) { return static_cast<Board*>(board)->cycle(); }
+
+// When the last frame to the board ended, and the last one from it began.
+RTLSTM_API int64_t rtlstm_frame_in(void* board) { return static_cast<Board*>(board)->frameIn(); }
+
+RTLSTM_API int64_t rtlstm_frame_out(void* board) { return static_cast<Board*>(board)->frameOut(); }
 
 RTLSTM_API int64_t rtlstm_bad_stops(void* board) { return static_cast<Board*>(board)->badStops(); }
 

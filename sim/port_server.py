@@ -1,4 +1,4 @@
-"""Offers a simulated serial port to other programs, as a pseudo-terminal and as a TCP port."""
+"""Offers a simulated port to other programs, as a pseudo-terminal, as a TCP port and as a UDP port."""
 
 import os
 import select
@@ -9,12 +9,10 @@ import time
 import tty
 from pathlib import Path
 
-from rtlstm.host.link.byte_ports import BytePort, PortBroken
+from rtlstm.host.link.byte_ports import BytePort, PortBroken, split_datagrams
 from rtlstm.host.transport import Closing, Owner
 from rtlstm.spec.errors import ConfigurationError
 
-_SLICE = 0.001
-"""Seconds of the port's time between two checks of who is connected."""
 _REST = 0.02
 """Seconds between two slices while no bytes come."""
 _WRITE_SECONDS = 5.0
@@ -23,7 +21,7 @@ _STOP, _HANG_UP = b"s", b"h"
 
 
 class PortServer(Closing):
-    """Offers a port to one program at a time: by a pseudo-terminal, a TCP port or both.
+    """Offers a port to one program at a time: by a pseudo-terminal, a TCP port or a UDP port.
 
     It serves in a thread, from its creation to :meth:`close`. A second TCP connection is closed, as a serial
     port that is in use cannot be opened, at the first pause of whoever is connected. What is written to the
@@ -35,8 +33,11 @@ class PortServer(Closing):
         A simulated board's port or any other, perhaps with faults; the server closes it.
     terminal
         Whether to make a pseudo-terminal.
-    tcp
-        Port to listen at, on this machine alone; 0 for any, None for none.
+    tcp, udp
+        Port to listen at, on this machine alone; 0 for any, None for none. Datagrams go to whoever sent the
+        last one.
+    span
+        Seconds of the port's time between two checks of who is connected.
     linger
         Seconds after a byte in which the port's time goes on without a pause: a board may have more to send.
 
@@ -47,9 +48,18 @@ class PortServer(Closing):
     """
 
     def __init__(
-        self, port: BytePort, *, terminal: bool = True, tcp: int | None = None, linger: float = 0.0
+        self,
+        port: BytePort,
+        *,
+        terminal: bool = True,
+        tcp: int | None = None,
+        udp: int | None = None,
+        linger: float = 0.0,
+        span: float = 0.001,
     ) -> None:
-        self._port, self._linger = port, linger
+        self._port, self._linger, self._span = port, linger, span
+        self._datagrams = None if udp is None else _bind(udp)
+        self._asker: tuple[str, int] | None = None
         self._busy, self._awake_until = False, 0.0
         self._client: socket.socket | None = None
         self._listener = None if tcp is None else _listen(tcp)
@@ -69,6 +79,11 @@ class PortServer(Closing):
     def port(self) -> int | None:
         """The TCP port."""
         return None if self._listener is None else int(self._listener.getsockname()[1])
+
+    @property
+    def udp_port(self) -> int | None:
+        """The UDP port."""
+        return None if self._datagrams is None else int(self._datagrams.getsockname()[1])
 
     @property
     def path(self) -> Path | None:
@@ -104,8 +119,9 @@ class PortServer(Closing):
             self.wait()
         finally:
             self._drop()
-            if self._listener is not None:
-                self._listener.close()
+            for listening in (self._listener, self._datagrams):
+                if listening is not None:
+                    listening.close()
             for file in (self._terminal, self._slave, self._orders, self._order):
                 if file >= 0:
                     os.close(file)
@@ -120,7 +136,8 @@ class PortServer(Closing):
 
     def _turn(self) -> bool:
         """Transfer bytes in both directions; return whether to go on."""
-        ends: list[socket.socket | int] = [end for end in (self._listener, self._client) if end is not None]
+        sockets = (self._listener, self._client, self._datagrams)
+        ends: list[socket.socket | int] = [end for end in sockets if end is not None]
         ends += [file for file in (self._orders, self._terminal) if file >= 0]
         rests = not self._busy and time.monotonic() > self._awake_until
         ready = select.select(ends, [], [], _REST if rests else 0)[0]
@@ -131,6 +148,8 @@ class PortServer(Closing):
         heard = b""
         if self._client in ready:
             heard += self._hear_client()
+        if self._datagrams in ready:
+            heard += self._hear_datagram()
         if self._terminal in ready:
             written = os.read(self._terminal, _CHUNK)
             if self._client is None:
@@ -141,7 +160,7 @@ class PortServer(Closing):
         try:
             if heard:
                 self._port.write(heard)
-            said = self._port.read(_SLICE)
+            said = self._port.read(self._span)
             self._say(said)
         except PortBroken:
             said = b""
@@ -173,7 +192,19 @@ class PortServer(Closing):
             self._drop()
         return data
 
+    def _hear_datagram(self) -> bytes:
+        assert self._datagrams is not None
+        try:
+            data, self._asker = self._datagrams.recvfrom(_CHUNK)
+        except OSError:
+            # The last answer found nobody: its program has ended.
+            return b""
+        return data
+
     def _say(self, data: bytes) -> None:
+        if data and self._datagrams is not None and self._asker is not None:
+            for datagram in split_datagrams(data):
+                self._datagrams.sendto(datagram, self._asker)
         if data and self._client is not None:
             try:
                 self._client.sendall(data)
@@ -209,7 +240,21 @@ def _listen(port: int) -> socket.socket:
     try:
         return socket.create_server(("127.0.0.1", port))
     except OSError as error:
-        why = os.strerror(error.errno or 0)
-        raise ConfigurationError(
-            f"TCP port {port} must be free, but is not ({why}); choose another, or 0 for any"
-        ) from None
+        raise _taken("TCP", port, error) from None
+
+
+def _bind(port: int) -> socket.socket:
+    bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        bound.bind(("127.0.0.1", port))
+    except OSError as error:
+        bound.close()
+        raise _taken("UDP", port, error) from None
+    return bound
+
+
+def _taken(kind: str, port: int, error: OSError) -> ConfigurationError:
+    why = os.strerror(error.errno or 0)
+    return ConfigurationError(
+        f"{kind} port {port} must be free, but is not ({why}); choose another, or 0 for any"
+    )

@@ -109,6 +109,8 @@ class BoardSpec:
     """Family that the core was built for."""
     device_family: str
     """Family of the board's device, which determines the PLL."""
+    ethernet: bool = False
+    """Whether the board has an RGMII in place of the serial port."""
 
 
 def build_board(top: Path, core: Path, spec: BoardSpec, progress: Progress | None = None) -> Path:
@@ -120,6 +122,8 @@ def build_board(top: Path, core: Path, spec: BoardSpec, progress: Progress | Non
     defines = [f"-DRTLSTM_LED{index}={int(dark)}" for index, dark in enumerate(spec.inverted_leds)]
     if spec.inverted_button is not None:
         defines.append(f"-DRTLSTM_BUTTON={int(spec.inverted_button)}")
+    if spec.ethernet:
+        defines.append("-DRTLSTM_ETHERNET")
     return compile_library(spec.top, sources, own_file("board.cpp"), defines, progress)
 
 
@@ -131,6 +135,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "pending": (_SIZE, []),
     "cycle": (_SIZE, []),
     "bad_stops": (_SIZE, []),
+    "frame_in": (_SIZE, []),
+    "frame_out": (_SIZE, []),
     "clock_hz": (ctypes.c_double, []),
     "leds": (ctypes.c_int, []),
 }
@@ -162,6 +168,12 @@ class NativeBoard:
     def bad_stops(self) -> int:
         """Framing errors: bytes from the board without a stop bit. None at the right baud rate."""
         return int(self._board.call("bad_stops"))
+
+    @property
+    def answer_seconds(self) -> float:
+        """Time from the last bit of the last frame to the board until the first bit of the last one from
+        it."""
+        return (int(self._board.call("frame_out")) - int(self._board.call("frame_in"))) * 1e-15
 
     @property
     def leds(self) -> int:

@@ -10,6 +10,11 @@ LINK_VERSION: Final = 1
 BAUD_RATES: Final = (3_000_000, 2_000_000, 1_000_000, 115_200)
 """The rates that a host tries, in this order, if none is given. 8 data bits, no parity, 1 stop bit."""
 
+UDP_PORT: Final = 20051
+"""The port at which a board with Ethernet takes datagrams."""
+DATAGRAM_LIMIT: Final = 1400
+"""Most bytes of a datagram that a host sends; it must not be split on its way."""
+
 CRC_POLYNOMIAL: Final = 0x82F63B78
 """CRC-32C, bits reflected; starts from all ones and is inverted at the end."""
 CRC_CHECK: Final = 0xE3069283

@@ -17,6 +17,8 @@ enum { HELLO = 0x01, RESUME = 0x02, WRITE = 0x10, READ = 0x11, STEPS = 0x13 };
 enum { REPORT = 0x81, LOST = 0x82, DONE = 0x90, ERROR = 0x91 };
 enum { HEADER = 7, LARGEST = 512, WORDS = 120, RETRY_MS = 500, ATTEMPTS = 20 };
 
+#define UDP_PORT "20051" /* of a board with Ethernet */
+
 static int fail(rtlstm *device, const char *what) {
   snprintf(device->error, sizeof device->error, "%s", what);
   return -1;
@@ -112,10 +114,17 @@ static int receive(rtlstm *device, uint8_t *body, long long deadline) {
     uint8_t byte;
     long long left = deadline - milliseconds();
     struct pollfd wait = {device->fd, POLLIN, 0};
-    int ready = poll(&wait, 1, left > 0 ? (int)left : 0);
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready == 0) return 0;
-    if (ready < 0 || read(device->fd, &byte, 1) != 1) return fail_broken(device);
+    if (device->taken == device->given) {
+      int ready = poll(&wait, 1, left > 0 ? (int)left : 0);
+      ssize_t count;
+      if (ready < 0 && errno == EINTR) continue;
+      if (ready == 0) return 0;
+      count = ready < 0 ? -1 : read(device->fd, device->chunk, sizeof device->chunk);
+      if (count <= 0) return fail_broken(device);
+      device->taken = 0;
+      device->given = (size_t)count;
+    }
+    byte = device->chunk[device->taken++];
     if (byte) {
       if (device->held < sizeof device->frame) device->frame[device->held++] = byte;
       continue;
@@ -171,11 +180,11 @@ static int request(rtlstm *device, int type, const uint8_t *payload, size_t coun
   return fail(device, "the device does not answer");
 }
 
-static int connect_tcp(rtlstm *device, const char *line, const char *colon) {
+static int connect_to(rtlstm *device, const char *line, const char *colon, int type) {
   char host[128];
-  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL, *each;
-  snprintf(host, sizeof host, "%.*s", (int)(colon - line), line);
-  if (getaddrinfo(host, colon + 1, &hints, &found)) return fail(device, "there is no such host");
+  struct addrinfo hints = {.ai_socktype = type}, *found = NULL, *each;
+  snprintf(host, sizeof host, "%.*s", (int)(colon ? colon - line : (long)strlen(line)), line);
+  if (getaddrinfo(host, colon ? colon + 1 : UDP_PORT, &hints, &found)) return fail(device, "there is no such host");
   for (each = found; each; each = each->ai_next) {
     device->fd = socket(each->ai_family, each->ai_socktype, each->ai_protocol);
     if (device->fd >= 0 && connect(device->fd, each->ai_addr, each->ai_addrlen) == 0) break;
@@ -209,12 +218,17 @@ static int open_serial(rtlstm *device, const char *line) {
   return fail(device, "the rate must be 115200, 1000000, 2000000 or 3000000 baud");
 }
 
+static int open_line(rtlstm *device, const char *line) {
+  const char *colon = strrchr(line, ':');
+  if (!strncmp(line, "udp:", 4)) return connect_to(device, line + 4, strchr(line + 4, ':'), SOCK_DGRAM);
+  return colon && line[0] != '/' ? connect_to(device, line, colon, SOCK_STREAM) : open_serial(device, line);
+}
+
 int rtlstm_open(rtlstm *device, const char *line) {
   uint8_t body[LARGEST + 4], hello[3] = {1};
-  const char *colon = strrchr(line, ':');
   memset(device, 0, sizeof *device);
   device->fd = -1;
-  if (colon && line[0] != '/' ? connect_tcp(device, line, colon) : open_serial(device, line)) return -1;
+  if (open_line(device, line)) return -1;
   /* Learn which session the device is in, then put a new one in its place. */
   device->session = (uint16_t)(milliseconds() * 40503u ^ (unsigned)getpid() << 4) | 1;
   device->number = device->session ^ 0x5A5A;

@@ -1,4 +1,4 @@
-/* A core behind a serial port or a TCP port, from C: no library but POSIX. docs/link.md has the protocol. */
+/* A core behind a serial port, a TCP port or Ethernet, from C: no library but POSIX. docs/link.md has the protocol. */
 #ifndef RTLSTM_H
 #define RTLSTM_H
 
@@ -20,11 +20,13 @@ typedef struct {
   uint32_t id, build;   /* what the device says of itself */
   unsigned resent;      /* requests that had to be sent again */
   size_t held;          /* bytes of a frame that has not ended */
+  size_t taken, given;  /* bytes of `chunk` that were taken, and that there are */
+  uint8_t chunk[1536];  /* what was read at once: a datagram has several bytes */
   uint8_t frame[1024];
   char error[160];      /* why the last call failed */
 } rtlstm;
 
-/* Open "HOST:PORT" or a serial device, "/dev/ttyUSB0" or "/dev/ttyUSB0@115200" (else 1000000 baud), and begin a
+/* Open "HOST:PORT", "udp:HOST" or "udp:HOST:PORT", or a serial device, "/dev/ttyUSB0" or "/dev/ttyUSB0@115200" (else 1000000 baud), and begin a
  * session. Every call returns 0, or -1 with a sentence in `error`; after that, close. */
 int rtlstm_open(rtlstm *device, const char *line);
 void rtlstm_close(rtlstm *device);

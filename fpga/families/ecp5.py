@@ -416,7 +416,7 @@ class Ecp5(FpgaFamily):
     register_copies = True
     primitives = (_HERE.with_name("ecp5.v"), LOGIC_MULTIPLIERS)
     cell_models = (_HERE.with_name("ecp5_cells.v"),)
-    pll_models = (_HERE.with_name("ecp5_pll.v"),)
+    pll_models = (_HERE.with_name("ecp5_pll.v"), _HERE.with_name("ecp5_io.v"))
     netlist = NetlistScript(
         synthesis="synth_ecp5 -top {top}",
         cells="read_verilog -D NO_INCLUDES +/ecp5/cells_sim.v\nread_verilog -lib +/ecp5/cells_bb.v",

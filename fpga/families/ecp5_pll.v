@@ -6,6 +6,10 @@ module EHXPLLL #(
   parameter CLKOS_DIV = 8,
   parameter CLKOP_ENABLE = "ENABLED",
   parameter CLKOS_ENABLE = "DISABLED",
+  parameter CLKOS2_ENABLE = "DISABLED",
+  parameter CLKOS2_DIV = 8,
+  parameter CLKOS2_CPHASE = 0,
+  parameter CLKOS2_FPHASE = 0,
   parameter CLKOP_CPHASE = 0,
   parameter CLKOS_CPHASE = 0,
   parameter CLKOP_FPHASE = 0,
@@ -13,6 +17,7 @@ module EHXPLLL #(
   parameter FEEDBK_PATH = "CLKOP",
   parameter OUTDIVIDER_MUXA = "DIVA",
   parameter OUTDIVIDER_MUXB = "DIVB",
+  parameter OUTDIVIDER_MUXC = "DIVC",
   parameter DPHASE_SOURCE = "DISABLED",
   parameter PLLRST_ENA = "DISABLED",
   parameter INTFB_WAKE = "DISABLED",
@@ -32,6 +37,7 @@ module EHXPLLL #(
   input ENCLKOS,
   output CLKOP,
   output CLKOS,
+  output CLKOS2,
   output LOCK
 );
   localparam SECOND = CLKOS_ENABLE == "ENABLED";
@@ -40,7 +46,15 @@ module EHXPLLL #(
     .MULTIPLY(CLKFB_DIV * CLKOP_DIV),
     .DIVIDE(CLKI_DIV * (SECOND ? CLKOS_DIV : CLKOP_DIV))
   ) model (.source(CLKI), .reset(RST & (PLLRST_ENA == "ENABLED")), .clock(clock), .lock(LOCK));
-  // One clock is modelled: the second output's if it is on, else the loop's.
+  // One clock is modelled: the second output's if it is on, else the loop's. The third output divides it.
   assign CLKOP = SECOND ? 1'b0 : clock;
   assign CLKOS = SECOND ? clock : 1'b0;
+  localparam HALF = CLKOS2_DIV / (SECOND ? CLKOS_DIV : CLKOP_DIV) / 2;
+  reg [7:0] count = 0;
+  reg divided = 0;
+  always @(posedge clock) begin
+    count <= count == HALF - 1 ? 8'd0 : count + 8'd1;
+    if (count == HALF - 1) divided <= ~divided;
+  end
+  assign CLKOS2 = CLKOS2_ENABLE == "ENABLED" ? divided : 1'b0;
 endmodule

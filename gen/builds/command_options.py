@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from rtlstm.boards.ethernet import Ethernet
 from rtlstm.fpga.request import Placer, Router
 from rtlstm.sim.sources import Simulator
 from rtlstm.spec.errors import ConfigurationError
@@ -124,6 +125,38 @@ class BoardOptions(Record):
         Annotated[int, Field(ge=300)] | None,
         Option("Baud rate of the serial port. Default: the fastest usual rate."),
     ] = None
+    ip: Annotated[
+        str | None,
+        Option("IP address: the board's link is its Ethernet, not its serial port.", metavar="ADDRESS"),
+    ] = None
+    mac: Annotated[
+        str | None, Option("MAC address. Default: one made of the IP address.", metavar="ADDRESS")
+    ] = None
+    peer: Annotated[
+        str,
+        Option(
+            "Host that the board answers over Ethernet: its IP address; first, the one that sends the first"
+            " datagram after reset; or any.",
+            metavar="HOST",
+        ),
+    ] = "first"
+
+    @property
+    def ethernet(self) -> Ethernet | None:
+        """The addresses of a board on Ethernet; None if its link is the serial port.
+
+        Raises
+        ------
+        ConfigurationError
+            If one is no address, or options for both links are given.
+        """
+        if self.ip is None:
+            if self.mac is not None or self.peer != "first":
+                raise ConfigurationError("`mac` and `peer` are for a board on Ethernet; give its `ip`, too")
+            return None
+        if self.baud is not None:
+            raise ConfigurationError("a board on Ethernet has no serial port; leave out `baud` or `ip`")
+        return Ethernet.create(self.ip, self.mac, self.peer)
 
 
 class BitstreamOptions(BoardOptions):
@@ -139,8 +172,8 @@ class BitstreamOptions(BoardOptions):
 
         Raises ConfigurationError if there is any of it.
         """
-        if self.baud is not None or self.seed != 1 or self.insist:
+        if self.baud is not None or self.ethernet is not None or self.seed != 1 or self.insist:
             raise ConfigurationError(
                 f"the core on {self.board} has no serial port, and Vivado takes no seed; leave out "
-                "`baud`, `seed` and `insist=True`"
+                "`baud`, `ip`, `seed` and `insist=True`"
             )

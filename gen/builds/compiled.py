@@ -215,7 +215,9 @@ class Build:
         if isinstance(target, ZynqBoard):
             asked.check_vivado()
             return OnZynq.create(self._checked_folder(), target, asked.clock_mhz).write()
-        on_board = OnBoard.create(self._checked_folder(), asked.board, asked.clock_mhz, asked.baud)
+        on_board = OnBoard.create(
+            self._checked_folder(), asked.board, asked.clock_mhz, asked.baud, asked.ethernet
+        )
         with shown(progress) as seen:
             return on_board.make_bitstream(asked.seed, seen, insist=asked.insist)
 

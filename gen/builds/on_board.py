@@ -8,6 +8,7 @@ from typing import Self
 from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream, file_hash, make_bitstream
 from rtlstm.boards.board import Board, UartTiming, find_uart_timing
 from rtlstm.boards.catalogue import find_any_board, find_board
+from rtlstm.boards.ethernet import Ethernet
 from rtlstm.boards.simulated_pynq import SimulatedPynq
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
@@ -46,7 +47,12 @@ class OnBoard:
 
     @classmethod
     def create(
-        cls, folder: Path, board: str, clock_mhz: float | None = None, baud: int | None = None
+        cls,
+        folder: Path,
+        board: str,
+        clock_mhz: float | None = None,
+        baud: int | None = None,
+        ethernet: Ethernet | None = None,
     ) -> Self:
         """Choose clock and line of a build on a board.
 
@@ -59,12 +65,14 @@ class OnBoard:
             By default the board's usual one, or three quarters of the core's estimated one if that is less.
         baud
             By default the fastest usual rate.
+        ethernet
+            The board's addresses, if its link is on Ethernet and not on its serial port.
         """
         manifest, target = Manifest.load(folder), find_board(board)
         device = target.chosen.device
         check_family(manifest, device, target.name)
         wanted = clock_mhz or _default_clock(manifest, target)
-        uart = find_uart_timing(target, wanted, baud)
+        uart = find_uart_timing(target, wanted, baud, ethernet)
         return cls(Path(folder), manifest, target, uart, wanted, read_verilog(folder, manifest))
 
     @property
@@ -146,6 +154,7 @@ class OnBoard:
             inverted_button=None if button is None else button.inverted,
             family=self.manifest.parameters.family,
             device_family=self.board.chosen.device.family,
+            ethernet=self.uart.ethernet is not None,
         )
 
     def simulate(self, seed: int = 1, progress: Progress | None = None) -> NativeBoard:

@@ -6,9 +6,10 @@ from amaranth.hdl import DomainRenamer, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.cdc import FFSynchronizer
 
-from rtlstm.hdl.component import Component, In, Out, connect_some
+from rtlstm.hdl.component import Component, In, Out, Ports, connect_some
 from rtlstm.hdl.core.core import CoreSide
 from rtlstm.hdl.core.program_store import program_store
+from rtlstm.hdl.link.datagrams import DatagramLink, DatagramPorts
 from rtlstm.hdl.link.serial_link import SerialLink, SerialPorts
 from rtlstm.spec.manifest import Manifest
 
@@ -49,27 +50,22 @@ class Handover(Component):
         return m
 
 
-class CrossingLink(SerialPorts, CoreSide, Component):
-    """A :class:`~rtlstm.hdl.link.serial_link.SerialLink` in the domain ``link``, for a core in ``sync``.
+class _Crossing(CoreSide, Component):
+    """A link in the domain ``link``, for a core in ``sync``.
 
-    Its ports away from the core are in ``link``. Steps and requests to registers cross the same way, so the
-    core takes them in the order in which they were sent.
-
-    Parameters
-    ----------
-    divisor
-        Cycles of the link's clock per bit, perhaps a fraction.
+    Its ports away from the core are those of the link. Steps and requests to registers cross the same way,
+    so the core takes them in the order in which they were sent.
     """
 
-    def __init__(self, manifest: Manifest, divisor: Fraction | int) -> None:
-        self._manifest, self._divisor = manifest, divisor
+    def __init__(self, manifest: Manifest, link: SerialLink | DatagramLink, outside: type[Ports]) -> None:
+        self._manifest, self._link, self._outside = manifest, link, outside.port_names()
         super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        link = SerialLink(self._manifest, self._divisor)
+        link = self._link
         m.submodules.link = DomainRenamer(LINK)(link)
-        connect_some(m, wiring.flipped(self), link, SerialPorts.port_names())
+        connect_some(m, wiring.flipped(self), link, self._outside)
         self._ask(m, link)
         self._answer(m, link)
         if "shape" in program_store(self._manifest).told:
@@ -77,7 +73,7 @@ class CrossingLink(SerialPorts, CoreSide, Component):
             m.submodules.shape = FFSynchronizer(self.shape, link.shape, o_domain=LINK)
         return m
 
-    def _ask(self, m: Module, link: SerialLink) -> None:
+    def _ask(self, m: Module, link: CoreSide) -> None:
         """Hand steps and requests to the core."""
         m.submodules.asked = asked = Handover(LINK, "sync")
         request = link.bus.valid
@@ -95,7 +91,7 @@ class CrossingLink(SerialPorts, CoreSide, Component):
             asked.take.eq(Mux(request, self.bus.ready, self.x.ready)),
         ]
 
-    def _answer(self, m: Module, link: SerialLink) -> None:
+    def _answer(self, m: Module, link: CoreSide) -> None:
         """Hand results, and the words of registers, to the link."""
         m.submodules.results = results = Handover("sync", LINK)
         m.d.comb += [
@@ -117,3 +113,23 @@ class CrossingLink(SerialPorts, CoreSide, Component):
             link.bus.read_valid.eq(words.there),
             words.take.eq(1),
         ]
+
+
+class CrossingLink(SerialPorts, _Crossing):
+    """A :class:`~rtlstm.hdl.link.serial_link.SerialLink` in the domain ``link``, for a core in ``sync``.
+
+    Parameters
+    ----------
+    divisor
+        Cycles of the link's clock per bit, perhaps a fraction.
+    """
+
+    def __init__(self, manifest: Manifest, divisor: Fraction | int) -> None:
+        super().__init__(manifest, SerialLink(manifest, divisor), SerialPorts)
+
+
+class CrossingDatagrams(DatagramPorts, _Crossing):
+    """A :class:`~rtlstm.hdl.link.datagrams.DatagramLink` likewise; see there for ``peer``."""
+
+    def __init__(self, manifest: Manifest, peer: int | None, any_peer: bool) -> None:
+        super().__init__(manifest, DatagramLink(manifest, peer, any_peer), DatagramPorts)

@@ -23,6 +23,11 @@ from rtlstm.spec.registers import IDENTITY
 class LinkDevice(CoreSide, Component):
     """The device's side of the protocol in ``docs/link.md``, on streams of bytes.
 
+    Parameters
+    ----------
+    crc_bits
+        See :class:`~rtlstm.hdl.link.framing.Crc32c`.
+
     Raises
     ------
     ConfigurationError
@@ -37,20 +42,20 @@ class LinkDevice(CoreSide, Component):
     active: Signal = Out(1)
     """A host has opened a session."""
 
-    def __init__(self, manifest: Manifest) -> None:
-        self._manifest, self._limits = manifest, link_limits(manifest)
+    def __init__(self, manifest: Manifest, crc_bits: int = 1) -> None:
+        self._manifest, self._limits, self._crc_bits = manifest, link_limits(manifest), crc_bits
         super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         limits = self._limits
-        m.submodules.frames = frames = FrameReceiver()
+        m.submodules.frames = frames = FrameReceiver(self._crc_bits)
         m.submodules.session = session = LinkSession()
         m.submodules.requests = requests = RequestMemory(limits)
         m.submodules.executor = executor = Executor(self._manifest)
         m.submodules.responses = responses = ResponseMemory(limits)
         m.submodules.responder = responder = Responder(limits.response_bytes)
-        m.submodules.sender = sender = FrameSender()
+        m.submodules.sender = sender = FrameSender(self._crc_bits)
 
         wiring.connect(m, wiring.flipped(self.i), frames.i)
         wiring.connect(m, frames.o, session.i)

@@ -1,11 +1,13 @@
-"""Ports that carry bytes: serial ports and TCP connections."""
+"""Ports that carry bytes: serial ports, TCP connections, and datagrams of UDP."""
 
 import select
 import socket
 import time
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from rtlstm.spec.errors import ConfigurationError, DeviceError, ToolError, distribution
+from rtlstm.spec.link import DATAGRAM_LIMIT
 
 _CHUNK = 65536
 _WRITE_SECONDS = 5.0
@@ -36,6 +38,18 @@ class BytePort(Protocol):
 
     def close(self) -> None:
         """Release the port. Further calls do nothing."""
+
+
+def split_datagrams(data: bytes, limit: int = DATAGRAM_LIMIT) -> Iterator[bytes]:
+    """Yield bytes to transmit as datagrams of at most ``limit`` bytes, which hold whole frames."""
+    datagram = b""
+    for frame in data.split(b"\0"):
+        if datagram and len(datagram) + len(frame) >= limit:
+            yield datagram
+            datagram = b""
+        datagram += frame + b"\0"
+    if datagram[:-1]:
+        yield datagram[:-1]
 
 
 _CLOSED = "the other end has closed the connection; another program may be using it"
@@ -119,6 +133,73 @@ class TcpPort(_RealTime):
         if self._socket is None:
             raise PortBroken("the connection is closed")
         return self._socket
+
+
+class UdpPort(_RealTime):
+    """Datagrams to and from a board with Ethernet; they may be lost, doubled and reordered.
+
+    Raises
+    ------
+    DeviceError
+        If there is no such host.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = (host, port)
+        self._socket: socket.socket | None = None
+        try:
+            self.reopen()
+        except PortBroken as error:
+            raise DeviceError(
+                f"datagrams must have a way to {host}:{port}, but there is none ({error}); check host, port, "
+                "and that this machine has an address in the board's net"
+            ) from None
+
+    def reopen(self) -> None:
+        """Take another port of this machine."""
+        self.close()
+        try:
+            self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            self._socket.connect(self._address)
+        except OSError as error:
+            raise PortBroken(error) from None
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, which are whole frames."""
+        try:
+            for datagram in split_datagrams(data):
+                self._opened().send(datagram)
+        except OSError as error:
+            raise _unheard(error) from None
+
+    def read(self, seconds: float) -> bytes:
+        """Return the bytes of all datagrams that have come, with a zero behind each: it ends a frame."""
+        opened, found = self._opened(), b""
+        try:
+            wait = max(0.0, seconds)
+            while len(found) < _CHUNK and select.select([opened], [], [], wait)[0]:
+                found += opened.recv(_CHUNK) + b"\0"
+                wait = 0.0
+        except OSError as error:
+            if not found:
+                raise _unheard(error) from None
+        return found
+
+    def close(self) -> None:
+        """Release the port of this machine."""
+        opened, self._socket = self._socket, None
+        if opened is not None:
+            opened.close()
+
+    def _opened(self) -> socket.socket:
+        if self._socket is None:
+            raise PortBroken("the port is closed")
+        return self._socket
+
+
+def _unheard(error: OSError) -> PortBroken:
+    refused = isinstance(error, ConnectionRefusedError)
+    return PortBroken("no program takes datagrams there" if refused else error)
 
 
 class SerialPort(_RealTime):

@@ -1,4 +1,4 @@
-"""A transport to a core over a serial port or TCP: the backends ``serial`` and ``tcp``."""
+"""A transport to a core over a serial port, TCP or UDP: the backends ``serial``, ``tcp`` and ``udp``."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from rtlstm.host.link.byte_ports import BytePort, PortBroken, SerialPort, TcpPort
+from rtlstm.host.link.byte_ports import BytePort, PortBroken, SerialPort, TcpPort, UdpPort
 from rtlstm.host.link.engine import LinkEngine, LinkStatistics, LinkTimeouts
 from rtlstm.host.link.framing import Request, StepCodec
 from rtlstm.host.steps import Steps
 from rtlstm.host.transport import Transport, register_words
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.link import BAUD_RATES, HEADER, READ_LIMIT, ErrorCode, FrameType, LinkReport
+from rtlstm.spec.link import BAUD_RATES, HEADER, READ_LIMIT, UDP_PORT, ErrorCode, FrameType, LinkReport
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import Register
@@ -240,6 +240,24 @@ def open_tcp(
     if not host or not port.isdecimal():
         raise ConfigurationError(f"what follows 'tcp:' must be HOST:PORT, not {argument!r}")
     return LinkTransport(TcpPort(host.strip("[]"), int(port)), manifest)
+
+
+def open_udp(
+    folder: Path, manifest: Manifest, argument: str, progress: Progress | None = None
+) -> LinkTransport:
+    """Open ``udp:HOST`` or ``udp:HOST:PORT``.
+
+    Raises
+    ------
+    ConfigurationError
+        If ``argument`` is no host, or no host and port.
+    DeviceError
+        If no device answers.
+    """
+    host, colon, port = argument.partition(":")
+    if not host or (colon and not port.isdecimal()):
+        raise ConfigurationError(f"what follows 'udp:' must be HOST or HOST:PORT, not {argument!r}")
+    return LinkTransport(UdpPort(host, int(port) if port else UDP_PORT), manifest)
 
 
 def open_serial(

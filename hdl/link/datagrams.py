@@ -1,0 +1,181 @@
+"""The link on datagrams, such as those of UDP: each holds whole frames.
+
+Datagrams are in a clock domain of their own, since their network has a clock of its own.
+"""
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.data import StructLayout
+from amaranth.lib.fifo import AsyncFIFO, AsyncFIFOBuffered
+
+from rtlstm.hdl.component import Component, In, Out, Ports, connect_some
+from rtlstm.hdl.core.core import CoreSide
+from rtlstm.hdl.link.serial_link import LinkDevice
+from rtlstm.spec.manifest import Manifest
+
+NETWORK = "network"
+"""The datagrams' clock domain."""
+
+RECEIVED = StructLayout({"data": 8, "last": 1, "error": 1, "address": 32, "port": 16})
+"""A byte of a datagram and whether it is the last one, then also whether the datagram is damaged; who sent
+it."""
+SENT = StructLayout({"data": 8, "last": 1, "length": 16, "address": 32, "port": 16})
+"""A byte of a datagram and whether it is the last one; the datagram's bytes, and who is to receive it."""
+
+_ARRIVED = 2048
+"""Bytes of datagrams that wait for the link, which takes one in each of its cycles."""
+_LEAVING = 1024
+"""Bytes of frames that wait to be sent, more than the longest frame has."""
+_LENGTHS = 8
+"""Frames that wait to be sent."""
+
+
+class DatagramPorts(Ports):
+    """The ports of a link on datagrams, away from the core."""
+
+    i: stream.Interface = In(stream.Signature(RECEIVED))
+    o: stream.Interface = Out(stream.Signature(SENT))
+    """Datagrams, in the domain ``network``. ``i`` is accepted in all cycles but three at a datagram's end."""
+    errors: Signal = Out(32)
+    active: Signal = Out(1)
+    """Frames dropped since reset; a host has opened a session."""
+    hears: Signal = Out(1)
+    """A byte arrives at the link."""
+
+
+class Arrivals(Component):
+    """Takes datagrams of one peer, and passes on their bytes with a zero after each datagram.
+
+    A datagram from elsewhere becomes a frame that the link drops and counts. What finds no room is lost: its
+    frame is then damaged. All of it is in the domain ``network``.
+
+    Parameters
+    ----------
+    peer
+        Address of the only peer. None for the one that sends the first datagram after reset.
+    any_peer
+        Every host is the peer, and is answered until another sends a datagram.
+    """
+
+    i: stream.Interface = In(stream.Signature(RECEIVED))
+    o: stream.Interface = Out(stream.Signature(8))
+    """Bytes; ``ready`` says that there is room for one."""
+    address: Signal = Out(32)
+    port: Signal = Out(16)
+    known: Signal = Out(1)
+    """Who has sent the last whole datagram; whether there was one."""
+
+    def __init__(self, peer: int | None, any_peer: bool) -> None:
+        self._peer, self._any_peer = peer, any_peer
+        super().__init__()
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        item, known = self.i.payload, self.known
+        ours: Value | bool = (~known | (item.address == self.address)) | self._any_peer
+        if self._peer is not None:
+            ours = item.address == self._peer
+        lost, left = Signal(), Signal(range(2))
+        with m.FSM(domain=NETWORK):
+            with m.State("TAKE"):
+                m.d.comb += [
+                    self.i.ready.eq(1),
+                    self.o.payload.eq(item.data),
+                    self.o.valid.eq(self.i.valid & ours & ~lost),
+                ]
+                m.d[NETWORK] += left.eq(1)
+                with m.If(self.o.valid & ~self.o.ready):
+                    m.d[NETWORK] += lost.eq(1)
+                with m.If(self.i.valid & item.last):
+                    m.d[NETWORK] += lost.eq(0)
+                    m.next = "FOREIGN"
+                    with m.If(ours):
+                        m.next = "END"
+                    with m.If(ours & ~item.error):
+                        m.d[NETWORK] += [self.address.eq(item.address), self.port.eq(item.port), known.eq(1)]
+            # The shortest frame that the link counts: after COBS it is one zero.
+            with m.State("FOREIGN"):
+                m.d.comb += [self.o.payload.eq(1), self.o.valid.eq(1)]
+                with m.If(self.o.ready):
+                    m.d[NETWORK] += left.eq(left - 1)
+                    with m.If(left == 0):
+                        m.next = "END"
+            with m.State("END"):
+                m.d.comb += [self.o.payload.eq(0), self.o.valid.eq(1)]
+                with m.If(self.o.ready):
+                    m.next = "TAKE"
+        return m
+
+
+class DatagramLink(DatagramPorts, CoreSide, Component):
+    """The link on datagrams; see :class:`~rtlstm.hdl.link.serial_link.LinkDevice` and :class:`Arrivals`.
+
+    Each frame of the device is a datagram, to the peer that has sent the last one.
+    """
+
+    def __init__(self, manifest: Manifest, peer: int | None = None, any_peer: bool = False) -> None:
+        self._manifest, self._peer, self._any_peer = manifest, peer, any_peer
+        super().__init__(manifest)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.engine = engine = LinkDevice(self._manifest, crc_bits=8)
+        m.submodules.arrivals = arrivals = Arrivals(self._peer, self._any_peer)
+        m.submodules.arrived = arrived = AsyncFIFO(width=8, depth=_ARRIVED, w_domain=NETWORK, r_domain="sync")
+        outside = wiring.flipped(self)
+        wiring.connect(m, outside.i, arrivals.i)
+        m.d.comb += [
+            arrived.w_data.eq(arrivals.o.payload),
+            arrived.w_en.eq(arrivals.o.valid),
+            arrivals.o.ready.eq(arrived.w_rdy),
+            engine.i.payload.eq(arrived.r_data),
+            engine.i.valid.eq(arrived.r_rdy),
+            arrived.r_en.eq(engine.i.ready),
+            self.hears.eq(arrived.r_rdy),
+        ]
+        self._send(m, engine, arrivals)
+        connect_some(m, outside, engine, ("errors", "active", *CoreSide.declared_members(self._manifest)))
+        return m
+
+    def _send(self, m: Module, engine: LinkDevice, arrivals: Arrivals) -> None:
+        """Collect each frame until its zero; then its length is known, which a datagram begins with."""
+        m.submodules.leaving = leaving = AsyncFIFOBuffered(
+            width=8, depth=_LEAVING, w_domain="sync", r_domain=NETWORK
+        )
+        m.submodules.lengths = lengths = AsyncFIFOBuffered(
+            width=_LEAVING.bit_length(), depth=_LENGTHS, w_domain="sync", r_domain=NETWORK
+        )
+        length, taken, ends = Signal(_LEAVING.bit_length(), init=1), Signal(), engine.o.payload == 0
+        m.d.comb += [
+            engine.o.ready.eq(leaving.w_rdy & lengths.w_rdy),
+            taken.eq(engine.o.valid & engine.o.ready),
+            leaving.w_data.eq(engine.o.payload),
+            leaving.w_en.eq(taken),
+            lengths.w_data.eq(length),
+            lengths.w_en.eq(taken & ends),
+        ]
+        with m.If(taken):
+            m.d.sync += length.eq(Mux(ends, length.init, length + 1))
+        # The peer stays the same while a datagram is being sent.
+        sends, left, item = Signal(), Signal.like(length, init=0), self.o.payload
+        size, address, port = (Signal.like(each) for each in (item.length, item.address, item.port))
+        m.d.comb += [
+            self.o.valid.eq(sends & leaving.r_rdy),
+            item.data.eq(leaving.r_data),
+            item.last.eq(left == 1),
+            item.length.eq(size),
+            item.address.eq(address),
+            item.port.eq(port),
+            leaving.r_en.eq(sends & self.o.ready),
+            lengths.r_en.eq(~sends & arrivals.known),
+        ]
+        with m.If(self.o.valid & self.o.ready):
+            m.d[NETWORK] += [left.eq(left - 1), sends.eq(~item.last)]
+        with m.If(lengths.r_en & lengths.r_rdy):
+            m.d[NETWORK] += [
+                sends.eq(1),
+                left.eq(lengths.r_data),
+                size.eq(lengths.r_data),
+                address.eq(arrivals.address),
+                port.eq(arrivals.port),
+            ]

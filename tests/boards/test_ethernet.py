@@ -1,0 +1,183 @@
+"""A board's Ethernet: addresses, and the link over LiteEth and an RGMII, in simulation."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cocotb_tools.runner import get_runner
+from support.c_client import compile_client, read_outputs, run_client
+from support.paths import ROOT
+from support.served_board import running, said
+
+from rtlstm.boards.ethernet import Ethernet
+from rtlstm.gen.builds.on_board import OnBoard
+from rtlstm.host import Accelerator
+from rtlstm.host.link.byte_ports import split_datagrams
+from rtlstm.host.link.engine import LinkTimeouts
+from rtlstm.host.link.framing import Frame
+from rtlstm.host.link.link_transport import LinkTransport
+from rtlstm.host.transport import open_transport
+from rtlstm.sim.ethernet_port import EthernetPort
+from rtlstm.sim.faults import FaultyPort
+from rtlstm.sim.simulated_board import BoardSpec, NativeBoard
+from rtlstm.sim.sources import SIMULATION, board_models, simulation_sources
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.link import DATAGRAM_LIMIT, FrameType
+from rtlstm.spec.registers import IDENTITY, Register
+
+IP = "192.168.1.50"
+QUICK = LinkTimeouts(retry=0.0005, least_retry=0.0001, most_retry=0.001)
+"""In the board's own seconds, of which a simulator takes minutes for each."""
+BENCHES = ROOT / "tests" / "support" / "testbenches"
+
+
+def test_addresses():
+    assert Ethernet.create(IP).mac == "02:00:c0:a8:01:32"
+    given = Ethernet.create("10.0.0.9", "02-AB-00-00-00-01", "10.0.0.1")
+    assert given.mac == "02:ab:00:00:00:01" and given.only_peer == 0x0A000001
+    assert Ethernet.create(IP).only_peer is None and Ethernet.create(IP, peer="any").host is None
+
+
+@pytest.mark.parametrize("ip", ["192.168.1", "224.0.0.1", "127.0.0.1", "0.0.0.0", "10.0.0.255", ""])
+def test_an_address_of_no_single_device(ip: str):
+    with pytest.raises(ConfigurationError, match="IP address must be that of one device"):
+        Ethernet.create(ip)
+    with pytest.raises(ConfigurationError, match="`peer`, the host's IP address"):
+        Ethernet.create(IP, peer=ip)
+
+
+@pytest.mark.parametrize("mac", ["01:00:00:00:00:01", "00:00:00:00:00:00", "02:00:00:00:00", "hello"])
+def test_a_mac_address_of_no_single_device(mac: str):
+    with pytest.raises(ConfigurationError, match="MAC address must be that of one device"):
+        Ethernet.create(IP, mac)
+
+
+def test_datagrams_hold_whole_frames():
+    frames = [Frame(FrameType.WRITE, 7, seq, 0, bytes([1, seq]) * 200).to_wire() for seq in range(20)]
+    datagrams = list(split_datagrams(b"\0" + b"".join(frames)))
+    assert b"".join(datagrams) == b"\0" + b"".join(frames)
+    assert all(len(each) <= DATAGRAM_LIMIT and each.endswith(b"\0") for each in datagrams)
+    assert len(datagrams) < len(frames)
+
+
+def test_refused(cli, board_build: Path):
+    cli("board", board_build, "--board", "ulx3s-85f", "--ip", IP, "--udp", 0).refused("has no Ethernet")
+    cli("board", board_build, "--board", "colorlight-i5", "--ip", IP).refused("--udp PORT")
+    cli("board", board_build, "--board", "colorlight-i5", "--mac", IP, "--udp", 0).refused("--ip ADDRESS")
+    cli("bitstream", board_build, "--board", "colorlight-i5", "--peer", "any").refused("--ip")
+    done = cli("bitstream", board_build, "--board", "colorlight-i5", "--ip", IP, "--baud", 115_200)
+    done.refused("has no serial port")
+
+
+@pytest.fixture(scope="module")
+def on_ethernet(board_build: Path) -> OnBoard:
+    return OnBoard.create(board_build, "colorlight-i5", 100, ethernet=Ethernet.create(IP))
+
+
+@pytest.fixture(scope="module")
+def compiled(on_ethernet: OnBoard) -> tuple[Path, BoardSpec]:
+    return on_ethernet.compile()
+
+
+@pytest.fixture
+def native(compiled) -> Iterator[NativeBoard]:
+    board = NativeBoard(*compiled)
+    yield board
+    board.close()
+
+
+@pytest.mark.rtl
+def test_results_are_the_golden_models(on_ethernet: OnBoard, native: NativeBoard):
+    """Over RGMII, ARP, IP and UDP; then another host asks, who gets no answer."""
+    manifest, x = on_ethernet.manifest, np.random.default_rng(2).uniform(-1, 1, (20, 3))
+    port = EthernetPort(native, IP)
+    with Accelerator(LinkTransport(port, manifest, QUICK, seed=1), manifest) as board:
+        transport = board.device.transport
+        assert transport.read(Register.ID).tolist() == [IDENTITY]
+        board.load_weights(on_ethernet.folder / "weights.bin", verify=True)
+        y, _ = board.run(x)
+        transport.exchange([0], [[0, 0, 0]])
+        assert 1e-6 < native.answer_seconds < 4e-6
+        assert transport.statistics.repeated == port.damaged == 0
+        other = EthernetPort(native, IP, host="192.168.1.77")
+        other.write(Frame(FrameType.RESUME, 0, 5, 0).to_wire())
+        assert other.read(20e-6) == b""
+        assert transport.read(Register.ID).tolist() == [IDENTITY]
+    with Accelerator.open(on_ethernet.folder, "golden") as golden:
+        assert np.array_equal(y, golden.run(x)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_faults_lose_nothing(on_ethernet: OnBoard, native: NativeBoard):
+    """One datagram of a hundred is lost, doubled, damaged, delayed or overtaken by the next."""
+    manifest, x = on_ethernet.manifest, np.random.default_rng(2).uniform(-1, 1, (20_000, 3))
+    bad = FaultyPort(EthernetPort(native, IP), 0.01, seed=3, longest=0.0002)
+    with Accelerator(LinkTransport(bad, manifest, QUICK, seed=1), manifest) as board:
+        board.load_weights(on_ethernet.folder / "weights.bin")
+        y, _ = board.run(x)
+    with Accelerator.open(on_ethernet.folder, "golden") as golden:
+        assert np.array_equal(y, golden.run(x)[0])
+    assert sum(bad.counts.values()) > 3
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_steps_per_second(on_ethernet: OnBoard, native: NativeBoard):
+    """Batches of steps in a datagram, by the board's clock."""
+    manifest, port = on_ethernet.manifest, EthernetPort(native, IP)
+    with LinkTransport(port, manifest, QUICK, seed=1) as transport:
+        Accelerator(transport, manifest).load_weights(on_ethernet.folder / "weights.bin")
+        begun, steps = port.now(), 4000
+        transport.exchange(np.zeros(steps, dtype=np.int32), np.zeros((steps, 3), dtype=np.int32))
+        assert steps / (port.now() - begun) > 200_000
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_served_over_udp(on_ethernet: OnBoard, cli, board_user: Path, tmp_path: Path):
+    """The driver in a process of its own, and the C client, by the host's own sockets."""
+    build, x = on_ethernet.folder, board_user / "x.npy"
+    codes = np.arange(15, dtype=np.int32).reshape(5, 3) * 50
+    command = f"rtlstm board {build} --board colorlight-i5 --clock 100 --ip {IP} --udp 0"
+    with running(command, tmp_path) as process:
+        port = said(process, r"(udp:\S+)")
+        done = cli("run", build, "--backend", port, "--input", x, "--output", tmp_path / "y.npy")
+        assert done.code == 0, done.err
+        client = run_client(
+            compile_client(tmp_path), port, build / "weights.bin", on_ethernet.manifest, codes
+        )
+    with Accelerator.open(build, "golden") as golden:
+        assert np.array_equal(np.load(tmp_path / "y.npy"), golden.run(np.load(x))[0])
+    transport = open_transport("golden", build, on_ethernet.manifest)
+    with Accelerator(transport, on_ethernet.manifest) as golden:
+        golden.load_weights(build / "weights.bin")
+        expected = transport.exchange(np.zeros(5, dtype=np.int32), codes)
+    assert np.array_equal(read_outputs(client), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_frames_at_the_pins(on_ethernet: OnBoard, compiled, tmp_path: Path):
+    """Other people's PHY: ARP, ping, UDP, damaged frames of all kinds, and a storm at the line's rate."""
+    family = on_ethernet.manifest.parameters.family
+    core = simulation_sources(on_ethernet.folder / "rtl" / f"{on_ethernet.manifest.name}.v", family)
+    models = board_models(on_ethernet.board.chosen.device.family)
+    sources = [on_ethernet.output_folder / "top.v", *core, *models, BENCHES / "ethernet_board.v"]
+    runner = get_runner("icarus")
+    runner.build(
+        sources=sources,
+        hdl_toplevel="ethernet_board",
+        build_dir=tmp_path,
+        defines={SIMULATION: 1},
+        timescale=("1ns", "1ps"),
+    )
+    results = runner.test(
+        test_module="support.testbenches.ethernet_testbench",
+        hdl_toplevel="ethernet_board",
+        build_dir=tmp_path,
+        test_dir=tmp_path,
+    )
+    text = Path(results).read_text()
+    assert "<testcase" in text and "<failure" not in text and "<error" not in text, text
