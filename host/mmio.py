@@ -63,10 +63,7 @@ class RegisterFile(Protocol):
 class MappedRegisters:
     """Registers in a mapped file, in the byte order of this machine. Locked against other programs.
 
-    Raises
-    ------
-    DeviceError
-        If the file cannot be opened, mapped or locked.
+    Raises DeviceError if the file cannot be opened, mapped or locked.
     """
 
     def __init__(self, path: Path, offset: int = 0) -> None:
@@ -117,6 +114,8 @@ class MmioTransport(Transport):
     Steps go through the data FIFOs, as many at a time as there is space for. Opening it resets core and
     FIFOs: an earlier program may have left steps there.
 
+    Raises DeviceError if the device has another register map.
+
     Parameters
     ----------
     registers
@@ -125,11 +124,6 @@ class MmioTransport(Transport):
         The build. Steps need one with data FIFOs (``--bus axilite`` or ``wishbone``).
     clock
         The time in seconds, against which a device without progress is found; a simulation has its own.
-
-    Raises
-    ------
-    DeviceError
-        If the device has another register map.
     """
 
     def __init__(

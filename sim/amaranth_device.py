@@ -59,15 +59,12 @@ class _Stalls:
 class AmaranthModel:
     """A core in Amaranth's simulator. Implements :class:`rtlstm.sim.simulated_ports.Model`.
 
+    Raises ConfigurationError if the file cannot be written.
+
     Parameters
     ----------
     waves
         File for waveforms; none if empty. It is complete when the model is closed.
-
-    Raises
-    ------
-    ConfigurationError
-        If the file cannot be written.
     """
 
     def __init__(self, manifest: Manifest, waves: str = "", progress: Progress | None = None) -> None:

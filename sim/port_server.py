@@ -27,6 +27,8 @@ class PortServer(Closing):
     port that is in use cannot be opened, at the first pause of whoever is connected. What is written to the
     terminal meanwhile is lost.
 
+    Raises ConfigurationError if the port is taken.
+
     Parameters
     ----------
     port
@@ -40,11 +42,6 @@ class PortServer(Closing):
         Seconds of the port's time between two checks of who is connected.
     linger
         Seconds after a byte in which the port's time goes on without a pause: a board may have more to send.
-
-    Raises
-    ------
-    ConfigurationError
-        If the port is taken.
     """
 
     def __init__(

@@ -25,6 +25,8 @@ from rtlstm.tools.toolchain import icarus, run_tool
 class SimulatedRegisters:
     """A testbench that takes accesses from its standard input, such as ``sim/axilite_port.v``.
 
+    Raises ToolError if Icarus Verilog is missing or fails.
+
     Parameters
     ----------
     program
@@ -35,11 +37,6 @@ class SimulatedRegisters:
         Verilog, the testbench's too; relative to the program's folder.
     base
         The word address of the first register.
-
-    Raises
-    ------
-    ToolError
-        If Icarus Verilog is missing or fails.
     """
 
     def __init__(self, program: Path, top: str, sources: Sequence[str | Path], base: int = 0) -> None:

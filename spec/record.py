@@ -54,10 +54,7 @@ class _Shown(_Metaclass):
 class Record(BaseModel, metaclass=_Shown):
     """A frozen record: unknown fields are refused, every field is validated.
 
-    Raises
-    ------
-    ConfigurationError
-        If a field is missing, unknown or out of range; the message lists all problems.
+    Raises ConfigurationError if a field is missing, unknown or out of range; the message lists all problems.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

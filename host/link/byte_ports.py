@@ -73,13 +73,7 @@ class _RealTime:
 
 
 class TcpPort(_RealTime):
-    """A TCP connection to a board server.
-
-    Raises
-    ------
-    DeviceError
-        If nothing answers there.
-    """
+    """A TCP connection to a board server. Raises DeviceError if nothing answers there."""
 
     def __init__(self, host: str, port: int, seconds: float = 5.0) -> None:
         self._address = (host, port)
@@ -205,12 +199,8 @@ def _unheard(error: OSError) -> PortBroken:
 class SerialPort(_RealTime):
     """A serial port or pseudo-terminal, 8N1, locked against other programs.
 
-    Raises
-    ------
-    DeviceError
-        If there is no such port, or another program has it.
-    ToolError
-        If serialx is not installed.
+    Raises DeviceError if there is no such port, or another program has it. Raises ToolError if serialx is not
+    installed.
     """
 
     def __init__(self, port: str, baud: int) -> None:

@@ -44,6 +44,8 @@ class LinkTransport(Transport):
     a dead link all further calls raise it again: close the transport and open another. The device
     may have executed steps after the last one that it answered.
 
+    Raises DeviceError if no device answers, or it speaks another version of the protocol.
+
     Parameters
     ----------
     port
@@ -54,11 +56,6 @@ class LinkTransport(Transport):
         How long to wait for each kind of answer.
     seed
         Makes the session repeatable, for tests.
-
-    Raises
-    ------
-    DeviceError
-        If no device answers, or it speaks another version of the protocol.
     """
 
     def __init__(

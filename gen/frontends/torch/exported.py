@@ -163,10 +163,8 @@ def _names(outputs: Sequence[Mapping[str, Any]]) -> list[str]:
 class Archive:
     """The graph of an exported program, and its tensors by name, which are loaded when they are asked for.
 
-    Raises
-    ------
-    ModelError
-        If it is damaged, or of a kind that is not read: compiled, of several models, or of an older PyTorch.
+    Raises ModelError if it is damaged, or of a kind that is not read: compiled, of several models, or of an
+    older PyTorch.
     """
 
     def __init__(self, file: BinaryIO) -> None:
