@@ -65,8 +65,8 @@ def _read(path: Path) -> str:
 
 @cache
 def _sources() -> str | None:
-    """Return a digest of the code that writes Verilog; None if it has changed since it was imported."""
-    rooms = [Path(str(files(f"rtlstm.{name}"))) for name in ("spec", "fpga", "hdl")]
+    """Return a digest of code that decides Verilog, of fpga its families alone; None if it changed since."""
+    rooms = [Path(str(files(f"rtlstm.{name}"))) for name in ("spec", "fpga.families", "hdl")]
     paths = [path for room in rooms for path in sorted(room.rglob("*")) if path.suffix in (".py", ".v")]
     if max(path.stat().st_mtime for path in paths) > _BEGIN:
         return None
