@@ -59,7 +59,7 @@ def test_partial_sums_of_short_steps(inputs: int, units: int, lanes: int, macs: 
         bias=rng.normal(size=4 * units),
     )
     network = quantise(Network(layers=(lstm,)), NARROW)
-    case = make_case(1, network, Parameters(lanes=lanes, macs=macs), steps=32)
+    case = make_case(1, network, Parameters(lanes=lanes, macs=macs), steps=16)
     check_device(case, tmp_path, "icarus")
 
 

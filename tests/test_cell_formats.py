@@ -208,7 +208,7 @@ def test_icarus_equals_golden(name: str, bits: int, units: int, tmp_path: Path) 
     """c, and with more bits than a DSP block takes, the product f c is shifted."""
     found = quantised(*NETWORKS[name], SETTINGS.replace(cell_bits=bits))
     parameters = Parameters(lanes=8, macs=2, gate_units=units, beat_out=units, streams=2)
-    check_device(make_case(bits, found, parameters, steps=10), tmp_path, "icarus")
+    check_device(make_case(bits, found, parameters, steps=5), tmp_path, "icarus")
 
 
 @pytest.mark.rtl

@@ -188,7 +188,7 @@ def test_a_gate_that_a_table_and_a_product_read_on_rtl(tmp_path: Path) -> None:
     rows = np.random.default_rng(5).normal(size=(3, 2)) * 4
     layer = Custom(cell=built, w_ih=rows, w_hh=np.zeros((3, 3)), bias=np.zeros(3))
     network = quantise(Network(layers=(layer,)), _settings(6))
-    check_device(make_case(3, network, Parameters(lanes=8, macs=2, streams=2), steps=12), tmp_path, "icarus")
+    check_device(make_case(3, network, Parameters(lanes=8, macs=2, streams=2), steps=6), tmp_path, "icarus")
 
 
 @pytest.mark.slow

@@ -261,7 +261,7 @@ def test_rtl_equals_golden(name: str, backend: str, reach: float, tmp_path: Path
     result = 1 if name in ("lstm", "direct", "gru") else 0
     parameters = Parameters(lanes=8, macs=2, tables=settings.tables)
     parameters = parameters.replace(pipeline=parameters.pipeline.model_copy(update={"result": result}))
-    check_device(make_case(1, quantised, parameters, steps=8), tmp_path, backend)
+    check_device(make_case(1, quantised, parameters, steps=4), tmp_path, backend)
 
 
 @pytest.mark.slow
