@@ -4,7 +4,7 @@ It takes most of the time.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import pytest
 from amaranth.hdl import Elaboratable
@@ -21,6 +21,11 @@ def no_logic() -> Iterator[None]:
         # What is kept is for all, who need it whole.
         patch.setattr(verilog, "kept_verilog", lambda what, manifest, write: write())
         yield
+
+
+def logic_for(backend: str) -> AbstractContextManager[None]:
+    """Leave logic out of builds that only the golden model runs."""
+    return no_logic() if backend == "golden" else nullcontext()
 
 
 def _empty(components: Mapping[str, Component], *_: str) -> str:
