@@ -9,7 +9,7 @@ from support.loadable_builds import Build, build_for, check, make_device
 from support.paths import TESTS
 from support.quick import quick
 from support.random_builds import TINY, make_case, random_case, random_network
-from support.small_builds import NARROW
+from support.small_builds import NARROW, normal_lstm
 from support.small_builds import network as small_network
 from support.step_checks import check_device
 
@@ -18,7 +18,7 @@ from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.sim.cocotb_run import Design, Simulator, run_tests
 from rtlstm.sim.sources import simulation_sources
-from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.network import Network
 from rtlstm.spec.parameters import Parameters, TableKind
 from rtlstm.spec.program.schedule import offer_cycles
 
@@ -52,13 +52,7 @@ def test_tiny_layers_equal_golden(seed: int, tmp_path: Path) -> None:
 )
 def test_partial_sums_of_short_steps(inputs: int, units: int, lanes: int, macs: int, tmp_path: Path) -> None:
     """Shapes whose next step would overtake its partial sums without idle cycles."""
-    rng = np.random.default_rng(5)
-    lstm = Lstm(
-        w_ih=rng.normal(size=(4 * units, inputs)),
-        w_hh=rng.normal(size=(4 * units, units)),
-        bias=rng.normal(size=4 * units),
-    )
-    network = quantise(Network(layers=(lstm,)), NARROW)
+    network = quantise(Network(layers=(normal_lstm(np.random.default_rng(5), inputs, units),)), NARROW)
     case = make_case(1, network, Parameters(lanes=lanes, macs=macs), steps=16)
     check_device(case, tmp_path, "icarus")
 

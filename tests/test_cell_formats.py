@@ -9,6 +9,7 @@ from support.cell_networks import INPUTS, UNITS
 from support.loadable_builds import NARROW, Build, check, make_device, stacked
 from support.quick import quick
 from support.random_builds import make_case
+from support.small_builds import normal_lstm
 from support.step_checks import check_device
 
 from rtlstm.gen.builds.hardware import device_settings
@@ -36,14 +37,7 @@ SETTINGS = QuantizationSettings(weight_bits=8, data_bits=8, gate_bits=10, cell_b
 
 
 def lstm(seed: int, inputs: int, **options: object) -> Lstm:
-    rng = np.random.default_rng(seed)
-    return Lstm(
-        name=f"lstm{seed}",
-        w_ih=rng.normal(size=(4 * UNITS, inputs)),
-        w_hh=rng.normal(size=(4 * UNITS, UNITS)),
-        bias=rng.normal(size=4 * UNITS),
-        **options,
-    )
+    return normal_lstm(np.random.default_rng(seed), inputs, UNITS, name=f"lstm{seed}", **options)
 
 
 def custom(seed: int, inputs: int) -> Custom:

@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.quick import quick
+from support.small_builds import normal_lstm
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork, QuantizedRecurrent, bound_sums
 from rtlstm.spec.packing import pack, unpack_fields
 from rtlstm.spec.parameters import Parameters
@@ -26,11 +27,7 @@ BACKENDS = ("icarus", "verilator")
 def extreme_network(weight_bits: int, data_bits: int, sign: int) -> QuantizedNetwork:
     """All weights at the most negative word (or, for sign 1, the most positive)."""
     rng = np.random.default_rng(3)
-    lstm = Lstm(
-        w_ih=rng.normal(size=(4 * UNITS, INPUTS)),
-        w_hh=rng.normal(size=(4 * UNITS, UNITS)),
-        bias=rng.normal(size=4 * UNITS),
-    )
+    lstm = normal_lstm(rng, INPUTS, UNITS)
     dense = Dense(weight=rng.normal(size=(3, UNITS)), bias=rng.normal(size=3))
     settings = QuantizationSettings(weight_bits=weight_bits, data_bits=data_bits)
     start = quantise(Network(layers=(lstm, dense)), settings)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.paths import ROOT
+from support.small_builds import normal_lstm
 
 import rtlstm
 from rtlstm.gen.builds.report_html import render_report
@@ -19,13 +20,7 @@ pytestmark = pytest.mark.rtl
 
 
 def random_network(seed: int = 0, units: int = 5) -> rtlstm.Network:
-    draw = np.random.default_rng(seed).normal
-    lstm = rtlstm.Lstm(
-        name="lstm",
-        w_ih=draw(size=(4 * units, 3)),
-        w_hh=draw(size=(4 * units, units)),
-        bias=draw(size=4 * units),
-    )
+    lstm = normal_lstm(np.random.default_rng(seed), 3, units, name="lstm")
     return rtlstm.Network(name="tiny", layers=(lstm,))
 
 

@@ -8,11 +8,12 @@ import pytest
 from support.netlist import flat_netlist, netlist_build
 from support.quick import quick
 from support.random_builds import Case, make_case, random_network
+from support.small_builds import normal_lstm
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.network import Network
 from rtlstm.spec.parameters import Parameters
 
 pytestmark = [pytest.mark.rtl, pytest.mark.tools]
@@ -44,11 +45,8 @@ SIZES = (
 def tiny() -> tuple[Network, QuantizationSettings]:
     """Two layers with different formats of c."""
     rng = np.random.default_rng(5)
-    layers = [
-        Lstm(w_ih=rng.normal(size=(8, 2)), w_hh=rng.normal(size=(8, 2)), bias=rng.normal(size=8))
-        for _ in range(2)
-    ]
-    return Network(layers=tuple(layers)), QuantizationSettings(
+    layers = normal_lstm(rng, 2, 2), normal_lstm(rng, 2, 2)
+    return Network(layers=layers), QuantizationSettings(
         weight_bits=4, data_bits=6, gate_bits=8, cell_bits=10, cell_range="4,1"
     )
 

@@ -8,7 +8,7 @@ import pytest
 import safetensors.numpy
 from support.quick import quick
 from support.second_model import SecondModel
-from support.small_builds import tensors
+from support.small_builds import normal_lstm, tensors
 
 from rtlstm.gen.accuracy.measure import measure_errors
 from rtlstm.gen.accuracy.samples import Samples
@@ -34,10 +34,8 @@ HALF_UP, ODD = (QuantizationSettings(**NARROW, hidden_rounding=each) for each in
 
 def lstm(inputs: int, units: int, biases: tuple[float, ...] = (0.0,) * 4) -> Lstm:
     """A layer whose gates i, f, g and o have these biases, and random ones on top."""
-    rng = np.random.default_rng(inputs)
-    shapes = (4 * units, inputs), (4 * units, units), (4 * units,)
-    w_ih, w_hh, bias = (rng.normal(size=shape) for shape in shapes)
-    return Lstm(w_ih=w_ih, w_hh=w_hh, bias=bias + np.repeat(biases, units))
+    layer = normal_lstm(np.random.default_rng(inputs), inputs, units)
+    return layer.replace(bias=layer.bias + np.repeat(biases, units))
 
 
 def inputs(*shape: int) -> np.ndarray:

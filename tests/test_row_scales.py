@@ -12,7 +12,7 @@ from support.quick import quick
 from support.random_builds import Case, make_case, random_network, random_parameters
 from support.random_sequences import random_sequence_network
 from support.second_model import SecondModel, State
-from support.small_builds import NARROW
+from support.small_builds import NARROW, normal_lstm
 from support.small_builds import network as small_network
 from support.step_checks import check_device
 
@@ -180,7 +180,7 @@ def test_networks_on_a_loadable_core(tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", ["ice40", "ecp5", "xilinx"])
 def test_netlist_equals_golden(family: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
-    lstm = Lstm(w_ih=rng.normal(size=(8, 2)), w_hh=rng.normal(size=(8, 2)), bias=rng.normal(size=8))
+    lstm = normal_lstm(rng, 2, 2)
     dense = Dense(weight=rng.normal(size=(2, 2)), bias=rng.normal(size=2))
     settings = QuantizationSettings(weight_bits=4, data_bits=6, gate_bits=8, cell_bits=10, scale_bits=8)
     network = quantise(Network(layers=(lstm, dense)), settings)

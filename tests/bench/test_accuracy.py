@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.lazy import torch
-from support.small_builds import INPUTS, network, rand
+from support.small_builds import INPUTS, network, normal_lstm, rand
 from typer.testing import CliRunner
 
 from rtlstm.bench import cases, int8
@@ -30,17 +30,12 @@ from rtlstm.gen.frontends import read_model
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, ToolError
-from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Network, Rnn
+from rtlstm.spec.network import Bidirectional, Dense, Gru, Network, Rnn
 from rtlstm.zoo.entry import Metric, Subject
 
 STEPS, LENGTHS = 12, np.array([12, 5, 9, 12, 7, 12])
 TYPICAL, UNITS = 2, 4
 IDENTITY = {"activation": {"name": "identity"}}
-
-
-def lstm(rng: np.random.Generator, inputs: int, units: int, **more: object) -> Lstm:
-    sizes = {"w_ih": (4 * units, inputs), "w_hh": (4 * units, units), "bias": (4 * units,)}
-    return Lstm(**{name: rng.normal(size=size) for name, size in sizes.items()}, **more)
 
 
 def gru(rng: np.random.Generator, inputs: int, units: int) -> Gru:
@@ -55,7 +50,7 @@ def networks() -> dict[str, Network]:
     def dense(inputs: int, **more: object) -> Dense:
         return Dense(weight=rng.normal(size=(3, inputs)), bias=rng.normal(size=3), **more)
 
-    both = Bidirectional(forward=lstm(rng, 4, 5), backward=lstm(rng, 4, 5, reverse=True))
+    both = Bidirectional(forward=normal_lstm(rng, 4, 5), backward=normal_lstm(rng, 4, 5, reverse=True))
     rows = {
         "w_ih": rng.normal(size=(5, 4)),
         "w_hh": 0.2 * rng.normal(size=(5, 5)),
@@ -63,10 +58,10 @@ def networks() -> dict[str, Network]:
     }
     skip = {"skip": rng.normal(size=(3, 4)), "skip_relu": True}
     return {
-        "lstm": Network(layers=(lstm(rng, 4, 5), dense(5, activation="sigmoid"))),
+        "lstm": Network(layers=(normal_lstm(rng, 4, 5), dense(5, activation="sigmoid"))),
         "both directions": Network(layers=(both, dense(10, input_relu=True))),
         "gru": Network(layers=(gru(rng, 4, 5), dense(5, activation="tanh", **skip))),
-        "delay line": Network(layers=(Rnn(**rows, **IDENTITY), lstm(rng, 5, 6))),
+        "delay line": Network(layers=(Rnn(**rows, **IDENTITY), normal_lstm(rng, 5, 6))),
     }
 
 

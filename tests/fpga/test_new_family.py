@@ -13,6 +13,7 @@ from support.new_family.toy import TOY
 from support.packages import install
 from support.paths import ROOT
 from support.random_builds import make_case
+from support.small_builds import normal_lstm
 
 import rtlstm
 from rtlstm.boards.bitstream import constraints
@@ -30,7 +31,7 @@ from rtlstm.host import Accelerator
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.network import Network
 from rtlstm.spec.parameters import Parameters
 
 SMALL = QuantizationSettings(weight_bits=4, data_bits=6, gate_bits=8, cell_bits=10)
@@ -44,9 +45,7 @@ def toy() -> Iterator[None]:
 
 
 def small() -> Network:
-    rng = np.random.default_rng(4)
-    lstm = Lstm(w_ih=rng.normal(size=(8, 2)), w_hh=rng.normal(size=(8, 2)), bias=rng.normal(size=8))
-    return Network(layers=(lstm,))
+    return Network(layers=(normal_lstm(np.random.default_rng(4), 2, 2),))
 
 
 @pytest.mark.rtl

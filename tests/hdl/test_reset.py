@@ -1,12 +1,14 @@
 """A reset in any cycle of a step: nothing comes out, nothing is counted, and the next step is right."""
 
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.quick import quick
 from support.random_builds import make_case
+from support.small_builds import normal_lstm
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
@@ -14,7 +16,7 @@ from rtlstm.sim.golden import Golden
 from rtlstm.sim.sources import SIMULATION
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
@@ -88,11 +90,7 @@ endmodule
 
 def networks() -> dict[str, tuple[Network, Parameters]]:
     rng = np.random.default_rng(4)
-
-    def lstm(inputs: int, units: int) -> Lstm:
-        shapes = ((4 * units, inputs), (4 * units, units), (4 * units,))
-        return Lstm(**dict(zip(("w_ih", "w_hh", "bias"), (rng.normal(size=s) for s in shapes), strict=True)))
-
+    lstm = partial(normal_lstm, rng)
     dense = Dense(weight=rng.normal(size=(5, 3)), bias=rng.normal(size=5), activation="tanh")
     copied = Parameters(lanes=32, macs=1, pipeline=Pipeline(copies=2))
     return {

@@ -9,11 +9,12 @@ from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.sim.cocotb_run import Simulator, build_design, run_tests
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
+from rtlstm.spec.network import Bidirectional, Dense, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
 from support.loadable_builds import Build, build_for, make_device, stacked
 from support.paths import TESTS
+from support.small_builds import normal_lstm
 
 # A narrow range of c, so that it saturates now and then; outputs of another number of bytes than inputs.
 SETTINGS = QuantizationSettings(
@@ -29,23 +30,14 @@ CAPACITIES |= {"bias_rows": 22, "partial_rows": 10, "vector_words": 6, "cell_row
 def small_network(seed: int = 1) -> Network:
     """Two LSTM layers and a dense one, small; the same seed gives the same network."""
     rng = np.random.default_rng(seed)
-
-    def lstm(inputs: int, units: int) -> Lstm:
-        shapes = ((4 * units, inputs), (4 * units, units), (4 * units,))
-        return Lstm(**dict(zip(("w_ih", "w_hh", "bias"), (rng.normal(size=s) for s in shapes), strict=True)))
-
     dense = Dense(weight=rng.normal(size=(3, 4)), bias=rng.normal(size=3), activation="tanh")
-    return Network(layers=(lstm(5, 6), lstm(6, 4), dense))
+    return Network(layers=(normal_lstm(rng, 5, 6), normal_lstm(rng, 6, 4), dense))
 
 
 def two_ways() -> Network:
     """A small network that takes whole sequences."""
     rng = np.random.default_rng(1)
-    shapes = {"w_ih": (8, 3), "w_hh": (8, 2), "bias": (8,)}
-    forward, backward = (
-        Lstm(**{name: rng.normal(size=shape) for name, shape in shapes.items()}, reverse=reverse)
-        for reverse in (False, True)
-    )
+    forward, backward = (normal_lstm(rng, 3, 2, reverse=reverse) for reverse in (False, True))
     return Network(layers=(Bidirectional(forward=forward, backward=backward),))
 
 

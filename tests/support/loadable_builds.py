@@ -19,6 +19,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import offer_cycles
+from support.small_builds import normal_lstm
 
 NARROW = QuantizationSettings(weight_bits=6, data_bits=6, gate_bits=6, cell_bits=10)
 ROOMY = {"operations": 20, "inputs": 20, "outputs": 20, "weight_rows": 200, "shift_rows": 100}
@@ -54,10 +55,7 @@ def stacked(*sizes: int, dense: tuple[tuple[int, str], ...] = (), seed: int = 0)
     rng = np.random.default_rng(seed)
     layers: list[Lstm | Dense] = []
     for index, (width, units) in enumerate(pairwise(sizes)):
-        w_ih, w_hh, bias = (
-            rng.normal(size=shape) for shape in ((4 * units, width), (4 * units, units), 4 * units)
-        )
-        layers.append(Lstm(name=f"lstm{index}", w_ih=w_ih, w_hh=w_hh, bias=bias))
+        layers.append(normal_lstm(rng, width, units, name=f"lstm{index}"))
     width = sizes[-1]
     for index, (outputs, activation) in enumerate(dense):
         weight, bias = rng.normal(size=(outputs, width)), rng.normal(size=outputs)

@@ -34,6 +34,12 @@ def tensors(**changes: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
+def normal_lstm(rng: np.random.Generator, inputs: int, units: int, **more: object) -> Lstm:
+    """A layer of normal numbers."""
+    shapes = {"w_ih": (4 * units, inputs), "w_hh": (4 * units, units), "bias": (4 * units,)}
+    return Lstm(**{name: rng.normal(size=shape) for name, shape in shapes.items()}, **more)
+
+
 def network() -> Network:
     """The same layers as :func:`tensors`, without a file."""
     t = tensors()

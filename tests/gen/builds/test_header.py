@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support.bus_builds import quantised_network, write_build, write_loadable
 from support.paths import ROOT
+from support.small_builds import normal_lstm
 
 from rtlstm.boards.board import find_uart_timing
 from rtlstm.boards.catalogue import find_board
@@ -19,7 +20,7 @@ from rtlstm.hdl.emit.header import SPDX, build_options
 from rtlstm.hdl.emit.verilog import core_to_verilog, linked_core_to_verilog
 from rtlstm.spec import manifest as manifests
 from rtlstm.spec.manifest import C_HEADER, Manifest
-from rtlstm.spec.network import Bidirectional, Lstm, Network
+from rtlstm.spec.network import Bidirectional, Network
 from rtlstm.spec.options import declared_options
 from rtlstm.spec.parameters import CoreOptions, Parameters
 
@@ -45,15 +46,7 @@ def there(text: str, module: str) -> set[tuple[str, str, int]]:
 
 def reverse() -> Manifest:
     rng = np.random.default_rng(1)
-    lstms = [
-        Lstm(
-            w_ih=rng.normal(size=(8, 3)),
-            w_hh=rng.normal(size=(8, 2)),
-            bias=rng.normal(size=8),
-            reverse=reverse,
-        )
-        for reverse in (False, True)
-    ]
+    lstms = [normal_lstm(rng, 3, 2, reverse=reverse) for reverse in (False, True)]
     network = Network(layers=(Bidirectional(forward=lstms[0], backward=lstms[1]),))
     found = quantise(network, QuantizationSettings(weight_bits=4, data_bits=6, gate_bits=6, cell_bits=8))
     parameters = Parameters(lanes=4, macs=2, max_steps=5)
