@@ -97,12 +97,9 @@ def _everywhere() -> Iterator[str]:
 
 
 def _options(name: str) -> list[Any]:
-    """A command's options without those of every command."""
-    return [
-        each
-        for each in find_command(name).params
-        if each.opts[0].startswith("-") and each.name not in _EVERYWHERE
-    ]
+    """A command's options without those of every command; of one that only a clone has, none."""
+    params = [] if COMMANDS[name].module.startswith("bench.") else find_command(name).params
+    return [each for each in params if each.opts[0].startswith("-") and each.name not in _EVERYWHERE]
 
 
 def _section(name: str, shown: dict[tuple[str, ...], str]) -> Iterator[str]:
