@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rtlstm.boards.board import Board, UartTiming
+from rtlstm.boards.board import Board, Link, UartTiming
 from rtlstm.boards.ethernet import LICENCE_FILE, NETWORK_HZ, ethernet_licence
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.fpga.place_route import Routed, place_and_route
@@ -56,7 +56,9 @@ class Bitstream(Record):
     baud_error: float
     """How far the UART's baud rate is above ``baud``, in percent."""
     ip: str = ""
-    """The board's IP address; empty if its link is the serial port."""
+    """The board's IP address; empty if its link is not on Ethernet."""
+    spi: bool = False
+    """Whether its link is on SPI."""
     seed: int
     uses: tuple[Use, ...]
     """Resources of the whole top level, with the names that place and route has for them."""
@@ -100,7 +102,7 @@ def make_bitstream(
     """
     last = board.family.need_bitstream()
     yosys, nextpnr, packer = tools = find_yosys(), board.family.find_nextpnr(), last.find_packer()
-    verilog, pins = board_verilog(board, manifest, uart, core), constraints(board, uart.ethernet is not None)
+    verilog, pins = board_verilog(board, manifest, uart, core), constraints(board, uart.link)
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "top.v", verilog)
     write_file(folder / last.constraint_file, pins)
@@ -139,6 +141,7 @@ def make_bitstream(
         baud=uart.baud,
         baud_error=uart.baud_error,
         ip="" if uart.ethernet is None else uart.ethernet.ip,
+        spi=uart.spi,
         seed=seed,
         uses=_uses(routed),
         worst_path=routed.worst_path.text,
@@ -171,14 +174,16 @@ def _pack(tool: Tool, arguments: Sequence[str], routed: Path, target: Path) -> N
     copy_file(cached("bitstream", key, build) / target.name, target)
 
 
-def constraints(board: Board, ethernet: bool = False) -> str:
+def constraints(board: Board, link: Link = "serial") -> str:
     """Return the text of a board's constraint file: sites, buffers, and frequencies of the clock pins."""
     tools = board.family.need_place_route()
-    lines = [line for pin in board.pins(ethernet) for line in tools.pin_lines(pin)]
+    lines = [line for pin in board.pins(link) for line in tools.pin_lines(pin)]
     lines += tools.clock_lines(board.clock.port, board.clock_hz)
-    if ethernet:
+    if link == "ethernet":
         (clock,) = board.find_phy().ports("rx_clk")
         lines += tools.clock_lines(clock.port, NETWORK_HZ)
+    elif link == "spi":
+        lines += tools.clock_lines(board.find_spi()[0].port, board.clock_hz)
     return "\n".join(lines) + "\n"
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -19,6 +19,10 @@ from rtlstm.spec.record import Record
 __all__ = ["Board", "Pin", "UartTiming", "find_uart_timing"]
 
 _LEAST_BAUD = 300
+
+
+Link = Literal["serial", "ethernet", "spi"]
+"""What a board's link is on."""
 
 
 class Board(Record):
@@ -41,6 +45,8 @@ class Board(Record):
     """Resets the design."""
     phy: Phy | None = None
     """For Ethernet."""
+    spi: tuple[Pin, ...] = ()
+    """For SPI, at a header: ``spi_sck``, ``spi_cs_n``, ``spi_mosi``, ``spi_miso`` and ``spi_waiting``."""
     usual_mhz: float
     """Clock of the design if the user asks for none: one that a full device with its link can meet."""
     most_baud: int = BAUD_RATES[0]
@@ -52,7 +58,7 @@ class Board(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        pins = [*self.pins(), *(self.phy.pins if self.phy else ())]
+        pins = [*self.pins(), *(self.phy.pins if self.phy else ()), *self.spi]
         for what, used in (("port", [pin.port for pin in pins]), ("site", [pin.site for pin in pins])):
             twice = sorted({each for each in used if used.count(each) > 1})
             if twice:
@@ -99,10 +105,28 @@ class Board(Record):
         """Return the PLL of LiteEth and of the link on Ethernet; errors as :meth:`find_pll`."""
         return network_pll(self.find_pll(Fraction(NETWORK_HZ)))
 
-    def pins(self, ethernet: bool = False) -> Iterator[Pin]:
-        """Yield all pins that the top uses, with a serial port or with Ethernet."""
+    def find_spi(self) -> tuple[Pin, ...]:
+        """Return its pins for SPI.
+
+        Raises
+        ------
+        ConfigurationError
+            If it has none.
+        """
+        if not self.spi:
+            raise ConfigurationError(
+                f"{self.name} has no pins for SPI that rtlstm knows; leave `spi` out, or describe the board "
+                "with such pins"
+            )
+        return self.spi
+
+    def pins(self, link: Link = "serial") -> Iterator[Pin]:
+        """Yield all pins that the top uses with a link."""
         yield self.clock
-        yield from self.find_phy().pins if ethernet else (self.rx, self.tx)
+        if link == "ethernet":
+            yield from self.find_phy().pins
+        else:
+            yield from self.find_spi() if link == "spi" else (self.rx, self.tx)
         yield from self.leds
         if self.button is not None:
             yield self.button
@@ -120,6 +144,15 @@ class UartTiming(Record):
     """The baud rate to set at the host."""
     ethernet: Ethernet | None = None
     """The board's addresses, if its link is on Ethernet. It then has no serial port."""
+    spi: bool = False
+    """Whether the link is on SPI. ``baud`` is then its fastest clock, in Hz."""
+
+    @property
+    def link(self) -> Link:
+        """What the link is on."""
+        if self.spi:
+            return "spi"
+        return "serial" if self.ethernet is None else "ethernet"
 
     @property
     def clock_hz(self) -> Fraction:
@@ -150,7 +183,11 @@ def _find_pll(search: PllSearch, source_hz: int, wanted_hz: Fraction) -> Pll:
 
 
 def find_uart_timing(
-    board: Board, clock_mhz: float, baud: int | None = None, ethernet: Ethernet | None = None
+    board: Board,
+    clock_mhz: float,
+    baud: int | None = None,
+    ethernet: Ethernet | None = None,
+    spi: bool = False,
 ) -> UartTiming:
     """Choose a board's PLL, which makes the core's clock, and the baud rate of its serial port.
 
@@ -162,6 +199,8 @@ def find_uart_timing(
         The baud rate; by default the fastest of :data:`BAUD_RATES` that the board can do, or its fastest.
     ethernet
         The board's addresses, if its link is on Ethernet.
+    spi
+        Whether its link is on SPI.
 
     Raises
     ------
@@ -181,4 +220,7 @@ def find_uart_timing(
     if ethernet is not None:
         board.find_phy()
         return UartTiming(pll=pll, link_hz=LINK_HZ, baud=baud, ethernet=ethernet)
+    if spi:
+        board.find_spi()
+        return UartTiming(pll=pll, link_hz=board.clock_hz, baud=board.clock_hz, spi=True)
     return UartTiming(pll=pll, link_hz=board.clock_hz, baud=baud)

@@ -44,7 +44,23 @@ _COLORLIGHT_I5 = (
     ),
 )
 _COLORLIGHT_I9 = (*_COLORLIGHT, Resource("led", 0, PinsN("L2", dir="o"), _33))
+
+
+def _spi(sck: str, cs_n: str, mosi: str, miso: str, waiting: str, attributes: Attrs) -> Resource:
+    """Wires of SPI at pins of a header."""
+    inputs = {"sck": sck, "cs_n": cs_n, "mosi": mosi}
+    wires = [Subsignal(name, Pins(site, dir="i")) for name, site in inputs.items()]
+    wires += [Subsignal(name, Pins(site, dir="o")) for name, site in (("miso", miso), ("waiting", waiting))]
+    return Resource("spi_link", 0, *wires, attributes)
+
+
+# Of a Pmod of type 2: CS, MOSI, MISO, SCK and INT.
+_ICEBREAKER_SPI = _spi("45", "4", "2", "47", "3", Attrs(IO_STANDARD="SB_LVCMOS"))
+# The header's pins GP0, GN0, GP1, GN1 and GP2.
+_ULX3S_SPI = _spi("B11", "C11", "A10", "A11", "A9", _33)
 _TANG_NANO_20K = (
+    # Next to each other at the header.
+    _spi("27", "28", "29", "30", "31", _33),
     Resource("clk27", 0, Pins("4", dir="i"), Clock(27e6), _33),
     Resource("uart", 0, Subsignal("rx", Pins("70", dir="i")), Subsignal("tx", Pins("69", dir="o")), _33),
     *(Resource("led", index, PinsN(str(15 + index), dir="o"), _33) for index in range(3)),
@@ -66,7 +82,7 @@ def _ulx3s(size: str) -> Board:
         f"ulx3s-{size.lower()}f",
         f"Radiona ULX3S with an LFE5U-{size}F",
         (f"lfe5u-{size.lower()}f", "CABGA381", platform.speed),
-        platform.resources,
+        [*platform.resources, _ULX3S_SPI],
         ("--board", "ulx3s"),
         button=("button_pwr", 0),
     )
@@ -95,7 +111,7 @@ def _icebreaker() -> Board:
         "icebreaker",
         "1BitSquared iCEBreaker",
         ("up5k", "sg48", ""),
-        ICEBreakerPlatform.resources,
+        [*ICEBreakerPlatform.resources, _ICEBREAKER_SPI],
         ("--board", "ice40_generic"),
         # The green LED is the second.
         leds=(("led", 1, ""), ("led", 0, "")),
@@ -340,6 +356,11 @@ def describe(
         leds=tuple(pin(f"led{index}", *led) for index, led in enumerate(leds)),
         button=None if button is None else pin("button", *button),
         phy=_phy(by_name["eth_rgmii", 0], phy_delays) if ("eth_rgmii", 0) in by_name else None,
+        spi=tuple(
+            pin(f"spi_{each}", "spi_link", 0, each)
+            for each in ("sck", "cs_n", "mosi", "miso", "waiting")
+            if ("spi_link", 0) in by_name
+        ),
         usual_mhz=usual_mhz,
         most_baud=most_baud,
         loader=loader,

@@ -29,7 +29,7 @@ from rtlstm.fpga.netlist.harness import CORE, Port, read_ports
 from rtlstm.hdl.component import Domain, flat_ports
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.hdl.emit.verilog import convert, primitives
-from rtlstm.hdl.link.crossing import LINK, CrossingDatagrams, CrossingLink
+from rtlstm.hdl.link.crossing import LINK, CrossingDatagrams, CrossingLink, CrossingSpi
 from rtlstm.hdl.link.datagrams import NETWORK
 from rtlstm.spec.manifest import Manifest
 
@@ -43,6 +43,9 @@ _RESET_BITS = 10
 """The reset lasts 2**this cycles after the PLL has locked: an iCE40's block RAM is not ready for 3 us."""
 
 
+AnyLink = CrossingLink | CrossingDatagrams | CrossingSpi
+
+
 class BoardTop(Elaboratable):
     """A core behind a board's serial port, or behind its Ethernet.
 
@@ -54,7 +57,7 @@ class BoardTop(Elaboratable):
 
     def __init__(self, board: Board, manifest: Manifest, uart: UartTiming, core: tuple[Port, ...]) -> None:
         self._board, self._manifest, self._uart, self._core = board, manifest, uart, core
-        self.ports = {pin.port: Signal(name=pin.port) for pin in board.pins(uart.ethernet is not None)}
+        self.ports = {pin.port: Signal(name=pin.port) for pin in board.pins(uart.link)}
 
     def elaborate(self, platform: object) -> Module:
         """Connect PLL, reset, link, core, LEDs and pins."""
@@ -71,11 +74,13 @@ class BoardTop(Elaboratable):
         _add_reset(m, locked, None if board.button is None else _level(ports, board.button))
         if self._uart.ethernet is not None:
             self._add_ethernet(m, self._uart.ethernet)
+        elif self._uart.spi:
+            self._add_spi(m)
         else:
             self._add_serial_port(m)
         return m
 
-    def _add_core(self, m: Module, link: CrossingLink | CrossingDatagrams) -> None:
+    def _add_core(self, m: Module, link: AnyLink) -> None:
         """Connect the build's core, port by port of the same name, to the link."""
         ours = {port.name: port.value for port in flat_ports(link)}
         wires = {
@@ -91,6 +96,16 @@ class BoardTop(Elaboratable):
         rx = Signal()
         m.submodules.rx_led = FFSynchronizer(link.rx, rx, init=1, o_domain=LINK)
         self._add_leds(m, link, ~rx)
+
+    def _add_spi(self, m: Module) -> None:
+        m.submodules.link = link = CrossingSpi(self._manifest)
+        self._add_core(m, link)
+        wires = {pin.port: _level(self.ports, pin) for pin in self._board.find_spi()}
+        m.d.comb += [getattr(link, name).eq(wires[f"spi_{name}"]) for name in ("sck", "cs_n", "mosi")]
+        m.d.comb += [wires[f"spi_{name}"].eq(getattr(link, name)) for name in ("miso", "waiting")]
+        idle = Signal()
+        m.submodules.spi_led = FFSynchronizer(link.cs_n, idle, init=1, o_domain=LINK)
+        self._add_leds(m, link, ~idle)
 
     def _add_network_clocks(self, m: Module, source: Signal) -> Signal:
         """Make LiteEth's clock and the link's, and return their PLL's lock."""
@@ -142,7 +157,7 @@ class BoardTop(Elaboratable):
         m.d.comb += self.ports[reset.port].eq(running if reset.inverted else ~running)
         self._add_leds(m, link, link.hears)
 
-    def _add_leds(self, m: Module, link: CrossingLink | CrossingDatagrams, hears: Value) -> None:
+    def _add_leds(self, m: Module, link: AnyLink, hears: Value) -> None:
         ports = self.ports
         # A sixteenth of a second: the unit of blinking, and how long the LED of traffic stays lit.
         period = self._uart.link_hz // 16
@@ -217,7 +232,7 @@ def board_verilog(board: Board, manifest: Manifest, uart: UartTiming, core: str)
         If Yosys is missing.
     """
     top = BoardTop(board, manifest, uart, read_ports(core, manifest.name))
-    line, network = f"{uart.baud} baud", ""
+    line, network = "SPI" if uart.spi else f"{uart.baud} baud", ""
     if uart.ethernet is not None:
         line = f"Ethernet at {uart.ethernet.ip}"
         # The conversion puts the top's name before the module's, as before that of a primitive.

@@ -52,7 +52,7 @@ def bitstream(
             asked.check_vivado()
             _write_for_vivado(console, folder, target, asked.clock_mhz)
             return
-        build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud, asked.ethernet)
+        build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud, asked.ethernet, asked.spi)
         console.show(_TARGET, target=_target_fields(build))
         _note_bus(console, build)
         if other := build.fitted_to:
@@ -97,14 +97,16 @@ def _note_bus(console: Console, build: "OnBoard") -> None:
     """Say that a build's wrapper is not on the board."""
     bus = build.manifest.parameters.bus
     if bus != "none":
-        line = "serial port" if build.uart.ethernet is None else "Ethernet"
+        line = {"serial": "serial port", "ethernet": "Ethernet", "spi": "SPI"}[build.uart.link]
         console.note(f"the {line} is wired to the core itself: the build's {bus} wrapper is left out")
 
 
 def _target_fields(build: "OnBoard") -> dict[str, Any]:
     """Return the JSON object of a build on a board: device, clock, and serial port or addresses."""
     network = build.uart.ethernet
-    line = {"baud": build.uart.baud, "baud_error": build.uart.baud_error}
+    line: dict[str, Any] = {"baud": build.uart.baud, "baud_error": build.uart.baud_error}
+    if build.uart.spi:
+        line = {"spi_mhz": build.uart.baud / 1e6}
     return {
         "board": build.board.name,
         "title": build.board.title,
@@ -161,6 +163,8 @@ def program(
         load_board(target, file, flash)
         console.show(_PROGRAMMED)
         backend = f"udp:{found.ip}" if found.ip else f"serial:PORT@{found.baud}"
+        if found.spi:
+            backend = "spi:/dev/spidevB.C"
         console.next = next_command("run", folder, backend=backend, input="x.npy")
         if target.note:
             console.note(target.note)
@@ -188,6 +192,8 @@ def _line(target: Mapping[str, Any]) -> str:
     if "ip" in target:
         peer = {"first": "the first host that asks", "any": "any host"}.get(target["peer"], target["peer"])
         return f"Ethernet at {target['ip']}, {target['mac']}, UDP port {target['port']}, for {peer}"
+    if "spi_mhz" in target:
+        return f"SPI, mode 0, up to {target['spi_mhz']:g} MHz"
     off = f" ({target['baud_error']:+g} %)" if target["baud_error"] else ""
     return f"{target['baud']:,} baud{off}"
 
@@ -283,7 +289,7 @@ def board(
             raise ConfigurationError(
                 "a board needs a line to its user: leave out --no-pty, or give --tcp PORT"
             )
-        build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud, asked.ethernet)
+        build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud, asked.ethernet, asked.spi)
         _note_bus(console, build)
         if why := build.find_misfit(insist=True):
             console.note(f"only a simulation: {why}")
@@ -298,7 +304,7 @@ def board(
 
             port = FaultyPort(port, faults, seed, longest=_PAUSE)
         span = _SPAN if network is None else _NETWORK_SPAN
-        terminal = pty and network is None
+        terminal = pty and build.uart.link == "serial"
         with PortServer(port, terminal=terminal, tcp=tcp, udp=udp, linger=_LINGER, span=span) as server:
 
             def stopped(*_: Any) -> None:

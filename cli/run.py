@@ -43,7 +43,7 @@ def run(
         str,
         typer.Option(
             help="What computes: golden, verilator, icarus, serial:PORT, tcp:HOST:PORT,"
-            " udp:HOST[:PORT], mmio:PATH, pynq, or one of an installed package."
+            " udp:HOST[:PORT], spi:DEVICE[@MHZ], mmio:PATH, pynq, or one of an installed package."
         ),
     ] = "golden",
     lengths: LengthsOption = None,

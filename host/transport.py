@@ -47,6 +47,7 @@ _LINKS = {
     "serial": "rtlstm.host.link.link_transport:open_serial",
     "tcp": "rtlstm.host.link.link_transport:open_tcp",
     "udp": "rtlstm.host.link.link_transport:open_udp",
+    "spi": "rtlstm.host.link.link_transport:open_spi",
     "mmio": "rtlstm.host.mmio:open_mmio",
     "pynq": "rtlstm.host.pynq:open_pynq",
 }

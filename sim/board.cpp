@@ -6,7 +6,8 @@
 //
 // With RTLSTM_ETHERNET there is an RGMII in place of the serial port, and a second PLL. What is sent is a
 // frame from its preamble to its checksum, and what is received are such frames, with two bytes of their
-// length before each.
+// length before each. With RTLSTM_SPI there are the wires of SPI, and a host that exchanges bytes while it has
+// some to send, or the board has. It leaves out zeros that follow one another: the board fills pauses with them.
 
 #include <algorithm>
 #include <cstdint>
@@ -34,6 +35,9 @@ public:
         board_->eth_rx_clk = 0;
         networkOscillator() = 0;
         putNibble(0, false);
+#elif defined(RTLSTM_SPI)
+        board_->spi_sck = board_->spi_mosi = 0;
+        board_->spi_cs_n = 1;
 #else
         board_->rx = 1;
 #endif
@@ -78,14 +82,19 @@ public:
     void cut() {
         sending_.clear();
         received_.clear();
+#ifdef RTLSTM_SPI
+        board_->spi_cs_n = 1;
+        board_->spi_sck = 0;
+#else
         board_->rx = 1;
+#endif
         left_ = 0;
         nextSend_ = now_ + 10 * bit_;
     }
 
     int64_t pending() const { return static_cast<int64_t>(sending_.size()) + (nextSend_ != kNever); }
-    int64_t frameIn() const { return 0; }
-    int64_t frameOut() const { return 0; }
+    int64_t frameIn() const { return selected_; }
+    int64_t frameOut() const { return lastReceived_; }
 #endif
 
     // Runs so many of the core's cycles, or fewer if bytes have come and the board pauses after them.
@@ -225,6 +234,54 @@ private:
             --gap_;
         }
     }
+#elif defined(RTLSTM_SPI)
+    bool rests() const { return board_->spi_cs_n; }
+    bool wants() const { return !sending_.empty() || board_->spi_waiting; }
+    int64_t lineNext() {
+        if (nextSend_ == kNever && wants()) nextSend_ = now_ + 1;
+        return nextSend_;
+    }
+    void lineAfter() {}
+
+    // Each half of a bit; the board's bit is read before the edge at which the board reads the host's.
+    void lineBefore() {
+        if (now_ != nextSend_) return;
+        nextSend_ = now_ + bit_ / 2;
+        if (board_->spi_cs_n) {
+            if (!wants()) {
+                nextSend_ = kNever;
+                return;
+            }
+            board_->spi_cs_n = 0;
+            selected_ = now_;
+            nextByte();
+        } else if (left_ == 0) {
+            board_->spi_cs_n = 1;
+        } else if (!board_->spi_sck) {
+            byte_ = static_cast<uint8_t>(byte_ << 1 | board_->spi_miso);
+            board_->spi_sck = 1;
+        } else {
+            board_->spi_sck = 0;
+            shift_ <<= 1;
+            if (--left_ == 0) {
+                if (byte_ || last_) {
+                    received_.push_back(byte_);
+                    lastReceived_ = now_;
+                }
+                last_ = byte_;
+                if (wants() || byte_) nextByte();
+            }
+            board_->spi_mosi = shift_ >> 7 & 1;
+        }
+    }
+
+    void nextByte() {
+        shift_ = sending_.empty() ? 0 : sending_.front();
+        if (!sending_.empty()) sending_.pop_front();
+        left_ = 8;
+        byte_ = 0;
+        board_->spi_mosi = shift_ >> 7 & 1;
+    }
 #else
     bool receiving() const { return nextSample_ != kNever; }
     bool rests() const { return now_ - lastReceived_ > 3 * bit_ && !receiving(); }
@@ -306,7 +363,8 @@ private:
     double clockHz_ = 0;
     uint32_t shift_ = 0;
     int left_ = 0, samples_ = 0;
-    uint8_t byte_ = 0;
+    uint8_t byte_ = 0, last_ = 0;
+    int64_t selected_ = 0;
 };
 
 }  // namespace
@@ -333,7 +391,8 @@ RTLSTM_API int64_t rtlstm_pending(void* board) { return static_cast<Board*>(boar
 
 RTLSTM_API int64_t rtlstm_cycle(void* board) { return static_cast<Board*>(board)->cycle(); }
 
-// When the last frame to the board ended, and the last one from it began.
+// When the last frame to the board ended, and the last one from it began; on SPI, when the board was last
+// selected, and when its last byte was read.
 RTLSTM_API int64_t rtlstm_frame_in(void* board) { return static_cast<Board*>(board)->frameIn(); }
 
 RTLSTM_API int64_t rtlstm_frame_out(void* board) { return static_cast<Board*>(board)->frameOut(); }

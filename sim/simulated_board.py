@@ -98,7 +98,7 @@ class BoardSpec:
     clock_hz: int
     """Frequency at the clock pin."""
     baud: int
-    """Baud rate of the host's end of the serial port."""
+    """Baud rate of the host's end of the serial port, or the host's clock on SPI, in Hz."""
     inverted_leds: Sequence[bool]
     inverted_button: bool | None = None
     """None if the board has no button."""
@@ -106,8 +106,8 @@ class BoardSpec:
     """Family that the core was built for."""
     device_family: str
     """Family of the board's device, which determines the PLL."""
-    ethernet: bool = False
-    """Whether the board has an RGMII in place of the serial port."""
+    link: str = "serial"
+    """What the board's link is on: its serial port, ``ethernet`` (an RGMII) or ``spi``."""
 
 
 def build_board(top: Path, core: Path, spec: BoardSpec, progress: Progress | None = None) -> Path:
@@ -119,8 +119,8 @@ def build_board(top: Path, core: Path, spec: BoardSpec, progress: Progress | Non
     defines = [f"-DRTLSTM_LED{index}={int(dark)}" for index, dark in enumerate(spec.inverted_leds)]
     if spec.inverted_button is not None:
         defines.append(f"-DRTLSTM_BUTTON={int(spec.inverted_button)}")
-    if spec.ethernet:
-        defines.append("-DRTLSTM_ETHERNET")
+    if spec.link != "serial":
+        defines.append(f"-DRTLSTM_{spec.link.upper()}")
     return compile_library(spec.top, sources, own_file("board.cpp"), defines, progress)
 
 

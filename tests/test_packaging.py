@@ -104,6 +104,6 @@ def test_every_backend_and_family_loads_without_metadata(installed: Path):
         sys.executable, "-I", "-c", program, installed, folder=installed
     ).splitlines()
     assert points.split() == ["rtlstm", "rtlstm.pytest_plugin"]
-    links = ["serial", "tcp", "udp", "mmio", "pynq"]
+    links = ["serial", "tcp", "udp", "spi", "mmio", "pynq"]
     assert backends.split() == ["golden", "verilator", "icarus", "amaranth", *links]
     assert families.split() == ["ecp5", "generic", "gowin", "ice40", "intel", "nexus", "ultrascale", "xilinx"]

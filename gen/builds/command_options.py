@@ -125,6 +125,10 @@ class BoardOptions(Record):
         Annotated[int, Field(ge=300)] | None,
         Option("Baud rate of the serial port. Default: the fastest usual rate."),
     ] = None
+    spi: Annotated[
+        bool,
+        Option("The board's link is SPI at its header, not its serial port.", flag="--spi/--no-spi"),
+    ] = False
     ip: Annotated[
         str | None,
         Option("IP address: the board's link is its Ethernet, not its serial port.", metavar="ADDRESS"),
@@ -150,12 +154,16 @@ class BoardOptions(Record):
         ConfigurationError
             If one is no address, or options for both links are given.
         """
+        if self.spi and self.baud is not None:
+            raise ConfigurationError("a board on SPI has no serial port; leave out `baud` or `spi`")
         if self.ip is None:
             if self.mac is not None or self.peer != "first":
                 raise ConfigurationError("`mac` and `peer` are for a board on Ethernet; give its `ip`, too")
             return None
         if self.baud is not None:
             raise ConfigurationError("a board on Ethernet has no serial port; leave out `baud` or `ip`")
+        if self.spi:
+            raise ConfigurationError("a board has one link; leave out `spi` or `ip`")
         return Ethernet.create(self.ip, self.mac, self.peer)
 
 
@@ -172,8 +180,8 @@ class BitstreamOptions(BoardOptions):
 
         Raises ConfigurationError if there is any of it.
         """
-        if self.baud is not None or self.ethernet is not None or self.seed != 1 or self.insist:
+        if self.baud is not None or self.spi or self.ethernet is not None or self.seed != 1 or self.insist:
             raise ConfigurationError(
                 f"the core on {self.board} has no serial port, and Vivado takes no seed; leave out "
-                "`baud`, `ip`, `seed` and `insist=True`"
+                "`baud`, `spi`, `ip`, `seed` and `insist=True`"
             )

@@ -216,7 +216,7 @@ class Build:
             asked.check_vivado()
             return OnZynq.create(self._checked_folder(), target, asked.clock_mhz).write()
         on_board = OnBoard.create(
-            self._checked_folder(), asked.board, asked.clock_mhz, asked.baud, asked.ethernet
+            self._checked_folder(), asked.board, asked.clock_mhz, asked.baud, asked.ethernet, asked.spi
         )
         with shown(progress) as seen:
             return on_board.make_bitstream(asked.seed, seen, insist=asked.insist)

@@ -53,6 +53,7 @@ class OnBoard:
         clock_mhz: float | None = None,
         baud: int | None = None,
         ethernet: Ethernet | None = None,
+        spi: bool = False,
     ) -> Self:
         """Choose clock and line of a build on a board.
 
@@ -67,12 +68,14 @@ class OnBoard:
             By default the fastest usual rate.
         ethernet
             The board's addresses, if its link is on Ethernet and not on its serial port.
+        spi
+            Whether it is on SPI.
         """
         manifest, target = Manifest.load(folder), find_board(board)
         device = target.chosen.device
         check_family(manifest, device, target.name)
         wanted = clock_mhz or _default_clock(manifest, target)
-        uart = find_uart_timing(target, wanted, baud, ethernet)
+        uart = find_uart_timing(target, wanted, baud, ethernet, spi)
         return cls(Path(folder), manifest, target, uart, wanted, read_verilog(folder, manifest))
 
     @property
@@ -154,7 +157,7 @@ class OnBoard:
             inverted_button=None if button is None else button.inverted,
             family=self.manifest.parameters.family,
             device_family=self.board.chosen.device.family,
-            ethernet=self.uart.ethernet is not None,
+            link=self.uart.link,
         )
 
     def simulate(self, seed: int = 1, progress: Progress | None = None) -> NativeBoard:

@@ -11,6 +11,7 @@ from rtlstm.hdl.core.core import CoreSide
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.link.datagrams import DatagramLink, DatagramPorts
 from rtlstm.hdl.link.serial_link import SerialLink, SerialPorts
+from rtlstm.hdl.link.spi import SpiLink, SpiPorts
 from rtlstm.spec.manifest import Manifest
 
 LINK = "link"
@@ -57,7 +58,7 @@ class _Crossing(CoreSide, Component):
     so the core takes them in the order in which they were sent.
     """
 
-    def __init__(self, manifest: Manifest, link: SerialLink | DatagramLink, outside: type[Ports]) -> None:
+    def __init__(self, manifest: Manifest, link: CoreSide, outside: type[Ports]) -> None:
         self._manifest, self._link, self._outside = manifest, link, outside.port_names()
         super().__init__(manifest)
 
@@ -133,3 +134,10 @@ class CrossingDatagrams(DatagramPorts, _Crossing):
 
     def __init__(self, manifest: Manifest, peer: int | None, any_peer: bool) -> None:
         super().__init__(manifest, DatagramLink(manifest, peer, any_peer), DatagramPorts)
+
+
+class CrossingSpi(SpiPorts, _Crossing):
+    """A :class:`~rtlstm.hdl.link.spi.SpiLink` likewise."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest, SpiLink(manifest), SpiPorts)

@@ -1,4 +1,4 @@
-"""Ports that carry bytes: serial ports, TCP connections, and datagrams of UDP."""
+"""Ports that carry bytes: serial ports, TCP connections, datagrams of UDP, and SPI."""
 
 import select
 import socket
@@ -10,6 +10,8 @@ from rtlstm.spec.errors import ConfigurationError, DeviceError, ToolError, distr
 from rtlstm.spec.link import DATAGRAM_LIMIT
 
 _CHUNK = 65536
+_SPI_LIMIT, _SPI_POLL = 4096, 16
+"""Bytes of a transfer at most, as Linux' driver has it by default; bytes of one that asks for news."""
 _WRITE_SECONDS = 5.0
 """Seconds after which a port that accepts no byte counts as broken."""
 
@@ -189,6 +191,89 @@ class UdpPort(_RealTime):
         if self._socket is None:
             raise PortBroken("the port is closed")
         return self._socket
+
+
+class SpiPort(_RealTime):
+    """SPI of this machine, mode 0, with a device that answers with zeros where it has nothing to send.
+
+    Parameters
+    ----------
+    path
+        Linux' file, such as ``/dev/spidev0.0``.
+    mhz
+        The clock.
+
+    Raises
+    ------
+    DeviceError
+        If it cannot be opened.
+    ToolError
+        If the package periphery is missing.
+    """
+
+    def __init__(self, path: str, mhz: float) -> None:
+        self._path, self._mhz = path, mhz
+        self._spi: Any = None
+        self._read = b""
+        self._within = False
+        """Whether the last byte was no zero."""
+        try:
+            self.reopen()
+        except PortBroken as error:
+            raise DeviceError(
+                f"SPI must be at {path}, but it cannot be opened ({error}); switch it on in the machine's "
+                "settings, and check who may use it"
+            ) from None
+
+    def reopen(self) -> None:
+        """Open it, anew."""
+        try:
+            import periphery
+        except ImportError as error:
+            raise ToolError(
+                f"SPI needs the package python-periphery ({error}); install {distribution('link')}"
+            ) from None
+        self.close()
+        try:
+            self._spi = periphery.SPI(self._path, 0, self._mhz * 1e6)
+        except (periphery.SPIError, OSError) as error:
+            raise PortBroken(error) from None
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, and keep what comes meanwhile."""
+        for first in range(0, len(data), _SPI_LIMIT):
+            self._exchange(data[first : first + _SPI_LIMIT])
+
+    def read(self, seconds: float) -> bytes:
+        """Return the bytes that have come, without zeros that follow one another."""
+        end = self.now() + seconds
+        while not self._read:
+            self._exchange(bytes(_SPI_POLL))
+            if self.now() >= end:
+                break
+        found, self._read = self._read, b""
+        return found
+
+    def close(self) -> None:
+        """Release it."""
+        opened, self._spi = self._spi, None
+        if opened is not None:
+            opened.close()
+
+    def _exchange(self, data: bytes) -> None:
+        import periphery
+
+        if self._spi is None:
+            raise PortBroken("the port is closed")
+        try:
+            found = bytes(self._spi.transfer(data))
+        except (periphery.SPIError, OSError) as error:
+            raise PortBroken(error) from None
+        # A zero ends a frame. Further ones say that there was nothing.
+        if any(found) or self._within:
+            kept = found.rstrip(b"\0")
+            self._within = len(kept) == len(found)
+            self._read += kept if self._within else kept + b"\0"
 
 
 def _unheard(error: OSError) -> PortBroken:

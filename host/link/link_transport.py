@@ -1,4 +1,4 @@
-"""A transport to a core over a serial port, TCP or UDP: the backends ``serial``, ``tcp`` and ``udp``."""
+"""A transport to a core at the end of a line: the backends ``serial``, ``tcp``, ``udp`` and ``spi``."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rtlstm.host.link.byte_ports import BytePort, PortBroken, SerialPort, TcpPort, UdpPort
+from rtlstm.host.link.byte_ports import BytePort, PortBroken, SerialPort, SpiPort, TcpPort, UdpPort
 from rtlstm.host.link.engine import LinkEngine, LinkStatistics, LinkTimeouts
 from rtlstm.host.link.framing import Request, StepCodec
 from rtlstm.host.steps import Steps
@@ -19,6 +19,8 @@ from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import Register
 
 _REOPEN_SECONDS = 0.1
+_SPI_MHZ, _MOST_SPI_MHZ = 10.0, 200.0
+"""Clock of SPI by default, which every board's link is fast enough for, and the most that is tried."""
 _SEARCH = LinkTimeouts(retry=0.1, opening=1.0)
 """Timeouts for a device that may use another baud rate."""
 
@@ -255,6 +257,30 @@ def open_udp(
     if not host or (colon and not port.isdecimal()):
         raise ConfigurationError(f"what follows 'udp:' must be HOST or HOST:PORT, not {argument!r}")
     return LinkTransport(UdpPort(host, int(port) if port else UDP_PORT), manifest)
+
+
+def open_spi(
+    folder: Path, manifest: Manifest, argument: str, progress: Progress | None = None
+) -> LinkTransport:
+    """Open ``spi:DEVICE`` or ``spi:DEVICE@MHZ``.
+
+    Raises
+    ------
+    ConfigurationError
+        If ``argument`` is no device, or the clock is no number above 0.
+    DeviceError
+        If it cannot be opened, or no device answers.
+    """
+    path, _, clock = argument.partition("@")
+    try:
+        mhz = float(clock) if "@" in argument else _SPI_MHZ
+    except ValueError:
+        mhz = 0.0
+    if not path or not 0 < mhz <= _MOST_SPI_MHZ:
+        raise ConfigurationError(
+            f"what follows 'spi:' must be DEVICE or DEVICE@MHZ, such as /dev/spidev0.0@10, not {argument!r}"
+        )
+    return LinkTransport(SpiPort(path, mhz), manifest)
 
 
 def open_serial(

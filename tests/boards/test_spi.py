@@ -1,0 +1,144 @@
+"""A board's link on SPI: the whole board in simulation, and the host's side."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from support.served_board import running, said
+
+from rtlstm.boards.bitstream import constraints
+from rtlstm.boards.catalogue import find_board
+from rtlstm.gen.builds.on_board import OnBoard
+from rtlstm.host import Accelerator
+from rtlstm.host.link.engine import LinkTimeouts
+from rtlstm.host.link.link_transport import LinkTransport, open_spi
+from rtlstm.host.transport import open_transport
+from rtlstm.sim.faults import FaultyPort
+from rtlstm.sim.simulated_board import BoardPort, BoardSpec, NativeBoard
+from rtlstm.spec.errors import ConfigurationError, DeviceError
+from rtlstm.spec.registers import IDENTITY, Register
+
+QUICK = LinkTimeouts(retry=0.005, least_retry=0.001, most_retry=0.01)
+
+
+def test_pins_are_at_the_header():
+    assert [pin.site for pin in find_board("icebreaker").spi] == ["45", "4", "2", "47", "3"]
+    lpf = constraints(find_board("ulx3s-12f"), "spi")
+    assert 'LOCATE COMP "spi_sck" SITE "B11";' in lpf and '"spi_sck" 25' in lpf and '"rx"' not in lpf
+
+
+def test_refused(cli, board_build: Path):
+    cli("board", board_build, "--board", "colorlight-i9", "--spi", "--tcp", 0).refused("has no pins for SPI")
+    done = cli("bitstream", board_build, "--board", "colorlight-i5", "--spi", "--ip", "10.0.0.9")
+    done.refused("one link")
+    done = cli("bitstream", board_build, "--board", "ulx3s-12f", "--spi", "--baud", 9600)
+    done.refused("no serial port")
+
+
+@pytest.fixture(scope="module")
+def on_spi(board_build: Path) -> OnBoard:
+    return OnBoard.create(board_build, "ulx3s-12f", 100, spi=True)
+
+
+@pytest.fixture(scope="module")
+def compiled(on_spi: OnBoard) -> tuple[Path, BoardSpec]:
+    return on_spi.compile()
+
+
+@pytest.fixture
+def native(compiled) -> Iterator[NativeBoard]:
+    board = NativeBoard(*compiled)
+    yield board
+    board.close()
+
+
+@pytest.mark.rtl
+def test_results_are_the_golden_models(on_spi: OnBoard, native: NativeBoard):
+    manifest, x = on_spi.manifest, np.random.default_rng(2).uniform(-1, 1, (20, 3))
+    with Accelerator(LinkTransport(BoardPort(native), manifest, QUICK, seed=1), manifest) as board:
+        assert board.device.transport.read(Register.ID).tolist() == [IDENTITY]
+        board.load_weights(on_spi.folder / "weights.bin", verify=True)
+        y, _ = board.run(x)
+        assert board.device.transport.statistics.repeated == 0
+    with Accelerator.open(on_spi.folder, "golden") as golden:
+        assert np.array_equal(y, golden.run(x)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_faults_lose_nothing(on_spi: OnBoard, native: NativeBoard):
+    manifest, x = on_spi.manifest, np.random.default_rng(2).uniform(-1, 1, (500, 3))
+    bad = FaultyPort(BoardPort(native), 0.02, seed=3, longest=0.002)
+    with Accelerator(LinkTransport(bad, manifest, QUICK, seed=1), manifest) as board:
+        board.load_weights(on_spi.folder / "weights.bin")
+        y, _ = board.run(x)
+    with Accelerator.open(on_spi.folder, "golden") as golden:
+        assert np.array_equal(y, golden.run(x)[0])
+    assert sum(bad.counts.values()) > 3
+
+
+class Spidev:
+    """Linux' spidev in front of a board: a transfer gives as many bytes as it takes."""
+
+    def __init__(self, path: str, mode: int, hz: float) -> None:
+        if path != "/dev/spidev0.0":
+            raise OSError(2, "no such file")
+        assert (mode, hz) == (0, 12e6)
+        self._came, self.transfers = b"", 0
+        type(self).opened = self
+
+    def transfer(self, data: bytes) -> bytes:
+        board, self.transfers = self.board, self.transfers + 1
+        if any(data):
+            board.send(data)
+        # As long as the wires take for so many bytes.
+        self._came += board.run(100 * len(data))
+        # A frame, once begun, goes on until its zero.
+        whole = self._came[: self._came.rfind(b"\0") + 1]
+        found, self._came = whole[: len(data)], self._came[len(whole[: len(data)]) :]
+        return found.ljust(len(data), b"\0")
+
+    def close(self) -> None:
+        del self._came
+
+
+@pytest.mark.rtl
+def test_the_drivers_side(on_spi: OnBoard, native: NativeBoard, monkeypatch):
+    """The backend exchanges bytes by transfers, and finds frames among zeros."""
+    monkeypatch.setattr(Spidev, "board", native, raising=False)
+    monkeypatch.setitem(sys.modules, "periphery", SimpleNamespace(SPI=Spidev, SPIError=IOError))
+    manifest, x = on_spi.manifest, np.random.default_rng(4).uniform(-1, 1, (5, 3))
+    with Accelerator(open_transport("spi:/dev/spidev0.0@12", on_spi.folder, manifest), manifest) as board:
+        board.load_weights(on_spi.folder / "weights.bin")
+        y, _ = board.run(x)
+    with Accelerator.open(on_spi.folder, "golden") as golden:
+        assert np.array_equal(y, golden.run(x)[0])
+    assert Spidev.opened.transfers > 10
+    for argument in (
+        "@10",
+        "/dev/spidev0.0@",
+        "/dev/spidev0.0@0",
+        "/dev/spidev0.0@fast",
+        "/dev/spidev0.0@nan",
+    ):
+        with pytest.raises(ConfigurationError, match="DEVICE or DEVICE@MHZ"):
+            open_spi(on_spi.folder, manifest, argument)
+    with pytest.raises(DeviceError, match="SPI must be at /dev/none, but it cannot be opened.*no such file"):
+        open_spi(on_spi.folder, manifest, "/dev/none")
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_served_over_tcp(on_spi: OnBoard, cli, board_user: Path, tmp_path: Path):
+    """The simulated board's server stands for the machine that has the SPI."""
+    build, x = on_spi.folder, board_user / "x.npy"
+    command = f"rtlstm board {build} --board ulx3s-12f --clock 100 --spi --tcp 0"
+    with running(command, tmp_path) as process:
+        port = said(process, r"(tcp:\S+)")
+        done = cli("run", build, "--backend", port, "--input", x, "--output", tmp_path / "y.npy")
+        assert done.code == 0, done.err
+    with Accelerator.open(build, "golden") as golden:
+        assert np.array_equal(np.load(tmp_path / "y.npy"), golden.run(np.load(x))[0])
