@@ -50,7 +50,27 @@ static void put(uint8_t *data, uint32_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) data[i] = (uint8_t)(value >> 8 * i);
 }
 
+/* Exchange bytes over SPI, and keep those that have come; of more than there is room for, what is lost is asked for
+ * again. */
+static int exchange(rtlstm *device, uint8_t *bytes, size_t count) {
+  size_t room;
+  if (device->transfer(device->context, bytes, count)) return fail_broken(device);
+  device->given -= device->taken;
+  memmove(device->chunk, device->chunk + device->taken, device->given);
+  device->taken = 0;
+  room = sizeof device->chunk - device->given;
+  if (count > room) count = room;
+  memcpy(device->chunk + device->given, bytes, count);
+  device->given += count;
+  return 0;
+}
+
 static int send_all(rtlstm *device, const uint8_t *data, size_t count) {
+  if (device->transfer) {
+    uint8_t bytes[LARGEST + 16];
+    memcpy(bytes, data, count);
+    return exchange(device, bytes, count);
+  }
   while (count) {
     /* Without the signal that would end the program silently; only a socket can be told so. */
     ssize_t sent = send(device->fd, data, count, MSG_NOSIGNAL);
@@ -114,7 +134,11 @@ static int receive(rtlstm *device, uint8_t *body, long long deadline) {
     uint8_t byte;
     long long left = deadline - milliseconds();
     struct pollfd wait = {device->fd, POLLIN, 0};
-    if (device->taken == device->given) {
+    if (device->taken == device->given && device->transfer) {
+      uint8_t zeros[16] = {0};
+      if (left <= 0) return 0;
+      if (exchange(device, zeros, sizeof zeros)) return -1;
+    } else if (device->taken == device->given) {
       int ready = poll(&wait, 1, left > 0 ? (int)left : 0);
       ssize_t count;
       if (ready < 0 && errno == EINTR) continue;
@@ -224,11 +248,8 @@ static int open_line(rtlstm *device, const char *line) {
   return colon && line[0] != '/' ? connect_to(device, line, colon, SOCK_STREAM) : open_serial(device, line);
 }
 
-int rtlstm_open(rtlstm *device, const char *line) {
+static int begin(rtlstm *device) {
   uint8_t body[LARGEST + 4], hello[3] = {1};
-  memset(device, 0, sizeof *device);
-  device->fd = -1;
-  if (open_line(device, line)) return -1;
   /* Learn which session the device is in, then put a new one in its place. */
   device->session = (uint16_t)(milliseconds() * 40503u ^ (unsigned)getpid() << 4) | 1;
   device->number = device->session ^ 0x5A5A;
@@ -240,6 +261,20 @@ int rtlstm_open(rtlstm *device, const char *line) {
   device->id = little(body + HEADER + 12, 4);
   device->build = little(body + HEADER + 16, 4);
   return 0;
+}
+
+int rtlstm_open(rtlstm *device, const char *line) {
+  memset(device, 0, sizeof *device);
+  device->fd = -1;
+  return open_line(device, line) ? -1 : begin(device);
+}
+
+int rtlstm_open_spi(rtlstm *device, rtlstm_transfer *transfer, void *context) {
+  memset(device, 0, sizeof *device);
+  device->fd = -1;
+  device->transfer = transfer;
+  device->context = context;
+  return begin(device);
 }
 
 void rtlstm_close(rtlstm *device) {

@@ -14,8 +14,13 @@ enum {
   RTLSTM_REG_DATA = 8
 };
 
+/* Exchange bytes over SPI, mode 0: send those of `bytes` and put what comes in their place. Return 0, or -1. */
+typedef int rtlstm_transfer(void *context, uint8_t *bytes, size_t count);
+
 typedef struct {
   int fd;
+  rtlstm_transfer *transfer;
+  void *context;
   uint16_t session, seq, number;
   uint32_t id, build;   /* what the device says of itself */
   unsigned resent;      /* requests that had to be sent again */
@@ -30,6 +35,9 @@ typedef struct {
  * session. Every call returns 0, or -1 with a sentence in `error`; after that, close. */
 int rtlstm_open(rtlstm *device, const char *line);
 void rtlstm_close(rtlstm *device);
+
+/* The same over SPI, by a function of yours, which gets `context`. */
+int rtlstm_open_spi(rtlstm *device, rtlstm_transfer *transfer, void *context);
 
 /* All words go to, or come from, the register of this number. */
 int rtlstm_write(rtlstm *device, unsigned number, const uint32_t *words, size_t count);

@@ -1,5 +1,7 @@
 """A board's link on SPI: the whole board in simulation, and the host's side."""
 
+import ctypes
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.c_client import SOURCES, STRICT
 from support.served_board import running, said
 
 from rtlstm.boards.bitstream import constraints
@@ -142,3 +145,38 @@ def test_served_over_tcp(on_spi: OnBoard, cli, board_user: Path, tmp_path: Path)
         assert done.code == 0, done.err
     with Accelerator.open(build, "golden") as golden:
         assert np.array_equal(np.load(tmp_path / "y.npy"), golden.run(np.load(x))[0])
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_the_c_client_with_a_function_of_the_users(
+    on_spi: OnBoard, native: NativeBoard, tmp_path: Path, monkeypatch
+):
+    monkeypatch.setattr(Spidev, "board", native, raising=False)
+    library = tmp_path / "client.so"
+    source = SOURCES / "rtlstm.c"
+    subprocess.run(["gcc", *STRICT, "-fPIC", "-shared", "-o", library, source], check=True)
+    client, wires = ctypes.CDLL(str(library)), Spidev("/dev/spidev0.0", 0, 12e6)
+    transfer = ctypes.CFUNCTYPE(
+        ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint8), ctypes.c_size_t
+    )
+
+    @transfer
+    def exchange(_, data, count) -> int:
+        ctypes.memmove(data, wires.transfer(ctypes.string_at(data, count)), count)
+        return 0
+
+    device = ctypes.create_string_buffer(8192)
+    assert client.rtlstm_open_spi(device, exchange, None) == 0, device.raw
+    assert client.rtlstm_load(device, str(on_spi.folder / "weights.bin").encode(), 0) == 0, device.raw
+    manifest, codes = on_spi.manifest, np.arange(15, dtype=np.int32).reshape(5, 3) * 50
+    outputs = (ctypes.c_int32 * manifest.program.outputs)()
+    bits, found = (manifest.numerics.data_bits, manifest.numerics.output_bits), []
+    for row in codes:
+        x = row.ctypes.data_as(ctypes.c_void_p)
+        assert client.rtlstm_step(device, 0, x, 3, bits[0], outputs, len(outputs), bits[1]) == 0, device.raw
+        found.append(list(outputs))
+    with Accelerator(open_transport("golden", on_spi.folder, manifest), manifest) as golden:
+        golden.load_weights(on_spi.folder / "weights.bin")
+        wanted = golden.device.transport.exchange(np.zeros(5, dtype=np.int32), codes)
+    assert found == wanted.tolist()
