@@ -253,7 +253,7 @@ private:
                 return;
             }
             board_->spi_cs_n = 0;
-            selected_ = now_;
+            if (!sending_.empty()) selected_ = now_;
             nextByte();
         } else if (left_ == 0) {
             board_->spi_cs_n = 1;
@@ -391,8 +391,8 @@ RTLSTM_API int64_t rtlstm_pending(void* board) { return static_cast<Board*>(boar
 
 RTLSTM_API int64_t rtlstm_cycle(void* board) { return static_cast<Board*>(board)->cycle(); }
 
-// When the last frame to the board ended, and the last one from it began; on SPI, when the board was last
-// selected, and when its last byte was read.
+// When the last frame to the board ended, and the last one from it began; on SPI, when the board was selected
+// to be sent the last bytes, and when its last byte was read.
 RTLSTM_API int64_t rtlstm_frame_in(void* board) { return static_cast<Board*>(board)->frameIn(); }
 
 RTLSTM_API int64_t rtlstm_frame_out(void* board) { return static_cast<Board*>(board)->frameOut(); }
