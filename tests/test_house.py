@@ -13,7 +13,7 @@ from support.paths import FOLDERS, ROOT
 OUTSIDE = {
     "rtlstm.spec": {"numpy", "pydantic"},
     "rtlstm.host": {"numpy", "pydantic"},
-    "rtlstm.host.link": {"numpy", "cobs", "fastcrc", "serialx"},
+    "rtlstm.host.link": {"numpy", "cobs", "fastcrc", "periphery", "serialx"},
     "rtlstm.host.pynq": {"pynq"},
     "rtlstm.hdl": {"numpy", "amaranth", "wasmtime"},
     "rtlstm.sim": {"numpy", "amaranth", "cocotb", "cocotb_tools", "cocotbext", "vcd"},

@@ -58,7 +58,9 @@ class _Crossing(CoreSide, Component):
     so the core takes them in the order in which they were sent.
     """
 
-    def __init__(self, manifest: Manifest, link: CoreSide, outside: type[Ports]) -> None:
+    def __init__(
+        self, manifest: Manifest, link: SerialLink | DatagramLink | SpiLink, outside: type[Ports]
+    ) -> None:
         self._manifest, self._link, self._outside = manifest, link, outside.port_names()
         super().__init__(manifest)
 

@@ -54,8 +54,8 @@ class SpiBytes(SpiWires, Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # Of what the wires clock, the place within a byte begins anew with each selection; the bits that say
-        # that a byte is complete do not.
+        # The position within a byte begins anew with each selection. The bits that say that a byte is
+        # complete do not.
         for name, edge, begins in (
             ("rising", "pos", True),
             ("falling", "neg", True),
@@ -87,13 +87,13 @@ class SpiBytes(SpiWires, Component):
 
     def _send(self, m: Module) -> None:
         # One byte is being sent, the other one is next.
-        place, which, seen, before = Signal(3), Signal(), Signal(), Signal()
+        position, which, seen, before = Signal(3), Signal(), Signal(), Signal()
         held = [Signal(8, name=f"held{number}") for number in range(2)]
         full = [Signal(name=f"full{number}") for number in range(2)]
-        m.d.falling += place.eq(place + 1)
-        with m.If(place == 7):
+        m.d.falling += position.eq(position + 1)
+        with m.If(position == 7):
             m.d.gone += which.eq(~which)
-        m.d.comb += self.miso.eq(Mux(which, held[1], held[0]).bit_select(~place, 1))
+        m.d.comb += self.miso.eq(Mux(which, held[1], held[0]).bit_select(~position, 1))
         idle = Signal()
         m.submodules.which = FFSynchronizer(which, seen)
         m.submodules.idle = FFSynchronizer(self.cs_n, idle, init=1)

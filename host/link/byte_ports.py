@@ -214,6 +214,7 @@ class SpiPort(_RealTime):
     def __init__(self, path: str, mhz: float) -> None:
         self._path, self._mhz = path, mhz
         self._spi: Any = None
+        self._broken: tuple[type[Exception], ...] = ()
         self._read = b""
         self._within = False
         """Whether the last byte was no zero."""
@@ -227,16 +228,18 @@ class SpiPort(_RealTime):
 
     def reopen(self) -> None:
         """Open it, anew."""
-        try:
-            import periphery
-        except ImportError as error:
-            raise ToolError(
-                f"SPI needs the package python-periphery ({error}); install {distribution('link')}"
-            ) from None
         self.close()
         try:
+            import periphery
+        except ImportError:
+            raise ToolError(
+                "SPI needs the package python-periphery; install it with pip install "
+                f"'{distribution()}[link]'"
+            ) from None
+        self._broken = (periphery.SPIError, OSError)
+        try:
             self._spi = periphery.SPI(self._path, 0, self._mhz * 1e6)
-        except (periphery.SPIError, OSError) as error:
+        except self._broken as error:
             raise PortBroken(error) from None
 
     def write(self, data: bytes) -> None:
@@ -261,13 +264,11 @@ class SpiPort(_RealTime):
             opened.close()
 
     def _exchange(self, data: bytes) -> None:
-        import periphery
-
         if self._spi is None:
             raise PortBroken("the port is closed")
         try:
             found = bytes(self._spi.transfer(data))
-        except (periphery.SPIError, OSError) as error:
+        except self._broken as error:
             raise PortBroken(error) from None
         # A zero ends a frame. Further ones say that there was nothing.
         if any(found) or self._within:

@@ -22,6 +22,7 @@ from rtlstm.host.transport import open_transport
 from rtlstm.sim.faults import FaultyPort
 from rtlstm.sim.simulated_board import BoardPort, BoardSpec, NativeBoard
 from rtlstm.spec.errors import ConfigurationError, DeviceError
+from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register
 
 QUICK = LinkTimeouts(retry=0.005, least_retry=0.001, most_retry=0.01)
@@ -106,6 +107,11 @@ class Spidev:
 
     def close(self) -> None:
         del self._came
+
+
+def test_no_such_spi(board_build: Path):
+    with pytest.raises(DeviceError, match="SPI must be at /dev/spidev9.9, but it cannot be opened"):
+        open_transport("spi:/dev/spidev9.9", board_build, Manifest.load(board_build))
 
 
 @pytest.mark.rtl
