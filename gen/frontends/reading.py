@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from rtlstm.gen.frontends.arrays import Floats, listed
 from rtlstm.host.raw_values import as_array
 from rtlstm.spec.errors import InputError
+from rtlstm.spec.fixed import WeightFormat
 from rtlstm.spec.network import Bidirectional, FloatArray, Network
 from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record
-from rtlstm.spec.weights import WeightFormat
 
 MATRICES = ("w_ih", "w_hh", "projection", "weight", "skip")
 """The fields of layers that are matrices of weights."""

@@ -30,7 +30,7 @@ from rtlstm.spec.activations.interpolated import DIRECT_BITS
 from rtlstm.spec.cells.formats import CellFormats
 from rtlstm.spec.cells.unit import WIDEST_FACTOR
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.fixed import Format, HiddenRounding, IntArray
+from rtlstm.spec.fixed import Format, HiddenRounding, IntArray, WeightFormat
 from rtlstm.spec.network import Bidirectional, Dense, Network
 from rtlstm.spec.numerics import (
     CELL_SUM_BITS,
@@ -47,7 +47,6 @@ from rtlstm.spec.options import Option
 from rtlstm.spec.parameters import Tables
 from rtlstm.spec.program.passes import feeds, part_layers
 from rtlstm.spec.record import Record
-from rtlstm.spec.weights import WeightFormat
 
 Floats = NDArray[np.float64]
 

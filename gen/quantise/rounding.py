@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.spec.fixed import IntArray, round_half_up
+from rtlstm.spec.fixed import IntArray, WeightFormat, round_half_up
 from rtlstm.spec.numerics import SCALE_UNIT
-from rtlstm.spec.weights import WeightFormat
 
 Floats = NDArray[np.float64]
 

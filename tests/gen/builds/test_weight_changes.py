@@ -11,11 +11,11 @@ from rtlstm.gen.builds.advice import measure_changes
 from rtlstm.gen.frontends.arrays import reorder
 from rtlstm.gen.frontends.reading import IntegerWeights
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.spec.fixed import WeightFormat
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Network
 from rtlstm.spec.packing import unpack
-from rtlstm.spec.weights import WeightFormat
 
 
 @pytest.fixture

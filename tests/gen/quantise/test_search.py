@@ -14,9 +14,9 @@ from rtlstm.gen.quantise.rounding import Moments, round_cancelling, round_neares
 from rtlstm.gen.quantise.search import hold_back, in_pieces
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
+from rtlstm.spec.fixed import WeightFormat
 from rtlstm.spec.network import Dense, Gru, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork, row_parts
-from rtlstm.spec.weights import WeightFormat
 
 RNG = np.random.default_rng(0)
 
