@@ -35,13 +35,10 @@ _TAIL = """\
 | 130 | Ctrl-C ended the command. |
 | 129, 143 | SIGHUP or SIGTERM ended the command. |
 
-An error is one sentence: what must hold, what was given, and what to do.
-
 ## Output
 
 - `--json` prints one JSON object on standard output, and messages go to standard error.
-- A command that succeeds names the usual next one: a line `next: ...`, or `next` in the JSON object. Words in
-  capitals, such as `PORT`, stand for what only you know.
+- A command that succeeds names the usual next one: a line `next: ...`, or `next` in the JSON object.
 - Long work shows a progress bar on a terminal, and elsewhere one line per phase. `RTLSTM_PROGRESS=none` turns
   both off.
 - A command writes its results whole or not at all. If an output path is a link, the command writes to its
@@ -49,10 +46,9 @@ An error is one sentence: what must hold, what was given, and what to do.
 
 ## Caches
 
-rtlstm keeps Verilog, compiled simulators and synthesis results in your cache folder. `RTLSTM_CACHE` names
-another one.
-The packaged Yosys and nextpnr have a cache below `XDG_CACHE_HOME`. If your home folder is not writable, set
-both variables. Otherwise `generate` compiles Yosys every time.
+rtlstm keeps Verilog, compiled simulators and synthesis results in your cache folder, or where `RTLSTM_CACHE`
+says. The packaged Yosys and nextpnr have a cache below `XDG_CACHE_HOME`. If your home folder is not writable,
+set both variables.
 """
 _COLUMNS = ("Option", "Value", "Meaning")
 _CALLS: dict[str, Callable[..., Any]] = {
