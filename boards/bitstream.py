@@ -3,14 +3,18 @@
 import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 from rtlstm.boards.board import Board, Link, UartTiming
+from rtlstm.boards.clock import at_clock, find_fastest
 from rtlstm.boards.ethernet import LICENCE_FILE, NETWORK_HZ, ethernet_licence
-from rtlstm.boards.top import TOP, board_verilog
-from rtlstm.fpga.place_route import Routed, place_and_route
+from rtlstm.boards.top import PLL, TOP, board_verilog
+from rtlstm.fpga.netlist.harness import CORE
+from rtlstm.fpga.place_route import Routed, default_jobs, place_and_route, route_seeds
 from rtlstm.fpga.resources import check_chains, check_fit, percent
-from rtlstm.fpga.synthesis import NETLIST, Top, synthesise
+from rtlstm.fpga.synthesis import NETLIST, Top, synthesise, with_parameters
 from rtlstm.fpga.tools import Tool, find_yosys
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.files import copy_file, write_file
@@ -47,11 +51,16 @@ class Bitstream(Record):
     sha256: str
     """SHA-256 of the file's content."""
     clock_mhz: float
-    requested_mhz: float
+    requested_mhz: float | None
+    """The clock that was asked for; None for the fastest that place and route reached."""
     fmax_mhz: float
     """Fmax: what timing analysis and block RAM allow."""
+    step_latency_us: float
+    """Latency of a step in the core."""
+    link_mhz: float | None = None
+    """What the link reaches, if it misses its own clock."""
     met: bool
-    """Whether Fmax is at least the clock that the PLL makes."""
+    """Whether Fmax is at least the clock that the PLL makes, and the link meets its own."""
     baud: int
     baud_error: float
     """How far the UART's baud rate is above ``baud``, in percent."""
@@ -60,6 +69,8 @@ class Bitstream(Record):
     spi: bool = False
     """Whether its link is on SPI."""
     seed: int
+    seeds_mhz: Mapping[int, float]
+    """What each seed reached; the first route of each aimed at a high clock if none was asked for."""
     uses: tuple[Use, ...]
     """Resources of the whole top level, with the names that place and route has for them."""
     worst_path: str
@@ -77,8 +88,8 @@ def make_bitstream(
     uart: UartTiming,
     folder: Path,
     *,
-    requested_mhz: float,
-    seed: int = 1,
+    requested_mhz: float | None = None,
+    seeds: Sequence[int] = (1,),
     insist: bool = False,
     progress: Progress | None = None,
 ) -> Bitstream:
@@ -89,7 +100,11 @@ def make_bitstream(
     core
         The build's Verilog.
     requested_mhz
-        The clock that was asked for; ``uart`` has the one that the PLL makes.
+        The core's clock that was asked for; ``uart`` has the one that the PLL makes. If None, the design is
+        placed and routed for a high one. The PLL then gets the setting just below what the best seed has
+        reached, and the same is placed and routed again.
+    seeds
+        The best of these is taken.
     insist
         Run place and route even if the design has more carry chains than any that is known to route.
 
@@ -100,9 +115,12 @@ def make_bitstream(
     ToolError
         If a tool is missing or fails.
     """
+    first = at_clock(board, uart, board.chosen.target_mhz) if requested_mhz is None else uart
     last = board.family.need_bitstream()
     yosys, nextpnr, packer = tools = find_yosys(), board.family.find_nextpnr(), last.find_packer()
-    verilog, pins = board_verilog(board, manifest, uart, core), constraints(board, uart.link)
+    verilog = board_verilog(board, manifest, first, core)
+    aim = first.clock_hz if requested_mhz is None else None
+    pins = constraints(board, first.link, aim)
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "top.v", verilog)
     write_file(folder / last.constraint_file, pins)
@@ -113,22 +131,37 @@ def make_bitstream(
     whole = f"{manifest.name} with its link"
     check_fit(whole, synthesis.core + synthesis.harness, chosen.device, board.name)
     check_chains(whole, synthesis.folder / NETLIST, chosen.device, insist=insist, board=board.name)
-    routed = place_and_route(
-        synthesis,
-        manifest.name,
-        chosen,
-        nextpnr,
-        folder,
-        seed=seed,
-        target_mhz=uart.clock_mhz,
-        other_mhz=uart.link_hz / 1e6,
+    route = partial(
+        place_and_route,
+        name=manifest.name,
+        chosen=chosen,
+        tool=nextpnr,
+        folder=folder,
+        seeds=len(seeds),
+        target_mhz=first.clock_mhz,
+        other_mhz=first.link_hz / 1e6,
         pins=pins,
         progress=progress,
     )
+    blocks = synthesis.core.block_rams
+    found = route_seeds(partial(route, synthesis), seeds, default_jobs())
+    best = max(found, key=lambda each: (each.missed_mhz is None, each.fmax_mhz))
+    if requested_mhz is None:
+
+        def again(timing: UartTiming) -> Routed:
+            changed = with_parameters(synthesis, PLL, timing.pll.parameters)
+            clock = f"at {timing.clock_mhz:g} MHz"
+            tell = progress and (lambda what, *count: progress(f"{what}, {clock}", *count))
+            return route(changed, seed=best.seed, progress=tell)
+
+        uart, best = find_fastest(board, uart, best, blocks, again)
+        write_file(folder / "top.v", board_verilog(board, manifest, uart, core))
+    fmax = chosen.usable_mhz(best.fmax_mhz, blocks)
     file, (_, routed_file) = last.bitstream_file, last.result_options
+    assert best.folder is not None
+    copy_file(best.folder / routed_file, folder / routed_file)
     arguments = last.pack_arguments(chosen, routed_file, file)
     _pack(packer, arguments, folder / routed_file, folder / file)
-    fmax = chosen.usable_mhz(routed.fmax_mhz, synthesis.core.block_rams)
     return Bitstream(
         board=board.name,
         build_hash=manifest.build_hash,
@@ -137,18 +170,21 @@ def make_bitstream(
         clock_mhz=uart.clock_mhz,
         requested_mhz=requested_mhz,
         fmax_mhz=fmax,
-        met=fmax >= uart.clock_mhz,
+        step_latency_us=round(manifest.cycles.step_latency_cycles / uart.clock_mhz, 4),
+        link_mhz=best.missed_mhz,
+        met=fmax >= uart.clock_mhz and best.missed_mhz is None,
         baud=uart.baud,
         baud_error=uart.baud_error,
         ip="" if uart.ethernet is None else uart.ethernet.ip,
         spi=uart.spi,
-        seed=seed,
-        uses=_uses(routed),
-        worst_path=routed.worst_path.text,
+        seed=best.seed,
+        seeds_mhz={each.seed: each.fmax_mhz for each in found},
+        uses=_uses(best),
+        worst_path=best.worst_path.text,
         tools={tool.name: tool.version for tool in tools},
         synthesis_seconds=synthesis.seconds,
-        route_seconds=routed.seconds,
-        stored=synthesis.stored and routed.stored,
+        route_seconds=best.seconds,
+        stored=synthesis.stored and best.stored,
     )
 
 
@@ -174,8 +210,11 @@ def _pack(tool: Tool, arguments: Sequence[str], routed: Path, target: Path) -> N
     copy_file(cached("bitstream", key, build) / target.name, target)
 
 
-def constraints(board: Board, link: Link = "serial") -> str:
-    """Return the text of a board's constraint file: sites, buffers, and frequencies of the clock pins."""
+def constraints(board: Board, link: Link = "serial", aim_hz: Fraction | None = None) -> str:
+    """Return the text of a board's constraint file: sites, buffers, and frequencies of the clock pins.
+
+    ``aim_hz`` is what place and route aims at for the core's clock, whatever the PLL makes.
+    """
     tools = board.family.need_place_route()
     lines = [line for pin in board.pins(link) for line in tools.pin_lines(pin)]
     lines += tools.clock_lines(board.clock.port, board.clock_hz)
@@ -184,6 +223,8 @@ def constraints(board: Board, link: Link = "serial") -> str:
         lines += tools.clock_lines(clock.port, NETWORK_HZ)
     elif link == "spi":
         lines += tools.clock_lines(board.find_spi()[0].port, board.clock_hz)
+    if aim_hz is not None:
+        lines += tools.net_lines(f"{CORE}.clk", int(aim_hz))
     return "\n".join(lines) + "\n"
 
 

@@ -47,8 +47,6 @@ class Board(Record):
     """For Ethernet."""
     spi: tuple[Pin, ...] = ()
     """For SPI, at a header: ``spi_sck``, ``spi_cs_n``, ``spi_mosi``, ``spi_miso`` and ``spi_waiting``."""
-    usual_mhz: float
-    """Clock of the design if the user asks for none: one that a full device with its link can meet."""
     most_baud: int = BAUD_RATES[0]
     """Highest baud rate of the chip between USB and the serial port."""
     loader: tuple[str, ...]
@@ -77,15 +75,22 @@ class Board(Record):
         """Its device's family."""
         return fpga_family(self.chosen.device.family)
 
-    def find_pll(self, wanted_hz: Fraction) -> Pll:
+    def find_pll(self, wanted_hz: Fraction, *, alike: bool = False) -> Pll:
         """Return the PLL whose clock is nearest to the wanted one and not above it.
+
+        ``alike`` as for :meth:`~rtlstm.fpga.families.device.PllSearch.find`.
 
         Raises
         ------
         ConfigurationError
             If the wanted clock is outside the PLL's range.
         """
-        return _find_pll(self.family.need_bitstream().pll, self.clock_hz, wanted_hz)
+        return self.family.need_bitstream().pll.find(self.clock_hz, wanted_hz, alike=alike)
+
+    @property
+    def clock_range(self) -> tuple[Fraction, Fraction]:
+        """The lowest and the highest clock in Hz that the search of the fastest can take."""
+        return _clock_range(self.family.need_bitstream().pll, self.clock_hz)
 
     def find_phy(self) -> Phy:
         """Return its PHY.
@@ -177,17 +182,19 @@ class UartTiming(Record):
 
 
 @cache
-def _find_pll(search: PllSearch, source_hz: int, wanted_hz: Fraction) -> Pll:
-    """Search once for each clock: explore asks for a board's own with every choice."""
-    return search.find(source_hz, wanted_hz)
+def _clock_range(search: PllSearch, source_hz: int) -> tuple[Fraction, Fraction]:
+    """Search once for each board: explore asks with every choice."""
+    return search.range(source_hz)
 
 
 def find_uart_timing(
     board: Board,
-    clock_mhz: float,
+    clock_mhz: float | Fraction,
     baud: int | None = None,
     ethernet: Ethernet | None = None,
     spi: bool = False,
+    *,
+    alike: bool = False,
 ) -> UartTiming:
     """Choose a board's PLL, which makes the core's clock, and the baud rate of its serial port.
 
@@ -195,6 +202,8 @@ def find_uart_timing(
     ----------
     clock_mhz
         The core's clock; the PLL's is the nearest that is not above it.
+    alike
+        Choose among settings that can replace each other in a placed design.
     baud
         The baud rate; by default the fastest of :data:`BAUD_RATES` that the board can do, or its fastest.
     ethernet
@@ -208,7 +217,7 @@ def find_uart_timing(
         If the PLL cannot make the clock, or the UART the baud rate, or the board has no such link.
     """
     # What a user types is decimal: 0.1 MHz is meant to be 100 kHz, not the float next to it.
-    pll = board.find_pll(Fraction(str(clock_mhz)) * 1_000_000)
+    pll = board.find_pll(Fraction(str(clock_mhz)) * 1_000_000, alike=alike)
     # Half a cycle at a byte's end is always less than the two per cent that a bit of four cycles admits.
     most = min(board.most_baud, board.clock_hz // SMALLEST_DIVISOR)
     if baud is None:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
 
-from rtlstm.boards.board import Board, find_uart_timing
+from rtlstm.boards.board import Board
 from rtlstm.boards.ethernet import SIGNALS, Phy
 from rtlstm.boards.zynq import ZYNQ_BOARDS, ZynqBoard
 from rtlstm.fpga.devices import UnknownDeviceError, devices, find_device, similar_devices
@@ -69,9 +69,6 @@ _TANG_NANO_20K = (
 _ORANGECRAB_LINE = (
     Resource("uart", 0, Subsignal("tx", Pins("N17", dir="o")), Subsignal("rx", Pins("M18", dir="i")), _33),
 )
-
-_USUAL_MHZ = {"lfe5u": 45.0, "up5k": 18.0, "gw2ar": 40.0}
-"""Clock of a board's design by the beginning of its device's name; docs/boards.md has what was measured."""
 
 
 def _ulx3s(size: str) -> Board:
@@ -230,7 +227,7 @@ class Target(NamedTuple):
     board: str = ""
     """The board's name; empty for a device."""
     board_mhz: float | None = None
-    """The usual clock of a board with a serial port, as its PLL makes it."""
+    """The highest clock of the PLL of a board with a serial port."""
 
 
 def find_target(name: str) -> Target:
@@ -245,7 +242,7 @@ def find_target(name: str) -> Target:
         board = find_any_board(name)
         if isinstance(board, ZynqBoard):
             return Target(find_device(board.device), board.name)
-        return Target(board.chosen, board.name, find_uart_timing(board, board.usual_mhz).clock_mhz)
+        return Target(board.chosen, board.name, float(board.clock_range[1] / 1_000_000))
     try:
         return Target(find_device(name))
     except UnknownDeviceError:
@@ -298,7 +295,6 @@ def describe(
     leds: tuple[_ResourceName, ...] = _LEDS,
     button: tuple[str, int] | None = None,
     most_baud: int = 3_000_000,
-    usual_mhz: float | None = None,
     note: str = "",
     phy_delays: tuple[int, int] = (2000, 2000),
 ) -> Board:
@@ -312,8 +308,6 @@ def describe(
         openFPGALoader's options that select the board.
     leds, button
         Name and number of their resources; of an LED also the part, if it has several.
-    usual_mhz
-        Clock of the design if the user asks for none; None for what has been measured on such a device.
     phy_delays
         Picoseconds by which the device delays the clock to a Gigabit PHY and the data from it, if the
         resources have such a PHY, an ``eth_rgmii``.
@@ -321,15 +315,8 @@ def describe(
     Raises
     ------
     ConfigurationError
-        If a resource is missing, there are more than three LEDs, or ``usual_mhz`` is None and nothing has
-        been measured on such a device.
+        If a resource is missing, or there are more than three LEDs.
     """
-    if usual_mhz is None:
-        usual_mhz = next((mhz for start, mhz in _USUAL_MHZ.items() if device[0].startswith(start)), None)
-    if usual_mhz is None:
-        raise ConfigurationError(
-            f"board {name!r} needs usual_mhz: nothing has been measured on a {device[0]}"
-        )
     by_name = {(item.name, item.number): item for item in resources}
     clock = next((item for item in by_name.values() if item.clock is not None), None)
     if clock is None:
@@ -361,7 +348,6 @@ def describe(
             for each in ("sck", "cs_n", "mosi", "miso", "waiting")
             if ("spi_link", 0) in by_name
         ),
-        usual_mhz=usual_mhz,
         most_baud=most_baud,
         loader=loader,
         note=note,

@@ -52,8 +52,9 @@ def bitstream(
             asked.check_vivado()
             _write_for_vivado(console, folder, target, asked.clock_mhz)
             return
+        seeds = asked.all_seeds
         build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud, asked.ethernet, asked.spi)
-        console.show(_TARGET, target=_target_fields(build))
+        console.show(_TARGET, target=_target_fields(build, asked.clock_mhz is None))
         _note_bus(console, build)
         if other := build.fitted_to:
             console.note(
@@ -61,12 +62,13 @@ def bitstream(
                 "them for this board and its link"
             )
         with console.progress() as progress:
-            found = build.make_bitstream(asked.seed, progress, insist=asked.insist)
+            found = build.make_bitstream(seeds, progress, insist=asked.insist)
         console.passed = found.met
         console.show(
             _BITSTREAM,
             folder=str(folder),
             file=str(build.output_folder / found.file),
+            target=_target_fields(build) | {"clock_mhz": found.clock_mhz},
             bitstream=found.model_dump(mode="json"),
         )
         _note_board(console, build, found)
@@ -101,8 +103,8 @@ def _note_bus(console: Console, build: "OnBoard") -> None:
         console.note(f"the {line} is wired to the core itself: the build's {bus} wrapper is left out")
 
 
-def _target_fields(build: "OnBoard") -> dict[str, Any]:
-    """Return the JSON object of a build on a board: device, clock, and serial port or addresses."""
+def _target_fields(build: "OnBoard", searched: bool = False) -> dict[str, Any]:
+    """Return the JSON object of a build on a board: device, clock if known, and serial port or addresses."""
     network = build.uart.ethernet
     line: dict[str, Any] = {"baud": build.uart.baud, "baud_error": build.uart.baud_error}
     if build.uart.spi:
@@ -111,7 +113,7 @@ def _target_fields(build: "OnBoard") -> dict[str, Any]:
         "board": build.board.name,
         "title": build.board.title,
         "device": build.board.chosen.label,
-        "clock_mhz": build.uart.clock_mhz,
+        "clock_mhz": None if searched else build.uart.clock_mhz,
         "requested_mhz": build.requested_mhz,
         **(line if network is None else network.model_dump(mode="json")),
     }
@@ -125,14 +127,25 @@ def _note_board(console: Console, build: "OnBoard", found: "Bitstream") -> None:
         console.note(note)
     if build.board.note:
         console.note(build.board.note)
-    if not found.met:
+    if found.link_mhz is not None:
+        needed = build.uart.link_hz / 1e6
+        console.note(
+            f"timing is not met: the link needs {needed:g} MHz and seed {found.seed} reaches "
+            f"{found.link_mhz:g} MHz; try more --seeds"
+        )
+    elif not found.met and found.requested_mhz is None:
+        console.note(
+            f"timing is not met: seed {found.seed} reaches {found.fmax_mhz:g} MHz, but the PLL was set to "
+            f"{found.clock_mhz:g} MHz; generate the build with fewer --lanes or --macs, or try more --seeds"
+        )
+    elif not found.met:
         clock = slower_clock(found, build.board)
         advice = (
             "generate the build with fewer --lanes or --macs" if clock is None else f"use --clock {clock}"
         )
         console.note(
             f"timing is not met: {found.clock_mhz:g} MHz was asked for and seed {found.seed} reaches "
-            f"{found.fmax_mhz:g} MHz; {advice}, or try another --seed"
+            f"{found.fmax_mhz:g} MHz; {advice}, or try more --seeds"
         )
 
 
@@ -183,7 +196,8 @@ def _most_used(found: Found) -> "Sequence[Use]":
 def _port(found: Found) -> str:
     target = found["target"]
     clock, asked = target["clock_mhz"], target["requested_mhz"]
-    given = f"{clock:g} MHz" + (f", the PLL's nearest below {asked:g}" if clock != asked else "")
+    given = "the fastest clock that is reached" if clock is None else f"{clock:g} MHz"
+    given += f", the PLL's nearest below {asked:g}" if asked not in (None, clock) else ""
     return f"{target['title']}: {given}; {_line(target)}"
 
 
@@ -196,6 +210,12 @@ def _line(target: Mapping[str, Any]) -> str:
         return f"SPI, mode 0, up to {target['spi_mhz']:g} MHz"
     off = f" ({target['baud_error']:+g} %)" if target["baud_error"] else ""
     return f"{target['baud']:,} baud{off}"
+
+
+def _seeds(found: Found) -> str | None:
+    reached = _bitstream(found).seeds_mhz
+    several = ", ".join(f"{seed}: {mhz:g} MHz" for seed, mhz in reached.items())
+    return f"seeds: {several}" if len(reached) > 1 else None
 
 
 def _written(found: Found) -> str:
@@ -223,7 +243,11 @@ _BITSTREAM = (
             Field("share", "{share:g} %", right=True),
         ),
     ),
-    Text("clock: {bitstream[clock_mhz]:g} MHz; {bitstream[fmax_mhz]:g} MHz would be possible"),
+    Text(_seeds),
+    Text(
+        "clock: {bitstream[clock_mhz]:g} MHz, a step {bitstream[step_latency_us]:g} us; "
+        "{bitstream[fmax_mhz]:g} MHz would be possible"
+    ),
     Text("slowest path: {bitstream[worst_path]}"),
     Text(_written),
 )

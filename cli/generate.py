@@ -220,10 +220,9 @@ def generate(
         for text in (*report["assumptions"], *report["notes"]):
             console.note(text)
         if fit is not None and (board := report["fit"]["estimate"]["board"]):
-            core = report["fit"]["estimate"]["fmax_mhz"]
             console.note(
-                f"clock and time are those of rtlstm bitstream on {board}; its --clock asks for more: the "
-                f"core alone has an estimated {core:g} MHz, but the serial link less"
+                f"clock and time are those expected of rtlstm bitstream on {board}: the core's estimate "
+                "less a margin; place and route decides"
             )
         console.next = next_command("simulate", folder)
 

@@ -44,8 +44,9 @@ from rtlstm.spec.manifest import Manifest
 
 MARGIN = 0.15
 """Largest relative error of estimated LUTs and flip-flops; ``bench/estimates.py`` measures it."""
-_BOARD_SHARE = 0.75
-"""Largest share of a core's estimated Fmax that a board's design is clocked with by default."""
+BOARD_SHARE = 0.85
+"""Share of a core's estimated Fmax that is expected of a board's bitstream: the rest is a margin for the link
+beside the core, for the PLL, whose clocks are up to 2 % apart, and for the estimate."""
 _UNSURE = ("LUTs", "flip-flops")
 
 
@@ -77,7 +78,7 @@ class Estimate(Resources):
     step_latency_us: float
     """Exact cycles of a step, divided by the clock."""
     board_mhz: float | None = None
-    """The clock of a bitstream for the board, if the user asks for none; None for the core alone."""
+    """The clock that is expected of a bitstream for the board; None for the core alone."""
 
     @property
     def clock_mhz(self) -> float:
@@ -85,12 +86,12 @@ class Estimate(Resources):
         return self.board_mhz or self.fmax_mhz
 
 
-def board_clock(usual_mhz: float, fmax_mhz: float) -> float:
-    """Return the clock of a board's design: its usual one, which the link is known to reach, or less.
+def board_clock(most_mhz: float, fmax_mhz: float) -> float:
+    """Return the clock that is expected of a board's bitstream, which place and route then decides.
 
-    The top has the estimated Fmax of the core alone, so a quarter of that is kept as a margin.
+    ``most_mhz`` is the highest clock of the board's PLL, ``fmax_mhz`` the core's estimate.
     """
-    return min(usual_mhz, float(int(_BOARD_SHARE * fmax_mhz)))
+    return round(min(most_mhz, BOARD_SHARE * fmax_mhz), 1)
 
 
 def top_sizes(manifest: Manifest, family: Estimates) -> Resources:
@@ -163,8 +164,8 @@ def estimate(
     board
         The name of a board whose top is included, or empty.
     board_mhz
-        The usual clock of that board's designs, which determines the time of a step; None for that of the
-        core alone.
+        The highest clock of that board's PLL, which limits the expected clock; None for the clock of the core
+        alone.
     cores
         The number of cores side by side, of which the utilisation is.
     """
@@ -206,7 +207,7 @@ def estimate(
         constant_rows=max((each.memory.depth for each in constant_tables(manifest)), default=0),
     )
     clock = chosen.usable_mhz(clock, blocks.block_rams)
-    usual = None if board_mhz is None else board_clock(board_mhz, clock)
+    expected = None if board_mhz is None else board_clock(board_mhz, clock)
     found = Estimate(
         device=chosen.label,
         board=board,
@@ -223,8 +224,8 @@ def estimate(
         wrapper_block_rams=0 if board else cores * blocks.wrapper_block_rams,
         large_rams=cores * blocks.large_rams,
         fmax_mhz=round(clock, 1),
-        step_latency_us=round(manifest.cycles.step_latency_cycles / (usual or clock), 4),
-        board_mhz=usual,
+        step_latency_us=round(manifest.cycles.step_latency_cycles / (expected or clock), 4),
+        board_mhz=expected,
     )
     return found.replace(fits=all(each.used <= each.most for each in demands(found, device)))
 

@@ -8,13 +8,13 @@ and multipliers that do not reduce the number of words.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import ceil, gcd, inf, lcm
+from math import ceil, gcd, lcm
 from typing import Any
 
 from pydantic import field_validator
 
 from rtlstm.fpga.core_parts import multiplier_luts
-from rtlstm.fpga.estimate import Demand, Estimate, demands, estimate
+from rtlstm.fpga.estimate import Demand, Estimate, board_clock, demands, estimate
 from rtlstm.fpga.families.base import estimated_names, fpga_family
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.request import HardwareRequest
@@ -70,7 +70,7 @@ class FitRequest(HardwareRequest):
     board: str = ""
     """The board whose top and link must fit, too; empty for the core alone."""
     board_mhz: float | None = None
-    """The usual clock of that board's designs; None for the core alone."""
+    """The highest clock of that board's PLL; None for the core alone."""
 
     @field_validator("multipliers")
     @classmethod
@@ -261,10 +261,11 @@ class _Search:
         self._large_rams = 0 if large is None else large.count
         self._large_name = large_name(self._device)
         grade = request.chosen.grade
-        most = inf if request.board_mhz is None else request.board_mhz
+        limit = request.board_mhz
         self._fastest = {
-            name: min(most, self._family.clock(self._device.name, name).mhz(grade, 0, 0))
+            name: fastest if limit is None else board_clock(limit, fastest)
             for name in (DEFAULT_PIPELINE, *self._family.pipelines)
+            for fastest in [self._family.clock(self._device.name, name).mhz(grade, 0, 0)]
         }
         self._stages = {
             name: Parameters.for_family(

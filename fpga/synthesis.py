@@ -1,7 +1,7 @@
 """Synthesis of a core for a device, and its utilisation."""
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -122,6 +122,22 @@ class Synthesis(BaseModel):
     seconds: float
     stored: bool
     """Whether it came from the cache."""
+
+
+def with_parameters(synthesis: Synthesis, cell: str, parameters: Mapping[str, int | str]) -> Synthesis:
+    """Return a synthesis of which a cell of the netlist has other numbers as parameters, and else nothing."""
+    key = digest(synthesis.key, cell, *(f"{name}={value}" for name, value in parameters.items()))
+
+    def build(work: Path) -> None:
+        netlist = read_json(synthesis.folder / NETLIST)
+        (found,) = (
+            module["cells"][cell] for module in netlist["modules"].values() if cell in module["cells"]
+        )
+        numbers = {name: value for name, value in parameters.items() if isinstance(value, int)}
+        found["parameters"] |= {name: f"{value:032b}" for name, value in numbers.items()}
+        (work / NETLIST).write_text(json.dumps(netlist))
+
+    return synthesis.model_copy(update={"folder": cached("netlist", key, build), "key": key})
 
 
 def read_script(device: FpgaDevice, name: str, multipliers: bool = True, top: str = HARNESS) -> str:

@@ -262,33 +262,35 @@ def sequence() -> Picture:
 
 def board() -> Picture:
     """The top level of a board."""
-    p = Picture(33, 26)
-    p.frame(6, 1, 26.5, 24, "top level: rtlstm_board")
-    for y, pin in ((4.6, "clock pin"), (8.6, "button"), (13.1, "rx"), (17.6, "tx"), (22.6, "LEDs")):
+    p = Picture(35, 28.5)
+    p.frame(6, 1, 28.5, 26.5, "top level: rtlstm_board")
+    for y, pin in ((4.6, "clock pin"), (8.6, "button"), (14.6, "rx"), (19.1, "tx"), (25.1, "LEDs")):
         p.text(0.5, y, pin, color=INK)
     p.wire((5.5, 4.6), (7.5, 4.6))
     p.box(7.5, 3.4, 5, "PLL", height=2.4)
     p.wire((12.5, 4.6), (15, 4.6))
-    p.text(15.5, 4.6, "clock of everything")
+    p.text(15.5, 4, "clock of the core;", "the pin's is the clock of all else")
     p.wire((5.5, 8.6), (7.5, 8.6))
     p.box(7.5, 7.4, 5, "reset", height=2.4)
     p.wire((10, 5.8), (10, 7.4))
     p.text(10.6, 6.6, "locked")
     p.wire((12.5, 8.6), (15, 8.6))
     p.text(15.5, 8, "until the PLL has locked,", "and 1,024 cycles more")
-    p.box(7.5, 11.5, 4.5, "UART", height=7.75)
-    p.box(27, 11.5, 4.5, "core", height=7.75, kept=True)
+    p.frame(6.8, 11, 19.4, 10.7, "pin's clock")
+    p.frame(27, 11, 6.8, 10.7, "PLL's clock")
+    p.box(7.5, 13, 4.5, "UART", height=7.75)
+    p.box(28.2, 13, 4.5, "core", height=7.75, kept=True)
     for x, above, below in (
         (13.5, "frames,\nsession", "responses"),
         (20.25, "registers,\nsteps", "words,\noutputs"),
     ):
-        p.box(x, 11.5, 5.25, above)
-        p.box(x, 16, 5.25, below, height=3.25)
-    for left, right in ((5.5, 7.5), (12, 13.5), (18.75, 20.25), (25.5, 27)):
-        p.wire((left, 13.1), (right, 13.1))
-        p.wire((right, 17.6), (left, 17.6))
-    p.wire((7.5, 22.6), (5.5, 22.6))
-    p.box(7.5, 21.4, 11.25, "alive, traffic, error", height=2.4)
+        p.box(x, 13, 5.25, above)
+        p.box(x, 17.5, 5.25, below, height=3.25)
+    for left, right in ((5.5, 7.5), (12, 13.5), (18.75, 20.25), (25.5, 28.2)):
+        p.wire((left, 14.6), (right, 14.6))
+        p.wire((right, 19.1), (left, 19.1))
+    p.wire((7.5, 25.1), (5.5, 25.1))
+    p.box(7.5, 23.9, 11.25, "alive, traffic, error", height=2.4)
     return p
 
 

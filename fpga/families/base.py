@@ -91,6 +91,8 @@ class PlaceRoute:
     """Lines of a constraint file that place a pin and set its buffer."""
     clock_lines: Callable[[str, int], list[str]] = _no_lines
     """Lines of a constraint file that state the frequency of the clock at a port, in Hz."""
+    net_lines: Callable[[str, int], list[str]] = _no_lines
+    """Lines that state the frequency of a clock net, where it else follows from the PLL."""
     router: str | None = None
     """The router, if the user does not choose; None for nextpnr's own choice."""
     placer: str | None = None

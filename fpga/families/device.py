@@ -185,15 +185,25 @@ class PllSearch(ABC):
         """Whether the clock comes from another output than the feedback."""
         return False
 
-    def find(self, source_hz: int, wanted_hz: Fraction) -> Pll:
+    def alike(self, dividers: Dividers) -> bool:
+        """Whether this setting differs from the others of which this is true in parameters alone."""
+        return True
+
+    def range(self, source_hz: int) -> tuple[Fraction, Fraction]:
+        """Return the lowest and the highest clock of the settings that are alike."""
+        clocks = [clock for clock, _, dividers in self.candidates(source_hz) if self.alike(dividers)]
+        return min(clocks), max(clocks)
+
+    def find(self, source_hz: int, wanted_hz: Fraction, *, alike: bool = False) -> Pll:
         """Return the PLL whose clock is nearest to the wanted one and not above it.
 
         Of several with the same clock, it prefers one whose feedback needs no output of its own, then the
         fastest phase detector, then the oscillator nearest to the middle of its range.
 
+        With ``alike``, it takes only settings that are alike, so that a placed design can get another clock.
         Raises ConfigurationError if the wanted clock is outside the PLL's range.
         """
-        found = list(self.candidates(source_hz))
+        found = [item for item in self.candidates(source_hz) if self.alike(item[2]) or not alike]
         below = [item for item in found if item[0] <= wanted_hz]
         highest = max(item[0] for item in found)
         if not below or wanted_hz > highest:

@@ -45,7 +45,7 @@ class _Pll(PllSearch):
 
         The oscillator's frequency is the phase detector's clock times the dividers of feedback and loop
         output. If the wanted clock is a multiple of the phase detector's, it is the feedback itself.
-        Otherwise the feedback has an output of its own, and the clock is a second output.
+        The feedback may have an output of its own, too, and the clock is a second output then.
         """
         for before in range(1, 129):
             detector = Fraction(source, before)
@@ -59,12 +59,16 @@ class _Pll(PllSearch):
                     feedback, rest = divmod(times, after)
                     if rest == 0:
                         yield clock, detector * times, (before, feedback, after, after)
-                    elif times <= 128:
+                    if times <= 128 and times != after:
                         yield clock, detector * times, (before, 1, times, after)
 
     def has_second_output(self, dividers: Dividers) -> bool:
         """Whether the feedback has an output of its own."""
         return dividers[2] != dividers[3]
+
+    def alike(self, dividers: Dividers) -> bool:
+        """Whether the clock has an output of its own, as each clock can have."""
+        return self.has_second_output(dividers)
 
     def cell(self, source: int, clock: Fraction, vco: Fraction, dividers: Dividers) -> Pll:
         """Return the cell."""
@@ -130,6 +134,10 @@ def _pin_lines(pin: Pin) -> list[str]:
     settings = " ".join(f"{name}={value}" for name, value in pin.attributes.items())
     lines = [f'LOCATE COMP "{pin.port}" SITE "{pin.site}";']
     return [*lines, f'IOBUF PORT "{pin.port}" {settings};'] if settings else lines
+
+
+def _net_lines(net: str, hertz: int) -> list[str]:
+    return [f'FREQUENCY NET "{net}" {hertz} HZ;']
 
 
 def _clock_lines(port: str, hertz: int) -> list[str]:
@@ -444,6 +452,7 @@ class Ecp5(FpgaFamily):
         constraint_options=("--lpf", "{}"),
         pin_lines=_pin_lines,
         clock_lines=_clock_lines,
+        net_lines=_net_lines,
         router="router1",
         placer="heap",
         # With its own weight, 10, placements of large cores differ by a third.

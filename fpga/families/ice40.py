@@ -268,6 +268,7 @@ class Ice40(FpgaFamily):
         constraint_options=("--pcf", "{}"),
         pin_lines=_pin_lines,
         clock_lines=_clock_lines,
+        net_lines=_clock_lines,
         router="router1",
         placer="heap",
     )

@@ -1,5 +1,6 @@
 """Options of the commands that follow ``generate``, and of the methods of a build of the same names."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -119,7 +120,12 @@ class BoardOptions(Record):
     ]
     clock_mhz: Annotated[
         ClockMhz | None,
-        Option("Clock of the design in MHz. Default: the board's usual one.", flag="--clock", metavar="MHZ"),
+        Option(
+            "Clock of the core in MHz. Default: the fastest that the bitstream meets; of a simulated board "
+            "without a bitstream, the expected one; of a Zynq board, 50 (KV260: 100).",
+            flag="--clock",
+            metavar="MHZ",
+        ),
     ] = None
     baud: Annotated[
         Annotated[int, Field(ge=300)] | None,
@@ -173,15 +179,30 @@ class BitstreamOptions(BoardOptions):
     seed: Annotated[
         Annotated[int, Field(ge=1)], Option("Seed of place and route. Another one may reach a faster clock.")
     ] = 1
+    seeds: Annotated[
+        Annotated[int, Field(ge=1, le=99)],
+        Option("Place and route with the seeds 1 to N, several at once, and take the best.", metavar="N"),
+    ] = 1
     insist: Annotated[bool, _INSIST] = False
+
+    @property
+    def all_seeds(self) -> Sequence[int]:
+        """The seeds to try. Raises ConfigurationError if one seed and several are asked for."""
+        if self.seed != 1 and self.seeds != 1:
+            raise ConfigurationError(
+                f"`seeds={self.seeds}` tries the seeds 1 to {self.seeds}: leave out `seed={self.seed}`, "
+                "or `seeds`"
+            )
+        return range(1, self.seeds + 1) if self.seed == 1 else (self.seed,)
 
     def check_vivado(self) -> None:
         """Refuse what a board has no use for whose bitstream Vivado makes.
 
         Raises ConfigurationError if there is any of it.
         """
-        if self.baud is not None or self.spi or self.ethernet is not None or self.seed != 1 or self.insist:
+        asked = (self.baud, self.ethernet, self.spi or None, self.insist or None)
+        if any(each is not None for each in asked) or (self.seed, self.seeds) != (1, 1):
             raise ConfigurationError(
                 f"the core on {self.board} has no serial port, and Vivado takes no seed; leave out "
-                "`baud`, `spi`, `ip`, `seed` and `insist=True`"
+                "`baud`, `spi`, `ip`, `seed`, `seeds` and `insist=True`"
             )

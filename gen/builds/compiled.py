@@ -219,7 +219,7 @@ class Build:
             self._checked_folder(), asked.board, asked.clock_mhz, asked.baud, asked.ethernet, asked.spi
         )
         with shown(progress) as seen:
-            return on_board.make_bitstream(asked.seed, seen, insist=asked.insist)
+            return on_board.make_bitstream(asked.all_seeds, seen, insist=asked.insist)
 
     @shows_options(ReadOptions)
     def accuracy(

@@ -1,18 +1,15 @@
 """Implements a build on a device: synthesis, place and route, report."""
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from threading import Event
 
 from rtlstm.boards.catalogue import find_device_alone
 from rtlstm.fpga.estimate import Estimate, check_estimate, check_inventory, estimate, unpacked_registers
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import Chosen, FpgaDevice
 from rtlstm.fpga.implementation import Implementation, folder_name
-from rtlstm.fpga.place_route import Routed, nextpnr_options, place_and_route
+from rtlstm.fpga.place_route import Routed, default_jobs, nextpnr_options, place_and_route, route_seeds
 from rtlstm.fpga.resources import check_chains, check_fit
 from rtlstm.fpga.synthesis import NETLIST, synthesise
 from rtlstm.fpga.tools import find_yosys
@@ -23,11 +20,6 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import GENERIC
 from rtlstm.spec.manifest import Manifest, read_verilog
 from rtlstm.spec.progress import Progress
-
-
-def default_jobs() -> int:
-    """Return the number of seeds to run in parallel: all processors but one."""
-    return max(1, (os.cpu_count() or 1) - 1)
 
 
 def implement(folder: Path, asked: ImplementOptions, progress: Progress | None = None) -> Implementation:
@@ -93,7 +85,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
             minutes=asked.time_limit,
             progress=progress,
         )
-        routed = _all_seeds(route, asked.seeds, asked.jobs or default_jobs())
+        routed = route_seeds(route, range(1, asked.seeds + 1), asked.jobs or default_jobs())
     found = Implementation.create(
         chosen=chosen,
         cycles=manifest.cycles,
@@ -152,17 +144,3 @@ def check_family(manifest: Manifest, device: FpgaDevice, board: str) -> None:
             f"{board} has the device {device.name}, but {manifest.name} was generated for {family}; "
             f"generate it with `family={device.family!r}`"
         )
-
-
-def _all_seeds(route: Callable[..., Routed], seeds: int, jobs: int) -> list[Routed]:
-    """Route with each seed, ``jobs`` of them at once."""
-    stop = Event()
-    with ThreadPoolExecutor(max_workers=min(jobs, seeds)) as pool:
-        runs = [pool.submit(route, seed=seed, stop=stop) for seed in range(1, seeds + 1)]
-        try:
-            return [run.result() for run in runs]
-        except BaseException:
-            # The first error, or an interrupt, ends the others.
-            stop.set()
-            pool.shutdown(cancel_futures=True)
-            raise

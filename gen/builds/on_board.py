@@ -1,5 +1,6 @@
 """A build on a board: its clock and line, and what is kept of it in the build folder."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -8,13 +9,14 @@ from typing import Self
 from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream, file_hash, make_bitstream
 from rtlstm.boards.board import Board, UartTiming, find_uart_timing
 from rtlstm.boards.catalogue import find_any_board, find_board
+from rtlstm.boards.clock import expected_clock
 from rtlstm.boards.ethernet import Ethernet
 from rtlstm.boards.simulated_pynq import SimulatedPynq
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
 from rtlstm.boards.vivado import RESERVED, SCRIPT, VivadoProject, write_project
 from rtlstm.boards.zynq import FabricClock, ZynqBoard, find_fabric_clock
-from rtlstm.fpga.estimate import board_clock, check_estimate, check_inventory, estimate
+from rtlstm.fpga.estimate import check_estimate, check_inventory, estimate
 from rtlstm.fpga.families.device import megahertz
 from rtlstm.gen.builds.implement import check_family
 from rtlstm.gen.builds.report import find_fit
@@ -41,7 +43,9 @@ class OnBoard:
     manifest: Manifest
     board: Board
     uart: UartTiming
-    requested_mhz: float
+    """The timing that was asked for; else that of the bitstream, and before there is one, the expected."""
+    requested_mhz: float | None
+    """The core's clock that was asked for; None for the fastest."""
     core: str
     """The build's Verilog."""
 
@@ -63,7 +67,7 @@ class OnBoard:
         Parameters
         ----------
         clock_mhz
-            By default the board's usual one, or three quarters of the core's estimated one if that is less.
+            By default the fastest: a bitstream's is found by place and route.
         baud
             By default the fastest usual rate.
         ethernet
@@ -74,9 +78,16 @@ class OnBoard:
         manifest, target = Manifest.load(folder), find_board(board)
         device = target.chosen.device
         check_family(manifest, device, target.name)
-        wanted = clock_mhz or _default_clock(manifest, target)
-        uart = find_uart_timing(target, wanted, baud, ethernet, spi)
-        return cls(Path(folder), manifest, target, uart, wanted, read_verilog(folder, manifest))
+        wanted: float | Fraction
+        if clock_mhz is not None:
+            wanted, alike = clock_mhz, False
+        elif made := _made_bitstream(Path(folder), manifest, target.name):
+            # Its clock is rounded to one hertz.
+            wanted, alike = made.clock_mhz + 1e-6, made.requested_mhz is None
+        else:
+            wanted, alike = expected_clock(manifest, target), True
+        uart = find_uart_timing(target, wanted, baud, ethernet, spi, alike=alike)
+        return cls(Path(folder), manifest, target, uart, clock_mhz, read_verilog(folder, manifest))
 
     @property
     def output_folder(self) -> Path:
@@ -90,9 +101,9 @@ class OnBoard:
         return "" if fit is None or fit.device == self.board.name else fit.device
 
     def make_bitstream(
-        self, seed: int = 1, progress: Progress | None = None, *, insist: bool = False
+        self, seeds: Sequence[int] = (1,), progress: Progress | None = None, *, insist: bool = False
     ) -> Bitstream:
-        """Make the bitstream and its record.
+        """Make the bitstream and its record, of the best of these seeds.
 
         ``insist`` goes on with a design that is fuller than any that is known to have been routed.
 
@@ -107,7 +118,7 @@ class OnBoard:
             self.uart,
             self.output_folder,
             requested_mhz=self.requested_mhz,
-            seed=seed,
+            seeds=seeds,
             # A design with an estimate has been compared with the limits already.
             insist=insist or estimated,
             progress=progress,
@@ -168,13 +179,6 @@ class OnBoard:
         )
 
 
-def _default_clock(manifest: Manifest, board: Board) -> float:
-    expected = estimate(manifest, board.chosen)
-    if expected is None:
-        return board.usual_mhz
-    return board_clock(board.usual_mhz, expected.fmax_mhz)
-
-
 def slower_clock(found: Bitstream, board: Board) -> str | None:
     """Return a clock in MHz that would have been met, with a margin; None if the PLL has none so slow."""
     wanted = Fraction(str(round(0.97 * found.fmax_mhz, 1))) * 1_000_000
@@ -212,19 +216,25 @@ def load_bitstream(folder: Path, board: str | None = None) -> tuple[Bitstream, B
             if made
             else f"{folder} has no bitstream; make one with `Build({str(folder)!r}).bitstream(board='BOARD')`"
         )
-    path = Path(folder) / "boards" / name / BITSTREAM_RECORD
+    found = _made_bitstream(Path(folder), manifest, name)
+    if found is None:
+        raise BuildError(
+            f"{folder} must have a bitstream of this build for {name}; make one with "
+            f"`Build({str(folder)!r}).bitstream(board={name!r})`"
+        )
+    return found, find_board(name), Path(folder) / "boards" / name / found.file
+
+
+def _made_bitstream(folder: Path, manifest: Manifest, board: str) -> Bitstream | None:
+    """Return the record of a bitstream of this build that is whole."""
+    path = folder / "boards" / board / BITSTREAM_RECORD
     try:
         found = Bitstream.model_validate_json(read_file(path))
         file = path.with_name(found.file)
         whole = found.build_hash == manifest.build_hash and found.sha256 == file_hash(file)
     except (OSError, ValueError):
-        whole = False
-    if not whole:
-        raise BuildError(
-            f"{folder} must have a bitstream of this build for {name}; make one with "
-            f"`Build({str(folder)!r}).bitstream(board={name!r})`"
-        )
-    return found, find_board(name), file
+        return None
+    return found if whole else None
 
 
 _BENCH = "axilite_port"

@@ -66,8 +66,7 @@ class Made:
         """Return what a build takes on this one's device."""
         found = None
         if self.estimate is not None:
-            board, mhz = self.estimate.board, self.estimate.board_mhz
-            found = estimate(manifest, find_device(self.estimate.device), board=board, board_mhz=mhz)
+            found = estimate(manifest, find_device(self.estimate.device), board=self.estimate.board)
         return Cost(
             device="" if found is None else found.board or found.device,
             luts=None if found is None else found.luts,

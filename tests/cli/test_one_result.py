@@ -129,10 +129,12 @@ def _bitstream_record(manifest: Manifest, met: bool) -> Bitstream:
         clock_mhz=62.5,
         requested_mhz=63.0,
         fmax_mhz=91.0 if met else 51.0,
+        step_latency_us=0.5,
         met=met,
         baud=3_000_000,
         baud_error=0.0,
         seed=1,
+        seeds_mhz={1: 91.0 if met else 51.0},
         uses=(Use(name="TRELLIS_COMB", used=1234, available=24000),),
         worst_path="from a to b",
         tools={},
@@ -197,7 +199,7 @@ def _accuracy_with_the_model(at: Places, patch: Patch) -> tuple[object, ...]:
 
 
 class _Server:
-    path, port = Path("/dev/pts/7"), 5000
+    path, port, udp_port = Path("/dev/pts/7"), 5000, None
 
     def __init__(self, *_: object, **__: object) -> None: ...
 

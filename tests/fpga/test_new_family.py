@@ -113,7 +113,6 @@ def test_board_has_constraints_and_a_clock():
         rx=pins["rx"],
         tx=pins["tx"],
         leds=(),
-        usual_mhz=24,
         loader=(),
     )
     assert constraints(board) == "pin clk at A1\npin rx at B1\npin tx at C1\nclock clk 12000000 Hz\n"

@@ -1,0 +1,237 @@
+"""The fastest clock of a board's bitstream, with routes that are invented here."""
+
+import json
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from rtlstm.boards import bitstream as bitstreams
+from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream
+from rtlstm.boards.board import UartTiming, find_uart_timing
+from rtlstm.boards.catalogue import find_board
+from rtlstm.boards.clock import at_clock, find_fastest
+from rtlstm.boards.top import PLL
+from rtlstm.fpga.families.base import fpga_family
+from rtlstm.fpga.place_route import Routed
+from rtlstm.fpga.resources import Counts
+from rtlstm.fpga.synthesis import NETLIST, Synthesis, with_parameters
+from rtlstm.fpga.tools import Tool
+from rtlstm.fpga.worst_path import WorstPath
+from rtlstm.gen.builds.on_board import OnBoard
+from rtlstm.spec.manifest import Manifest
+from rtlstm.tools.cache import CACHE_VARIABLE
+
+PATH = WorstPath(
+    start="a",
+    start_kind="register",
+    end="b",
+    end_kind="register",
+    delay_ns=1,
+    logic_ns=1,
+    routing_ns=0,
+    cells=1,
+    multipliers=0,
+    through=(),
+    text="from a to b",
+)
+
+
+def routed(mhz: float, seed: int = 1, missed: float | None = None, folder: Path | None = None) -> Routed:
+    return Routed(
+        seed=seed,
+        fmax_mhz=mhz,
+        worst_path=PATH,
+        used={"LUT": 1},
+        available={"LUT": 2},
+        seconds=1,
+        stored=False,
+        missed_mhz=missed,
+        folder=folder,
+    )
+
+
+def search(board: str, first: float, later: Iterable[float], blocks: int = 0) -> tuple[list[float], Routed]:
+    """Return the clocks that were tried, and the last route."""
+    tried, answers = [], iter(later)
+
+    def again(timing: UartTiming) -> Routed:
+        tried.append(timing.clock_mhz)
+        return routed(next(answers))
+
+    there = find_board(board)
+    timing, found = find_fastest(there, find_uart_timing(there, 20, 2_000_000), routed(first), blocks, again)
+    assert timing.clock_mhz == tried[-1] and timing.baud == 2_000_000
+    return tried, found
+
+
+@pytest.mark.parametrize(
+    ("board", "first", "later", "blocks", "tried"),
+    [
+        ("ulx3s-12f", 137.36, [137.36], 0, [135]),
+        # The PLL can make exactly what is reached.
+        ("ulx3s-12f", 150, [150], 0, [150]),
+        # A route that misses: the setting below what it reaches; one that misses by nothing: the one below.
+        ("ulx3s-12f", 137.36, [131.2, 133], 0, [135, 130]),
+        ("ulx3s-12f", 137.36, [100, 90, 80], 0, [135, 100, 90]),
+        # The PLL's range.
+        ("ulx3s-12f", 777, [777], 0, [400]),
+        ("icebreaker", 41.8, [41.8], 4, [41.25]),
+        ("icebreaker", 9.5, [9.5, 9.5, 9.5], 0, [16.125] * 3),
+        # The data sheet's limit of block RAM in grade 6.
+        ("ulx3s-12f", 250, [250], 1, [208.333333]),
+        ("ulx3s-12f", 250, [250], 0, [250]),
+        ("tang-nano-20k", 273, [270], 0, [270]),
+    ],
+)
+def test_the_setting_below_what_is_reached(
+    board: str, first: float, later: list[float], blocks: int, tried: list[float]
+):
+    clocks, found = search(board, first, later, blocks)
+    assert clocks == tried
+    assert found.fmax_mhz == later[len(tried) - 1]
+
+
+@pytest.mark.parametrize("name", ["ulx3s-85f", "orangecrab-25f", "icebreaker", "tang-nano-20k"])
+def test_settings_that_are_alike_differ_in_numbers_alone(name: str):
+    """Each is nearest below what is wanted, and no further than what the documentation says."""
+    board = find_board(name)
+    uart = find_uart_timing(board, 100)
+    first = at_clock(board, uart, 100).pll
+    texts = {key: value for key, value in first.parameters.items() if isinstance(value, str)}
+    for mhz in ("16.2", "41.8", "99", "131.07", "180", "211.5"):
+        pll = at_clock(board, uart, float(mhz)).pll
+        assert pll.parameters.keys() == first.parameters.keys()
+        assert texts.items() <= pll.parameters.items()
+        assert (pll.output_port, pll.feedback, pll.attributes, pll.constants) == (
+            first.output_port,
+            first.feedback,
+            first.attributes,
+            first.constants,
+        )
+        wanted = Fraction(mhz) * 1_000_000
+        assert 0.95 * wanted <= pll.output_hz <= wanted
+        assert pll.output_hz <= find_uart_timing(board, float(mhz)).clock_hz
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def synthesised(folder: Path) -> Synthesis:
+    cells = {PLL: {"type": "EHXPLLL", "parameters": {"CLKOS_DIV": f"{5:032b}", "CLKOS_ENABLE": "ENABLED"}}}
+    cells["core.pll"] = {"type": "LUT4", "parameters": {"CLKOS_DIV": f"{5:032b}"}}
+    folder.mkdir(parents=True)
+    (folder / NETLIST).write_text(json.dumps({"modules": {"top": {"cells": cells}, "LUT4": {"cells": {}}}}))
+    counts = Counts(cells={}, luts=1, ffs=1, multipliers=0, block_rams=1, large_rams=0)
+    return Synthesis(folder=folder, key="k", core=counts, cores=1, harness=counts, seconds=1, stored=False)
+
+
+def test_parameters_change_and_nothing_else(cache: Path, tmp_path: Path):
+    given = synthesised(tmp_path / "netlist")
+    found = with_parameters(given, PLL, {"CLKOS_DIV": 9, "CLKOS_ENABLE": "ENABLED"})
+    cells = json.loads((found.folder / NETLIST).read_text())["modules"]["top"]["cells"]
+    assert cells[PLL]["parameters"] == {"CLKOS_DIV": f"{9:032b}", "CLKOS_ENABLE": "ENABLED"}
+    before = json.loads((given.folder / NETLIST).read_text())["modules"]["top"]["cells"]
+    assert cells["core.pll"] == before["core.pll"] and before[PLL]["parameters"]["CLKOS_DIV"] == f"{5:032b}"
+    assert found.key != given.key and found.core == given.core
+    assert with_parameters(given, PLL, {"CLKOS_DIV": 8}).key not in (given.key, found.key)
+
+
+Tools = Callable[..., list[tuple[int, str]]]
+
+
+@pytest.fixture
+def tools(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools:
+    """Replace all tools; routes reach what is given for each seed, and are written down."""
+
+    def replace(reached: dict[int, tuple[float, float | None]], *later: float) -> list[tuple[int, str]]:
+        asked: list[tuple[int, str]] = []
+        synthesis, rest, folder = synthesised(tmp_path / "netlist"), iter(later), tmp_path / "route"
+        folder.mkdir()
+        (folder / "routed.config").write_text("routed")
+
+        def route(given: Synthesis, *, seed: int, pins: str, **_: object) -> Routed:
+            asked.append((seed, pins))
+            if given.key == synthesis.key:
+                mhz, missed = reached[seed]
+                return routed(mhz, seed, missed, folder)
+            return routed(next(rest), seed, reached[seed][1], folder)
+
+        tool = Tool("tool", ("true",), "1")
+        family = fpga_family("ecp5")
+        monkeypatch.setattr(bitstreams, "find_yosys", lambda: tool)
+        monkeypatch.setattr(bitstreams, "synthesise", lambda *_, **__: synthesis)
+        monkeypatch.setattr(bitstreams, "check_chains", lambda *_, **__: None)
+        monkeypatch.setattr(bitstreams, "place_and_route", route)
+        monkeypatch.setattr(bitstreams, "_pack", lambda *paths: paths[-1].write_text("bits"))
+        monkeypatch.setattr(type(family), "find_nextpnr", lambda _: tool)
+        last = family.need_bitstream()
+        monkeypatch.setattr(type(family), "need_bitstream", lambda _: last)
+        monkeypatch.setattr(bitstreams, "board_verilog", lambda _, __, uart, ___: f"{uart.clock_mhz}")
+        monkeypatch.setitem(vars(last), "find_packer", lambda: tool)
+        return asked
+
+    return replace
+
+
+def make(
+    manifest: Manifest, folder: Path, requested_mhz: float | None = None, seeds: tuple[int, ...] = (1,)
+) -> Bitstream:
+    board = find_board("ulx3s-12f")
+    uart, out = find_uart_timing(board, requested_mhz or 20), folder / "out"
+    return bitstreams.make_bitstream(board, manifest, "", uart, out, requested_mhz=requested_mhz, seeds=seeds)
+
+
+def test_the_best_seed_whose_link_is_in_time(tools: Tools, pristine: Path, tmp_path: Path):
+    """Three seeds, then the best again: with a slower clock, since it is missed once."""
+    asked = tools({1: (140, None), 2: (190, 24.1), 3: (151, None)}, 149.9, 149)
+    manifest = Manifest.load(pristine)
+    found = make(manifest, tmp_path, seeds=(1, 2, 3))
+    assert sorted(seed for seed, _ in asked[:3]) == [1, 2, 3] and [seed for seed, _ in asked[3:]] == [3, 3]
+    # All of them aim at the same clock, whatever the PLL makes.
+    (pins,) = {pins for _, pins in asked}
+    assert 'FREQUENCY NET "core.clk" 160000000 HZ;' in pins
+    assert (found.seed, found.clock_mhz, found.fmax_mhz, found.met) == (3, 147.5, 149, True)
+    assert found.seeds_mhz == {1: 140, 2: 190, 3: 151} and found.requested_mhz is found.link_mhz is None
+    assert found.step_latency_us == round(manifest.cycles.step_latency_cycles / 147.5, 4)
+    assert (tmp_path / "out" / "top.v").read_text() == "147.5"
+
+
+def test_a_link_that_is_too_slow_is_not_met(tools: Tools, pristine: Path, tmp_path: Path):
+    tools({1: (190, 24.1)}, 190)
+    found = make(Manifest.load(pristine), tmp_path)
+    assert (found.fmax_mhz, found.link_mhz, found.met) == (190, 24.1, False)
+
+
+def test_a_clock_that_is_asked_for_is_routed_once(tools: Tools, pristine: Path, tmp_path: Path):
+    asked = tools({1: (140, None), 2: (130, None)})
+    found = make(Manifest.load(pristine), tmp_path, 139, seeds=(1, 2))
+    assert len(asked) == 2 and "FREQUENCY NET" not in asked[0][1]
+    assert (found.seed, found.clock_mhz, found.requested_mhz, found.met) == (1, 137.5, 139, True)
+    assert (tmp_path / "out" / "top.v").read_text() == "137.5"
+
+
+def test_a_simulated_board_has_the_clock_of_the_bitstream(tools: Tools, board_build: Path, tmp_path: Path):
+    """Before there is one, the expected clock, with the margin that the documentation states."""
+    expected = OnBoard.create(board_build, "ulx3s-12f")
+    assert expected.requested_mhz is None and expected.uart.clock_mhz < 160
+    tools({1: (137.36, None)}, 137.36)
+    build = OnBoard.create(board_build, "ulx3s-25f")
+    made = build.make_bitstream()
+    try:
+        assert made.clock_mhz == 135
+        simulated = OnBoard.create(board_build, "ulx3s-25f")
+        assert simulated.uart.clock_mhz == 135 and simulated.uart == at_clock(build.board, build.uart, 135)
+        # A clock is rounded to one hertz in the record.
+        path = build.output_folder / BITSTREAM_RECORD
+        third = Bitstream.model_validate_json(path.read_text()).replace(clock_mhz=133.333333)
+        path.write_text(third.model_dump_json())
+        taken = OnBoard.create(board_build, "ulx3s-25f").uart
+        assert taken.clock_hz == Fraction(400_000_000, 3)
+        assert OnBoard.create(board_build, "ulx3s-25f", 50).uart.clock_mhz == 50
+    finally:
+        (build.output_folder / BITSTREAM_RECORD).unlink()
