@@ -68,7 +68,6 @@ def bitstream(
             _BITSTREAM,
             folder=str(folder),
             file=str(build.output_folder / found.file),
-            target=_target_fields(build) | {"clock_mhz": found.clock_mhz},
             bitstream=found.model_dump(mode="json"),
         )
         _note_board(console, build, found)

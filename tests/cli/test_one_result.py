@@ -33,6 +33,7 @@ from rtlstm.cli.console import Console
 from rtlstm.cli.results import Field, Result, Table, Text, Values, View, write_value
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.report import BuildReport
+from rtlstm.sim.ethernet_port import EthernetPort
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 
@@ -212,6 +213,8 @@ class _Server:
 
 
 def _board(at: Places, patch: Patch) -> tuple[object, ...]:
+    # Its base is replaced only after it has been imported.
+    assert issubclass(EthernetPort, board_port.BoardPort)
     patch.setattr(on_board.OnBoard, "simulate", lambda *_: SimpleNamespace(cycle=1234))
     patch.setattr(board_port, "BoardPort", lambda native: native)
     patch.setattr(port_server, "PortServer", _Server)
