@@ -6,6 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from support.quick import quick
 
 from rtlstm.boards import bitstream as bitstreams
 from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream
@@ -14,10 +15,11 @@ from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.clock import at_clock, find_fastest
 from rtlstm.boards.top import PLL
 from rtlstm.fpga.families.base import fpga_family
-from rtlstm.fpga.place_route import Routed
+from rtlstm.fpga.families.device import Pll
+from rtlstm.fpga.place_route import Routed, place_and_route
 from rtlstm.fpga.resources import Counts
-from rtlstm.fpga.synthesis import NETLIST, Synthesis, with_parameters
-from rtlstm.fpga.tools import Tool
+from rtlstm.fpga.synthesis import NETLIST, Synthesis, Top, synthesise, with_parameters
+from rtlstm.fpga.tools import Tool, find_yosys
 from rtlstm.fpga.worst_path import WorstPath
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.spec.manifest import Manifest
@@ -235,3 +237,71 @@ def test_a_simulated_board_has_the_clock_of_the_bitstream(tools: Tools, board_bu
         assert OnBoard.create(board_build, "ulx3s-25f", 50).uart.clock_mhz == 50
     finally:
         (build.output_folder / BITSTREAM_RECORD).unlink()
+
+
+TINY = """
+module tiny(input clk, output [0:0] q);
+  reg [11:0] count = 0, sum = 0;
+  always @(posedge clk) begin count <= count + 1; sum <= (sum ^ {sum[10:0], count[11]}) + count; end
+  assign q = sum[11];
+endmodule
+"""
+
+
+def tiny_top(pll: Pll) -> str:
+    """That counter behind a PLL, at the pins of a clock and a LED."""
+
+    def text(value: int | str) -> str:
+        return str(value) if isinstance(value, int) else f'"{value}"'
+
+    wires = {pll.input_port: "clk", pll.output_port: "fast"}
+    wires |= {name: f"{len(bits)}'b{bits}" for name, bits in pll.constants.items()}
+    if pll.feedback is not None:
+        wires |= dict.fromkeys(pll.feedback, "loop")
+    parameters = ", ".join(f".{name}({text(value)})" for name, value in pll.parameters.items())
+    ports = ", ".join(f".{name}({wire})" for name, wire in wires.items())
+    return (
+        "module tiny_top(input clk, output led0);\n  wire fast, loop;\n"
+        f"  {pll.cell} #({parameters}) {PLL}({ports});\n"
+        "  tiny core(.clk(fast), .q(led0));\nendmodule\n"
+    )
+
+
+@pytest.mark.tools
+@pytest.mark.parametrize("name", quick(["icebreaker", "ulx3s-12f"], "icebreaker"))
+def test_the_same_is_routed_with_another_clock(cache: Path, tmp_path: Path, name: str):
+    """Only the numbers of the PLL change: with the same target, the route is the same."""
+    board = find_board(name)
+    uart = find_uart_timing(board, 50)
+    device, tools = board.chosen.device, board.family.need_place_route()
+    pins = [line for pin in (board.clock, board.leds[0]) for line in tools.pin_lines(pin)]
+    pins += [*tools.clock_lines("clk", board.clock_hz), *tools.net_lines("core.clk", 90_000_000)]
+    found = []
+    for mhz in (90, 40):
+        pll = at_clock(board, uart, mhz).pll
+        if not found:
+            top = Top("tiny_top", tiny_top(pll))
+            first = synthesis = synthesise(TINY, "tiny", device, find_yosys(), tmp_path / "made", top=top)
+        else:
+            synthesis = with_parameters(first, PLL, pll.parameters)
+        found.append(
+            place_and_route(
+                synthesis,
+                "tiny",
+                board.chosen,
+                board.family.find_nextpnr(),
+                tmp_path / "made",
+                seed=1,
+                target_mhz=50,
+                pins="\n".join(pins) + "\n",
+            )
+        )
+        report = json.loads((tmp_path / "made" / "seed1.json").read_text())
+        assert any(clock["constraint"] == pytest.approx(90, 0.01) for clock in report["fmax"].values())
+    fast, slow = found
+    assert fast.folder != slow.folder and not slow.stored
+    assert (fast.fmax_mhz, fast.used, fast.worst_path) == (slow.fmax_mhz, slow.used, slow.worst_path)
+    # What the bitstream is packed from has the new numbers.
+    file = board.family.need_bitstream().result_options[1]
+    assert fast.folder and slow.folder
+    assert (fast.folder / file).read_bytes() != (slow.folder / file).read_bytes()
