@@ -10,6 +10,8 @@ class IpPaths:
     def __init__(self, name: str) -> None:
         self.rtl = f"rtl/{name}.v"
         """The build's Verilog."""
+        self.models = f"rtl/{name}_models.v"
+        """Models of the hard cells that it instantiates, for families that have some."""
         self.core = f"{name}.core"
         """FuseSoC's description."""
         self.component = "component.xml"

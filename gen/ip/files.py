@@ -293,6 +293,7 @@ def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: floa
     clock_mhz
         Clock that the build was made for; :data:`DEFAULT_MHZ` if None.
     """
+    family = FAMILIES.named(manifest.parameters.family)
     paths, core, kind = IpPaths(manifest.name), core_ports(manifest, verilog), _kind(manifest)
     mhz = clock_mhz or DEFAULT_MHZ
     known = "as estimated for the device" if clock_mhz else "no device was named, so put yours"
@@ -308,6 +309,7 @@ def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: floa
         "period": 1000 / mhz,
         "clock_text": f"{mhz:g} MHz, {known}",
         "registers": register_entries(manifest) if is_mapped(manifest) else (),
+        "has_models": bool(family.cell_models),
     }
     render = partial(_render, common)
     texts = {
@@ -331,7 +333,7 @@ def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: floa
             "fusesoc.core",
             vlnv=f"rtlstm::{manifest.name}:{_plain(manifest.rtlstm_version)}",
             testbench=f"{manifest.name}_tb",
-            synthesis=FAMILIES.named(manifest.parameters.family).open_synthesis,
+            synthesis=family.open_synthesis,
         ),
         paths.component: render(
             "component.xml",
@@ -346,6 +348,9 @@ def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: floa
             addressable=next((each.name for each in core.interfaces if each.kind == "aximm"), ""),
         ),
     }
+    if family.cell_models:
+        models = "\n".join(path.read_text(encoding="utf-8") for path in family.cell_models)
+        texts[paths.models] = f"// {SPDX}\n{models}"
     if is_mapped(manifest):
         texts[paths.rdl] = render("registers.rdl")
         texts |= driver_files(manifest)

@@ -12,6 +12,10 @@
 //         --top-module {{ name }}_tb rtl/{{ name }}.v ip/{{ name }}_tb.sv
 //   $ ip/obj_dir/V{{ name }}_tb
 //
+{% if has_models %}
+// In place of -DRTLSTM_SIMULATION, {{ paths.models }} has models of the hard cells.
+//
+{% endif %}
 // It prints PASS, or FAIL and ends with a status that is not 0. Its arguments: +weights=FILE, +vectors=FILE and
 // +wave=FILE for waveforms, in which `phase` names what is going on.
 

@@ -127,6 +127,26 @@ def test_testbench_in_icarus(builds: Path, tmp_path: Path, bus: str) -> None:
     assert "FAIL: the weight image is of build" in said
 
 
+@pytest.mark.rtl
+def test_models_of_the_hard_cells(builds: Path) -> None:
+    """A build of ECP5 brings them, and needs nothing else; one of a generic family has no hard cells."""
+    build = builds / "axi"
+    run("iverilog", "-g2012", "-t", "null", "rtl/dut.v", "rtl/dut_models.v", folder=build)
+    assert "Unknown module type" in run("iverilog", "-t", "null", "rtl/dut.v", folder=build, good=False)
+    assert "rtl/dut_models.v" in (build / "dut.core").read_text()
+    assert not (builds / "wishbone/rtl/dut_models.v").exists()
+    assert "models" not in (builds / "wishbone/dut.core").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_testbench_with_these_models(builds: Path, tmp_path: Path) -> None:
+    build, program = builds / "axi", tmp_path / "tb.vvp"
+    sources = ("rtl/dut.v", "rtl/dut_models.v", "ip/dut_tb.sv")
+    run("iverilog", "-g2012", "-s", "dut_tb", "-o", program, *sources, folder=build)
+    assert "PASS: 8 steps" in run("vvp", "-n", program, folder=build)
+
+
 @pytest.mark.slow
 @pytest.mark.rtl
 def test_testbench_in_verilator(builds: Path, tmp_path: Path) -> None:
