@@ -104,8 +104,8 @@ class RareBuild:
         return replace(self.network, layers=tuple(layers))
 
 
-def _lstm(rng: Generator) -> Lstm:
-    shapes = (4 * UNITS, INPUTS), (4 * UNITS, UNITS), (4 * UNITS,)
+def _lstm(rng: Generator, inputs: int = INPUTS) -> Lstm:
+    shapes = (4 * UNITS, inputs), (4 * UNITS, UNITS), (4 * UNITS,)
     w_ih, w_hh, bias = (rng.normal(size=shape) * 2.5 for shape in shapes)
     return Lstm(w_ih=w_ih, w_hh=w_hh, bias=bias)
 
@@ -154,9 +154,11 @@ _IDENTITY = limit_events("identity") | {f"identity: tie, {sign}" for sign in ("p
 _MADE: dict[str, Callable[[Generator], RareBuild]] = {
     "relu": lambda rng: _build(
         "relu",
-        [_lstm(rng), _dense(rng, UNITS, 3, "relu")],
+        [_lstm(rng), _lstm(rng, UNITS), _dense(rng, UNITS, 3, "relu")],
         Parameters(**_TWO, beat_out=2),
         _LSTM | _RELU,
+        # The output gate is shifted for the second layer, and c for the first.
+        NARROW.replace(hidden_range="1,0.25", cell_range="4,1"),
     ),
     "identity": lambda rng: _build(
         "identity",
