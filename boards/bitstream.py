@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rtlstm.boards.board import Board, Link, UartTiming
 from rtlstm.boards.clock import at_clock, find_fastest
-from rtlstm.boards.ethernet import LICENCE_FILE, NETWORK_HZ, ethernet_licence
+from rtlstm.boards.ethernet import LICENCE_FILE, PHY_HZ, ethernet_licence
 from rtlstm.boards.top import PLL, TOP, board_verilog
 from rtlstm.fpga.netlist.harness import CORE
 from rtlstm.fpga.place_route import Routed, default_jobs, place_and_route, route_seeds
@@ -139,7 +139,7 @@ def make_bitstream(
         folder=folder,
         seeds=len(seeds),
         target_mhz=first.clock_mhz,
-        other_mhz=first.link_hz / 1e6,
+        other_mhz=(first.link_hz if uart.ethernet is None else PHY_HZ) / 1e6,
         pins=pins,
         progress=progress,
     )
@@ -220,7 +220,7 @@ def constraints(board: Board, link: Link = "serial", aim_hz: Fraction | None = N
     lines += tools.clock_lines(board.clock.port, board.clock_hz)
     if link == "ethernet":
         (clock,) = board.find_phy().ports("rx_clk")
-        lines += tools.clock_lines(clock.port, NETWORK_HZ)
+        lines += tools.clock_lines(clock.port, PHY_HZ)
     elif link == "spi":
         lines += tools.clock_lines(board.find_spi()[0].port, board.clock_hz)
     if aim_hz is not None:

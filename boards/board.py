@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rtlstm.boards.ethernet import LINK_HZ, NETWORK_HZ, Ethernet, Phy, network_pll
+from rtlstm.boards.ethernet import LINK_HZ, PHY_HZ, Ethernet, Phy, network_pll
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.families.base import FpgaFamily, Pin, fpga_family
 from rtlstm.fpga.families.device import Chosen, Pll, PllSearch
@@ -108,7 +108,7 @@ class Board(Record):
 
     def find_network_pll(self) -> Pll:
         """Return the PLL of LiteEth and of the link on Ethernet; errors as :meth:`find_pll`."""
-        return network_pll(self.find_pll(Fraction(NETWORK_HZ)))
+        return network_pll(self.find_pll(Fraction(PHY_HZ)))
 
     def find_spi(self) -> tuple[Pin, ...]:
         """Return its pins for SPI.

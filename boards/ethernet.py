@@ -6,6 +6,7 @@ LiteEth is the package liteeth, which is in the extra ``ethernet``.
 import ipaddress
 import re
 from dataclasses import replace
+from fractions import Fraction
 from importlib.metadata import files
 from typing import Any, Final, Self
 
@@ -16,12 +17,17 @@ from rtlstm.spec.link import UDP_PORT
 from rtlstm.spec.record import Record
 
 LICENCE_FILE = "LICENSE-LiteEth.txt"
-NETWORK_HZ: Final = 125_000_000
-"""Clock of a Gigabit PHY, and of LiteEth, which handles a byte in each cycle."""
-LINK_HZ: Final = 62_500_000
-"""Clock of the link behind it."""
+PHY_HZ: Final = 125_000_000
+"""Clock of a Gigabit PHY."""
+LINK_HZ, NETWORK_HZ = 62_500_000, 50_000_000
+"""Clocks of the link, and of LiteEth, which handles four bytes in each cycle. With one byte in each it would
+need 125 MHz, and reaches 56 MHz on an ECP5 of grade 6."""
 SIGNALS: Final = ("rx_clk", "rx_ctl", "rx_data", "tx_clk", "tx_ctl", "tx_data", "rst")
 """Parts of a PHY, as amaranth-boards names them."""
+_ARRIVED_WORDS = 512
+"""Words of four bytes of datagrams that wait for the link: more than a host sends without an answer."""
+_FRAME_WORDS = 256
+"""Words of four bytes of which a datagram to be sent may have a few less."""
 _STREAM: Final = {
     "valid": 1, "ready": 1, "last": 1, "data": 8, "error": 1, "length": 16, "ip_address": 32, "src_port": 16,
     "dst_port": 16,
@@ -100,24 +106,28 @@ def _ip(what: str, given: str) -> ipaddress.IPv4Address:
 
 
 def network_pll(pll: Pll) -> Pll:
-    """Return an ECP5's PLL for :data:`NETWORK_HZ` with a further output for the link, ``CLKOS2``.
+    """Return an ECP5's PLL for :data:`PHY_HZ` with outputs for link and LiteEth, ``CLKOS2`` and ``CLKOS3``.
 
     Raises
     ------
     ConfigurationError
-        If it does not make both clocks.
+        If it does not make all three clocks.
     """
-    divider = pll.vco_hz / LINK_HZ
-    if pll.output_hz != NETWORK_HZ or divider != int(divider):
+    if pll.output_hz != PHY_HZ or pll.output_port != "CLKOP":
         raise ConfigurationError("the board's clock must give the PHY's 125 MHz exactly; it has no Ethernet")
-    more: dict[str, int | str] = {
-        "OUTDIVIDER_MUXC": "DIVC",
-        "CLKOS2_ENABLE": "ENABLED",
-        "CLKOS2_DIV": int(divider),
-        "CLKOS2_CPHASE": int(divider) - 1,
-        "CLKOS2_FPHASE": 0,
-    }
-    return replace(pll, parameters={**pll.parameters, **more})
+    # The loop's divider does not change its clock. With this one the oscillator is a multiple of all three.
+    more: dict[str, int | str] = {"OUTDIVIDER_MUXC": "DIVC", "OUTDIVIDER_MUXD": "DIVD"}
+    vco = 4 * PHY_HZ
+    for port, clock in (("CLKOP", PHY_HZ), ("CLKOS2", LINK_HZ), ("CLKOS3", NETWORK_HZ)):
+        divider = vco // clock
+        settings: dict[str, int | str] = {
+            "ENABLE": "ENABLED",
+            "DIV": divider,
+            "CPHASE": divider - 1,
+            "FPHASE": 0,
+        }
+        more |= {f"{port}_{name}": value for name, value in settings.items()}
+    return replace(pll, vco_hz=Fraction(vco), parameters={**pll.parameters, **more})
 
 
 def ethernet_verilog(name: str, ethernet: Ethernet, phy: Phy) -> str:
@@ -131,10 +141,13 @@ def ethernet_verilog(name: str, ethernet: Ethernet, phy: Phy) -> str:
         If LiteEth is not installed.
     """
     try:
+        from liteeth.common import eth_udp_user_description
         from liteeth.core import LiteEthUDPIPCore
         from liteeth.phy.ecp5rgmii import LiteEthPHYRGMII
         from litex.build.generic_platform import Pins, Subsignal
         from litex.build.lattice import LatticePlatform
+        from litex.soc.interconnect.packet import PacketFIFO
+        from litex.soc.interconnect.stream import StrideConverter, SyncFIFO
         from migen import ClockDomain, Module
     except ImportError as error:
         raise ToolError(
@@ -149,7 +162,7 @@ def ethernet_verilog(name: str, ethernet: Ethernet, phy: Phy) -> str:
     platform = LatticePlatform(
         "LFE5U-25F-6BG381C",
         io=[
-            pads("network", clk=1, rst=1),
+            pads("network", clk=1, rst=1, tx_clk=1),
             pads("rgmii_clocks", rx=1, tx=1),
             pads("rgmii", rst_n=1, rx_ctl=1, rx_data=4, tx_ctl=1, tx_data=4),
             pads("rx", **_STREAM),
@@ -166,18 +179,37 @@ def ethernet_verilog(name: str, ethernet: Ethernet, phy: Phy) -> str:
         tx_delay=phy.tx_delay_ps * 1e-12,
         rx_delay=phy.rx_delay_ps * 1e-12,
         with_inband_status=False,
-        # A datagram's bytes follow each other: the clock of the cable may be faster than LiteEth's.
-        tx_clk=module.cd_sys.clk,
+        # That of the PHY stops without a cable.
+        tx_clk=network.tx_clk,
     )
     module.submodules.core = core = LiteEthUDPIPCore(
         module.phy,
         mac_address=int(ethernet.mac.replace(":", ""), 16),
         ip_address=ethernet.ip,
         clk_freq=NETWORK_HZ,
+        dw=32,
         with_ip_broadcast=False,
     )
-    port = core.udp.crossbar.get_port(ethernet.port)
-    for side, end in (("rx", port.source), ("tx", port.sink)):
+    port = core.udp.crossbar.get_port(ethernet.port, dw=32)
+    narrow, wide = eth_udp_user_description(8), eth_udp_user_description(32)
+    module.submodules.rx, module.submodules.tx = rx, tx = (
+        StrideConverter(wide, narrow),
+        StrideConverter(narrow, wide),
+    )
+    # The link takes 50 Mbyte/s, and the line brings 125.
+    module.submodules.arrived = arrived = SyncFIFO(wide, _ARRIVED_WORDS, buffered=True)
+    # Bytes come more slowly than the PHY takes them, and it takes a frame without a pause.
+    module.submodules.whole = whole = PacketFIFO(
+        wide, payload_depth=_FRAME_WORDS, param_depth=2, buffered=True
+    )
+    module.comb += [
+        port.source.connect(arrived.sink),
+        arrived.source.connect(rx.sink),
+        tx.sink.last_be.eq(tx.sink.last),
+        tx.source.connect(whole.sink),
+        whole.source.connect(port.sink),
+    ]
+    for side, end in (("rx", rx.source), ("tx", tx.sink)):
         ends = platform.request(side)
         for part in _STREAM:
             pad, wire = getattr(ends, part), getattr(end, part)

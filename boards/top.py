@@ -58,6 +58,7 @@ class BoardTop(Elaboratable):
     def __init__(self, board: Board, manifest: Manifest, uart: UartTiming, core: tuple[Port, ...]) -> None:
         self._board, self._manifest, self._uart, self._core = board, manifest, uart, core
         self.ports = {pin.port: Signal(name=pin.port) for pin in board.pins(uart.link)}
+        self._phy_clock = Signal(name="phy_clk")
 
     def elaborate(self, platform: object) -> Module:
         """Connect PLL, reset, link, core, LEDs and pins."""
@@ -108,12 +109,11 @@ class BoardTop(Elaboratable):
         self._add_leds(m, link, ~idle)
 
     def _add_network_clocks(self, m: Module, source: Signal) -> Signal:
-        """Make LiteEth's clock and the link's, and return their PLL's lock."""
+        """Make the clocks of LiteEth, of the PHY and of the link, and return their PLL's lock."""
         m.domains += ClockDomain(NETWORK)
-        pll = self._board.find_network_pll()
-        locked, _ = _add_pll(
-            m, NETWORK_PLL, pll, source, ClockSignal(NETWORK), {"o_CLKOS2": ClockSignal(LINK)}
-        )
+        pll, others = self._board.find_network_pll(), {"o_CLKOS2": ClockSignal(LINK)}
+        others["o_CLKOS3"] = ClockSignal(NETWORK)
+        locked, _ = _add_pll(m, NETWORK_PLL, pll, source, self._phy_clock, others)
         return locked
 
     def _add_ethernet(self, m: Module, ethernet: Ethernet) -> None:
@@ -130,6 +130,7 @@ class BoardTop(Elaboratable):
             "rtlstm_ethernet",
             i_network_clk=ClockSignal(NETWORK),
             i_network_rst=ResetSignal(NETWORK),
+            i_network_tx_clk=self._phy_clock,
             i_rgmii_clocks_rx=pads["rx_clk"],
             i_rgmii_rx_ctl=pads["rx_ctl"],
             i_rgmii_rx_data=pads["rx_data"],
@@ -142,6 +143,7 @@ class BoardTop(Elaboratable):
             o_rx_last=came.last,
             o_rx_data=came.data,
             o_rx_error=came.error,
+            o_rx_length=came.length,
             o_rx_ip_address=came.address,
             o_rx_src_port=came.port,
             i_tx_valid=link.o.valid,

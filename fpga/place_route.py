@@ -260,7 +260,8 @@ def place_and_route(
     seeds
         The number of seeds that are tried, for messages.
     other_mhz
-        The frequency of a design's other clock, if it has one.
+        The highest frequency that a design's other clocks need, if it has any: each needs no more than what
+        its constraint says.
     rip_up
         Whether wires that are too slow are routed again (:func:`route_with_rip_up`).
     minutes
@@ -485,7 +486,8 @@ def read_report(
 ) -> Routed:
     """Read the report of nextpnr; ``kinds`` are the types of the design's cells, ``cells`` the family's.
 
-    The clock is the core's. If another one does not reach its ``other_mhz``, the worst path is that one's.
+    The clock is the core's. If another one does not reach its constraint or ``other_mhz``, the worst path is
+    that one's.
 
     Raises LookupError if the report has no clock, or no path of a clock.
     """
@@ -494,10 +496,11 @@ def read_report(
     missed, slow = None, clock
     if other_mhz is not None:
         clock = next((name for name in clocks if name.endswith(f"{CORE}.clk")), clock)
-        if slow != clock and clocks[slow]["achieved"] < other_mhz:
-            missed = round(clocks[slow]["achieved"], 2)
-        else:
-            slow = clock
+        slow = clock
+        for name, each in clocks.items():
+            misses = name != clock and each["achieved"] < min(each["constraint"], other_mhz)
+            if misses and (missed is None or each["achieved"] < missed):
+                slow, missed = name, round(each["achieved"], 2)
     paths = [
         item["path"]
         for item in fields["critical_paths"]

@@ -16,9 +16,9 @@ from rtlstm.spec.manifest import Manifest
 NETWORK = "network"
 """The datagrams' clock domain."""
 
-RECEIVED = StructLayout({"data": 8, "last": 1, "error": 1, "address": 32, "port": 16})
-"""A byte of a datagram and whether it is the last one, then also whether the datagram is damaged; who sent
-it."""
+RECEIVED = StructLayout({"data": 8, "last": 1, "error": 1, "length": 16, "address": 32, "port": 16})
+"""A byte of a datagram, whether it is the last one, and whether the datagram is damaged; the datagram's size,
+behind which there may be more bytes up to the last one; who sent it."""
 SENT = StructLayout({"data": 8, "last": 1, "length": 16, "address": 32, "port": 16})
 """A byte of a datagram and whether it is the last one; the datagram's bytes, and who is to receive it."""
 
@@ -75,15 +75,21 @@ class Arrivals(Component):
         ours: Value | bool = (~known | (item.address == self.address)) | self._any_peer
         if self._peer is not None:
             ours = item.address == self._peer
-        lost, left = Signal(), Signal(range(2))
+        lost, left, damaged, count = Signal(), Signal(range(2)), Signal(), Signal(16)
         with m.FSM(domain=NETWORK):
             with m.State("TAKE"):
                 m.d.comb += [
                     self.i.ready.eq(1),
                     self.o.payload.eq(item.data),
-                    self.o.valid.eq(self.i.valid & ours & ~lost),
+                    self.o.valid.eq(self.i.valid & ours & ~lost & (count != item.length)),
                 ]
                 m.d[NETWORK] += left.eq(1)
+                with m.If(self.i.valid):
+                    m.d[NETWORK] += damaged.eq((damaged | item.error) & ~item.last)
+                with m.If(item.last & self.i.valid):
+                    m.d[NETWORK] += count.eq(0)
+                with m.Elif(self.o.valid):
+                    m.d[NETWORK] += count.eq(count + 1)
                 with m.If(self.o.valid & ~self.o.ready):
                     m.d[NETWORK] += lost.eq(1)
                 with m.If(self.i.valid & item.last):
@@ -91,7 +97,7 @@ class Arrivals(Component):
                     m.next = "FOREIGN"
                     with m.If(ours):
                         m.next = "END"
-                    with m.If(ours & ~item.error):
+                    with m.If(ours & ~item.error & ~damaged):
                         m.d[NETWORK] += [self.address.eq(item.address), self.port.eq(item.port), known.eq(1)]
             # The shortest frame that the link counts: after COBS it is one zero.
             with m.State("FOREIGN"):
