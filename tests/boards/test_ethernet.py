@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cocotb_tools.runner import get_runner
 from support.c_client import compile_client, read_outputs, run_client
 from support.paths import ROOT
 from support.served_board import running, said
@@ -18,6 +17,7 @@ from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.framing import Frame
 from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.host.transport import open_transport
+from rtlstm.sim.cocotb_run import Design, run_tests
 from rtlstm.sim.ethernet_port import EthernetPort
 from rtlstm.sim.faults import FaultyPort
 from rtlstm.sim.simulated_board import BoardSpec, NativeBoard
@@ -165,19 +165,6 @@ def test_frames_at_the_pins(on_ethernet: OnBoard, compiled, tmp_path: Path):
     core = simulation_sources(on_ethernet.folder / "rtl" / f"{on_ethernet.manifest.name}.v", family)
     models = board_models(on_ethernet.board.chosen.device.family)
     sources = [on_ethernet.output_folder / "top.v", *core, *models, BENCHES / "ethernet_board.v"]
-    runner = get_runner("icarus")
-    runner.build(
-        sources=sources,
-        hdl_toplevel="ethernet_board",
-        build_dir=tmp_path,
-        defines={SIMULATION: 1},
-        timescale=("1ns", "1ps"),
-    )
-    results = runner.test(
-        test_module="support.testbenches.ethernet_testbench",
-        hdl_toplevel="ethernet_board",
-        build_dir=tmp_path,
-        test_dir=tmp_path,
-    )
-    text = Path(results).read_text()
-    assert "<testcase" in text and "<failure" not in text and "<error" not in text, text
+    design = Design(top="ethernet_board", sources=tuple(sources), defines={SIMULATION: 1})
+    found = run_tests(BENCHES / "ethernet_testbench.py", on_ethernet.folder, design, "verilator", tmp_path)
+    assert len(found.outcomes) == 3 and found.passed, found.outcomes

@@ -50,6 +50,8 @@ async def start(dut) -> Wire:
     Clock(dut.clk, 40, unit="ns").start()
     wire = Wire(dut)
     await Timer(20, "us")
+    # Before the reset the pins are at random.
+    wire.phy.tx.clear()
     return wire
 
 
