@@ -188,6 +188,8 @@ def ethernet_verilog(name: str, ethernet: Ethernet, phy: Phy) -> str:
         ip_address=ethernet.ip,
         clk_freq=NETWORK_HZ,
         dw=32,
+        # Checksums and padding at LiteEth's clock: at the PHY's they reach 97 MHz.
+        with_sys_datapath=True,
         with_ip_broadcast=False,
     )
     port = core.udp.crossbar.get_port(ethernet.port, dw=32)
