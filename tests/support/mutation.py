@@ -60,7 +60,8 @@ def draw(name: str, count: int, seed: int) -> list[str]:
     """Return Yosys's commands for mutants of a build, the same ones for the same seed."""
     with tempfile.TemporaryDirectory() as folder:
         build = rare_build(name).write(Path(folder))
-        yosys(build, name, f"mutate -list {count} -seed {seed} -o mutants.txt")
+        # What a memory begins with must stay constant.
+        yosys(build, name, f"mutate -list {count} -seed {seed} -o mutants.txt t:$meminit* %n")
         return (Path(folder) / "mutants.txt").read_text().splitlines()
 
 
