@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -21,6 +21,8 @@ __all__ = ["Board", "Pin", "UartTiming", "find_uart_timing"]
 _LEAST_BAUD = 300
 
 
+SPI_WIRES: Final = ("sck", "cs_n", "mosi", "miso", "waiting")
+"""Wires of SPI, as the parts of a resource ``spi_link`` and behind ``spi_`` as ports of the top."""
 Link = Literal["serial", "ethernet", "spi"]
 """What a board's link is on."""
 
@@ -46,7 +48,7 @@ class Board(Record):
     phy: Phy | None = None
     """For Ethernet."""
     spi: tuple[Pin, ...] = ()
-    """For SPI, at a header: ``spi_sck``, ``spi_cs_n``, ``spi_mosi``, ``spi_miso`` and ``spi_waiting``."""
+    """For SPI, at a header: those of :data:`SPI_WIRES`, in this order."""
     most_baud: int = BAUD_RATES[0]
     """Highest baud rate of the chip between USB and the serial port."""
     loader: tuple[str, ...]

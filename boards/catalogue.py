@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
 
-from rtlstm.boards.board import Board
+from rtlstm.boards.board import SPI_WIRES, Board
 from rtlstm.boards.ethernet import SIGNALS, Phy
 from rtlstm.boards.zynq import ZYNQ_BOARDS, ZynqBoard
 from rtlstm.fpga.devices import UnknownDeviceError, devices, find_device, similar_devices
@@ -344,9 +344,7 @@ def describe(
         button=None if button is None else pin("button", *button),
         phy=_phy(by_name["eth_rgmii", 0], phy_delays) if ("eth_rgmii", 0) in by_name else None,
         spi=tuple(
-            pin(f"spi_{each}", "spi_link", 0, each)
-            for each in ("sck", "cs_n", "mosi", "miso", "waiting")
-            if ("spi_link", 0) in by_name
+            pin(f"spi_{each}", "spi_link", 0, each) for each in SPI_WIRES if ("spi_link", 0) in by_name
         ),
         most_baud=most_baud,
         loader=loader,

@@ -21,7 +21,7 @@ from amaranth.hdl import (
 )
 from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
 
-from rtlstm.boards.board import Board, UartTiming
+from rtlstm.boards.board import SPI_WIRES, Board, UartTiming
 from rtlstm.boards.ethernet import SIGNALS, Ethernet, ethernet_verilog
 from rtlstm.fpga.families.base import Pin
 from rtlstm.fpga.families.device import Pll, megahertz
@@ -93,7 +93,8 @@ class BoardTop(Elaboratable):
         board, ports = self._board, self.ports
         m.submodules.link = link = CrossingLink(self._manifest, self._uart.divisor)
         self._add_core(m, link)
-        m.d.comb += [link.rx.eq(_level(ports, board.rx)), _level(ports, board.tx).eq(link.tx)]
+        m.d.comb += link.rx.eq(_level(ports, board.rx))
+        _drive(m, ports[board.tx.port], board.tx, link.tx)
         rx = Signal()
         m.submodules.rx_led = FFSynchronizer(link.rx, rx, init=1, o_domain=LINK)
         self._add_leds(m, link, ~rx)
@@ -101,9 +102,11 @@ class BoardTop(Elaboratable):
     def _add_spi(self, m: Module) -> None:
         m.submodules.link = link = CrossingSpi(self._manifest)
         self._add_core(m, link)
-        wires = {pin.port: _level(self.ports, pin) for pin in self._board.find_spi()}
-        m.d.comb += [getattr(link, name).eq(wires[f"spi_{name}"]) for name in ("sck", "cs_n", "mosi")]
-        m.d.comb += [wires[f"spi_{name}"].eq(getattr(link, name)) for name in ("miso", "waiting")]
+        for name, pin in zip(SPI_WIRES, self._board.find_spi(), strict=True):
+            if name in ("miso", "waiting"):
+                _drive(m, self.ports[pin.port], pin, getattr(link, name))
+            else:
+                m.d.comb += getattr(link, name).eq(_level(self.ports, pin))
         idle = Signal()
         m.submodules.spi_led = FFSynchronizer(link.cs_n, idle, init=1, o_domain=LINK)
         self._add_leds(m, link, ~idle)
@@ -156,7 +159,7 @@ class BoardTop(Elaboratable):
             i_tx_src_port=Const(ethernet.port, 16),
             i_tx_dst_port=goes.port,
         )
-        m.d.comb += self.ports[reset.port].eq(running if reset.inverted else ~running)
+        _drive(m, self.ports[reset.port], reset, ~running)
         self._add_leds(m, link, link.hears)
 
     def _add_leds(self, m: Module, link: AnyLink, hears: Value) -> None:
@@ -173,12 +176,17 @@ class BoardTop(Elaboratable):
         m.d[LINK] += erred.eq(erred | (link.errors != 0))
         lights = (link.active | blink[-1], seen != 0, erred)
         for pin, light in zip(self._board.leds, lights, strict=False):
-            m.d.comb += ports[pin.port].eq(~light if pin.inverted else light)
+            _drive(m, ports[pin.port], pin, light)
 
 
 def _level(ports: Mapping[str, Signal], pin: Pin) -> Value:
     """Return the logic value of a pin: its port, or the inverse of it."""
     return ~ports[pin.port] if pin.inverted else ports[pin.port]
+
+
+def _drive(m: Module, port: Signal, pin: Pin, value: Value) -> None:
+    """Give a pin a logic value."""
+    m.d.comb += port.eq(~value if pin.inverted else value)
 
 
 def _add_pll(

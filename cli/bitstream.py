@@ -127,10 +127,10 @@ def _note_board(console: Console, build: "OnBoard", found: "Bitstream") -> None:
     if build.board.note:
         console.note(build.board.note)
     if found.link_mhz is not None:
-        needed = build.uart.link_hz / 1e6
         console.note(
-            f"timing is not met: the link needs {needed:g} MHz and seed {found.seed} reaches "
-            f"{found.link_mhz:g} MHz; try more --seeds"
+            f"timing is not met: another clock than the core's, with which the link runs, reaches only "
+            f"{found.link_mhz:g} MHz with seed {found.seed} (see the log in {build.output_folder}); try more "
+            "--seeds"
         )
     elif not found.met and found.requested_mhz is None:
         console.note(
@@ -308,10 +308,10 @@ def board(
         asked = BoardOptions(**options)
         if (udp is None) != (asked.ip is None):
             raise ConfigurationError("a board on Ethernet needs --ip ADDRESS and --udp PORT, both of them")
-        if udp is None and tcp is None and not pty:
-            raise ConfigurationError(
-                "a board needs a line to its user: leave out --no-pty, or give --tcp PORT"
-            )
+        terminal = pty and asked.ip is None and not asked.spi
+        if udp is None and tcp is None and not terminal:
+            advice = "give --tcp PORT" if asked.spi else "leave out --no-pty, or give --tcp PORT"
+            raise ConfigurationError(f"a board needs a line to its user: {advice}")
         build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud, asked.ethernet, asked.spi)
         _note_bus(console, build)
         if why := build.find_misfit(insist=True):
@@ -327,7 +327,6 @@ def board(
 
             port = FaultyPort(port, faults, seed, longest=_PAUSE)
         span = _SPAN if network is None else _NETWORK_SPAN
-        terminal = pty and build.uart.link == "serial"
         with PortServer(port, terminal=terminal, tcp=tcp, udp=udp, linger=_LINGER, span=span) as server:
 
             def stopped(*_: Any) -> None:

@@ -36,8 +36,9 @@ NEEDED = ("numpy", "pydantic")
 README = """# rtlstm-driver
 
 The driver of rtlstm's accelerators alone: `rtlstm.Accelerator`, its streams, and the backends `mmio`,
-`serial` and `tcp` (`pip install 'rtlstm-driver[link]'`). It needs NumPy and pydantic. Simulators, models and
-the command line are in `rtlstm`, which is installed in the place of this package, not beside it.
+`serial`, `tcp`, `udp` and `spi` (`pip install 'rtlstm-driver[link]'`). It needs NumPy and pydantic.
+Simulators, models and the command line are in `rtlstm`, which is installed in the place of this package, not
+beside it.
 """
 
 

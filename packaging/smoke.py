@@ -72,7 +72,7 @@ import rtlstm
 for name in ("amaranth", "jinja2", "onnx", "rich", "typer", "vl_convert"):
     assert importlib.util.find_spec(name) is None, name
 from rtlstm.spec.family import FAMILIES
-assert "ecp5" in FAMILIES and {"mmio", "serial", "tcp"} <= set(rtlstm.host.backend_names())
+assert "ecp5" in FAMILIES and {"mmio", "serial", "spi", "tcp", "udp"} <= set(rtlstm.host.backend_names())
 try:
     rtlstm.compile
     raise SystemExit("rtlstm-driver must not have rtlstm.compile")

@@ -59,7 +59,12 @@ class PortServer(Closing):
         self._asker: tuple[str, int] | None = None
         self._busy, self._awake_until = False, 0.0
         self._client: socket.socket | None = None
-        self._listener = None if tcp is None else _listen(tcp)
+        try:
+            self._listener = None if tcp is None else _listen(tcp)
+        except BaseException:
+            if self._datagrams is not None:
+                self._datagrams.close()
+            raise
         self._terminal = self._slave = -1
         if terminal:
             self._terminal, self._slave = os.openpty()

@@ -139,7 +139,8 @@ def test_wheel_says_what_it_is(wheel: Path) -> None:
         about = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
     needs = [line.partition(": ")[2] for line in about.splitlines() if line.startswith("Requires-Dist")]
     assert sorted(line.partition(">")[0] for line in needs if "extra" not in line) == ["numpy", "pydantic"]
-    assert {line.partition(">")[0] for line in needs if "extra" in line} == {"cobs", "fastcrc", "serialx"}
+    extra = {line.partition(">")[0] for line in needs if "extra" in line}
+    assert extra == {"cobs", "fastcrc", "python-periphery", "serialx"}
     assert f"Version: {version('rtlstm')}" in about
     parts = {name.split("/")[1] for name in names if name.count("/") > 1 and ".dist-info" not in name}
     assert parts == {"spec", "tools", "host", "fpga", "hdl"}
@@ -157,7 +158,7 @@ def test_driver_alone_drives_a_board(python: Path, tmp_path: Path) -> None:
     device = DeviceEngine(GoldenDevice(build, manifest), manifest)
     with PortServer(SimulatedPort(device), tcp=0, terminal=False) as server:
         said = run(python, "-c", DRIVE, build, server.port, folder=tmp_path)
-    assert said.split() == [version("rtlstm"), "mmio", "pynq", "serial", "tcp"]
+    assert said.split() == [version("rtlstm"), "mmio", "pynq", "serial", "spi", "tcp", "udp"]
     with np.load(tmp_path / "found.npz") as found:
         for name, wanted in {"y": y, "h": h, "c": c}.items():
             np.testing.assert_array_equal(found[name], wanted)

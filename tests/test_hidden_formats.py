@@ -215,7 +215,8 @@ def test_a_range_that_the_hardware_cannot_have_is_refused(
         ConfigurationError, match="`hidden_range` below 1 needs LSTM layers without.*leave it out"
     ):
         quantise(network, settings.replace(hidden_range=0.5), hardware=hardware)
-    quantise(network, settings.replace(hidden_range=1.0), hardware=hardware)
+    lstms = sum(isinstance(layer, Lstm) for layer in network.layers)
+    quantise(network, settings.replace(hidden_range=[1.0] * lstms), hardware=hardware)
 
 
 def test_a_range_below_the_states_in_which_sequences_begin_is_refused() -> None:
@@ -227,3 +228,23 @@ def test_a_range_below_the_states_in_which_sequences_begin_is_refused() -> None:
             quantise(network, SETTINGS.replace(hidden_range=stated), x, state=state)
         held = quantise(network, SETTINGS, x, state=state).shapes[0].output
         assert held.limit + held.step > begin
+
+
+def test_formats_finer_than_the_product_are_not_taken() -> None:
+    narrow = SETTINGS.replace(data_bits=6, gate_bits=6, hidden_range=0.015)
+    found = quantise(stacked(3, 4), narrow).shapes[0].output
+    assert found.fraction == 10, "twice the gates' fraction bits"
+
+
+def test_values_of_h_beyond_a_stated_range_are_told(tmp_path: Path) -> None:
+    network = stacked(3, 5, 4)
+    x = np.random.default_rng(2).uniform(-1, 1, (40, 4, 3))
+    numbers = {"weight_bits": 8, "data_bits": 8, "lanes": 8, "macs": 2, "calibration": x}
+    cut = compile(network, folder=tmp_path / "cut", hidden_range=[1, 0.25], **numbers).report()
+    assert list(cut.accuracy.hidden_beyond) == ["lstm1"]
+    (text,) = (text for text in cut.assumptions if "h of lstm1 reaches" in text)
+    assert text.endswith("saturates at +-0.248: leave `hidden_range` out, or state a wider one")
+    free = compile(network, folder=tmp_path / "free", **numbers).report()
+    assert not free.accuracy.hidden_beyond and not any(
+        "reaches" in each for each in free.assumptions if "h of" in each
+    )

@@ -92,6 +92,14 @@ class Samples:
         """Return the states in which the sequences begin as integers, saturated; None for zeros."""
         return None if self.state is None else integer_state(network, self.state)
 
+    def warn_saturations(self, network: QuantizedNetwork) -> None:
+        """Warn of states in which the sequences begin that are beyond their formats."""
+        if self.state is None:
+            return
+        formats, count = StateFormats(network.shapes, network.numerics), len(self.lengths)
+        *_, saturations = formats.parse(tuple(map(tuple, self.state)), count, raw=False)
+        formats.warn_saturations(("h_0", "c_0"), saturations, count, stacklevel=3)
+
     @property
     def alive(self) -> NDArray[np.bool_]:
         """The valid steps, ``(T, N)``."""

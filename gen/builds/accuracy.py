@@ -37,6 +37,7 @@ _OTHER_DATA = "the build was generated with other calibration data, or none: its
 _NOT_HELD_OUT = (
     "these inputs calibrated the build: on others its errors may be larger; give inputs that did not"
 )
+_GIVEN_STATES = "the sequences begin in the states that were given, not in the model's"
 _FIXED_WIDTHS = (
     "other widths are not tried: the build has the formats of the hardware that it is for; measure a build "
     "of that hardware"
@@ -103,6 +104,7 @@ def measure_build(
     samples = Samples.of(x, network.inputs, lengths, first, manifest.frames, pad)
     if state is not None:
         samples = samples.begin_in(network, state)
+        samples.warn_saturations(network)
     elif (begin := read_initial_state(folder, manifest)) is not None:
         samples = replace(samples, state=repeat_state(begin, len(samples.lengths)))
     last = ActivationFunction.of(manifest.layers[-1].activation)
@@ -123,6 +125,8 @@ def measure_build(
                 read.network, given, calibration_lengths, begin, batch_first, its_pad, order
             )
         found = _with_widths(found, report, manifest, network, read, data, samples, progress)
+    if state is not None:
+        found = found.replace(remarks=(*found.remarks, _GIVEN_STATES))
     whole = report.replace(errors=found)
     if page is None:
         write_report(folder, whole, manifest)

@@ -133,7 +133,9 @@ def _assumptions(
             f"{_limit(manifest.layers[-1].output)}"
         )
         yield from _cut_states(manifest, accuracy, "generate that hardware with a larger cell range")
+        yield from _cut_hidden(manifest, accuracy, "generate that hardware with `hidden_range=1`")
         return
+    yield from _cut_hidden(manifest, accuracy, "leave `hidden_range` out, or state a wider one")
     pairs = zip(lower(unfold(network))[0], manifest.layers, strict=True)
     wide = [shape for layer, shape in pairs if layer.in_format_of_h and shape.output.limit > 1.0]
     if wide:
@@ -248,6 +250,16 @@ def _cut_states(manifest: Manifest, accuracy: Accuracy, wider: str) -> Iterator[
             f"c reaches {accuracy.max_abs_final_cell:.4g} after a sequence's last step and saturates at "
             f"{_limit(cell)}: if final states go on elsewhere, for example to a decoder, {wider}"
         )
+
+
+def _cut_hidden(manifest: Manifest, accuracy: Accuracy, wider: str) -> Iterator[str]:
+    """Say which h saturate."""
+    for layer in manifest.layers:
+        if layer.name in accuracy.hidden_beyond:
+            yield (
+                f"h of {layer.name} reaches {accuracy.hidden_beyond[layer.name]:.4g} and saturates at "
+                f"{_limit(layer.output)}: {wider}"
+            )
 
 
 def _cells(manifest: Manifest) -> list[Format]:

@@ -83,7 +83,8 @@ class OnBoard:
             wanted, alike = clock_mhz, False
         elif made := _made_bitstream(Path(folder), manifest, target.name):
             # Its clock is rounded to one hertz.
-            wanted, alike = made.clock_mhz + 1e-6, made.requested_mhz is None
+            most = float(target.clock_range[1]) / 1e6
+            wanted, alike = min(made.clock_mhz + 1e-6, most), made.requested_mhz is None
         else:
             wanted, alike = expected_clock(manifest, target), True
         uart = find_uart_timing(target, wanted, baud, ethernet, spi, alike=alike)
@@ -120,7 +121,7 @@ class OnBoard:
             requested_mhz=self.requested_mhz,
             seeds=seeds,
             # A design with an estimate has been compared with the limits already.
-            insist=insist or estimated,
+            insist=insist or (estimated and self.uart.ethernet is None),
             progress=progress,
         )
         write_file(self.output_folder / BITSTREAM_RECORD, found.model_dump_json(indent=1) + "\n")

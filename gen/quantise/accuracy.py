@@ -1,6 +1,6 @@
 """Accuracy of a quantised network: the golden model against the float reference."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import numpy as np
@@ -242,6 +242,8 @@ class Accuracy(Record):
     cell_values: int
     losses: tuple[Loss, ...]
     """Values that are too small for their format, for each quantity."""
+    hidden_beyond: Mapping[str, float] = {}
+    """LSTMs whose float h is beyond the range of its format, with its largest magnitude."""
     max_abs_cell: float
     """Largest magnitude of any cell state in float, or of a GRU's h."""
     max_abs_final_cell: float
@@ -265,6 +267,16 @@ def _data(
         return Calibration.of(network, x, state=state), description
     some = calibration.sample(max(_RANDOM_STEPS, _WORK // network.weight_count))
     return some, some.share_of(calibration)
+
+
+def _hidden_beyond(network: Network, quantised: QuantizedNetwork, reference: FloatResult) -> dict[str, float]:
+    unfolded, found = unfold(network), dict[str, float]()
+    for shape, layer in zip(quantised.shapes, lower(unfolded)[0], strict=True):
+        if shape.kind == "lstm" and not layer.projected:
+            largest = unfolded.measured_range(reference, layer.origin).output
+            if largest > shape.output.limit + shape.output.step:
+                found[shape.name] = few_digits(largest)
+    return found
 
 
 def measure_accuracy(
@@ -312,6 +324,7 @@ def measure_accuracy(
         cell_saturations=golden.cell_saturations,
         cell_values=int(lengths.sum()) * units,
         losses=find_losses(network, quantised, x, reference, golden),
+        hidden_beyond=_hidden_beyond(network, quantised, reference),
         max_abs_cell=few_digits(reference.cell),
         max_abs_final_cell=few_digits(max((float(np.abs(c).max()) for c in reference.c), default=0.0)),
         histograms=count_histograms(quantised, data, reference),

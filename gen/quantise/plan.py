@@ -482,7 +482,8 @@ class Lowered:
                 "it out for this network"
             )
         narrow = plain and self.rounding == "half_up" and not self.hardware.shared
-        if settings.hidden_range not in (None, 1.0) and not narrow and self.hardware.device is None:
+        least = np.min(settings.hidden_range or 1.0)
+        if least < 1.0 and not narrow and self.hardware.device is None:
             raise ConfigurationError(
                 "`hidden_range` below 1 needs LSTM layers without peepholes, projections or skips, h that is "
                 "rounded half up, and hardware for this network alone; leave it out"
@@ -722,7 +723,9 @@ class Plan(Lowered):
         wanted = [min(0, covers(max(last * held[at], ranges.begin(at)))) for at in mine]
         # The output gate is shifted before it is multiplied.
         shifts = max(0, min(_HIDDEN_SHIFTS, WIDEST_FACTOR - self.gate.bits))
-        least = max(max(wanted) - shifts, -MOST_HIDDEN_SHIFT)
+        # The product has twice the gates' fraction bits, and h no more.
+        finest = bits - 1 - 2 * self.gate.fraction
+        least = max(max(wanted) - shifts, -MOST_HIDDEN_SHIFT, finest)
         for index, whole in zip(mine, wanted, strict=True):
             begins[index] = max(whole, least)
         return begins

@@ -40,7 +40,7 @@ _TRIED: tuple[tuple[str, str, dict[str, Any], float], ...] = (
     ("all", "by formulas", {}, 1.0),
     ("rounding of weights", "cancelling", {"cancelling": True}, 1.1),
     ("ranges of h", "layer by layer", {"hidden_share": 1.0}, 0.9),
-    ("ranges of h", "double", {"hidden_share": 2.0}, 1.05),
+    ("ranges of h", "layer by layer, twice as wide", {"hidden_share": 2.0}, 0.9),
     ("factors of input features", "none", {"factor_share": 0.0}, 0.98),
     ("factors of input features", "half", {"factor_share": 0.5}, 0.98),
     ("factors of input features", "no powers of two", {"input_fit": "balanced", "factor_share": 1.0}, 0.95),

@@ -73,7 +73,8 @@ class SpiBytes(SpiWires, Component):
 
     def _receive(self, m: Module) -> None:
         bits, count = Signal(7), Signal(3)
-        whole, complete, seen, before = Signal(8), Signal(), Signal(), Signal()
+        # A reset of the link does not bring a byte again.
+        whole, complete, seen, before = Signal(8), Signal(), Signal(), Signal(reset_less=True)
         m.d.rising += [bits.eq(Cat(self.mosi, bits)), count.eq(count + 1)]
         with m.If(count == 7):
             m.d.come += [whole.eq(Cat(self.mosi, bits)), complete.eq(~complete)]
@@ -87,7 +88,7 @@ class SpiBytes(SpiWires, Component):
 
     def _send(self, m: Module) -> None:
         # One byte is being sent, the other one is next.
-        position, which, seen, before = Signal(3), Signal(), Signal(), Signal()
+        position, which, seen, before = Signal(3), Signal(), Signal(), Signal(reset_less=True)
         held = [Signal(8, name=f"held{number}") for number in range(2)]
         full = [Signal(name=f"full{number}") for number in range(2)]
         m.d.falling += position.eq(position + 1)

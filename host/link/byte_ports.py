@@ -158,6 +158,7 @@ class UdpPort(_RealTime):
             self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             self._socket.connect(self._address)
         except OSError as error:
+            self.close()
             raise PortBroken(error) from None
 
     def write(self, data: bytes) -> None:
@@ -215,9 +216,8 @@ class SpiPort(_RealTime):
         self._path, self._mhz = path, mhz
         self._spi: Any = None
         self._broken: tuple[type[Exception], ...] = ()
-        self._read = b""
-        self._within = False
-        """Whether the last byte was no zero."""
+        self._read, self._within = b"", False
+        """What has come, and whether the last byte was no zero."""
         try:
             self.reopen()
         except PortBroken as error:
@@ -237,6 +237,7 @@ class SpiPort(_RealTime):
                 f"'{distribution()}[link]'"
             ) from None
         self._broken = (periphery.SPIError, OSError)
+        self._read, self._within = b"", False
         try:
             self._spi = periphery.SPI(self._path, 0, self._mhz * 1e6)
         except self._broken as error:

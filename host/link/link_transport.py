@@ -228,6 +228,10 @@ class LinkTransport(Transport):
             raise DeviceError(f"the device must take a {request.type.name} request, but it {why}")
 
 
+def _is_port(text: str) -> bool:
+    return text.isdecimal() and 0 < int(text) < 1 << 16
+
+
 def open_tcp(
     folder: Path, manifest: Manifest, argument: str, progress: Progress | None = None
 ) -> LinkTransport:
@@ -236,7 +240,7 @@ def open_tcp(
     Raises ConfigurationError if ``argument`` is no host and port. Raises DeviceError if no device answers.
     """
     host, _, port = argument.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not _is_port(port):
         raise ConfigurationError(f"what follows 'tcp:' must be HOST:PORT, not {argument!r}")
     return LinkTransport(TcpPort(host.strip("[]"), int(port)), manifest)
 
@@ -254,7 +258,7 @@ def open_udp(
         If no device answers.
     """
     host, colon, port = argument.partition(":")
-    if not host or (colon and not port.isdecimal()):
+    if not host or (colon and not _is_port(port)):
         raise ConfigurationError(f"what follows 'udp:' must be HOST or HOST:PORT, not {argument!r}")
     return LinkTransport(UdpPort(host, int(port) if port else UDP_PORT), manifest)
 

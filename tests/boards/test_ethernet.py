@@ -24,6 +24,7 @@ from rtlstm.sim.simulated_board import BoardSpec, NativeBoard
 from rtlstm.sim.sources import SIMULATION, board_models, simulation_sources
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import DATAGRAM_LIMIT, FrameType
+from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register
 
 IP = "192.168.1.50"
@@ -59,6 +60,12 @@ def test_datagrams_hold_whole_frames():
     assert b"".join(datagrams) == b"\0" + b"".join(frames)
     assert all(len(each) <= DATAGRAM_LIMIT and each.endswith(b"\0") for each in datagrams)
     assert len(datagrams) < len(frames)
+
+
+@pytest.mark.parametrize("backend", ["udp:localhost:99999", "udp:localhost:0", "udp:localhost:x", "udp:"])
+def test_no_such_port(backend: str, board_build: Path):
+    with pytest.raises(ConfigurationError, match="must be HOST or HOST:PORT"):
+        open_transport(backend, board_build, Manifest.load(board_build))
 
 
 def test_refused(cli, board_build: Path):

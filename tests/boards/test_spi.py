@@ -36,6 +36,7 @@ def test_pins_are_at_the_header():
 
 def test_refused(cli, board_build: Path):
     cli("board", board_build, "--board", "colorlight-i9", "--spi", "--tcp", 0).refused("has no pins for SPI")
+    cli("board", board_build, "--board", "ulx3s-12f", "--spi").refused("--tcp PORT")
     done = cli("bitstream", board_build, "--board", "colorlight-i5", "--spi", "--ip", "10.0.0.9")
     done.refused("one link")
     done = cli("bitstream", board_build, "--board", "ulx3s-12f", "--spi", "--baud", 9600)

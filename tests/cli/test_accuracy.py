@@ -74,6 +74,8 @@ def test_sequences_begin_in_given_states(cli, files, narrow):
     given = cli(*arguments, "--state", files / "state.npz")
     zeros = cli(*arguments)
     assert given.code == zeros.code == 0, given.err
+    told = "the sequences begin in the states that were given, not in the model's"
+    assert told in given.json["remarks"] and told not in zeros.json["remarks"]
     first, later = (
         [found.json["output"]["steps"][step] for found in (given, zeros)] for step in (0, STEPS - 1)
     )
