@@ -62,8 +62,12 @@ def _lost(error: OSError) -> PortBroken:
     return PortBroken(_CLOSED if isinstance(error, ConnectionResetError | BrokenPipeError) else error)
 
 
-class _RealTime:
-    """The clock of ports that connect to other programs or to hardware."""
+class _RealPort:
+    """What ports to other programs and to hardware have in common: the clock, and what is open."""
+
+    _name = "the port"
+    _held: Any = None
+    """The socket or device; None if the port is closed."""
 
     def now(self) -> float:
         """Return seconds of the system's monotonic clock."""
@@ -73,14 +77,26 @@ class _RealTime:
         """Let time pass."""
         time.sleep(seconds)
 
+    def close(self) -> None:
+        """Release the port. Further calls do nothing."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
 
-class TcpPort(_RealTime):
+    def _opened(self) -> Any:
+        if self._held is None:
+            raise PortBroken(f"{self._name} is closed")
+        return self._held
+
+
+class TcpPort(_RealPort):
     """A TCP connection to a board server. Raises DeviceError if nothing answers there."""
+
+    _name = "the connection"
 
     def __init__(self, host: str, port: int, seconds: float = 5.0) -> None:
         self._address = (host, port)
         self._seconds = seconds
-        self._socket: socket.socket | None = None
         try:
             self.reopen()
         except PortBroken as error:
@@ -93,45 +109,34 @@ class TcpPort(_RealTime):
         """Connect, anew."""
         self.close()
         try:
-            self._socket = socket.create_connection(self._address, self._seconds)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket.settimeout(_WRITE_SECONDS)
+            self._held = socket.create_connection(self._address, self._seconds)
+            self._held.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._held.settimeout(_WRITE_SECONDS)
         except OSError as error:
             raise PortBroken(error) from None
 
     def write(self, data: bytes) -> None:
         """Send bytes."""
         try:
-            self._connected().sendall(data)
+            self._opened().sendall(data)
         except OSError as error:
             raise _lost(error) from None
 
     def read(self, seconds: float) -> bytes:
         """Return the received bytes."""
-        connection = self._connected()
+        connection = self._opened()
         try:
             if not select.select([connection], [], [], max(0.0, seconds))[0]:
                 return b""
-            data = connection.recv(_CHUNK)
+            data: bytes = connection.recv(_CHUNK)
         except OSError as error:
             raise _lost(error) from None
         if not data:
             raise PortBroken(_CLOSED)
         return data
 
-    def close(self) -> None:
-        """Close the connection."""
-        connection, self._socket = self._socket, None
-        if connection is not None:
-            connection.close()
 
-    def _connected(self) -> socket.socket:
-        if self._socket is None:
-            raise PortBroken("the connection is closed")
-        return self._socket
-
-
-class UdpPort(_RealTime):
+class UdpPort(_RealPort):
     """Datagrams to and from a board with Ethernet; they may be lost, doubled and reordered.
 
     Raises
@@ -142,7 +147,6 @@ class UdpPort(_RealTime):
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
-        self._socket: socket.socket | None = None
         try:
             self.reopen()
         except PortBroken as error:
@@ -155,8 +159,8 @@ class UdpPort(_RealTime):
         """Take another port of this machine."""
         self.close()
         try:
-            self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            self._socket.connect(self._address)
+            self._held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            self._held.connect(self._address)
         except OSError as error:
             self.close()
             raise PortBroken(error) from None
@@ -182,19 +186,8 @@ class UdpPort(_RealTime):
                 raise _unheard(error) from None
         return found
 
-    def close(self) -> None:
-        """Release the port of this machine."""
-        opened, self._socket = self._socket, None
-        if opened is not None:
-            opened.close()
 
-    def _opened(self) -> socket.socket:
-        if self._socket is None:
-            raise PortBroken("the port is closed")
-        return self._socket
-
-
-class SpiPort(_RealTime):
+class SpiPort(_RealPort):
     """SPI of this machine, mode 0, with a device that answers with zeros where it has nothing to send.
 
     Parameters
@@ -214,7 +207,6 @@ class SpiPort(_RealTime):
 
     def __init__(self, path: str, mhz: float) -> None:
         self._path, self._mhz = path, mhz
-        self._spi: Any = None
         self._broken: tuple[type[Exception], ...] = ()
         self._read, self._within = b"", False
         """What has come, and whether the last byte was no zero."""
@@ -239,7 +231,7 @@ class SpiPort(_RealTime):
         self._broken = (periphery.SPIError, OSError)
         self._read, self._within = b"", False
         try:
-            self._spi = periphery.SPI(self._path, 0, self._mhz * 1e6)
+            self._held = periphery.SPI(self._path, 0, self._mhz * 1e6)
         except self._broken as error:
             raise PortBroken(error) from None
 
@@ -258,17 +250,9 @@ class SpiPort(_RealTime):
         found, self._read = self._read, b""
         return found
 
-    def close(self) -> None:
-        """Release it."""
-        opened, self._spi = self._spi, None
-        if opened is not None:
-            opened.close()
-
     def _exchange(self, data: bytes) -> None:
-        if self._spi is None:
-            raise PortBroken("the port is closed")
         try:
-            found = bytes(self._spi.transfer(data))
+            found = bytes(self._opened().transfer(data))
         except self._broken as error:
             raise PortBroken(error) from None
         # A zero ends a frame. Further ones say that there was nothing.
@@ -283,7 +267,7 @@ def _unheard(error: OSError) -> PortBroken:
     return PortBroken("no program takes datagrams there" if refused else error)
 
 
-class SerialPort(_RealTime):
+class SerialPort(_RealPort):
     """A serial port or pseudo-terminal, 8N1, locked against other programs.
 
     Raises DeviceError if there is no such port, or another program has it. Raises ToolError if serialx is not
@@ -291,8 +275,7 @@ class SerialPort(_RealTime):
     """
 
     def __init__(self, port: str, baud: int) -> None:
-        self._port, self._baud = port, baud
-        self._serial: Any = None
+        self._name, self._baud = port, baud
         try:
             self.reopen()
         except PortBroken as error:
@@ -311,13 +294,13 @@ class SerialPort(_RealTime):
             ) from None
         self.close()
         try:
-            port = serialx.serial_for_url(self._port, baudrate=self._baud, exclusive=True, do_not_open=True)
+            port = serialx.serial_for_url(self._name, baudrate=self._baud, exclusive=True, do_not_open=True)
             port.open()
         except serialx.UnsupportedSetting as error:
-            raise ConfigurationError(f"{self._port} must take {self._baud} baud, but: {error}") from None
+            raise ConfigurationError(f"{self._name} must take {self._baud} baud, but: {error}") from None
         except (OSError, serialx.SerialException) as error:
             raise PortBroken(error) from None
-        self._serial = port
+        self._held = port
 
     def write(self, data: bytes) -> None:
         """Send bytes."""
@@ -326,7 +309,7 @@ class SerialPort(_RealTime):
             while rest:
                 taken = self._opened().write(rest, timeout=_WRITE_SECONDS)
                 if not taken:
-                    raise PortBroken(f"{self._port} takes no more bytes")
+                    raise PortBroken(f"{self._name} takes no more bytes")
                 rest = rest[taken:]
         except (OSError, ValueError) as error:
             raise PortBroken(error) from None
@@ -339,14 +322,3 @@ class SerialPort(_RealTime):
         except (OSError, ValueError) as error:
             raise PortBroken(error) from None
         return bytes(buffer[:count])
-
-    def close(self) -> None:
-        """Close the port."""
-        port, self._serial = self._serial, None
-        if port is not None:
-            port.close()
-
-    def _opened(self) -> Any:
-        if self._serial is None:
-            raise PortBroken(f"{self._port} is closed")
-        return self._serial
