@@ -21,8 +21,9 @@ __all__ = ["Board", "Pin", "UartTiming", "find_uart_timing"]
 _LEAST_BAUD = 300
 
 
-SPI_WIRES: Final = ("sck", "cs_n", "mosi", "miso", "waiting")
-"""Wires of SPI, as the parts of a resource ``spi_link`` and behind ``spi_`` as ports of the top."""
+SPI_WIRES: Final = {"sck": "i", "cs_n": "i", "mosi": "i", "miso": "o", "waiting": "o"}
+"""Wires of SPI with their directions, as the parts of a resource ``spi_link`` and behind ``spi_`` as ports of
+the top."""
 Link = Literal["serial", "ethernet", "spi"]
 """What a board's link is on."""
 

@@ -46,21 +46,20 @@ _COLORLIGHT_I5 = (
 _COLORLIGHT_I9 = (*_COLORLIGHT, Resource("led", 0, PinsN("L2", dir="o"), _33))
 
 
-def _spi(sck: str, cs_n: str, mosi: str, miso: str, waiting: str, attributes: Attrs) -> Resource:
+def _spi(sites: str, attributes: Attrs) -> Resource:
     """Wires of SPI at pins of a header."""
-    inputs = {"sck": sck, "cs_n": cs_n, "mosi": mosi}
-    wires = [Subsignal(name, Pins(site, dir="i")) for name, site in inputs.items()]
-    wires += [Subsignal(name, Pins(site, dir="o")) for name, site in (("miso", miso), ("waiting", waiting))]
-    return Resource("spi_link", 0, *wires, attributes)
+    wires = zip(SPI_WIRES.items(), sites.split(), strict=True)
+    parts = [Subsignal(name, Pins(site, dir=direction)) for (name, direction), site in wires]
+    return Resource("spi_link", 0, *parts, attributes)
 
 
 # Of a Pmod of type 2: CS, MOSI, MISO, SCK and INT.
-_ICEBREAKER_SPI = _spi("45", "4", "2", "47", "3", Attrs(IO_STANDARD="SB_LVCMOS"))
+_ICEBREAKER_SPI = _spi("45 4 2 47 3", Attrs(IO_STANDARD="SB_LVCMOS"))
 # The header's pins GP0, GN0, GP1, GN1 and GP2.
-_ULX3S_SPI = _spi("B11", "C11", "A10", "A11", "A9", _33)
+_ULX3S_SPI = _spi("B11 C11 A10 A11 A9", _33)
 _TANG_NANO_20K = (
     # Next to each other at the header.
-    _spi("27", "28", "29", "30", "31", _33),
+    _spi("27 28 29 30 31", _33),
     Resource("clk27", 0, Pins("4", dir="i"), Clock(27e6), _33),
     Resource("uart", 0, Subsignal("rx", Pins("70", dir="i")), Subsignal("tx", Pins("69", dir="o")), _33),
     *(Resource("led", index, PinsN(str(15 + index), dir="o"), _33) for index in range(3)),

@@ -102,8 +102,8 @@ class BoardTop(Elaboratable):
     def _add_spi(self, m: Module) -> None:
         m.submodules.link = link = CrossingSpi(self._manifest)
         self._add_core(m, link)
-        for name, pin in zip(SPI_WIRES, self._board.find_spi(), strict=True):
-            if name in ("miso", "waiting"):
+        for (name, direction), pin in zip(SPI_WIRES.items(), self._board.find_spi(), strict=True):
+            if direction == "o":
                 _drive(m, self.ports[pin.port], pin, getattr(link, name))
             else:
                 m.d.comb += getattr(link, name).eq(_level(self.ports, pin))
