@@ -53,7 +53,7 @@ def bitstream(
             _write_for_vivado(console, folder, target, asked.clock_mhz)
             return
         seeds = asked.all_seeds
-        build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud, asked.ethernet, asked.spi)
+        build = OnBoard.asked(folder, asked)
         console.show(_TARGET, target=_target_fields(build, asked.clock_mhz is None))
         _note_bus(console, build)
         if other := build.fitted_to:
@@ -312,7 +312,7 @@ def board(
         if udp is None and tcp is None and not terminal:
             advice = "give --tcp PORT" if asked.spi else "leave out --no-pty, or give --tcp PORT"
             raise ConfigurationError(f"a board needs a line to its user: {advice}")
-        build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud, asked.ethernet, asked.spi)
+        build = OnBoard.asked(folder, asked)
         _note_bus(console, build)
         if why := build.find_misfit(insist=True):
             console.note(f"only a simulation: {why}")

@@ -215,9 +215,7 @@ class Build:
         if isinstance(target, ZynqBoard):
             asked.check_vivado()
             return OnZynq.create(self._checked_folder(), target, asked.clock_mhz).write()
-        on_board = OnBoard.create(
-            self._checked_folder(), asked.board, asked.clock_mhz, asked.baud, asked.ethernet, asked.spi
-        )
+        on_board = OnBoard.asked(self._checked_folder(), asked)
         with shown(progress) as seen:
             return on_board.make_bitstream(asked.all_seeds, seen, insist=asked.insist)
 

@@ -18,6 +18,7 @@ from rtlstm.boards.vivado import RESERVED, SCRIPT, VivadoProject, write_project
 from rtlstm.boards.zynq import FabricClock, ZynqBoard, find_fabric_clock
 from rtlstm.fpga.estimate import check_estimate, check_inventory, estimate
 from rtlstm.fpga.families.device import megahertz
+from rtlstm.gen.builds.command_options import BoardOptions
 from rtlstm.gen.builds.implement import check_family
 from rtlstm.gen.builds.report import find_fit
 from rtlstm.sim.simulated_board import BoardSpec, NativeBoard, SimulatedRegisters, build_board
@@ -89,6 +90,12 @@ class OnBoard:
             wanted, alike = expected_clock(manifest, target), True
         uart = find_uart_timing(target, wanted, baud, ethernet, spi, alike=alike)
         return cls(Path(folder), manifest, target, uart, clock_mhz, read_verilog(folder, manifest))
+
+    @classmethod
+    def asked(cls, folder: Path, options: BoardOptions) -> Self:
+        """Choose as :meth:`create`, by a user's options."""
+        line = options.baud, options.ethernet, options.spi
+        return cls.create(folder, options.board, options.clock_mhz, *line)
 
     @property
     def output_folder(self) -> Path:
