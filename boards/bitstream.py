@@ -58,9 +58,9 @@ class Bitstream(Record):
     step_latency_us: float
     """Latency of a step in the core."""
     link_mhz: float | None = None
-    """What the link reaches, if it misses its own clock."""
+    """What the slowest of the other clocks reaches, with which the link runs, if it misses its frequency."""
     met: bool
-    """Whether Fmax is at least the clock that the PLL makes, and the link meets its own."""
+    """Whether Fmax is at least the clock that the PLL makes, and the other clocks meet theirs."""
     baud: int
     baud_error: float
     """How far the UART's baud rate is above ``baud``, in percent."""

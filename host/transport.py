@@ -333,7 +333,7 @@ def open_transport(
         if name in _SIMULATIONS:
             raise ConfigurationError(
                 f"backend {name!r} is in rtlstm, not in rtlstm-driver, which only drives boards; give the "
-                "board's, serial:PORT, tcp:HOST:PORT, udp:HOST, mmio:PATH or pynq"
+                "board's, serial:PORT, tcp:HOST:PORT, udp:HOST, spi:DEVICE, mmio:PATH or pynq"
             )
         raise ConfigurationError(f"backend must be one of {', '.join(backend_names())}, not {backend!r}")
     return _made(repr(name), BACKENDS[name](folder, manifest, argument, progress))
