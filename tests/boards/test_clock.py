@@ -6,6 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from support import implementations
 from support.quick import quick
 
 from rtlstm.boards import bitstream as bitstreams
@@ -20,38 +21,14 @@ from rtlstm.fpga.place_route import Routed, place_and_route
 from rtlstm.fpga.resources import Counts
 from rtlstm.fpga.synthesis import NETLIST, Synthesis, Top, synthesise, with_parameters
 from rtlstm.fpga.tools import Tool, find_yosys
-from rtlstm.fpga.worst_path import WorstPath
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.cache import CACHE_VARIABLE
 
-PATH = WorstPath(
-    start="a",
-    start_kind="register",
-    end="b",
-    end_kind="register",
-    delay_ns=1,
-    logic_ns=1,
-    routing_ns=0,
-    cells=1,
-    multipliers=0,
-    through=(),
-    text="from a to b",
-)
-
 
 def routed(mhz: float, seed: int = 1, missed: float | None = None, folder: Path | None = None) -> Routed:
-    return Routed(
-        seed=seed,
-        fmax_mhz=mhz,
-        worst_path=PATH,
-        used={"LUT": 1},
-        available={"LUT": 2},
-        seconds=1,
-        stored=False,
-        missed_mhz=missed,
-        folder=folder,
-    )
+    used = {"used": {"LUT": 1}, "available": {"LUT": 2}}
+    return implementations.routed(seed, mhz, missed_mhz=missed, folder=folder, **used)
 
 
 def search(board: str, first: float, later: Iterable[float], blocks: int = 0) -> tuple[list[float], Routed]:

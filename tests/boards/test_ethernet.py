@@ -1,13 +1,12 @@
 """A board's Ethernet: addresses, and the link over LiteEth and an RGMII, in simulation."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.c_client import compile_client, read_outputs, run_client
 from support.paths import ROOT
-from support.served_board import running, said
+from support.served_board import check_golden, running, said
 
 from rtlstm.boards.ethernet import Ethernet
 from rtlstm.gen.builds.on_board import OnBoard
@@ -20,7 +19,7 @@ from rtlstm.host.transport import open_transport
 from rtlstm.sim.cocotb_run import Design, run_tests
 from rtlstm.sim.ethernet_port import EthernetPort
 from rtlstm.sim.faults import FaultyPort
-from rtlstm.sim.simulated_board import BoardSpec, NativeBoard
+from rtlstm.sim.simulated_board import NativeBoard
 from rtlstm.sim.sources import SIMULATION, board_models, simulation_sources
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import DATAGRAM_LIMIT, FrameType
@@ -78,31 +77,19 @@ def test_refused(cli, board_build: Path):
 
 
 @pytest.fixture(scope="module")
-def on_ethernet(board_build: Path) -> OnBoard:
+def on_board(board_build: Path) -> OnBoard:
     return OnBoard.create(board_build, "colorlight-i5", 100, ethernet=Ethernet.create(IP))
 
 
-@pytest.fixture(scope="module")
-def compiled(on_ethernet: OnBoard) -> tuple[Path, BoardSpec]:
-    return on_ethernet.compile()
-
-
-@pytest.fixture
-def native(compiled) -> Iterator[NativeBoard]:
-    board = NativeBoard(*compiled)
-    yield board
-    board.close()
-
-
 @pytest.mark.rtl
-def test_results_are_the_golden_models(on_ethernet: OnBoard, native: NativeBoard):
+def test_results_are_the_golden_models(on_board: OnBoard, native: NativeBoard):
     """Over RGMII, ARP, IP and UDP; then another host asks, who gets no answer."""
-    manifest, x = on_ethernet.manifest, np.random.default_rng(2).uniform(-1, 1, (20, 3))
+    manifest, x = on_board.manifest, np.random.default_rng(2).uniform(-1, 1, (20, 3))
     port = EthernetPort(native, IP)
     with Accelerator(LinkTransport(port, manifest, QUICK, seed=1), manifest) as board:
         transport = board.device.transport
         assert transport.read(Register.ID).tolist() == [IDENTITY]
-        board.load_weights(on_ethernet.folder / "weights.bin", verify=True)
+        board.load_weights(on_board.folder / "weights.bin", verify=True)
         y, _ = board.run(x)
         transport.exchange([0], [[0, 0, 0]])
         assert 1e-6 < native.answer_seconds < 4e-6
@@ -111,31 +98,29 @@ def test_results_are_the_golden_models(on_ethernet: OnBoard, native: NativeBoard
         other.write(Frame(FrameType.RESUME, 0, 5, 0).to_wire())
         assert other.read(20e-6) == b""
         assert transport.read(Register.ID).tolist() == [IDENTITY]
-    with Accelerator.open(on_ethernet.folder, "golden") as golden:
-        assert np.array_equal(y, golden.run(x)[0])
+    check_golden(on_board.folder, x, y)
 
 
 @pytest.mark.slow
 @pytest.mark.rtl
-def test_faults_lose_nothing(on_ethernet: OnBoard, native: NativeBoard):
+def test_faults_lose_nothing(on_board: OnBoard, native: NativeBoard):
     """One datagram of a hundred is lost, doubled, damaged, delayed or overtaken by the next."""
-    manifest, x = on_ethernet.manifest, np.random.default_rng(2).uniform(-1, 1, (20_000, 3))
+    manifest, x = on_board.manifest, np.random.default_rng(2).uniform(-1, 1, (20_000, 3))
     bad = FaultyPort(EthernetPort(native, IP), 0.01, seed=3, longest=0.0002)
     with Accelerator(LinkTransport(bad, manifest, QUICK, seed=1), manifest) as board:
-        board.load_weights(on_ethernet.folder / "weights.bin")
+        board.load_weights(on_board.folder / "weights.bin")
         y, _ = board.run(x)
-    with Accelerator.open(on_ethernet.folder, "golden") as golden:
-        assert np.array_equal(y, golden.run(x)[0])
+    check_golden(on_board.folder, x, y)
     assert sum(bad.counts.values()) > 3
 
 
 @pytest.mark.slow
 @pytest.mark.rtl
-def test_steps_per_second(on_ethernet: OnBoard, native: NativeBoard):
+def test_steps_per_second(on_board: OnBoard, native: NativeBoard):
     """Batches of steps in a datagram, by the board's clock."""
-    manifest, port = on_ethernet.manifest, EthernetPort(native, IP)
+    manifest, port = on_board.manifest, EthernetPort(native, IP)
     with LinkTransport(port, manifest, QUICK, seed=1) as transport:
-        Accelerator(transport, manifest).load_weights(on_ethernet.folder / "weights.bin")
+        Accelerator(transport, manifest).load_weights(on_board.folder / "weights.bin")
         begun, steps = port.now(), 4000
         transport.exchange(np.zeros(steps, dtype=np.int32), np.zeros((steps, 3), dtype=np.int32))
         assert steps / (port.now() - begun) > 200_000
@@ -143,22 +128,19 @@ def test_steps_per_second(on_ethernet: OnBoard, native: NativeBoard):
 
 @pytest.mark.slow
 @pytest.mark.rtl
-def test_served_over_udp(on_ethernet: OnBoard, cli, board_user: Path, tmp_path: Path):
+def test_served_over_udp(on_board: OnBoard, cli, board_user: Path, tmp_path: Path):
     """The driver in a process of its own, and the C client, by the host's own sockets."""
-    build, x = on_ethernet.folder, board_user / "x.npy"
+    build, x = on_board.folder, board_user / "x.npy"
     codes = np.arange(15, dtype=np.int32).reshape(5, 3) * 50
     command = f"rtlstm board {build} --board colorlight-i5 --clock 100 --ip {IP} --udp 0"
     with running(command, tmp_path) as process:
         port = said(process, r"(udp:\S+)")
         done = cli("run", build, "--backend", port, "--input", x, "--output", tmp_path / "y.npy")
         assert done.code == 0, done.err
-        client = run_client(
-            compile_client(tmp_path), port, build / "weights.bin", on_ethernet.manifest, codes
-        )
-    with Accelerator.open(build, "golden") as golden:
-        assert np.array_equal(np.load(tmp_path / "y.npy"), golden.run(np.load(x))[0])
-    transport = open_transport("golden", build, on_ethernet.manifest)
-    with Accelerator(transport, on_ethernet.manifest) as golden:
+        client = run_client(compile_client(tmp_path), port, build / "weights.bin", on_board.manifest, codes)
+    check_golden(build, np.load(x), np.load(tmp_path / "y.npy"))
+    transport = open_transport("golden", build, on_board.manifest)
+    with Accelerator(transport, on_board.manifest) as golden:
         golden.load_weights(build / "weights.bin")
         expected = transport.exchange(np.zeros(5, dtype=np.int32), codes)
     assert np.array_equal(read_outputs(client), expected)
@@ -166,12 +148,12 @@ def test_served_over_udp(on_ethernet: OnBoard, cli, board_user: Path, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.rtl
-def test_frames_at_the_pins(on_ethernet: OnBoard, compiled, tmp_path: Path):
+def test_frames_at_the_pins(on_board: OnBoard, compiled, tmp_path: Path):
     """Other people's PHY: ARP, ping, UDP, damaged frames of all kinds, and a storm at the line's rate."""
-    family = on_ethernet.manifest.parameters.family
-    core = simulation_sources(on_ethernet.folder / "rtl" / f"{on_ethernet.manifest.name}.v", family)
-    models = board_models(on_ethernet.board.chosen.device.family)
-    sources = [on_ethernet.output_folder / "top.v", *core, *models, BENCHES / "ethernet_board.v"]
+    family = on_board.manifest.parameters.family
+    core = simulation_sources(on_board.folder / "rtl" / f"{on_board.manifest.name}.v", family)
+    models = board_models(on_board.board.chosen.device.family)
+    sources = [on_board.output_folder / "top.v", *core, *models, BENCHES / "ethernet_board.v"]
     design = Design(top="ethernet_board", sources=tuple(sources), defines={SIMULATION: 1})
-    found = run_tests(BENCHES / "ethernet_testbench.py", on_ethernet.folder, design, "verilator", tmp_path)
+    found = run_tests(BENCHES / "ethernet_testbench.py", on_board.folder, design, "verilator", tmp_path)
     assert len(found.outcomes) == 3 and found.passed, found.outcomes

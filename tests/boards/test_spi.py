@@ -3,14 +3,13 @@
 import ctypes
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.c_client import SOURCES, STRICT
-from support.served_board import running, said
+from support.served_board import check_golden, running, said
 
 from rtlstm.boards.bitstream import constraints
 from rtlstm.boards.catalogue import find_board
@@ -20,7 +19,7 @@ from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport, open_spi
 from rtlstm.host.transport import open_transport
 from rtlstm.sim.faults import FaultyPort
-from rtlstm.sim.simulated_board import BoardPort, BoardSpec, NativeBoard
+from rtlstm.sim.simulated_board import BoardPort, NativeBoard
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register
@@ -44,44 +43,30 @@ def test_refused(cli, board_build: Path):
 
 
 @pytest.fixture(scope="module")
-def on_spi(board_build: Path) -> OnBoard:
+def on_board(board_build: Path) -> OnBoard:
     return OnBoard.create(board_build, "ulx3s-12f", 100, spi=True)
 
 
-@pytest.fixture(scope="module")
-def compiled(on_spi: OnBoard) -> tuple[Path, BoardSpec]:
-    return on_spi.compile()
-
-
-@pytest.fixture
-def native(compiled) -> Iterator[NativeBoard]:
-    board = NativeBoard(*compiled)
-    yield board
-    board.close()
-
-
 @pytest.mark.rtl
-def test_results_are_the_golden_models(on_spi: OnBoard, native: NativeBoard):
-    manifest, x = on_spi.manifest, np.random.default_rng(2).uniform(-1, 1, (20, 3))
+def test_results_are_the_golden_models(on_board: OnBoard, native: NativeBoard):
+    manifest, x = on_board.manifest, np.random.default_rng(2).uniform(-1, 1, (20, 3))
     with Accelerator(LinkTransport(BoardPort(native), manifest, QUICK, seed=1), manifest) as board:
         assert board.device.transport.read(Register.ID).tolist() == [IDENTITY]
-        board.load_weights(on_spi.folder / "weights.bin", verify=True)
+        board.load_weights(on_board.folder / "weights.bin", verify=True)
         y, _ = board.run(x)
         assert board.device.transport.statistics.repeated == 0
-    with Accelerator.open(on_spi.folder, "golden") as golden:
-        assert np.array_equal(y, golden.run(x)[0])
+    check_golden(on_board.folder, x, y)
 
 
 @pytest.mark.slow
 @pytest.mark.rtl
-def test_faults_lose_nothing(on_spi: OnBoard, native: NativeBoard):
-    manifest, x = on_spi.manifest, np.random.default_rng(2).uniform(-1, 1, (500, 3))
+def test_faults_lose_nothing(on_board: OnBoard, native: NativeBoard):
+    manifest, x = on_board.manifest, np.random.default_rng(2).uniform(-1, 1, (500, 3))
     bad = FaultyPort(BoardPort(native), 0.02, seed=3, longest=0.002)
     with Accelerator(LinkTransport(bad, manifest, QUICK, seed=1), manifest) as board:
-        board.load_weights(on_spi.folder / "weights.bin")
+        board.load_weights(on_board.folder / "weights.bin")
         y, _ = board.run(x)
-    with Accelerator.open(on_spi.folder, "golden") as golden:
-        assert np.array_equal(y, golden.run(x)[0])
+    check_golden(on_board.folder, x, y)
     assert sum(bad.counts.values()) > 3
 
 
@@ -116,16 +101,15 @@ def test_no_such_spi(board_build: Path):
 
 
 @pytest.mark.rtl
-def test_the_drivers_side(on_spi: OnBoard, native: NativeBoard, monkeypatch):
+def test_the_drivers_side(on_board: OnBoard, native: NativeBoard, monkeypatch):
     """The backend exchanges bytes by transfers, and finds frames among zeros."""
     monkeypatch.setattr(Spidev, "board", native, raising=False)
     monkeypatch.setitem(sys.modules, "periphery", SimpleNamespace(SPI=Spidev, SPIError=IOError))
-    manifest, x = on_spi.manifest, np.random.default_rng(4).uniform(-1, 1, (5, 3))
-    with Accelerator(open_transport("spi:/dev/spidev0.0@12", on_spi.folder, manifest), manifest) as board:
-        board.load_weights(on_spi.folder / "weights.bin")
+    manifest, x = on_board.manifest, np.random.default_rng(4).uniform(-1, 1, (5, 3))
+    with Accelerator(open_transport("spi:/dev/spidev0.0@12", on_board.folder, manifest), manifest) as board:
+        board.load_weights(on_board.folder / "weights.bin")
         y, _ = board.run(x)
-    with Accelerator.open(on_spi.folder, "golden") as golden:
-        assert np.array_equal(y, golden.run(x)[0])
+    check_golden(on_board.folder, x, y)
     assert Spidev.opened.transfers > 10
     for argument in (
         "@10",
@@ -135,29 +119,28 @@ def test_the_drivers_side(on_spi: OnBoard, native: NativeBoard, monkeypatch):
         "/dev/spidev0.0@nan",
     ):
         with pytest.raises(ConfigurationError, match="DEVICE or DEVICE@MHZ"):
-            open_spi(on_spi.folder, manifest, argument)
+            open_spi(on_board.folder, manifest, argument)
     with pytest.raises(DeviceError, match="SPI must be at /dev/none, but it cannot be opened.*no such file"):
-        open_spi(on_spi.folder, manifest, "/dev/none")
+        open_spi(on_board.folder, manifest, "/dev/none")
 
 
 @pytest.mark.slow
 @pytest.mark.rtl
-def test_served_over_tcp(on_spi: OnBoard, cli, board_user: Path, tmp_path: Path):
+def test_served_over_tcp(on_board: OnBoard, cli, board_user: Path, tmp_path: Path):
     """The simulated board's server stands for the machine that has the SPI."""
-    build, x = on_spi.folder, board_user / "x.npy"
+    build, x = on_board.folder, board_user / "x.npy"
     command = f"rtlstm board {build} --board ulx3s-12f --clock 100 --spi --tcp 0"
     with running(command, tmp_path) as process:
         port = said(process, r"(tcp:\S+)")
         done = cli("run", build, "--backend", port, "--input", x, "--output", tmp_path / "y.npy")
         assert done.code == 0, done.err
-    with Accelerator.open(build, "golden") as golden:
-        assert np.array_equal(np.load(tmp_path / "y.npy"), golden.run(np.load(x))[0])
+    check_golden(build, np.load(x), np.load(tmp_path / "y.npy"))
 
 
 @pytest.mark.slow
 @pytest.mark.rtl
 def test_the_c_client_with_a_function_of_the_users(
-    on_spi: OnBoard, native: NativeBoard, tmp_path: Path, monkeypatch
+    on_board: OnBoard, native: NativeBoard, tmp_path: Path, monkeypatch
 ):
     monkeypatch.setattr(Spidev, "board", native, raising=False)
     library = tmp_path / "client.so"
@@ -175,15 +158,15 @@ def test_the_c_client_with_a_function_of_the_users(
 
     device = ctypes.create_string_buffer(8192)
     assert client.rtlstm_open_spi(device, exchange, None) == 0, device.raw
-    assert client.rtlstm_load(device, str(on_spi.folder / "weights.bin").encode(), 0) == 0, device.raw
-    manifest, codes = on_spi.manifest, np.arange(15, dtype=np.int32).reshape(5, 3) * 50
+    assert client.rtlstm_load(device, str(on_board.folder / "weights.bin").encode(), 0) == 0, device.raw
+    manifest, codes = on_board.manifest, np.arange(15, dtype=np.int32).reshape(5, 3) * 50
     outputs = (ctypes.c_int32 * manifest.program.outputs)()
     bits, found = (manifest.numerics.data_bits, manifest.numerics.output_bits), []
     for row in codes:
         x = row.ctypes.data_as(ctypes.c_void_p)
         assert client.rtlstm_step(device, 0, x, 3, bits[0], outputs, len(outputs), bits[1]) == 0, device.raw
         found.append(list(outputs))
-    with Accelerator(open_transport("golden", on_spi.folder, manifest), manifest) as golden:
-        golden.load_weights(on_spi.folder / "weights.bin")
+    with Accelerator(open_transport("golden", on_board.folder, manifest), manifest) as golden:
+        golden.load_weights(on_board.folder / "weights.bin")
         wanted = golden.device.transport.exchange(np.zeros(5, dtype=np.int32), codes)
     assert found == wanted.tolist()

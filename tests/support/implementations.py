@@ -1,6 +1,7 @@
 """Results of ``implement`` that no tool made."""
 
 from pathlib import Path
+from typing import Any
 
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import Estimate
@@ -26,8 +27,9 @@ PATH = WorstPath(
 )
 
 
-def routed(seed: int, fmax: float) -> Routed:
-    return Routed(seed=seed, fmax_mhz=fmax, worst_path=PATH, used={}, available={}, seconds=1, stored=False)
+def routed(seed: int, fmax: float, **more: Any) -> Routed:
+    fields: dict[str, Any] = {"worst_path": PATH, "used": {}, "available": {}, "seconds": 1, "stored": False}
+    return Routed(seed=seed, fmax_mhz=fmax, **fields | more)
 
 
 ESTIMATE = Estimate(

@@ -9,7 +9,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rtlstm.gen.builds.on_board import OnBoard
+from rtlstm.host import Accelerator
 from support.paths import ROOT
 
 README = ROOT / "README.md"
@@ -21,6 +25,12 @@ def commands() -> list[str]:
     block = re.search(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     assert block is not None
     return block[1].splitlines()
+
+
+def check_golden(build: Path, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
+    """The outputs of a board are those of the golden model."""
+    with Accelerator.open(build, "golden") as golden:
+        assert np.array_equal(y, golden.run(x)[0])
 
 
 def start(command: str, folder: Path) -> subprocess.Popen[str]:
