@@ -162,9 +162,9 @@ def _assumptions(
             f"cell states reach {accuracy.max_abs_cell:.4g} and saturate at "
             f"{_cell_limits(manifest)}: of the ranges tried on {share}, {best}{finals}"
         )
-    if settings.hidden_range is None:
+    if settings.hidden_range is None and narrows_hidden(manifest.numerics):
         for layer in manifest.layers:
-            if layer.kind == "lstm" and narrows_hidden(manifest.numerics) and layer.output.limit < 0.75:
+            if layer.kind == "lstm" and layer.output.limit < 0.75:
                 yield (
                     f"h of {layer.name} saturates at {_limit(layer.output)}, at least a quarter above its "
                     "largest value on the calibration data: if it may be larger, state its range "
