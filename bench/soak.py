@@ -149,7 +149,7 @@ def soak_board(
         build = setup.write(Path(folder) / "build")
         top = OnBoard.create(build, board, _CLOCK_MHZ)
         port = BoardPort(top.simulate(seed, progress))
-    name = f"{top.board.title}, simulated at {top.uart.clock_mhz:g} MHz and {top.uart.baud:,} baud"
+    name = f"{top.board.title}, simulated at {top.timing.clock_mhz:g} MHz and {top.timing.bit_hz:,} baud"
     remote = _Remote(name, setup, port, _BOARD_BLOCK, 0.002, _BOARD_TIMEOUTS, one_by_one=True)
     return _soak(remote, steps, rate, seed, progress)
 

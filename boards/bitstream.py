@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
-from rtlstm.boards.board import Board, Link, UartTiming
+from rtlstm.boards.board import Board, BoardTiming, Line, Link
 from rtlstm.boards.clock import at_clock, find_fastest
 from rtlstm.boards.ethernet import LICENCE_FILE, PHY_HZ, ethernet_licence
 from rtlstm.boards.top import PLL, TOP, board_verilog
@@ -61,13 +61,8 @@ class Bitstream(Record):
     """What the slowest of the other clocks reaches, with which the link runs, if it misses its frequency."""
     met: bool
     """Whether Fmax is at least the clock that the PLL makes, and the other clocks meet theirs."""
-    baud: int
-    baud_error: float
-    """How far the UART's baud rate is above ``baud``, in percent."""
-    ip: str = ""
-    """The board's IP address; empty if its link is not on Ethernet."""
-    spi: bool = False
-    """Whether its link is on SPI."""
+    line: Line
+    """What the link is on."""
     seed: int
     seeds_mhz: Mapping[int, float]
     """What each seed reached; the first route of each aimed at a high clock if none was asked for."""
@@ -85,7 +80,7 @@ def make_bitstream(
     board: Board,
     manifest: Manifest,
     core: str,
-    uart: UartTiming,
+    timing: BoardTiming,
     folder: Path,
     *,
     requested_mhz: float | None = None,
@@ -100,7 +95,7 @@ def make_bitstream(
     core
         The build's Verilog.
     requested_mhz
-        The core's clock that was asked for; ``uart`` has the one that the PLL makes. If None, the design is
+        The core's clock that was asked for; ``timing`` has the one that the PLL makes. If None, the design is
         placed and routed for a high one. The PLL then gets the setting just below what the best seed has
         reached, and the same is placed and routed again.
     seeds
@@ -115,7 +110,7 @@ def make_bitstream(
     ToolError
         If a tool is missing or fails.
     """
-    first = at_clock(board, uart, board.chosen.target_mhz) if requested_mhz is None else uart
+    first = at_clock(board, timing, board.chosen.target_mhz) if requested_mhz is None else timing
     last = board.family.need_bitstream()
     yosys, nextpnr, packer = tools = find_yosys(), board.family.find_nextpnr(), last.find_packer()
     verilog = board_verilog(board, manifest, first, core)
@@ -124,7 +119,7 @@ def make_bitstream(
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "top.v", verilog)
     write_file(folder / last.constraint_file, pins)
-    if uart.ethernet is not None:
+    if first.link == "ethernet":
         write_file(folder / LICENCE_FILE, ethernet_licence())
     chosen, top = board.chosen, Top(TOP, verilog)
     synthesis = synthesise(core, manifest.name, chosen.device, yosys, folder, top=top, progress=progress)
@@ -139,7 +134,7 @@ def make_bitstream(
         folder=folder,
         seeds=len(seeds),
         target_mhz=first.clock_mhz,
-        other_mhz=(first.link_hz if uart.ethernet is None else PHY_HZ) / 1e6,
+        other_mhz=(PHY_HZ if first.link == "ethernet" else first.link_hz) / 1e6,
         pins=pins,
         progress=progress,
     )
@@ -148,14 +143,14 @@ def make_bitstream(
     best = max(found, key=lambda each: (each.missed_mhz is None, each.fmax_mhz))
     if requested_mhz is None:
 
-        def again(timing: UartTiming) -> Routed:
+        def again(timing: BoardTiming) -> Routed:
             changed = with_parameters(synthesis, PLL, timing.pll.parameters)
             clock = f"at {timing.clock_mhz:g} MHz"
             tell = progress and (lambda what, *count: progress(f"{what}, {clock}", *count))
             return route(changed, seed=best.seed, progress=tell)
 
-        uart, best = find_fastest(board, uart, best, blocks, again)
-        write_file(folder / "top.v", board_verilog(board, manifest, uart, core))
+        timing, best = find_fastest(board, first, best, blocks, again)
+        write_file(folder / "top.v", board_verilog(board, manifest, timing, core))
     fmax = chosen.usable_mhz(best.fmax_mhz, blocks)
     file, (_, routed_file) = last.bitstream_file, last.result_options
     assert best.folder is not None
@@ -167,16 +162,13 @@ def make_bitstream(
         build_hash=manifest.build_hash,
         file=file,
         sha256=file_hash(folder / file),
-        clock_mhz=uart.clock_mhz,
+        clock_mhz=timing.clock_mhz,
         requested_mhz=requested_mhz,
         fmax_mhz=fmax,
-        step_latency_us=round(manifest.cycles.step_latency_cycles / uart.clock_mhz, 4),
+        step_latency_us=round(manifest.cycles.step_latency_cycles / timing.clock_mhz, 4),
         link_mhz=best.missed_mhz,
-        met=fmax >= uart.clock_mhz and best.missed_mhz is None,
-        baud=uart.baud,
-        baud_error=uart.baud_error,
-        ip="" if uart.ethernet is None else uart.ethernet.ip,
-        spi=uart.spi,
+        met=fmax >= timing.clock_mhz and best.missed_mhz is None,
+        line=timing.line,
         seed=best.seed,
         seeds_mhz={each.seed: each.fmax_mhz for each in found},
         uses=_uses(best),

@@ -16,7 +16,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BAUD_RATES
 from rtlstm.spec.record import Record
 
-__all__ = ["Board", "Pin", "UartTiming", "find_uart_timing"]
+__all__ = ["Board", "BoardTiming", "Pin", "find_timing"]
 
 _LEAST_BAUD = 300
 
@@ -140,27 +140,61 @@ class Board(Record):
             yield self.button
 
 
-class UartTiming(Record):
-    """Clock and serial port of a board's top: what was asked for, and what the hardware gives."""
+class SerialPort(Record):
+    """A board's serial port."""
+
+    baud: int
+    """The baud rate to set at the host."""
+    baud_error: float
+    """How far the UART's baud rate is above the host's, over the bits of a byte, in percent."""
+
+    @property
+    def backend(self) -> str:
+        """The driver's backend for it."""
+        return f"serial:PORT@{self.baud}"
+
+
+class Spi(Record):
+    """A board's SPI."""
+
+    spi_mhz: float
+    """The fastest clock at its wires."""
+
+    @property
+    def backend(self) -> str:
+        """The driver's backend for it."""
+        return "spi:/dev/spidevB.C"
+
+
+Line = SerialPort | Ethernet | Spi
+"""What a board's link is on, with its rate or its addresses."""
+
+
+class BoardTiming(Record):
+    """Clocks and line of a board's top: what was asked for, and what the hardware gives."""
 
     model_config = Record.model_config | {"arbitrary_types_allowed": True}
 
     pll: Pll
     link_hz: int
     """The link's clock."""
-    baud: int
-    """The baud rate to set at the host."""
-    ethernet: Ethernet | None = None
-    """The board's addresses, if its link is on Ethernet. It then has no serial port."""
-    spi: bool = False
-    """Whether the link is on SPI. ``baud`` is then its fastest clock, in Hz."""
+    line: Line
 
     @property
     def link(self) -> Link:
         """What the link is on."""
-        if self.spi:
-            return "spi"
-        return "serial" if self.ethernet is None else "ethernet"
+        match self.line:
+            case Ethernet():
+                return "ethernet"
+            case Spi():
+                return "spi"
+            case SerialPort():
+                return "serial"
+
+    @property
+    def bit_hz(self) -> int:
+        """Bits a second on a serial port; elsewhere the link's clock."""
+        return self.line.baud if isinstance(self.line, SerialPort) else self.link_hz
 
     @property
     def clock_hz(self) -> Fraction:
@@ -174,14 +208,8 @@ class UartTiming(Record):
 
     @property
     def divisor(self) -> Fraction:
-        """Cycles of the link's clock per bit."""
-        return Fraction(self.link_hz, self.baud)
-
-    @property
-    def baud_error(self) -> float:
-        """How far the UART's baud rate is above the host's, over the bits of a byte, in percent."""
-        cycles = bit_cycles(self.divisor)
-        return round(100 * float(len(cycles) * self.divisor / sum(cycles) - 1), 3)
+        """Cycles of the link's clock per bit of a serial port."""
+        return Fraction(self.link_hz, self.bit_hz)
 
 
 @cache
@@ -190,7 +218,7 @@ def _clock_range(search: PllSearch, source_hz: int) -> tuple[Fraction, Fraction]
     return search.range(source_hz)
 
 
-def find_uart_timing(
+def find_timing(
     board: Board,
     clock_mhz: float | Fraction,
     baud: int | None = None,
@@ -198,8 +226,8 @@ def find_uart_timing(
     spi: bool = False,
     *,
     alike: bool = False,
-) -> UartTiming:
-    """Choose a board's PLL, which makes the core's clock, and the baud rate of its serial port.
+) -> BoardTiming:
+    """Choose a board's PLL, which makes the core's clock, and the line of its link.
 
     Parameters
     ----------
@@ -231,8 +259,11 @@ def find_uart_timing(
         )
     if ethernet is not None:
         board.find_phy()
-        return UartTiming(pll=pll, link_hz=LINK_HZ, baud=baud, ethernet=ethernet)
+        return BoardTiming(pll=pll, link_hz=LINK_HZ, line=ethernet)
     if spi:
         board.find_spi()
-        return UartTiming(pll=pll, link_hz=board.clock_hz, baud=board.clock_hz, spi=True)
-    return UartTiming(pll=pll, link_hz=board.clock_hz, baud=baud)
+        return BoardTiming(pll=pll, link_hz=board.clock_hz, line=Spi(spi_mhz=board.clock_hz / 1e6))
+    divisor = Fraction(board.clock_hz, baud)
+    cycles = bit_cycles(divisor)
+    error = round(100 * float(len(cycles) * divisor / sum(cycles) - 1), 3)
+    return BoardTiming(pll=pll, link_hz=board.clock_hz, line=SerialPort(baud=baud, baud_error=error))

@@ -5,7 +5,7 @@ described here with the same classes.
 """
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -353,8 +353,12 @@ def describe(
 
 def _pin(port: str, resource: Any, part: str = "") -> Pin:
     """Return the one pin of a resource or of its part."""
-    (pin,) = _pins(port, resource, part)
-    return pin
+    pins = _pins(port, resource, part)
+    if len(pins) != 1:
+        raise ConfigurationError(
+            f"resource {resource.name!r} must have one pin for {port}, but has {len(pins)}; describe it so"
+        )
+    return pins[0]
 
 
 def _phy(resource: Any, delays: tuple[int, int]) -> Phy:
@@ -368,8 +372,16 @@ def _phy(resource: Any, delays: tuple[int, int]) -> Phy:
 
 def _pins(port: str, resource: Any, part: str = "") -> list[Pin]:
     """Return the pins of a resource or of its part."""
-    signal = next(item for item in resource.ios if item.name == part) if part else resource
-    (pins,) = signal.ios
+    parts: dict[str, Any] = {"": resource}
+    if part:
+        parts = {getattr(item, "name", ""): item for item in resource.ios}
+    ios: Sequence[Any] = parts[part].ios if part in parts else ()
+    if len(ios) != 1 or not isinstance(ios[0], Pins):
+        raise ConfigurationError(
+            f"resource {resource.name!r} must have {f'a part {part!r}' if part else 'one group'} of "
+            f"single-ended pins for {port}, but is {resource!r}; describe it so"
+        )
+    signal, (pins,) = parts[part], ios
     attributes: Mapping[str, Any] = {**resource.attrs, **signal.attrs}
     # GLOBAL asks for a global buffer, which place and route and the PLL choose themselves.
     kept = {key: str(value) for key, value in attributes.items() if key != "GLOBAL" and value is not None}

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from fractions import Fraction
 
-from rtlstm.boards.board import Board, UartTiming
+from rtlstm.boards.board import Board, BoardTiming
 from rtlstm.fpga.estimate import board_clock, estimate
 from rtlstm.fpga.place_route import Routed
 from rtlstm.spec.manifest import Manifest
@@ -18,9 +18,9 @@ def within_range(board: Board, clock_mhz: float) -> Fraction:
     return min(max(Fraction(str(clock_mhz)), lowest), highest)
 
 
-def at_clock(board: Board, uart: UartTiming, clock_mhz: float) -> UartTiming:
+def at_clock(board: Board, timing: BoardTiming, clock_mhz: float) -> BoardTiming:
     """Return the same timing with the core's clock that is nearest below, or the PLL's slowest."""
-    return uart.replace(pll=board.find_pll(within_range(board, clock_mhz) * 1_000_000, alike=True))
+    return timing.replace(pll=board.find_pll(within_range(board, clock_mhz) * 1_000_000, alike=True))
 
 
 def expected_clock(manifest: Manifest, board: Board) -> Fraction:
@@ -31,13 +31,17 @@ def expected_clock(manifest: Manifest, board: Board) -> Fraction:
 
 
 def find_fastest(
-    board: Board, uart: UartTiming, routed: Routed, block_rams: float, again: Callable[[UartTiming], Routed]
-) -> tuple[UartTiming, Routed]:
+    board: Board,
+    first: BoardTiming,
+    routed: Routed,
+    block_rams: float,
+    again: Callable[[BoardTiming], Routed],
+) -> tuple[BoardTiming, Routed]:
     """Find the fastest clock of the PLL that a design meets, and the route that shows it.
 
     Parameters
     ----------
-    uart, routed
+    first, routed
         The first route, and its timing: the PLL's clock just below what it has reached is the first that is
         tried.
     block_rams
@@ -48,7 +52,7 @@ def find_fastest(
     """
     limit = board.chosen.usable_mhz(routed.fmax_mhz, block_rams)
     for _ in range(_ROUTES):
-        timing = at_clock(board, uart, limit)
+        timing = at_clock(board, first, limit)
         found = again(timing)
         fmax = board.chosen.usable_mhz(found.fmax_mhz, block_rams)
         if fmax >= timing.clock_mhz:

@@ -85,6 +85,11 @@ class Ethernet(Record):
         return cls(ip=str(address), mac=mac.lower().replace("-", ":"), peer=peer)
 
     @property
+    def backend(self) -> str:
+        """The driver's backend for it."""
+        return f"udp:{self.ip}"
+
+    @property
     def host(self) -> str | None:
         """The IP address of the only host; None if any may be the host."""
         return None if self.peer in ("first", "any") else self.peer
@@ -113,7 +118,12 @@ def network_pll(pll: Pll) -> Pll:
     ConfigurationError
         If it does not make all three clocks.
     """
-    if pll.output_hz != PHY_HZ or pll.output_port != "CLKOP":
+    if pll.output_port != "CLKOP":
+        raise ConfigurationError(
+            f"a board with Ethernet must have an ECP5, whose PLL makes four clocks, but has a {pll.cell}; "
+            "leave out its IP address"
+        )
+    if pll.output_hz != PHY_HZ:
         raise ConfigurationError("the board's clock must give the PHY's 125 MHz exactly; it has no Ethernet")
     # The loop's divider does not change its clock. With this one the oscillator is a multiple of all three.
     more: dict[str, int | str] = {"OUTDIVIDER_MUXC": "DIVC", "OUTDIVIDER_MUXD": "DIVD"}

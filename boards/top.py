@@ -21,7 +21,7 @@ from amaranth.hdl import (
 )
 from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
 
-from rtlstm.boards.board import SPI_WIRES, Board, UartTiming
+from rtlstm.boards.board import SPI_WIRES, Board, BoardTiming, SerialPort, Spi
 from rtlstm.boards.ethernet import SIGNALS, Ethernet, ethernet_verilog
 from rtlstm.fpga.families.base import Pin
 from rtlstm.fpga.families.device import Pll, megahertz
@@ -55,9 +55,9 @@ class BoardTop(Elaboratable):
     the second flickers with what the host sends; the third is lit since a frame was dropped.
     """
 
-    def __init__(self, board: Board, manifest: Manifest, uart: UartTiming, core: tuple[Port, ...]) -> None:
-        self._board, self._manifest, self._uart, self._core = board, manifest, uart, core
-        self.ports = {pin.port: Signal(name=pin.port) for pin in board.pins(uart.link)}
+    def __init__(self, board: Board, manifest: Manifest, timing: BoardTiming, core: tuple[Port, ...]) -> None:
+        self._board, self._manifest, self._timing, self._core = board, manifest, timing, core
+        self.ports = {pin.port: Signal(name=pin.port) for pin in board.pins(timing.link)}
         self._phy_clock = Signal(name="phy_clk")
 
     def elaborate(self, platform: object) -> Module:
@@ -67,18 +67,20 @@ class BoardTop(Elaboratable):
         m.domains += [ClockDomain("sync"), ClockDomain(LINK)]
         source = ports[board.clock.port]
         locked: Value
-        locked, passed = _add_pll(m, PLL, self._uart.pll, source, ClockSignal())
-        if self._uart.ethernet is not None:
+        locked, passed = _add_pll(m, PLL, self._timing.pll, source, ClockSignal())
+        line = self._timing.line
+        if isinstance(line, Ethernet):
             locked = self._add_network_clocks(m, source) & locked
         else:
             m.d.comb += ClockSignal(LINK).eq(passed)
         _add_reset(m, locked, None if board.button is None else _level(ports, board.button))
-        if self._uart.ethernet is not None:
-            self._add_ethernet(m, self._uart.ethernet)
-        elif self._uart.spi:
-            self._add_spi(m)
-        else:
-            self._add_serial_port(m)
+        match line:
+            case Ethernet():
+                self._add_ethernet(m, line)
+            case Spi():
+                self._add_spi(m)
+            case SerialPort():
+                self._add_serial_port(m)
         return m
 
     def _add_core(self, m: Module, link: AnyLink) -> None:
@@ -91,7 +93,7 @@ class BoardTop(Elaboratable):
 
     def _add_serial_port(self, m: Module) -> None:
         board, ports = self._board, self.ports
-        m.submodules.link = link = CrossingLink(self._manifest, self._uart.divisor)
+        m.submodules.link = link = CrossingLink(self._manifest, self._timing.divisor)
         self._add_core(m, link)
         m.d.comb += link.rx.eq(_level(ports, board.rx))
         _drive(m, ports[board.tx.port], board.tx, link.tx)
@@ -165,7 +167,7 @@ class BoardTop(Elaboratable):
     def _add_leds(self, m: Module, link: AnyLink, hears: Value) -> None:
         ports = self.ports
         # A sixteenth of a second: the unit of blinking, and how long the LED of traffic stays lit.
-        period = self._uart.link_hz // 16
+        period = self._timing.link_hz // 16
         ticks, tick, blink, seen, erred = Signal(range(period)), Signal(), Signal(4), Signal(2), Signal()
         m.d.comb += tick.eq(ticks == period - 1)
         m.d[LINK] += [ticks.eq(Mux(tick, 0, ticks + 1)), blink.eq(blink + tick)]
@@ -229,7 +231,7 @@ def _add_reset(m: Module, locked: Value, button: Value | None) -> None:
     m.submodules.link_reset = ResetSynchronizer(~running, domain=LINK)
 
 
-def board_verilog(board: Board, manifest: Manifest, uart: UartTiming, core: str) -> str:
+def board_verilog(board: Board, manifest: Manifest, timing: BoardTiming, core: str) -> str:
     """Generate the Verilog of a board's top, with its own primitives, without the core.
 
     ``core`` is the core's Verilog.
@@ -241,15 +243,20 @@ def board_verilog(board: Board, manifest: Manifest, uart: UartTiming, core: str)
     ToolError
         If Yosys is missing.
     """
-    top = BoardTop(board, manifest, uart, read_ports(core, manifest.name))
-    line, network = "SPI" if uart.spi else f"{uart.baud} baud", ""
-    if uart.ethernet is not None:
-        line = f"Ethernet at {uart.ethernet.ip}"
-        # The conversion puts the top's name before the module's, as before that of a primitive.
-        network = ethernet_verilog(f"{TOP}_ethernet", uart.ethernet, board.find_phy())
+    top = BoardTop(board, manifest, timing, read_ports(core, manifest.name))
+    network = ""
+    match timing.line:
+        case Ethernet() as ethernet:
+            line = f"Ethernet at {ethernet.ip}"
+            # The conversion puts the top's name before the module's, as before that of a primitive.
+            network = ethernet_verilog(f"{TOP}_ethernet", ethernet, board.find_phy())
+        case Spi():
+            line = "SPI"
+        case SerialPort(baud=baud):
+            line = f"{baud} baud"
     head = (
         f"// {SPDX}\n"
-        f"// {manifest.name} on {board.title}: {megahertz(uart.clock_hz)} MHz, {line}.\n"
+        f"// {manifest.name} on {board.title}: {megahertz(timing.clock_hz)} MHz, {line}.\n"
         f"// Generated by rtlstm {manifest.rtlstm_version}, build {manifest.build_hash[:8]}. Do not edit.\n"
     )
     text = convert({TOP: (top, list(top.ports.values()))}, TOP, attributes=True)

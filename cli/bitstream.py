@@ -3,7 +3,7 @@
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -98,23 +98,19 @@ def _note_bus(console: Console, build: "OnBoard") -> None:
     """Say that a build's wrapper is not on the board."""
     bus = build.manifest.parameters.bus
     if bus != "none":
-        line = {"serial": "serial port", "ethernet": "Ethernet", "spi": "SPI"}[build.uart.link]
+        line = {"serial": "serial port", "ethernet": "Ethernet", "spi": "SPI"}[build.timing.link]
         console.note(f"the {line} is wired to the core itself: the build's {bus} wrapper is left out")
 
 
 def _target_fields(build: "OnBoard", searched: bool = False) -> dict[str, Any]:
     """Return the JSON object of a build on a board: device, clock if known, and serial port or addresses."""
-    network = build.uart.ethernet
-    line: dict[str, Any] = {"baud": build.uart.baud, "baud_error": build.uart.baud_error}
-    if build.uart.spi:
-        line = {"spi_mhz": build.uart.baud / 1e6}
     return {
         "board": build.board.name,
         "title": build.board.title,
         "device": build.board.chosen.label,
-        "clock_mhz": None if searched else build.uart.clock_mhz,
+        "clock_mhz": None if searched else build.timing.clock_mhz,
         "requested_mhz": build.requested_mhz,
-        **(line if network is None else network.model_dump(mode="json")),
+        **build.timing.line.model_dump(mode="json"),
     }
 
 
@@ -174,10 +170,7 @@ def program(
         console.show(folder=str(folder), board=target.name, title=target.title, file=str(file))
         load_board(target, file, flash)
         console.show(_PROGRAMMED)
-        backend = f"udp:{found.ip}" if found.ip else f"serial:PORT@{found.baud}"
-        if found.spi:
-            backend = "spi:/dev/spidevB.C"
-        console.next = next_command("run", folder, backend=backend, input="x.npy")
+        console.next = next_command("run", folder, backend=found.line.backend, input="x.npy")
         if target.note:
             console.note(target.note)
 
@@ -300,6 +293,7 @@ def board(
     The same Verilog as in the bitstream, with its PLL and pins modelled: programs talk to it as to the board.
     """
     with Console(as_json, debug) as console:
+        from rtlstm.boards.ethernet import Ethernet
         from rtlstm.gen.builds.on_board import OnBoard
         from rtlstm.sim.ethernet_port import EthernetPort
         from rtlstm.sim.port_server import PortServer
@@ -318,15 +312,14 @@ def board(
             console.note(f"only a simulation: {why}")
         with console.progress() as progress:
             native = build.simulate(seed, progress)
-        network = build.uart.ethernet
-        port: BytePort = BoardPort(native)
-        if network is not None:
-            port = EthernetPort(native, network.ip, network.port, network.host)
+        line, port = build.timing.line, cast("BytePort", BoardPort(native))
+        if isinstance(line, Ethernet):
+            port = EthernetPort(native, line.ip, line.port, line.host)
         if faults:
             from rtlstm.sim.faults import FaultyPort
 
             port = FaultyPort(port, faults, seed, longest=_PAUSE)
-        span = _SPAN if network is None else _NETWORK_SPAN
+        span = _NETWORK_SPAN if isinstance(line, Ethernet) else _SPAN
         with PortServer(port, terminal=terminal, tcp=tcp, udp=udp, linger=_LINGER, span=span) as server:
 
             def stopped(*_: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream, file_hash, make_bitstream
-from rtlstm.boards.board import Board, UartTiming, find_uart_timing
+from rtlstm.boards.board import Board, BoardTiming, find_timing
 from rtlstm.boards.catalogue import find_any_board, find_board
 from rtlstm.boards.clock import expected_clock
 from rtlstm.boards.ethernet import Ethernet
@@ -43,7 +43,7 @@ class OnBoard:
     folder: Path
     manifest: Manifest
     board: Board
-    uart: UartTiming
+    timing: BoardTiming
     """The timing that was asked for; else that of the bitstream, and before there is one, the expected."""
     requested_mhz: float | None
     """The core's clock that was asked for; None for the fastest."""
@@ -88,8 +88,8 @@ class OnBoard:
             wanted, alike = min(made.clock_mhz + 1e-6, most), made.requested_mhz is None
         else:
             wanted, alike = expected_clock(manifest, target), True
-        uart = find_uart_timing(target, wanted, baud, ethernet, spi, alike=alike)
-        return cls(Path(folder), manifest, target, uart, clock_mhz, read_verilog(folder, manifest))
+        timing = find_timing(target, wanted, baud, ethernet, spi, alike=alike)
+        return cls(Path(folder), manifest, target, timing, clock_mhz, read_verilog(folder, manifest))
 
     @classmethod
     def asked(cls, folder: Path, options: BoardOptions) -> Self:
@@ -123,12 +123,12 @@ class OnBoard:
             self.board,
             self.manifest,
             self.core,
-            self.uart,
+            self.timing,
             self.output_folder,
             requested_mhz=self.requested_mhz,
             seeds=seeds,
             # A design with an estimate has been compared with the limits already.
-            insist=insist or (estimated and self.uart.ethernet is None),
+            insist=insist or (estimated and self.timing.link != "ethernet"),
             progress=progress,
         )
         write_file(self.output_folder / BITSTREAM_RECORD, found.model_dump_json(indent=1) + "\n")
@@ -162,7 +162,7 @@ class OnBoard:
         """
         self.output_folder.mkdir(parents=True, exist_ok=True)
         top = self.output_folder / "top.v"
-        write_file(top, board_verilog(self.board, self.manifest, self.uart, self.core))
+        write_file(top, board_verilog(self.board, self.manifest, self.timing, self.core))
         spec = self._spec()
         return build_board(top, check_rtl(self.folder, self.manifest), spec, progress), spec
 
@@ -171,12 +171,12 @@ class OnBoard:
         return BoardSpec(
             top=TOP,
             clock_hz=self.board.clock_hz,
-            baud=self.uart.baud,
+            baud=self.timing.bit_hz,
             inverted_leds=[pin.inverted for pin in self.board.leds],
             inverted_button=None if button is None else button.inverted,
             family=self.manifest.parameters.family,
             device_family=self.board.chosen.device.family,
-            link=self.uart.link,
+            link=self.timing.link,
         )
 
     def simulate(self, seed: int = 1, progress: Progress | None = None) -> NativeBoard:

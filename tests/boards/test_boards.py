@@ -9,7 +9,7 @@ from amaranth.build import Clock, Pins, Resource, Subsignal
 from support.packages import install
 
 from rtlstm.boards.bitstream import constraints
-from rtlstm.boards.board import Board, find_uart_timing
+from rtlstm.boards.board import Board, find_timing
 from rtlstm.boards.catalogue import BOARDS, describe, find_any_board, find_board, find_target, usable_boards
 from rtlstm.hdl.link.uart import bit_cycles
 from rtlstm.spec.errors import ConfigurationError
@@ -23,9 +23,9 @@ def test_every_board_is_whole(name: str):
     assert board.chosen.device.routable
     pins = list(board.pins())
     assert len({pin.site for pin in pins}) == len({pin.port for pin in pins}) == len(pins)
-    line = find_uart_timing(board, 48.0)
-    assert line.clock_mhz <= 48 and line.baud in BAUD_RATES and abs(line.baud_error) <= 1
-    assert board.clock_hz / line.divisor == line.baud
+    timing = find_timing(board, 48.0)
+    assert timing.clock_mhz <= 48 and timing.line.baud in BAUD_RATES and abs(timing.line.baud_error) <= 1
+    assert board.clock_hz / timing.divisor == timing.line.baud
 
 
 CLOCK = Resource("clk", 0, Pins("P1", dir="i"), Clock(25e6))
@@ -51,6 +51,9 @@ def test_a_board_is_described_by_its_resources():
         ([CLOCK, *LEDS], {}, "board 'mine' needs resource 'uart' 0 for rx, but has none"),
         ([CLOCK, LINE], {}, "board 'mine' needs resource 'led' 0 for led0"),
         ([CLOCK, LINE, *LEDS], {"button": ("button", 0)}, "needs resource 'button' 0 for button"),
+        ([CLOCK, Resource("uart", 0, Subsignal("rx", Pins("1"))), *LEDS], {}, "a part 'tx' of single-ended"),
+        ([CLOCK, Resource("uart", 0, Pins("1")), *LEDS], {}, "resource 'uart' must have a part 'rx' of"),
+        ([CLOCK, LINE, Resource("led", 0, Pins("1 2"))], {}, "'led' must have one pin for led0, but has 2"),
         ([CLOCK, LINE, *LEDS], {"leds": 4}, "leds: .* at most 3 items"),
         ([CLOCK, LINE, *LEDS], {"leds": 1, "button": ("led", 0)}, "but L0 is used twice"),
     ],
@@ -84,17 +87,21 @@ def test_constraint_files():
 
 def test_lines():
     board = find_board("ulx3s-85f")
-    line = find_uart_timing(board, 100, 115_200)
-    assert (line.baud, line.baud_error) == (115_200, pytest.approx(0.006))
-    assert bit_cycles(line.divisor) == (217,) * 10
+    timing = find_timing(board, 100, 115_200)
+    assert (timing.line.baud, timing.line.baud_error) == (115_200, pytest.approx(0.006))
+    assert bit_cycles(timing.divisor) == (217,) * 10
     # Not every bit has as many cycles; a byte's last one ends a third of a cycle early.
-    line = find_uart_timing(board, 50)
-    assert (line.baud, line.baud_error, sum(bit_cycles(line.divisor))) == (3_000_000, 0.402, 83)
+    timing = find_timing(board, 50)
+    assert (timing.line.baud, timing.line.baud_error, sum(bit_cycles(timing.divisor))) == (
+        3_000_000,
+        0.402,
+        83,
+    )
     # The line has the board's clock, whatever the core's is.
-    assert find_uart_timing(board, 7) == line.replace(pll=board.find_pll(Fraction(7_000_000)))
-    assert find_uart_timing(find_board("colorlight-i9"), 50).baud == 1_000_000
+    assert find_timing(board, 7) == timing.replace(pll=board.find_pll(Fraction(7_000_000)))
+    assert find_timing(find_board("colorlight-i9"), 50).line.baud == 1_000_000
     # A slower port than all usual rates has its own.
-    assert find_uart_timing(board.replace(most_baud=57_600), 50).baud == 57_600
+    assert find_timing(board.replace(most_baud=57_600), 50).line.baud == 57_600
 
 
 @pytest.mark.parametrize(
@@ -107,7 +114,7 @@ def test_lines():
 )
 def test_impossible_lines(clock: float, baud: int | None, words: str):
     with pytest.raises(ConfigurationError, match=words):
-        find_uart_timing(find_board("ulx3s-85f"), clock, baud)
+        find_timing(find_board("ulx3s-85f"), clock, baud)
 
 
 def own_board(name: str, **fields: object) -> Board:

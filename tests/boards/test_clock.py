@@ -11,7 +11,7 @@ from support.quick import quick
 
 from rtlstm.boards import bitstream as bitstreams
 from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream
-from rtlstm.boards.board import UartTiming, find_uart_timing
+from rtlstm.boards.board import BoardTiming, find_timing
 from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.clock import at_clock, find_fastest
 from rtlstm.boards.top import PLL
@@ -35,13 +35,13 @@ def search(board: str, first: float, later: Iterable[float], blocks: int = 0) ->
     """Return the clocks that were tried, and the last route."""
     tried, answers = [], iter(later)
 
-    def again(timing: UartTiming) -> Routed:
+    def again(timing: BoardTiming) -> Routed:
         tried.append(timing.clock_mhz)
         return routed(next(answers))
 
     there = find_board(board)
-    timing, found = find_fastest(there, find_uart_timing(there, 20, 2_000_000), routed(first), blocks, again)
-    assert timing.clock_mhz == tried[-1] and timing.baud == 2_000_000
+    timing, found = find_fastest(there, find_timing(there, 20, 2_000_000), routed(first), blocks, again)
+    assert timing.clock_mhz == tried[-1] and timing.bit_hz == 2_000_000
     return tried, found
 
 
@@ -76,7 +76,7 @@ def test_the_setting_below_what_is_reached(
 def test_settings_that_are_alike_differ_in_numbers_alone(name: str):
     """Each is nearest below what is wanted, and no further than what the documentation says."""
     board = find_board(name)
-    uart = find_uart_timing(board, 100)
+    uart = find_timing(board, 100)
     first = at_clock(board, uart, 100).pll
     texts = {key: value for key, value in first.parameters.items() if isinstance(value, str)}
     for mhz in ("16.2", "41.8", "99", "131.07", "180", "211.5"):
@@ -91,7 +91,7 @@ def test_settings_that_are_alike_differ_in_numbers_alone(name: str):
         )
         wanted = Fraction(mhz) * 1_000_000
         assert 0.95 * wanted <= pll.output_hz <= wanted
-        assert pll.output_hz <= find_uart_timing(board, float(mhz)).clock_hz
+        assert pll.output_hz <= find_timing(board, float(mhz)).clock_hz
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def make(
     manifest: Manifest, folder: Path, requested_mhz: float | None = None, seeds: tuple[int, ...] = (1,)
 ) -> Bitstream:
     board = find_board("ulx3s-12f")
-    uart, out = find_uart_timing(board, requested_mhz or 20), folder / "out"
+    uart, out = find_timing(board, requested_mhz or 20), folder / "out"
     return bitstreams.make_bitstream(board, manifest, "", uart, out, requested_mhz=requested_mhz, seeds=seeds)
 
 
@@ -197,21 +197,23 @@ def test_a_clock_that_is_asked_for_is_routed_once(tools: Tools, pristine: Path, 
 def test_a_simulated_board_has_the_clock_of_the_bitstream(tools: Tools, board_build: Path, tmp_path: Path):
     """Before there is one, the expected clock, with the margin that the documentation states."""
     expected = OnBoard.create(board_build, "ulx3s-12f")
-    assert expected.requested_mhz is None and expected.uart.clock_mhz < 160
+    assert expected.requested_mhz is None and expected.timing.clock_mhz < 160
     tools({1: (137.36, None)}, 137.36)
     build = OnBoard.create(board_build, "ulx3s-25f")
     made = build.make_bitstream()
     try:
         assert made.clock_mhz == 135
         simulated = OnBoard.create(board_build, "ulx3s-25f")
-        assert simulated.uart.clock_mhz == 135 and simulated.uart == at_clock(build.board, build.uart, 135)
+        assert simulated.timing.clock_mhz == 135 and simulated.timing == at_clock(
+            build.board, build.timing, 135
+        )
         # A clock is rounded to one hertz in the record.
         path = build.output_folder / BITSTREAM_RECORD
         third = Bitstream.model_validate_json(path.read_text()).replace(clock_mhz=133.333333)
         path.write_text(third.model_dump_json())
-        taken = OnBoard.create(board_build, "ulx3s-25f").uart
+        taken = OnBoard.create(board_build, "ulx3s-25f").timing
         assert taken.clock_hz == Fraction(400_000_000, 3)
-        assert OnBoard.create(board_build, "ulx3s-25f", 50).uart.clock_mhz == 50
+        assert OnBoard.create(board_build, "ulx3s-25f", 50).timing.clock_mhz == 50
     finally:
         (build.output_folder / BITSTREAM_RECORD).unlink()
 
@@ -249,7 +251,7 @@ def tiny_top(pll: Pll) -> str:
 def test_the_same_is_routed_with_another_clock(cache: Path, tmp_path: Path, name: str):
     """Only the numbers of the PLL change: with the same target, the route is the same."""
     board = find_board(name)
-    uart = find_uart_timing(board, 50)
+    uart = find_timing(board, 50)
     device, tools = board.chosen.device, board.family.need_place_route()
     pins = [line for pin in (board.clock, board.leds[0]) for line in tools.pin_lines(pin)]
     pins += [*tools.clock_lines("clk", board.clock_hz), *tools.net_lines("core.clk", 90_000_000)]

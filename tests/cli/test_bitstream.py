@@ -144,7 +144,7 @@ def test_published_sizes_have_the_fastest_clock(
     done = cli("bitstream", folder, "--board", board, "--json")
     assert done.code == 0, done.err
     found = done.json["bitstream"]
-    assert found["met"] and found["clock_mhz"] > least_mhz and found["baud"] == 3_000_000
+    assert found["met"] and found["clock_mhz"] > least_mhz and found["line"]["baud"] == 3_000_000
 
 
 @pytest.mark.slow
@@ -185,8 +185,7 @@ def record(**changes: object) -> Bitstream:
         "fmax_mhz": 91.0,
         "step_latency_us": 0.5,
         "met": False,
-        "baud": 3_000_000,
-        "baud_error": 0.0,
+        "line": {"baud": 3_000_000, "baud_error": 0.0},
         "seed": 1,
         "seeds_mhz": {1: 91.0},
         "uses": (Use(name="TRELLIS_COMB", used=1, available=4),),
@@ -205,16 +204,16 @@ def test_expected_clock(tmp_path: Path):
     small = OnBoard.create(small_build(tmp_path / "small", "ecp5"), "ulx3s-12f")
     core = estimate(small.manifest, small.board.chosen, board="ulx3s-12f")
     assert core is not None and small.requested_mhz is None
-    assert 0.96 * BOARD_SHARE * core.fmax_mhz < small.uart.clock_mhz <= BOARD_SHARE * core.fmax_mhz + 0.05
+    assert 0.96 * BOARD_SHARE * core.fmax_mhz < small.timing.clock_mhz <= BOARD_SHARE * core.fmax_mhz + 0.05
     portable = OnBoard.create(small_build(tmp_path / "portable", "generic"), "ulx3s-12f")
-    assert portable.uart.clock_mhz == BOARD_SHARE * portable.board.chosen.target_mhz
+    assert portable.timing.clock_mhz == BOARD_SHARE * portable.board.chosen.target_mhz
     # More than the device has: slower than the PLL can be.
     folder = tmp_path / "wide"
     settings = QuantizationSettings(weight_bits=18, data_bits=18)
     generate_build(
         network(), folder, parameters=Parameters(lanes=64, macs=1, family="ice40"), settings=settings
     )
-    assert OnBoard.create(folder, "icebreaker").uart.clock_mhz >= 16.125
+    assert OnBoard.create(folder, "icebreaker").timing.clock_mhz >= 16.125
 
 
 @pytest.mark.parametrize(

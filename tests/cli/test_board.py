@@ -81,7 +81,7 @@ def steps(manifest: Manifest, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_clock_reset_and_leds(on_board: OnBoard, line: BoardPort):
     native = line._board
-    assert native.clock_hz == pytest.approx(float(on_board.uart.clock_hz))
+    assert native.clock_hz == pytest.approx(float(on_board.timing.clock_hz))
     # Out of reset it waits, dark but for the blinking light, until a host comes.
     assert native.leds & 6 == 0
     with LinkTransport(line, on_board.manifest, seed=1) as transport:

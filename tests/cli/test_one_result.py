@@ -28,6 +28,7 @@ import rtlstm.sim.port_server as port_server
 import rtlstm.sim.simulated_board as board_port
 import rtlstm.zoo.check as check
 from rtlstm.boards.bitstream import Bitstream, Use
+from rtlstm.boards.board import SerialPort
 from rtlstm.cli.commands import COMMANDS
 from rtlstm.cli.console import Console
 from rtlstm.cli.results import Field, Result, Table, Text, Values, View, write_value
@@ -132,8 +133,7 @@ def _bitstream_record(manifest: Manifest, met: bool) -> Bitstream:
         fmax_mhz=91.0 if met else 51.0,
         step_latency_us=0.5,
         met=met,
-        baud=3_000_000,
-        baud_error=0.0,
+        line=SerialPort(baud=3_000_000, baud_error=0.0),
         seed=1,
         seeds_mhz={1: 91.0 if met else 51.0},
         uses=(Use(name="TRELLIS_COMB", used=1234, available=24000),),

@@ -17,7 +17,7 @@ from support.small_builds import normal_lstm
 
 import rtlstm
 from rtlstm.boards.bitstream import constraints
-from rtlstm.boards.board import Board, find_uart_timing
+from rtlstm.boards.board import Board, find_timing
 from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.estimate import estimate
 from rtlstm.fpga.families.base import Pin, fpga_family
@@ -116,7 +116,7 @@ def test_board_has_constraints_and_a_clock():
         loader=(),
     )
     assert constraints(board) == "pin clk at A1\npin rx at B1\npin tx at C1\nclock clk 12000000 Hz\n"
-    line = find_uart_timing(board, 50)
+    line = find_timing(board, 50)
     assert line.clock_mhz == 48 and line.pll.parameters == {"TIMES": 4}
     options = nextpnr_options(board.chosen, 48, on_board=True)
     assert options[:6] == ["--device", "toy", "--toy-pins", "pins.txt", "--toy", "routed.toy"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rtlstm.boards.board import find_uart_timing
+from rtlstm.boards.board import find_timing
 from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.fpga.estimate import top_sizes
@@ -55,7 +55,7 @@ def test_against_synthesis(
     device = board.chosen.device
     made = manifest(device.family, inputs, outputs, bits, beat)
     core = core_to_verilog(made)
-    top = board_verilog(board, made, find_uart_timing(board, 40), core)
+    top = board_verilog(board, made, find_timing(board, 40), core)
     core = empty(read_ports(core, "dut"))
     synthesis = synthesise(core, "dut", device, find_yosys(), tmp_path, top=Top(TOP, top))
     taken = synthesis.harness

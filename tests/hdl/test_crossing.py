@@ -64,10 +64,10 @@ def test_everything_is_handed_over_once(source: float, to: float):
 def test_a_board_whose_core_is_faster_or_slower_than_its_link(on_board: OnBoard, tmp_path: Path, mhz: float):
     """Weights are loaded and read back, and steps give the golden model's results."""
     build = OnBoard.create(on_board.folder, on_board.board.name, mhz)
-    assert float(build.uart.clock_hz) != float(build.uart.link_hz)
+    assert float(build.timing.clock_hz) != float(build.timing.link_hz)
     moved = replace(build, board=build.board.replace(name=f"{build.board.name}-{mhz:g}"))
     native = NativeBoard(*moved.compile())
-    assert native.clock_hz == pytest.approx(1e6 * build.uart.clock_mhz, rel=1e-6)
+    assert native.clock_hz == pytest.approx(1e6 * build.timing.clock_mhz, rel=1e-6)
     with LinkTransport(BoardPort(native), build.manifest, seed=1) as transport:
         board = Accelerator(transport, build.manifest)
         board.load_weights(build.folder / "weights.bin", verify=True)

@@ -74,7 +74,7 @@ def served(
 ) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """Run a board; give its process and the backends that reach it, by pseudo-terminal and by TCP."""
     command = (
-        f"rtlstm board {on_board.folder} --board {on_board.board.name} --clock {on_board.uart.clock_mhz}"
+        f"rtlstm board {on_board.folder} --board {on_board.board.name} --clock {on_board.timing.clock_mhz}"
     )
     with running(" ".join([command, "--tcp 0", *options]), folder) as process:
         yield process, said(process, r"(serial:\S+)"), said(process, r"(tcp:\S+)")

@@ -12,7 +12,7 @@ from support.bus_builds import quantised_network, write_build, write_loadable
 from support.paths import ROOT
 from support.small_builds import normal_lstm
 
-from rtlstm.boards.board import find_uart_timing
+from rtlstm.boards.board import find_timing
 from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.top import board_verilog
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -136,7 +136,7 @@ def test_other_files_have_their_licence(cli, pristine: Path, model: Path, tmp_pa
     assert (pristine / C_HEADER).read_text().startswith(f"/* {SPDX} */\n")
     made = Manifest.load(pristine)
     board, core = find_board("icebreaker"), core_to_verilog(made)
-    top = board_verilog(board, made, find_uart_timing(board, 18), core)
+    top = board_verilog(board, made, find_timing(board, 18), core)
     assert top.startswith(f"// {SPDX}\n") and "Yosys" not in top
     sizes = shlex.split("--family xilinx --bus axilite --lanes 4 --macs 2 --weight-bits 4 --data-bits 6")
     assert cli("generate", model, "-o", tmp_path / "b", *sizes).code == 0
