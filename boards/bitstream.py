@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
-from rtlstm.boards.board import Board, BoardTiming, Line, Link
+from rtlstm.boards.board import Board, BoardTiming, Link, LinkPort
 from rtlstm.boards.clock import at_clock, find_fastest
 from rtlstm.boards.ethernet import LICENCE_FILE, PHY_HZ, ethernet_licence
 from rtlstm.boards.top import PLL, TOP, board_verilog
@@ -61,7 +61,7 @@ class Bitstream(Record):
     """What the slowest of the other clocks reaches, with which the link runs, if it misses its frequency."""
     met: bool
     """Whether Fmax is at least the clock that the PLL makes, and the other clocks meet theirs."""
-    line: Line
+    port: LinkPort
     """What the link is on."""
     seed: int
     seeds_mhz: Mapping[int, float]
@@ -168,7 +168,7 @@ def make_bitstream(
         step_latency_us=round(manifest.cycles.step_latency_cycles / timing.clock_mhz, 4),
         link_mhz=best.missed_mhz,
         met=fmax >= timing.clock_mhz and best.missed_mhz is None,
-        line=timing.line,
+        port=timing.port,
         seed=best.seed,
         seeds_mhz={each.seed: each.fmax_mhz for each in found},
         uses=_uses(best),

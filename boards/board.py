@@ -166,7 +166,7 @@ class Spi(Record):
         return "spi:/dev/spidevB.C"
 
 
-Line = SerialPort | Ethernet | Spi
+LinkPort = SerialPort | Ethernet | Spi
 """What a board's link is on, with its rate or its addresses."""
 
 
@@ -178,12 +178,12 @@ class BoardTiming(Record):
     pll: Pll
     link_hz: int
     """The link's clock."""
-    line: Line
+    port: LinkPort
 
     @property
     def link(self) -> Link:
         """What the link is on."""
-        match self.line:
+        match self.port:
             case Ethernet():
                 return "ethernet"
             case Spi():
@@ -194,7 +194,7 @@ class BoardTiming(Record):
     @property
     def bit_hz(self) -> int:
         """Bits a second on a serial port; elsewhere the link's clock."""
-        return self.line.baud if isinstance(self.line, SerialPort) else self.link_hz
+        return self.port.baud if isinstance(self.port, SerialPort) else self.link_hz
 
     @property
     def clock_hz(self) -> Fraction:
@@ -259,11 +259,11 @@ def find_timing(
         )
     if ethernet is not None:
         board.find_phy()
-        return BoardTiming(pll=pll, link_hz=LINK_HZ, line=ethernet)
+        return BoardTiming(pll=pll, link_hz=LINK_HZ, port=ethernet)
     if spi:
         board.find_spi()
-        return BoardTiming(pll=pll, link_hz=board.clock_hz, line=Spi(spi_mhz=board.clock_hz / 1e6))
+        return BoardTiming(pll=pll, link_hz=board.clock_hz, port=Spi(spi_mhz=board.clock_hz / 1e6))
     divisor = Fraction(board.clock_hz, baud)
     cycles = bit_cycles(divisor)
     error = round(100 * float(len(cycles) * divisor / sum(cycles) - 1), 3)
-    return BoardTiming(pll=pll, link_hz=board.clock_hz, line=SerialPort(baud=baud, baud_error=error))
+    return BoardTiming(pll=pll, link_hz=board.clock_hz, port=SerialPort(baud=baud, baud_error=error))

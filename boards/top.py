@@ -68,7 +68,7 @@ class BoardTop(Elaboratable):
         source = ports[board.clock.port]
         locked: Value
         locked, passed = _add_pll(m, PLL, self._timing.pll, source, ClockSignal())
-        line = self._timing.line
+        line = self._timing.port
         if isinstance(line, Ethernet):
             locked = self._add_network_clocks(m, source) & locked
         else:
@@ -245,7 +245,7 @@ def board_verilog(board: Board, manifest: Manifest, timing: BoardTiming, core: s
     """
     top = BoardTop(board, manifest, timing, read_ports(core, manifest.name))
     network = ""
-    match timing.line:
+    match timing.port:
         case Ethernet() as ethernet:
             line = f"Ethernet at {ethernet.ip}"
             # The conversion puts the top's name before the module's, as before that of a primitive.

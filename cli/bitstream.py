@@ -110,7 +110,7 @@ def _target_fields(build: "OnBoard", searched: bool = False) -> dict[str, Any]:
         "device": build.board.chosen.label,
         "clock_mhz": None if searched else build.timing.clock_mhz,
         "requested_mhz": build.requested_mhz,
-        **build.timing.line.model_dump(mode="json"),
+        **build.timing.port.model_dump(mode="json"),
     }
 
 
@@ -170,7 +170,7 @@ def program(
         console.show(folder=str(folder), board=target.name, title=target.title, file=str(file))
         load_board(target, file, flash)
         console.show(_PROGRAMMED)
-        console.next = next_command("run", folder, backend=found.line.backend, input="x.npy")
+        console.next = next_command("run", folder, backend=found.port.backend, input="x.npy")
         if target.note:
             console.note(target.note)
 
@@ -312,7 +312,7 @@ def board(
             console.note(f"only a simulation: {why}")
         with console.progress() as progress:
             native = build.simulate(seed, progress)
-        line, port = build.timing.line, cast("BytePort", BoardPort(native))
+        line, port = build.timing.port, cast("BytePort", BoardPort(native))
         if isinstance(line, Ethernet):
             port = EthernetPort(native, line.ip, line.port, line.host)
         if faults:

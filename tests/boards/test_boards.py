@@ -24,8 +24,8 @@ def test_every_board_is_whole(name: str):
     pins = list(board.pins())
     assert len({pin.site for pin in pins}) == len({pin.port for pin in pins}) == len(pins)
     timing = find_timing(board, 48.0)
-    assert timing.clock_mhz <= 48 and timing.line.baud in BAUD_RATES and abs(timing.line.baud_error) <= 1
-    assert board.clock_hz / timing.divisor == timing.line.baud
+    assert timing.clock_mhz <= 48 and timing.port.baud in BAUD_RATES and abs(timing.port.baud_error) <= 1
+    assert board.clock_hz / timing.divisor == timing.port.baud
 
 
 CLOCK = Resource("clk", 0, Pins("P1", dir="i"), Clock(25e6))
@@ -88,20 +88,20 @@ def test_constraint_files():
 def test_lines():
     board = find_board("ulx3s-85f")
     timing = find_timing(board, 100, 115_200)
-    assert (timing.line.baud, timing.line.baud_error) == (115_200, pytest.approx(0.006))
+    assert (timing.port.baud, timing.port.baud_error) == (115_200, pytest.approx(0.006))
     assert bit_cycles(timing.divisor) == (217,) * 10
     # Not every bit has as many cycles; a byte's last one ends a third of a cycle early.
     timing = find_timing(board, 50)
-    assert (timing.line.baud, timing.line.baud_error, sum(bit_cycles(timing.divisor))) == (
+    assert (timing.port.baud, timing.port.baud_error, sum(bit_cycles(timing.divisor))) == (
         3_000_000,
         0.402,
         83,
     )
     # The line has the board's clock, whatever the core's is.
     assert find_timing(board, 7) == timing.replace(pll=board.find_pll(Fraction(7_000_000)))
-    assert find_timing(find_board("colorlight-i9"), 50).line.baud == 1_000_000
+    assert find_timing(find_board("colorlight-i9"), 50).port.baud == 1_000_000
     # A slower port than all usual rates has its own.
-    assert find_timing(board.replace(most_baud=57_600), 50).line.baud == 57_600
+    assert find_timing(board.replace(most_baud=57_600), 50).port.baud == 57_600
 
 
 @pytest.mark.parametrize(

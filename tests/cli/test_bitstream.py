@@ -144,7 +144,7 @@ def test_published_sizes_have_the_fastest_clock(
     done = cli("bitstream", folder, "--board", board, "--json")
     assert done.code == 0, done.err
     found = done.json["bitstream"]
-    assert found["met"] and found["clock_mhz"] > least_mhz and found["line"]["baud"] == 3_000_000
+    assert found["met"] and found["clock_mhz"] > least_mhz and found["port"]["baud"] == 3_000_000
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def record(**changes: object) -> Bitstream:
         "fmax_mhz": 91.0,
         "step_latency_us": 0.5,
         "met": False,
-        "line": {"baud": 3_000_000, "baud_error": 0.0},
+        "port": {"baud": 3_000_000, "baud_error": 0.0},
         "seed": 1,
         "seeds_mhz": {1: 91.0},
         "uses": (Use(name="TRELLIS_COMB", used=1, available=4),),

@@ -133,7 +133,7 @@ def _bitstream_record(manifest: Manifest, met: bool) -> Bitstream:
         fmax_mhz=91.0 if met else 51.0,
         step_latency_us=0.5,
         met=met,
-        line=SerialPort(baud=3_000_000, baud_error=0.0),
+        port=SerialPort(baud=3_000_000, baud_error=0.0),
         seed=1,
         seeds_mhz={1: 91.0 if met else 51.0},
         uses=(Use(name="TRELLIS_COMB", used=1234, available=24000),),
