@@ -22,13 +22,9 @@ from rtlstm.spec.plugins import Registry
 
 _33 = Attrs(IO_TYPE="LVCMOS33")
 _COLORLIGHT = (
-    # The module in its common extension board, whose debugger has a serial port.
+    # Both modules, in their common extension board, whose debugger has a serial port.
     Resource("clk25", 0, Pins("P3", dir="i"), Clock(25e6), _33),
     Resource("uart", 0, Subsignal("rx", Pins("H18", dir="i")), Subsignal("tx", Pins("J17", dir="o")), _33),
-)
-_COLORLIGHT_I5 = (
-    *_COLORLIGHT,
-    Resource("led", 0, PinsN("U16", dir="o"), _33),
     # Of the two PHYs, both B50612D, that with the address 0. They share their reset.
     Resource(
         "eth_rgmii",
@@ -43,7 +39,6 @@ _COLORLIGHT_I5 = (
         _33,
     ),
 )
-_COLORLIGHT_I9 = (*_COLORLIGHT, Resource("led", 0, PinsN("L2", dir="o"), _33))
 
 
 def _spi(sites: str, attributes: Attrs) -> Resource:
@@ -116,18 +111,52 @@ def _icebreaker() -> Board:
 
 
 def _colorlight(model: str) -> Board:
-    resources = {"i5": _COLORLIGHT_I5, "i9": _COLORLIGHT_I9}[model]
-    device = {"i5": "lfe5u-25f", "i9": "lfe5u-45f"}[model]
+    device, led = {"i5": ("lfe5u-25f", "U16"), "i9": ("lfe5u-45f", "L2")}[model]
     return describe(
         f"colorlight-{model}",
         f"Colorlight {model} on its extension board",
         (device, "CABGA381", "6"),
-        resources,
+        [*_COLORLIGHT, Resource("led", 0, PinsN(led, dir="o"), _33)],
         ("--board", f"colorlight-{model}"),
         leds=(("led", 0, ""),),
         most_baud=1_000_000,
         # The PHY delays the clock that it receives, not the one that it sends.
         phy_delays=(0, 2000),
+    )
+
+
+def _ecpix5(size: str) -> Board:
+    from amaranth_boards import ecpix5
+
+    platform = getattr(ecpix5, f"ECPIX5{size}Platform")
+    return describe(
+        f"ecpix5-{size}f",
+        f"LambdaConcept ECPIX-5 with an LFE5UM5G-{size}F",
+        (f"lfe5um5g-{size}f", "CABGA554", platform.speed),
+        platform.resources,
+        ("--board", "ecpix5"),
+        leds=(("rgb_led", 0, "g"), ("rgb_led", 1, "b"), ("rgb_led", 2, "r")),
+        button=("rst", 0),
+        # The PHY delays the clock that it sends.
+        phy_delays=(2000, 0),
+    )
+
+
+def _versa_ecp5() -> Board:
+    from amaranth_boards.versa_ecp5 import VersaECP5Platform
+
+    # Place and route knows the pair by its first pin.
+    clock = Resource("clk100", 0, Pins("P3", dir="i"), Clock(100e6), Attrs(IO_TYPE="LVDS"))
+    return describe(
+        "versa-ecp5",
+        "Lattice ECP5 Versa with an LFE5UM-45F",
+        ("lfe5um-45f", "CABGA381", VersaECP5Platform.speed),
+        [clock, *(each for each in VersaECP5Platform.resources if each.name != "clk100")],
+        ("--cable", "ft2232"),
+        button=("rst", 0),
+        note="set the jumpers J50 so that the ECP5 is alone in the JTAG chain, without the ispCLOCK",
+        # The PHY delays both clocks.
+        phy_delays=(0, 0),
     )
 
 
@@ -153,6 +182,9 @@ BOARDS: Final = Registry[Callable[[], Board]](
         "orangecrab-85f": partial(_orangecrab, "85"),
         "colorlight-i5": partial(_colorlight, "i5"),
         "colorlight-i9": partial(_colorlight, "i9"),
+        "ecpix5-45f": partial(_ecpix5, "45"),
+        "ecpix5-85f": partial(_ecpix5, "85"),
+        "versa-ecp5": _versa_ecp5,
         "icebreaker": _icebreaker,
         "tang-nano-20k": _tang_nano_20k,
     },
@@ -374,7 +406,8 @@ def _pins(port: str, resource: Any, part: str = "") -> list[Pin]:
     """Return the pins of a resource or of its part."""
     parts: dict[str, Any] = {"": resource}
     if part:
-        parts = {getattr(item, "name", ""): item for item in resource.ios}
+        # The control wires of a PHY have two spellings in amaranth-boards.
+        parts = {getattr(item, "name", "").replace("ctrl", "ctl"): item for item in resource.ios}
     ios: Sequence[Any] = parts[part].ios if part in parts else ()
     if len(ios) != 1 or not isinstance(ios[0], Pins):
         raise ConfigurationError(

@@ -198,7 +198,7 @@ def estimate(
     else:
         cells = luts + round(lone)
     parameters = manifest.parameters
-    clock = family.clock(device.name, parameters.pipeline_name).mhz(
+    clock = family.clock(device.die, parameters.pipeline_name).mhz(
         chosen.grade,
         cells / device.luts,
         manifest.numerics.accumulator.bits,

@@ -265,7 +265,7 @@ class _Search:
         self._fastest = {
             name: fastest if limit is None else board_clock(limit, fastest)
             for name in (DEFAULT_PIPELINE, *self._family.pipelines)
-            for fastest in [self._family.clock(self._device.name, name).mhz(grade, 0, 0)]
+            for fastest in [self._family.clock(self._device.die, name).mhz(grade, 0, 0)]
         }
         self._stages = {
             name: Parameters.for_family(

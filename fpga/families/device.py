@@ -60,6 +60,8 @@ class FpgaDevice(Record):
     block_rams: Annotated[int, Field(ge=0)]
     block_ram_kibit: Annotated[int, Field(ge=1)]
     large_ram: Memory | None = None
+    die_of: str = ""
+    """The device that has the same die; empty if it has one of its own."""
     options: tuple[str, ...] = ()
     """nextpnr's options that select it; ``{package}`` and ``{grade}`` are replaced."""
     grades: tuple[str, ...] = ()
@@ -85,6 +87,11 @@ class FpgaDevice(Record):
     def routable(self) -> bool:
         """Whether there is a place and route tool for it."""
         return bool(self.options)
+
+    @property
+    def die(self) -> str:
+        """The name of its die."""
+        return self.die_of or self.name
 
 
 def device_label(name: str, grade: str) -> str:

@@ -223,8 +223,9 @@ class _Estimates(Estimates):
             deep_constants=0.065,
         )
     }
-    # The 45F's die was not measured: its clock is the 85F's. The 12F's die is the 25F's.
-    dies: ClassVar[Mapping[str, float]] = {"lfe5u-12f": 1.14, "lfe5u-25f": 1.14}
+    # The 45F's die was not measured: its clock is the 85F's. Nor were LFE5UM and LFE5UM5G, whose dies have
+    # serial transceivers, too: their clocks are the LFE5U's.
+    dies: ClassVar[Mapping[str, float]] = {"lfe5u-25f": 1.14}
     # One seed each. ``short``, on a 25F: LSTM 16 -> 16, 8 x 2, 203.1 instead of 224.6; 64 -> 64, 16 x 8,
     # 197.2 instead of 211.5. The mean of 0.904 and 0.932. ``wide_loop``, direct tables, against what
     # ``clocks`` says, on a 25F: 6 -> 20, 24 x 6, 0.967; 1 -> 20, 16 x 4, 0.899; on an 85F: 6 -> 20, 24 x 6,
@@ -357,10 +358,19 @@ _WHOLE_DIE = (
 )
 
 
-def _device(
-    size: str, luts: int, multipliers: int, block_rams: int, packages: str, note: str = ""
-) -> FpgaDevice:
-    return FpgaDevice(
+def _devices(
+    size: str,
+    luts: int,
+    multipliers: int,
+    block_rams: int,
+    packages: str,
+    kinds: str = "u um um5g",
+    *,
+    die_of: str = "",
+    note: str = "",
+) -> Iterator[FpgaDevice]:
+    """Yield the devices of a size: LFE5U, and those with serial transceivers, LFE5UM and LFE5UM5G."""
+    first = FpgaDevice(
         name=f"lfe5u-{size}f",
         family="ecp5",
         architecture="ecp5",
@@ -385,8 +395,16 @@ def _device(
         chain_tiles=luts // 8,
         block_ram_mhz={"6": 212, "7": 254, "8": 271},
         target_mhz={"6": 160, "7": 190, "8": 230},
+        die_of=die_of,
         note=note,
     )
+    for kind in kinds.split():
+        more: dict[str, Any] = {"name": f"lfe5{kind}-{size}f", "die_of": first.die, "aliases": ()}
+        more |= {"options": (f"--{kind}-{size}k", *first.options[1:])}
+        if kind == "um5g":
+            more |= {"grades": ("8",), "block_ram_mhz": {"8": first.block_ram_mhz["8"]}}
+            more["target_mhz"] = {"8": first.target_mhz["8"]}
+        yield first if kind == "u" else first.replace(**more)
 
 
 _ONE_ADDER_BITS = 8
@@ -430,10 +448,19 @@ class Ecp5(FpgaFamily):
         cells="read_verilog -D NO_INCLUDES +/ecp5/cells_sim.v\nread_verilog -lib +/ecp5/cells_bb.v",
     )
     devices = (
-        _device("12", 24288, 28, 56, "CABGA381 CABGA256 CSFBGA285 TQFP144", note=_WHOLE_DIE),
-        _device("25", 24288, 28, 56, "CABGA381 CABGA256 CSFBGA285 TQFP144"),
-        _device("45", 43848, 72, 108, "CABGA381 CABGA256 CABGA554 CSFBGA285 TQFP144"),
-        _device("85", 83640, 156, 208, "CABGA381 CABGA554 CABGA756 CSFBGA285"),
+        *_devices(
+            "12",
+            24288,
+            28,
+            56,
+            "CABGA381 CABGA256 CSFBGA285 TQFP144",
+            "u",
+            die_of="lfe5u-25f",
+            note=_WHOLE_DIE,
+        ),
+        *_devices("25", 24288, 28, 56, "CABGA381 CABGA256 CSFBGA285 TQFP144"),
+        *_devices("45", 43848, 72, 108, "CABGA381 CABGA256 CABGA554 CSFBGA285 TQFP144"),
+        *_devices("85", 83640, 156, 208, "CABGA381 CABGA554 CABGA756 CSFBGA285"),
     )
     cells = Cells(
         # A 16 x 4 distributed RAM keeps one and a half slice pairs.
@@ -521,7 +548,7 @@ class Ecp5(FpgaFamily):
 
         cut_carries(netlist)
         replicate(netlist)
-        floorplan(netlist, device.name)
+        floorplan(netlist, device.die)
 
 
 ECP5 = Ecp5()

@@ -233,7 +233,7 @@ class Estimates(ABC):
         """Return the LUTs that a multiplier needs in addition, if its operands are wider than a DSP block."""
         return 0
 
-    def clock(self, device: str, pipeline: str = DEFAULT_PIPELINE) -> ClockModel:
-        """Return the clocks that were measured on a device, or on others of its family."""
-        factor = self.dies.get(device, 1.0) * self.pipelines.get(pipeline, 1.0)
-        return (self.clocks.get(device) or self.clocks[""]).scaled(factor)
+    def clock(self, die: str, pipeline: str = DEFAULT_PIPELINE) -> ClockModel:
+        """Return the clocks that were measured on devices with a die, or on others of its family."""
+        factor = self.dies.get(die, 1.0) * self.pipelines.get(pipeline, 1.0)
+        return (self.clocks.get(die) or self.clocks[""]).scaled(factor)

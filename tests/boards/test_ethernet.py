@@ -103,6 +103,20 @@ def test_results_are_the_golden_models(on_board: OnBoard, native: NativeBoard):
 
 @pytest.mark.slow
 @pytest.mark.rtl
+@pytest.mark.parametrize("name", ["colorlight-i9", "ecpix5-85f", "versa-ecp5"])
+def test_other_boards(board_build: Path, name: str):
+    """Each has clock, PLLs and pins of its own."""
+    board = OnBoard.create(board_build, name, 80, ethernet=Ethernet.create(IP))
+    manifest, x = board.manifest, np.random.default_rng(3).uniform(-1, 1, (5, 3))
+    port = EthernetPort(board.simulate(), IP)
+    with Accelerator(LinkTransport(port, manifest, QUICK, seed=1), manifest) as accelerator:
+        accelerator.load_weights(board.folder / "weights.bin", verify=True)
+        y, _ = accelerator.run(x)
+    check_golden(board.folder, x, y)
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
 def test_faults_lose_nothing(on_board: OnBoard, native: NativeBoard):
     """One datagram of a hundred is lost, doubled, damaged, delayed or overtaken by the next."""
     manifest, x = on_board.manifest, np.random.default_rng(2).uniform(-1, 1, (20_000, 3))

@@ -46,7 +46,7 @@ def test_block_ram_limits_the_clock_of_designs_that_have_some():
     ("arguments", "words"),
     [
         (("lfe5u-85",), "there is no device 'lfe5u-85'; near names: lfe5u-85f"),
-        (("lfe5u-85-8",), "near names: lfe5u-85f-8, lfe5u-"),
+        (("lfe5u-85-8",), "near names: lfe5u-85f-8, lfe5um-85f-8"),
         (
             ("lfe5u-85f-9",),
             "what follows lfe5u-85f- must be one of its speed grades, 6, 7, 8, with or without",

@@ -297,7 +297,7 @@ def test_clock_and_latency():
     small = estimate(made, find_device("lfe5u-12f-8"))
     assert small is not None and small.luts == fast.luts
     for each in (small, fast):
-        model = ECP5.clock(each.device.removesuffix("-8"))
+        model = ECP5.clock(find_device(each.device).device.die)
         mhz = model.mhz("8", each.cell_share / 100, made.numerics.accumulator.bits)
         assert each.fmax_mhz == pytest.approx(mhz, abs=0.1)
     assert model.mhz("8", 0.5, 48) < model.mhz("8", 0.5, 20) < model.mhz("8", 0.1, 20)
@@ -317,7 +317,7 @@ def core_clocks(family: str) -> list[RoutedDesign]:
 )
 def test_clock_of_a_routed_design_is_estimated(design: RoutedDesign):
     chosen = find_device(design.device)
-    model = fpga_family(chosen.device.family).need_estimates().clock(chosen.device.name)
+    model = fpga_family(chosen.device.family).need_estimates().clock(chosen.device.die)
     fill, bits = design.cell_share / 100, design.sum_bits
     mhz = model.mhz(chosen.grade, fill, bits, direct_tables=design.direct)
     assert mhz == pytest.approx(design.mhz, rel=0.10)
@@ -325,7 +325,7 @@ def test_clock_of_a_routed_design_is_estimated(design: RoutedDesign):
 
 def test_a_die_has_a_clock_of_its_own():
     small, large = (ECP5.clock(f"lfe5u-{size}f") for size in (25, 85))
-    assert ECP5.clock("lfe5u-12f") == small
+    assert ECP5.clock(find_device("lfe5u-12f").device.die) == small
     for grade in "678":
         assert small.mhz(grade, 0.5, 20) > large.mhz(grade, 0.5, 20)
 
