@@ -164,6 +164,7 @@ def _describe_build(manifest: Manifest) -> dict[str, Any]:
         "layers": [layer.model_dump() for layer in layer_reports(manifest)],
         "formats": [form.model_dump() for form in format_reports(manifest)],
         "input_factors": list(manifest.numerics.input_factors),
+        "input_zeros": list(manifest.numerics.input_zeros),
         "ops": [op.model_dump() for op in manifest.program.ops],
         "program": [words.model_dump() for words in describe_program(manifest)],
         "program_notes": program_notes(manifest),

@@ -443,9 +443,8 @@ class Accelerator(Closing):
         x, saturated = as_codes(array, self.manifest)
         self.saturated_inputs += saturated
         self._note_codes(array, stacklevel + 1)
-        warn_saturated(
-            "x", saturated, total, numerics.input, stacklevel=stacklevel + 1, factor=numerics.input_factor
-        )
+        factor, offset = numerics.input_factor, numerics.input_offset
+        warn_saturated("x", saturated, total, numerics.input, stacklevel + 1, factor, offset)
         return x
 
     def _note_codes(self, array: NDArray[Any], stacklevel: int) -> None:
@@ -453,11 +452,12 @@ class Accelerator(Closing):
         if self._codes_noted or not is_raw(array):
             return
         self._codes_noted = True
-        format, scaled = self.manifest.numerics.input, self.manifest.numerics.input_factors
-        suffix = ", of features with an input factor divided by it" if scaled else ""
+        numerics = self.manifest.numerics
+        suffix = ", of features with an input factor divided by it" if numerics.input_factors else ""
+        suffix += ", and features have codes of zero of their own" if numerics.input_zeros else ""
         warnings.warn(
-            f"x holds {array.dtype}: integers are taken as codes of the input format {format} (1 is "
-            f"{format.step:g}{suffix}), and outputs are codes, too; give floats for real values",
+            f"x holds {array.dtype}: integers are taken as codes of the input format {numerics.input} (1 is "
+            f"{numerics.input.step:g}{suffix}), and outputs are codes, too; give floats for real values",
             CodesWarning,
             stacklevel=stacklevel + 1,
         )

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.spec.errors import InputError
-from rtlstm.spec.fixed import Format, IntArray, where_bad
+from rtlstm.spec.fixed import Floats, Format, IntArray, where_bad
 
 _FLOAT32_BITS = 25
 """Width in bits, with the sign, of the widest codes that float32 holds exactly."""
@@ -64,7 +64,8 @@ def quantise(
     array: NDArray[np.generic],
     format: Format,
     lowest: int | None = None,
-    factor: ArrayLike = 1.0,
+    factor: float | Floats = 1.0,
+    offset: float | Floats = 0.0,
 ) -> tuple[IntArray, int]:
     """Quantise floats to integers of ``format``, or check integers that are codes already.
 
@@ -80,8 +81,8 @@ def quantise(
         Format of the result; floats are rounded half up and saturate.
     lowest
         Smallest code accepted; ``-format.maximum`` by default.
-    factor
-        Floats are multiplied by it first, element-wise.
+    factor, offset
+        Floats are multiplied by it first, and this is added, element-wise.
 
     Returns
     -------
@@ -96,7 +97,7 @@ def quantise(
             f"{name} must be finite, but {where_bad(name, array, ~finite)}; "
             "replace it, for example with numpy.nan_to_num"
         )
-    values = np.asarray(array, dtype=np.float64) * np.asarray(factor, dtype=np.float64)
+    values = np.asarray(array, dtype=np.float64) * factor + offset
     return format.to_integers(values), format.saturated(values)
 
 
@@ -118,17 +119,20 @@ def warn_saturated(
     total: int,
     format: Format,
     stacklevel: int,
-    factor: ArrayLike = 1.0,
+    factor: float | Floats = 1.0,
+    offset: float | Floats = 0.0,
     advice: str = "scale them, or generate with calibration data that covers them",
 ) -> None:
     """Warn that ``count`` of ``total`` values were saturated, if any were, and say what to do.
 
-    ``factor`` is that of :func:`quantise`.
+    ``factor`` and ``offset`` are those of :func:`quantise`.
     """
     if count:
-        limits = format.limit / np.asarray(factor)
-        least, most = (f"+-{limit:.6g}" for limit in (limits.min(), limits.max()))
+        low, high = (np.asarray(sign * format.limit - offset) / factor for sign in (-1, 1))
+        least, most = f"+-{high.min():.6g}", f"+-{high.max():.6g}"
         where = most if least == most else f"their features' ranges, {least} to {most},"
+        if np.any(offset):
+            where = f"their features' ranges, which begin at {low.min():.6g} and end at {high.max():.6g},"
         warnings.warn(
             f"{count:,} of {total:,} values of {name} were outside {where} and were saturated; {advice}",
             SaturationWarning,

@@ -67,8 +67,9 @@ def as_codes(array: NDArray[np.generic], manifest: Manifest) -> tuple[IntArray, 
 
     Raises InputError if a float is not finite, or an integer outside the input format.
     """
-    format, factor = manifest.numerics.input, manifest.numerics.input_factor
-    return quantise("x", array, format, lowest=format.lowest, factor=factor)
+    numerics = manifest.numerics
+    factor, offset = numerics.input_factor, numerics.input_offset
+    return quantise("x", array, numerics.input, numerics.input.lowest, factor, offset)
 
 
 @dataclass(frozen=True)

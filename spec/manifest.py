@@ -148,11 +148,10 @@ class Manifest(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        factors = len(self.numerics.input_factors)
-        if factors not in (0, self.program.inputs):
-            raise ValueError(
-                f"input_factors must be one for each of {self.program.inputs} inputs, not {factors}"
-            )
+        for name in ("input_factors", "input_zeros"):
+            count = len(getattr(self.numerics, name))
+            if count not in (0, self.program.inputs):
+                raise ValueError(f"{name} must be one for each of {self.program.inputs} inputs, not {count}")
         if (self.parameters.pipeline.scale > 0) != (self.numerics.scale_bits > 0):
             raise ValueError("pipeline.scale and scale_bits must both be 0, or none of them")
         if self.program.inputs % self.frames:

@@ -170,7 +170,9 @@ CELL_SUM_BITS = 52
 MOST_HIDDEN_SHIFT = 6
 """Most fraction bits that h has beyond those of a format up to 1."""
 MOST_INPUT_FACTOR = 2.0**32
-"""Largest shift of an input feature."""
+"""Largest factor of an input feature."""
+MOST_INPUT_ZERO = 2**31 - 1
+"""Largest magnitude of a code of zero: a C int holds it."""
 
 
 def rounding_offsets(readers: Sequence[Cell | CellGraph], rows: int, outputs: int) -> IntArray:
@@ -197,6 +199,9 @@ class Numerics(Record):
     input_factors: tuple[Annotated[float, Field(ge=1, le=MOST_INPUT_FACTOR)], ...] = ()
     """Factor of each input feature: its codes are those of ``x * factor``, and its weights are divided by
     the factor; empty if all are 1."""
+    input_zeros: tuple[Annotated[int, Field(ge=-MOST_INPUT_ZERO, le=MOST_INPUT_ZERO)], ...] = ()
+    """Code of zero of each input feature, which is added to its codes; empty if all are 0. The biases make up
+    for it."""
     own_output_bits: Annotated[int, Field(ge=4, le=18)] | None = None
     """Width of the network's outputs if it differs from that of the other vectors."""
     gate: Format
@@ -318,7 +323,9 @@ class Numerics(Record):
     @property
     def hardware(self) -> dict[str, Any]:
         """The fields that determine the hardware, as in JSON; the input's fraction bits do not, for one."""
-        skipped: dict[str, Any] = dict.fromkeys((*self.unit.idle_fields, "input_factors"), True)
+        skipped: dict[str, Any] = dict.fromkeys(
+            (*self.unit.idle_fields, "input_factors", "input_zeros"), True
+        )
         return self.model_dump(mode="json", exclude=skipped | {"input": {"fraction"}})
 
     @property
@@ -360,9 +367,18 @@ class Numerics(Record):
         """Factors of the input features, ``(inputs,)``; a single 1 if none has one."""
         return np.array(self.input_factors or 1.0)
 
+    @property
+    def input_offset(self) -> NDArray[np.float64]:
+        """Real values of the codes of zero, ``(inputs,)``; a single 0 if all are 0."""
+        return self.input.to_floats(self.input_zeros or 0)
+
+    def scale_input(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Return the real values of which the codes of inputs ``(..., inputs)`` are made."""
+        return np.asarray(x, dtype=np.float64) * self.input_factor + self.input_offset
+
     def quantise_input(self, x: ArrayLike) -> IntArray:
         """Return the codes of real inputs ``(..., inputs)``, rounded half up and saturated."""
-        return self.input.to_integers(np.asarray(x, dtype=np.float64) * self.input_factor)
+        return self.input.to_integers(self.scale_input(x))
 
     @property
     def hidden(self) -> Format:

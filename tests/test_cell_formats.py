@@ -197,7 +197,7 @@ def test_a_range_that_takes_fraction_bits_below_zero_is_refused() -> None:
 @pytest.mark.rtl
 @pytest.mark.parametrize("units", quick([1, 2], 1))
 @pytest.mark.parametrize("bits", quick([14, 17], 14))
-@pytest.mark.parametrize("name", quick(list(NETWORKS), "two", "own cells and peepholes"))
+@pytest.mark.parametrize("name", quick(list(NETWORKS), "own cells and peepholes"))
 def test_icarus_equals_golden(name: str, bits: int, units: int, tmp_path: Path) -> None:
     """c, and with more bits than a DSP block takes, the product f c is shifted."""
     # Icarus takes long to load large tables.

@@ -59,7 +59,6 @@ NETWORKS = {
     quick(
         product(NETWORKS, SETTINGS),
         ("scores", "wider"),
-        ("scores", "wider than gates"),
         ("GRU with a residual", "wider than gates"),
     ),
 )
@@ -123,8 +122,6 @@ WHOLE = {
     quick(
         product(SEQUENCES, SETTINGS, WHOLE),
         ("both directions", "wider", "units side by side"),
-        ("sigmoid behind ReLU", "wider than gates", "one"),
-        ("back to front", "wider than gates", "units side by side"),
         ("GRUs", "narrower", "units side by side"),
     ),
 )

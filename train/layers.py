@@ -89,13 +89,14 @@ class TorchLayers(torch.nn.Module):
         return [like.new_zeros((batch, size)) for size in h], [like.new_zeros((batch, size)) for size in c]
 
     def read(self, x: Any, ranges: RangeTensors | None = None) -> Any:
-        """Return inputs times their factors, rounded to the input's format and saturated."""
+        """Return inputs times their factors, plus their zeros' codes, rounded to the format and saturated."""
         wide = x.double()  # In float32, half a unit more could round up to the next one.
-        return round_to(wide * self.factors(wide), self.numerics.input, (ranges or {}).get("input"))
+        return round_to(self.scale(wide), self.numerics.input, (ranges or {}).get("input"))
 
-    def factors(self, x: Any) -> Any:
-        """Return the factors of the inputs, like x."""
-        return torch.from_numpy(self.numerics.input_factor).to(x)
+    def scale(self, x: Any) -> Any:
+        """Return the real values of which the codes of the inputs are made, like x."""
+        factor, offset = self.numerics.input_factor, self.numerics.input_offset
+        return x * torch.from_numpy(factor).to(x) + torch.as_tensor(offset).to(x)
 
     def run(
         self,

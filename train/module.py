@@ -201,6 +201,7 @@ class Prepared(torch.nn.Module):
         return {
             "input_range": choices.input_range,
             "input_factors": list(choices.input_factors),
+            "input_offsets": list(choices.input_offsets),
             "preactivation": choices.ranges.preactivation,
             "layers": list(choices.ranges.layers),
             "begins": list(choices.ranges.begins),
@@ -217,7 +218,8 @@ class Prepared(torch.nn.Module):
         """Take over the ranges of a checkpoint."""
         here = self.get_extra_state()
         # A checkpoint may be from before there were some of these options.
-        given = {"device": None, "weight_normalisation": False, "train_ranges": False, "begins": ()} | state
+        given: dict[str, Any] = {"device": None, "weight_normalisation": False, "train_ranges": False}
+        given |= {"begins": (), "input_offsets": []} | state
         given["settings"] = QuantizationSettings(**given["settings"]).model_dump(mode="json")
         for name in ("settings", "weight_bits", "device", "weight_normalisation", "train_ranges"):
             if (saved := given[name]) != here[name]:
@@ -226,12 +228,13 @@ class Prepared(torch.nn.Module):
                     f"{name} are {saved} and here {here[name]}; prepare the model with those of the "
                     "first run"
                 )
-        if list(self._choices.input_factors) != state["input_factors"]:
-            raise ConfigurationError(
-                "a checkpoint must be of a model that was prepared with the same calibration data, but its "
-                f"input factors are {state['input_factors']} and here {list(self._choices.input_factors)}; "
-                "prepare the model with the data of the first run"
-            )
+        for name in ("input_factors", "input_offsets"):
+            if (saved := given[name]) != here[name]:
+                raise ConfigurationError(
+                    "a checkpoint must be of a model that was prepared with the same calibration data, but "
+                    f"its {name} are {saved} and here {here[name]}; prepare the model with the data of the "
+                    "first run"
+                )
         self._adopt(
             FormatChoices(
                 input_range=state["input_range"],
@@ -239,6 +242,7 @@ class Prepared(torch.nn.Module):
                 ranges=Ranges(state["preactivation"], tuple(state["layers"]), tuple(given["begins"])),
                 cell_ranges=tuple(state["cell_ranges"]),
                 candidate=Candidate(**state["candidate"]),
+                input_offsets=tuple(given["input_offsets"]),
             )
         )
 
@@ -365,8 +369,9 @@ class Prepared(torch.nn.Module):
         found: Squares = {}
         x = torch.from_numpy(data.x).to(self._like())
         state, alive = self.first_state(data.state, x.shape[1]), self._alive(x, data.lengths)
-        arrays = [rows.prune(mine) for rows, mine in zip(self.rows, self.weights(), strict=True)]
-        self.layers.run(arrays, x * self.layers.factors(x), state, alive, rounding=False, squares=found)
+        pairs = zip(self.rows, self.weights(), strict=True)
+        arrays = [rows.fold_zeros(rows.prune(mine)) for rows, mine in pairs]
+        self.layers.run(arrays, self.layers.scale(x), state, alive, rounding=False, squares=found)
         return found
 
     def cycles(self, **array: Any) -> Pruned:
@@ -385,7 +390,7 @@ class Prepared(torch.nn.Module):
         if self.rounding:
             self._follow_ranges()
             return [rows(mine) for rows, mine in zip(self.rows, lowered, strict=True)]
-        return [rows.floats(mine) for rows, mine in zip(self.rows, lowered, strict=True)]
+        return [rows.fold_zeros(rows.floats(mine)) for rows, mine in zip(self.rows, lowered, strict=True)]
 
     def fit_limits(self) -> None:
         """Choose the rows' limits anew, with the smallest square error of the weights as they are now.
@@ -545,7 +550,7 @@ class Prepared(torch.nn.Module):
             _check_exact_products()
             self._follow_ranges()
         ranges = None if self.ranges is None or not self.rounding else self.ranges()
-        read = self.layers.read(x, ranges) if self.rounding else x * self.layers.factors(x)
+        read = self.layers.read(x, ranges) if self.rounding else self.layers.scale(x)
         like = self._like()
         if self.rounding:
             begin = self._states.rounded(state)

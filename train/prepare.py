@@ -192,7 +192,7 @@ def _as_floats(values: Any, table: Embedding | None) -> Any:
 def _check_range(data: Calibration, numerics: Numerics) -> None:
     """Refuse data of which nothing is left: their gradients would be zero as well."""
     valid = data.x[data.alive]
-    if (np.abs(valid * numerics.input_factor) > numerics.input.limit).all():
+    if (np.abs(numerics.scale_input(valid)) > numerics.input.limit).all():
         raise InputError(
             f"calibration data must be within the input's range, +-{numerics.input.limit:g}, but all "
             f"{valid.size} values are beyond it and would saturate; give a larger `input_range`, "

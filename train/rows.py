@@ -126,6 +126,18 @@ class LayerRows(torch.nn.Module):
         share = max(_NEWEST, 1.0 / (count + 1))
         self.slopes[recurrent] = before.to(squares).lerp(squares, share), count + 1
 
+    def fold_zeros(self, arrays: LayerArrays) -> LayerArrays:
+        """Return the arrays for inputs whose zeros have codes of their own: the bias makes up for these."""
+        if self.plan.zeros is None:
+            return arrays
+        bias = arrays["bias"]
+        return arrays | {"bias": (bias.double() - self._read_for_zeros(arrays)).to(bias.dtype)}
+
+    def _read_for_zeros(self, arrays: LayerArrays) -> Any:
+        assert self.plan.zeros is not None
+        weights = arrays["w_in"].double()
+        return weights @ torch.from_numpy(self.plan.zeros).to(weights)
+
     def floats(self, arrays: LayerArrays) -> LayerArrays:
         """Return what :meth:`prune` gives, and note the gradients of its weights when they come."""
         found = self.prune(arrays)
@@ -159,7 +171,10 @@ class LayerRows(torch.nn.Module):
             found[name] = torch.from_numpy(part)
             self.fixed[name] = torch.from_numpy(mask.copy()), torch.from_numpy(part).to(arrays[name].dtype)
         if moments is not None and not continues_sums(self.plan.layer.kind):
-            change = torch.from_numpy((weights - left) @ moments.mean)
+            mean = moments.mean.copy()
+            if self.plan.zeros is not None:
+                mean[: len(self.plan.zeros)] -= self.plan.zeros
+            change = torch.from_numpy((weights - left) @ mean)
             found["bias"] = arrays["bias"].detach().double() + change
         return found
 
@@ -174,6 +189,8 @@ class LayerRows(torch.nn.Module):
         ``whole`` rounds the weights, too, that others of which are :attr:`fixed` leave unrounded.
         """
         found = self.floats(arrays)
+        # Weights as they are before rounding: sums are exact in the middle of the inputs, where codes are 0.
+        bias = self.fold_zeros(found | {"bias": found["bias"].double()})["bias"]
         maximum, chosen = self.plan.form.maximum, self.fractions(arrays)
         for name, limits, fractions in zip(_NAMES, self.log_limits, chosen, strict=False):
             if self.fixed is None or whole:
@@ -184,17 +201,18 @@ class LayerRows(torch.nn.Module):
             if self.fixed is not None:
                 found[name] = torch.where(*self.fixed[name], found[name])
         found["fractions"] = chosen
-        scaled = arrays["bias"].detach().double() * 2.0**self.plan.target
-        bias = torch.floor(scaled + 0.5) * 2.0**-self.plan.target
-        found["bias"] = straight_through(bias, arrays["bias"].double())
+        scaled = bias.detach() * 2.0**self.plan.target
+        found["bias"] = straight_through(torch.floor(scaled + 0.5) * 2.0**-self.plan.target, bias)
         if self.plan.constants is not None:
             found["unit_constants"] = round_to(arrays["unit_constants"].double(), self.plan.constants)
         return found
 
     def exported(self, arrays: LayerArrays) -> Mapping[str, Floats]:
-        """Return what :meth:`forward` gives, as NumPy arrays."""
+        """Return what :meth:`forward` gives, as NumPy arrays, with the network's bias."""
         with torch.no_grad():
             found = self(arrays, whole=True)
+            if self.plan.zeros is not None:
+                found["bias"] = found["bias"] + self._read_for_zeros(found)
             return {name: found[name].cpu().double().numpy() for name in arrays}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.quantise.directions import unfold
-from rtlstm.gen.quantise.lowering import ArrayLayer, lower
+from rtlstm.gen.quantise.lowering import ArrayLayer, fold_zeros, lower
 from rtlstm.gen.quantise.plan import fold_factors
 from rtlstm.gen.quantise.target import describe_layer
 from rtlstm.spec.activations.functions import ActivationFunction
@@ -95,7 +95,9 @@ def float_layers(model: Network, network: QuantizedNetwork) -> tuple[FloatLayer,
     """
     if model.inputs != network.inputs:
         raise _other(f"it has {model.inputs} inputs and the build {network.inputs}")
-    layers, passes = lower(unfold(fold_factors(model, network.numerics.input_factors)))
+    numerics = network.numerics
+    layers, passes = lower(unfold(fold_factors(model, numerics.input_factors)))
+    layers = fold_zeros(layers, passes, numerics.input_offset)
     ours, there = ([describe_layer(layer) for layer in each] for each in (layers, network.shapes))
     for number, (mine, built) in enumerate(zip(ours, there, strict=False), 1):
         if mine != built:

@@ -193,7 +193,7 @@ class _Errors:
 
 def _saturations(network: QuantizedNetwork, samples: Samples, run: MixedRun) -> Iterator[Saturations]:
     numerics, steps = network.numerics, int(samples.lengths.sum())
-    x = samples.x * numerics.input_factor
+    x = numerics.scale_input(samples.x)
     given = [numerics.input.saturated(x[..., one]) for one in range(network.inputs)]
     yield _counted("", "input", np.array(given), steps)
     for shape, layer in zip(network.shapes, run.layers, strict=True):

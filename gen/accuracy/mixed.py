@@ -261,7 +261,7 @@ def run_mixed(
 
     model = ObservedGolden(network, make)
     values: NDArray[Any] = (
-        np.ldexp(x * numerics.input_factor, numerics.input.fraction)
+        np.ldexp(numerics.scale_input(x), numerics.input.fraction)
         if "activations" in exact
         else numerics.quantise_input(x)
     )

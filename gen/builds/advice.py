@@ -32,6 +32,7 @@ from rtlstm.spec.network import LINEAR, Bidirectional, Dense, Network, PseudoLay
 from rtlstm.spec.numerics import (
     GUARD_BITS,
     SCALE_UNIT,
+    Numerics,
     QuantizedNetwork,
     bound_sums,
     narrows_hidden,
@@ -180,7 +181,7 @@ def _assumptions(
             "no sequence of the calibration data has more than one step, so ranges hold no state that builds "
             "up: give sequences as long as those in use"
         )
-    yield from _offset_inputs(settings, calibration)
+    yield from _offset_inputs(settings, manifest.numerics, calibration)
     wider = "generate with `final_states=True`" if searched else "choose a larger cell range"
     yield from _cut_states(manifest, accuracy, wider)
 
@@ -219,13 +220,16 @@ def _uncalibrated(network: Network, settings: QuantizationSettings, manifest: Ma
         )
 
 
-def _offset_inputs(settings: QuantizationSettings, calibration: Calibration) -> Iterator[str]:
+def _offset_inputs(
+    settings: QuantizationSettings, numerics: Numerics, calibration: Calibration
+) -> Iterator[str]:
     """Say which inputs are so far from 0 that rounding them and their weights costs what they tell.
 
     Rounding to b bits is off by up to 2**-b of the mean: too much above an eighth of the standard deviation.
     """
     values = calibration.x[calibration.alive]
-    mean, spread = values.mean(axis=0), values.std(axis=0)
+    codes = numerics.scale_input(values)
+    mean, spread = codes.mean(axis=0), codes.std(axis=0)
     bits = min(settings.weight_bits, settings.data_bits)
     offset = np.flatnonzero((spread > 0) & (np.abs(mean) * 2.0**-bits > spread / 8))
     if not len(offset):
@@ -236,9 +240,9 @@ def _offset_inputs(settings: QuantizationSettings, calibration: Calibration) -> 
     if len(offset) == 1:
         named = f"input {worst} is far from 0 for how much it changes"
     yield (
-        f"{named} (input {worst}: {mean[worst]:.3g} +- "
-        f"{spread[worst]:.2g}), which rounding to {bits} bits blurs: subtract the mean before the core; of a "
-        "model that does so itself, begin behind that, with `lstm`"
+        f"{named} (input {worst}: {values[:, worst].mean():.3g} +- "
+        f"{values[:, worst].std():.2g}), which rounding to {bits} bits blurs: subtract the mean before "
+        "the core; of a model that does so itself, begin behind that, with `lstm`"
     )
 
 

@@ -159,7 +159,9 @@ class BuildReport(Record):
     """Headroom of the hardware beyond these weights, for those of a retrained model."""
     layers: tuple[LayerReport, ...]
     input_factors: tuple[float, ...] = ()
-    """Shift of each input feature: its codes are those of ``x * 2**shift``; none if all are 0."""
+    """Factor of each input feature; none if all are 1."""
+    input_zeros: tuple[int, ...] = ()
+    """Code of zero of each input feature; none if all are 0."""
     formats: tuple[FormatReport, ...]
     memories: tuple[MemoryReport, ...]
     memory_bits: int
@@ -320,12 +322,14 @@ def format_reports(manifest: Manifest) -> tuple[FormatReport, ...]:
 
 
 def _input_formats(manifest: Manifest) -> list[tuple[str, Format]]:
-    """The input's format, which features have of whatever factors."""
-    form, factors = manifest.numerics.input, manifest.numerics.input_factors
-    if not factors:
-        return [("input x", form)]
-    least, most = (f"{factor:g}" for factor in (min(factors), max(factors)))
-    return [(f"input x times {least if least == most else f'{least} to {most}, feature by feature'}", form)]
+    """The input's format, which features have of whatever factors and codes of zero."""
+    numerics, text = manifest.numerics, "input x"
+    if factors := numerics.input_factors:
+        least, most = (f"{factor:g}" for factor in (min(factors), max(factors)))
+        text += f" times {least if least == most else f'{least} to {most}, feature by feature'}"
+    if zeros := numerics.input_zeros:
+        text += f"; codes of zero {min(zeros)} to {max(zeros)}"
+    return [(text, numerics.input)]
 
 
 def _hidden_formats(manifest: Manifest) -> list[tuple[str, Format]]:
@@ -453,6 +457,7 @@ def create_report(
         headroom=measure_headroom(quantised),
         layers=layer_reports(manifest),
         input_factors=numerics.input_factors,
+        input_zeros=numerics.input_zeros,
         formats=format_reports(manifest),
         memories=held,
         memory_bits=sum(memory.bits for memory in held),

@@ -532,12 +532,17 @@ def _initial_state(manifest: Manifest, state: InitialState) -> Iterator[str]:
 
 
 def _input_factors(manifest: Manifest) -> list[str]:
-    """The factors as an array's initialiser, ones if no input has one."""
-    factors = manifest.numerics.input_factors or (1.0,) * manifest.program.inputs
+    """Factors and codes of zero as arrays' initialisers, ones and zeros if no input has one."""
+    numerics, inputs = manifest.numerics, manifest.program.inputs
+    arrays = {
+        "INPUT_FACTORS": numerics.input_factors or (1.0,) * inputs,
+        "INPUT_ZEROS": numerics.input_zeros or (0,) * inputs,
+    }
     return [
-        "/* One per input: the code of a real x is round(x * factor * 2**INPUT_FRACTION_BITS). For example",
-        " * static const double factors[RTLSTM_INPUTS] = RTLSTM_INPUT_FACTORS; */",
-        *_defines([("INPUT_FACTORS", "{ " + ", ".join(map(repr, factors)) + " }")]),
+        "/* One per input: the code of a real x is round(x * factor * 2**INPUT_FRACTION_BITS) + zero, as in",
+        " * static const double factors[RTLSTM_INPUTS] = RTLSTM_INPUT_FACTORS;",
+        " * static const int zeros[RTLSTM_INPUTS] = RTLSTM_INPUT_ZEROS; */",
+        *_defines((name, "{ " + ", ".join(map(repr, values)) + " }") for name, values in arrays.items()),
         "",
     ]
 

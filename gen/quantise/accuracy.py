@@ -75,7 +75,9 @@ def find_losses(
 
     ``reference`` and ``golden`` are of that run.
     """
-    found = [_loss("input x", x, quantised.numerics.quantise_input(x), columns=True)]
+    numerics = quantised.numerics
+    codes = numerics.quantise_input(x)
+    found = [_loss("input x", x, codes - np.array(numerics.input_zeros or 0), columns=True)]
     found += _weight_losses(network, quantised)
     states = [("h", reference.h, golden.h)]
     if len(reference.c) == len(golden.c):  # A GRU's second state is its h again.
@@ -147,7 +149,8 @@ def _quantities(
     numerics = quantised.numerics
     valid = data.alive
     scaled = ", times factors" if numerics.input_factors else ""
-    yield f"input x{scaled}", numerics.input, (data.x[valid] * numerics.input_factor).ravel()
+    scaled += ", plus the codes of zero" if numerics.input_zeros else ""
+    yield f"input x{scaled}", numerics.input, numerics.scale_input(data.x[valid]).ravel()
     formats = StateFormats(quantised.shapes, numerics).hidden_formats
     for form in dict.fromkeys(formats):
         same = [h.ravel() for h, layer_form in zip(reference.h, formats, strict=True) if layer_form == form]
@@ -259,6 +262,7 @@ def _data(
 ) -> tuple[Calibration, str]:
     if calibration is None:
         numerics = quantised.numerics
+        # Nothing has a code of zero without calibration data, unless existing hardware has.
         max_abs = numerics.input.limit / numerics.input_factor
         shape = (_RANDOM_STEPS, _RANDOM_SEQUENCES, network.inputs)
         x = np.random.default_rng(_SEED).uniform(-max_abs, max_abs, shape)
@@ -319,7 +323,7 @@ def measure_accuracy(
         spread=few_digits(np.sqrt(np.mean(given.var(axis=0)))),
         decisions=0 if decided is None else len(given),
         decisions_changed=0 if decided is None else int(np.count_nonzero(decided[0] != decided[1])),
-        input_saturations=numerics.input.saturated(x * numerics.input_factor),
+        input_saturations=numerics.input.saturated(numerics.scale_input(x)),
         input_values=int(lengths.sum()) * network.inputs,
         cell_saturations=golden.cell_saturations,
         cell_values=int(lengths.sum()) * units,

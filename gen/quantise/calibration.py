@@ -187,6 +187,12 @@ class Calibration:
         return peaks
 
     @property
+    def extent(self) -> tuple[Floats, Floats]:
+        """Least and largest value of each feature, ``(inputs,)``."""
+        valid = self.x[self.alive]
+        return valid.min(axis=0), valid.max(axis=0)
+
+    @property
     def steps(self) -> int:
         """Steps of the longest sequence."""
         return len(self.x)

@@ -29,7 +29,7 @@ from rtlstm.spec.cells.kinds import (
 )
 from rtlstm.spec.network import Activation, CellLayer, Dense, Gru, Lstm, Rnn
 from rtlstm.spec.numerics import ShapeKind, has_four_rows, steps_back
-from rtlstm.spec.program.passes import Passes, part_layers
+from rtlstm.spec.program.passes import Passes, feeds, part_layers
 
 Floats = NDArray[np.float64]
 
@@ -83,6 +83,23 @@ class ArrayLayer:
     def outputs(self) -> int:
         """Number of results."""
         return len(self.w_in) // (4 if has_four_rows(self.kind) else 1)
+
+
+def reads_input(passes: Passes, index: int, layer: ArrayLayer) -> bool:
+    """Whether a layer reads the network's input."""
+    return not feeds(passes, index, layer.before)
+
+
+def fold_zeros(layers: Sequence[ArrayLayer], passes: Passes, offset: Floats) -> tuple[ArrayLayer, ...]:
+    """Return the layers whose results for ``x + offset`` are those of ``layers`` for x: biases change."""
+    if not offset.any():
+        return tuple(layers)
+    return tuple(
+        replace(layer, bias=layer.bias - layer.w_in @ np.broadcast_to(offset, layer.w_in.shape[1]))
+        if reads_input(passes, index, layer)
+        else layer
+        for index, layer in enumerate(layers)
+    )
 
 
 def is_fused(layers: Sequence[ArrayLayer], passes: Passes) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
 from rtlstm.gen.quantise.directions import unfold
-from rtlstm.gen.quantise.lowering import ArrayLayer, is_fused, lower
+from rtlstm.gen.quantise.lowering import ArrayLayer, fold_zeros, is_fused, lower
 from rtlstm.gen.quantise.ranges import FORMULAS, MARGIN, Candidate, InputFit, Ranges, power_of_two
 from rtlstm.gen.quantise.rounding import (
     Moments,
@@ -342,6 +342,8 @@ class FormatChoices:
     round each to the nearest."""
     candidate: Candidate = FORMULAS
     """What the formulas began with; the ranges have its shares already."""
+    input_offsets: tuple[float, ...] = ()
+    """What is added to each input feature times its factor, in steps of its format; empty for nothing."""
     trials: tuple[Trial, ...] = ()
     """What was tried on the calibration data to find these."""
 
@@ -382,6 +384,8 @@ class RowPlan:
     it."""
     scale_bits: int = 0
     """Bits of the rows' scales; 0 if these are powers of two."""
+    zeros: Floats | None = None
+    """What the layer reads for zeros, ``(inputs,)``, if not zeros; its biases make up for it."""
 
     @property
     def matrices(self) -> tuple[Floats, ...]:
@@ -608,6 +612,10 @@ class Plan(Lowered):
         self._argument_bits = min(gate_bits + 2, DIRECT_BITS if settings.tables == "direct" else 20)
         fixed = self.hardware.fixed
         self.input = fixed.input if fixed else Format.covering(bits, choices.input_range)
+        codes = np.ldexp(choices.input_offsets, self.input.fraction)
+        self.input_zeros = tuple(int(each) for each in np.rint(codes))
+        self._offset = self.input.to_floats(self.input_zeros or (0,))
+        self.layers = fold_zeros(self.layers, self.passes, self._offset)
         self.preactivation = self._preactivation()
         self.outputs = self._outputs(self._whole_bits(choices.candidate.hidden_share))
         """The formats of the layers' results."""
@@ -620,8 +628,8 @@ class Plan(Lowered):
     @property
     def formats(self) -> tuple[object, ...]:
         """All formats: with the same ones, and the same rounding, a network has the same integers."""
-        widths = (self.input, self.input_factors, self.gate, self.preactivation, self.cell_argument)
-        return *widths, *self.outputs, *self.cells
+        widths = (self.input, self.gate, self.preactivation, self.cell_argument)
+        return self.input_factors, self.input_zeros, *widths, *self.outputs, *self.cells
 
     def _preactivation(self) -> Format:
         """Return the format that covers the ranges' sums, or less if all functions are flat beyond it."""
@@ -790,6 +798,7 @@ class Plan(Lowered):
                     constants=self.constants(index),
                     offsets=self._offsets(index),
                     scale_bits=self.scale_bits,
+                    zeros=None if before or not self._offset.any() else self._offset,
                 )
             )
         return plans

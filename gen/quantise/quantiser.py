@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from rtlstm.gen.frontends.reading import InitialState, ModelReport
 from rtlstm.gen.quantise.calibration import Calibration, repeat_state, run_reference
 from rtlstm.gen.quantise.directions import unfold
-from rtlstm.gen.quantise.lowering import ArrayLayer
+from rtlstm.gen.quantise.lowering import ArrayLayer, reads_input
 from rtlstm.gen.quantise.plan import (
     MOST_CELL_BITS,
     FormatChoices,
@@ -55,6 +55,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, IntArray, round_half_up
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import (
+    MOST_INPUT_ZERO,
     FusedTables,
     LayerShape,
     Numerics,
@@ -146,6 +147,7 @@ class _Build:
             own_weight_bits=plan.own_weight_bits,
             input=plan.input,
             input_factors=plan.input_factors,
+            input_zeros=plan.input_zeros,
             own_output_bits=plan.output_bits,
             gate=plan.gate,
             preactivation=plan.preactivation,
@@ -369,11 +371,14 @@ class _Formulas:
         settings, hardware = self._settings, self._hardware
         # A stated range of 8 reaches to the last code below 8: 8 itself would need one more bit.
         last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
-        largest = DEFAULT_INPUT_RANGE * last_code if data is None else float(data.peaks.max()) or 1.0
-        stated = settings.input_range and settings.input_range * last_code
         margin = 1.0 if self._input_fit(candidate) == "powers of two" else MARGIN
-        input_range = stated or margin * candidate.input_share * largest
-        factors = self._input_factors(input_range, data, candidate)
+        middles, peaks = np.zeros(1), np.array([DEFAULT_INPUT_RANGE * last_code])
+        if data is not None:
+            middles, peaks = self._middles(data, margin) if candidate.zero_points else (middles, data.peaks)
+        stated = settings.input_range and settings.input_range * last_code
+        input_range = stated or margin * candidate.input_share * (float(peaks.max()) or 1.0)
+        factors = self._input_factors(input_range, None if data is None else peaks, candidate)
+        offsets = self._input_offsets(middles, factors, input_range)
         # The network whose inputs have factors, as on the device.
         network = fold_factors(self._network, factors)
         lowered = Lowered(network, settings, hardware)
@@ -413,6 +418,7 @@ class _Formulas:
             scaled,
             cell_ranges or lowered.ranges_of("cell_range", found),
             candidate=candidate,
+            input_offsets=offsets,
         )
 
     def cell_ranges(
@@ -471,24 +477,60 @@ class _Formulas:
         return candidate.input_fit if self._settings.data_bits <= _MOST_FITTED_BITS else "powers of two"
 
     def _input_factors(
-        self, input_range: float, data: Calibration | None, candidate: Candidate
+        self, input_range: float, peaks: Floats | None, candidate: Candidate
     ) -> tuple[float, ...]:
-        """Return the factors of the input's features, or fixed hardware's; none if a range is stated."""
+        """Return the factors of the input's features, or fixed hardware's; none if a range is stated.
+
+        ``peaks`` are the features' largest magnitudes, if there are data.
+        """
         network, settings = self._network, self._settings
         if self._hardware is not None and self._hardware.fixed:
             found = self._hardware.fixed.input_factors
             # A network with another number of inputs is refused when its layers are checked.
             return found if len(found) == network.inputs else ()
-        if data is None or settings.input_range is not None:
+        if peaks is None or settings.input_range is not None:
             return ()
         form = Format.covering(settings.data_bits, input_range)
         bits = settings.bits_of(isinstance(network.layers[0], Dense))
         if settings.scale_bits and keeps_integers(network, bits):
             return ()
-        peaks = candidate.input_share * data.peaks
-        fit = self._input_fit(candidate)
+        peaks, fit = candidate.input_share * peaks, self._input_fit(candidate)
         factors = choose_factors(network, peaks, form, bits, fit, candidate.factor_share)
         return tuple(factors.tolist()) if (factors > 1).any() else ()
+
+    def _middles(self, data: Calibration, margin: float) -> tuple[Floats, Floats]:
+        """Return the middle of each feature's values, and how far they reach from it; of 0 if it must stay.
+
+        On each side there is room for values that are further away by the margin: from 0, or from the values'
+        other end if that is nearer.
+        """
+        settings = self._settings
+        lowered = Lowered(self._network, self._settings, self._hardware)
+        reading = [
+            layer for index, layer in enumerate(lowered.layers) if reads_input(lowered.passes, index, layer)
+        ]
+        # A ReLU and a copy read zeros themselves.
+        stays = any(layer.input_relu or layer.origin < 0 for layer in reading)
+        if stays or settings.input_range is not None:
+            return np.zeros(1), data.peaks
+        low, high = data.extent
+        low, high = (
+            end + side * (margin - 1.0) * np.minimum(np.abs(end), high - low)
+            for side, end in ((-1, low), (1, high))
+        )
+        return (low + high) / 2, (high - low) / (2 * margin)
+
+    def _input_offsets(
+        self, middles: Floats, factors: tuple[float, ...], input_range: float
+    ) -> tuple[float, ...]:
+        """Return what moves the middles to 0, in steps of the input's format, or fixed hardware's offsets."""
+        if self._hardware is not None and self._hardware.fixed:
+            zeros, form = self._hardware.fixed.input_zeros, self._hardware.fixed.input
+            return tuple(form.to_floats(zeros).tolist()) if len(zeros) == self._network.inputs else ()
+        form = Format.covering(self._settings.data_bits, input_range)
+        codes = -round_half_up(middles * np.array(factors or 1.0), form.fraction)
+        codes[np.abs(codes) > MOST_INPUT_ZERO] = 0
+        return tuple(form.to_floats(codes).tolist()) if codes.any() else ()
 
 
 def quantise_with(

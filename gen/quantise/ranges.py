@@ -64,6 +64,8 @@ class Candidate(Record):
     """How factors equalise the input features."""
     factor_share: float = 1.0
     """Share of the exponents of these factors."""
+    zero_points: bool = False
+    """Whether the codes of features whose values are uneven around zero are moved to the middle of these."""
     input_share: float = 1.0
     """Share of the largest input that the input's format holds."""
     result_share: float = 1.0

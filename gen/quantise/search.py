@@ -45,6 +45,7 @@ _TRIED: tuple[tuple[str, str, dict[str, Any], float], ...] = (
     ("factors of input features", "half", {"factor_share": 0.5}, 0.98),
     ("factors of input features", "no powers of two", {"input_fit": "balanced", "factor_share": 1.0}, 0.95),
     ("factors of input features", "as large as fits", {"input_fit": "full"}, 0.95),
+    ("zeros of input features", "in the middle of their values", {"zero_points": True}, 0.9),
     ("range of inputs", "double", {"input_share": 2.0}, 1.05),
     ("ranges of results", "double", {"result_share": 2.0}, 1.05),
     ("ranges of c", "layer by layer", {"cells_apart": True}, 0.9),
@@ -176,7 +177,7 @@ class Search:
     def _with_moments(self, choices: FormatChoices, data: Calibration) -> FormatChoices:
         if not choices.candidate.cancelling:
             return choices
-        key = id(data), choices.input_factors
+        key = id(data), choices.input_factors, choices.input_offsets
         if key not in self._moments:
             self._moments[key] = measure_moments(self._network, self._build(choices, True), data)
         return replace(choices, moments=self._moments[key])

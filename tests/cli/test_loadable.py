@@ -78,7 +78,7 @@ def test_calibration_of_a_build_for_a_device(cli, device, tmp_path):
         assert made.code == 0, made.err
         form = Manifest.load(folder).numerics.input
         limits.append(form.maximum / 2**form.fraction)
-    assert limits[0] > 64 and limits[1] < 4
+    assert limits[0] > 40 and limits[1] < 4
     cli(*generate, "-o", tmp_path / "none", "--calibrate-lengths", "5").refused("must be 2 integers")
 
 

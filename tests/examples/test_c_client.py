@@ -238,8 +238,9 @@ def test_both_headers(folder: Path, tmp_path: Path, order: tuple[str, str]):
     tests = " || ".join(f"RTLSTM_{name} != 4 * RTLSTM_REG_{name}" for name, _ in numbers)
     includes = "".join(f'#include "{name}"\n' for name in order)
     factors = "static const double factors[RTLSTM_INPUTS] = RTLSTM_INPUT_FACTORS;\n"
+    factors += "static const int zeros[RTLSTM_INPUTS] = RTLSTM_INPUT_ZEROS;\n"
     (tmp_path / "main.c").write_text(
-        f"{includes}{factors}int main(void) {{ return {tests} || factors[0] != 1; }}\n"
+        f"{includes}{factors}int main(void) {{ return {tests} || factors[0] != 1 || zeros[0] != 0; }}\n"
     )
     (tmp_path / C_HEADER).write_text(c_header(Manifest.load(folder)))
     paths = [tmp_path / "main.c", "-I", tmp_path, "-I", SOURCES, "-o", tmp_path / "both"]

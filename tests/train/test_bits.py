@@ -84,6 +84,32 @@ def check_rtl(q, parameters, x, lengths=None):
     check_states(StateLayout(manifest), state, wanted)
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_inputs_with_codes_of_zero(kind: str):
+    """As for the integers of ``generate``, the biases make up for them; also when all has changed."""
+    rng = np.random.default_rng(4)
+    x = rng.normal((55.0, 0.0, 20.0), (0.4, 1.0, 5.0), (40, 6, 3))
+    torch.manual_seed(2)
+    model = getattr(torch.nn, kind)(3, 7)
+    with torch.no_grad():  # It reads the differences from the means.
+        model.bias_ih_l0 -= model.weight_ih_l0 @ torch.tensor([55.0, 0.0, 20.0])
+    q = train.prepare(model, calibration=x, weight_bits=8, data_bits=8, train_ranges=True)
+    network, codes, _ = check(q, x)
+    assert network.numerics.input_zeros and abs(codes).max() < 128
+    with torch.no_grad():
+        wanted, _ = model(torch.from_numpy(x).float())
+        y, _ = q(torch.from_numpy(x))
+        q.rounding = False
+        exact, _ = q(torch.from_numpy(x))
+    q.rounding = True
+    assert (exact - wanted).abs().max() < 1e-4 and (y - wanted).square().mean() < wanted.var() / 100
+    loaded = train.prepare(model, calibration=x, weight_bits=8, data_bits=8, train_ranges=True)
+    change(q, rng)
+    check(q, x)
+    loaded.load_state_dict(q.state_dict())
+    check(loaded, x)
+
+
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(drawn_builds(whole=None))
