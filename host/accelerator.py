@@ -434,7 +434,7 @@ class Accelerator(Closing):
         if count and (array.min() < 1 or array.max() > steps):
             raise InputError(
                 f"lengths must be within 1 to T = {steps}, but they range from {array.min()} to "
-                f"{array.max()}; leave empty sequences out of the batch"
+                f"{array.max()}{'; leave empty sequences out of the batch' if array.min() < 1 else ''}"
             )
         return array.astype(np.int64)
 

@@ -136,7 +136,8 @@ def _find(path: Path) -> os.stat_result | None:
 
 
 def _refusal(path: Path, why: str) -> InputError:
-    return InputError(f"{path} cannot be written: {why}; name another file, or make this one writable")
+    advice = "make that folder" if why == _NO_FOLDER else "make this one writable"
+    return InputError(f"{path} cannot be written: {why}; name another file, or {advice}")
 
 
 def _standard_output(found: os.stat_result | None) -> int | None:

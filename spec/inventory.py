@@ -351,8 +351,8 @@ def link_limits(manifest: Manifest) -> Limits:
     """
     if manifest.sequence is not None:
         raise ConfigurationError(
-            "the serial link takes steps one by one, but this network has a reverse direction; connect "
-            "the ports of its core yourself"
+            "a link takes steps one by one, but this network has a reverse direction; generate it for a "
+            "device instead of a board (`fit`), and connect the ports of its core yourself"
         )
 
     def memory(values: int, bits: int) -> int:

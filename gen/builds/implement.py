@@ -142,5 +142,6 @@ def check_family(manifest: Manifest, device: FpgaDevice, board: str) -> None:
     if family not in (device.family, GENERIC):
         raise ConfigurationError(
             f"{board} has the device {device.name}, but {manifest.name} was generated for {family}; "
-            f"generate it with `family={device.family!r}`"
+            f"generate it with `family={device.family!r}`, or with `fit={board!r}`, which chooses its sizes, "
+            "too"
         )

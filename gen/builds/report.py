@@ -234,14 +234,18 @@ class BuildReport(Record):
         device = None if self.expected is None else self.expected.device
         chosen = next((each for each in self.estimates if each.device == device), None)
         chosen = chosen if self.fit is None else self.fit.estimate
-        cycles = f"{self.cycles.step_latency_cycles:,} cycles"
+        what = "a step" if self.max_steps is None else f"a sequence of {self.max_steps} steps"
+        took = f"{what} takes {self.cycles.step_latency_cycles:,} cycles"
         if chosen is None:
             time = self.times[len(self.times) // 2]
             clock = f"{time.assumed_clock_mhz} MHz"
-            parts.append(f"a step takes {cycles}, {time.step_latency_us:.4g} us at an assumed {clock}")
+            parts.append(f"{took}, {time.step_latency_us:.4g} us at an assumed {clock}")
         else:
             where = chosen.board or chosen.device
-            parts.append(f"a step takes {cycles}, an estimated {chosen.step_latency_us:.4g} us on {where}")
+            misfit = "" if chosen.fits else ", in which it does not fit"
+            parts.append(f"{took}, an estimated {chosen.step_latency_us:.4g} us on {where}{misfit}")
+        if self.max_steps is None and self.cycles.step_interval_cycles > self.cycles.step_latency_cycles:
+            parts.append(f"the next step can follow after {self.cycles.step_interval_cycles:,} cycles")
         text = "; ".join(parts)
         return text[0].upper() + text[1:] + "."
 

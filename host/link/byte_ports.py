@@ -171,7 +171,7 @@ class UdpPort(_RealPort):
             for datagram in split_datagrams(data):
                 self._opened().send(datagram)
         except OSError as error:
-            raise _unheard(error) from None
+            raise _unheard(error, self._address) from None
 
     def read(self, seconds: float) -> bytes:
         """Return the bytes of all datagrams that have come, with a zero behind each: it ends a frame."""
@@ -183,7 +183,7 @@ class UdpPort(_RealPort):
                 wait = 0.0
         except OSError as error:
             if not found:
-                raise _unheard(error) from None
+                raise _unheard(error, self._address) from None
         return found
 
 
@@ -262,9 +262,9 @@ class SpiPort(_RealPort):
             self._read += kept if self._within else kept + b"\0"
 
 
-def _unheard(error: OSError) -> PortBroken:
-    refused = isinstance(error, ConnectionRefusedError)
-    return PortBroken("no program takes datagrams there" if refused else error)
+def _unheard(error: OSError, address: tuple[str, int]) -> PortBroken:
+    words = "no program takes datagrams at {}:{}; a simulated board says when it does"
+    return PortBroken(words.format(*address) if isinstance(error, ConnectionRefusedError) else error)
 
 
 class SerialPort(_RealPort):

@@ -26,7 +26,7 @@ try:
     from fastcrc.crc32 import iscsi as crc32c
 except ImportError as error:
     raise ToolError(
-        f"the serial link needs the packages cobs and fastcrc ({error}); install them with "
+        f"the link needs the packages cobs and fastcrc ({error}); install them with "
         f"pip install '{distribution()}[link]'"
     ) from None
 

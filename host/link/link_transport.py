@@ -228,6 +228,9 @@ class LinkTransport(Transport):
             raise DeviceError(f"the device must take a {request.type.name} request, but it {why}")
 
 
+_PORTS = " with a port of 1 to 65535"
+
+
 def _is_port(text: str) -> bool:
     return text.isdecimal() and 0 < int(text) < 1 << 16
 
@@ -241,7 +244,7 @@ def open_tcp(
     """
     host, _, port = argument.rpartition(":")
     if not host or not _is_port(port):
-        raise ConfigurationError(f"what follows 'tcp:' must be HOST:PORT, not {argument!r}")
+        raise ConfigurationError(f"what follows 'tcp:' must be HOST:PORT{_PORTS}, not {argument!r}")
     return LinkTransport(TcpPort(host.strip("[]"), int(port)), manifest)
 
 
@@ -259,7 +262,7 @@ def open_udp(
     """
     host, colon, port = argument.partition(":")
     if not host or (colon and not _is_port(port)):
-        raise ConfigurationError(f"what follows 'udp:' must be HOST or HOST:PORT, not {argument!r}")
+        raise ConfigurationError(f"what follows 'udp:' must be HOST or HOST:PORT{_PORTS}, not {argument!r}")
     return LinkTransport(UdpPort(host, int(port) if port else UDP_PORT), manifest)
 
 
