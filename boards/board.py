@@ -21,10 +21,10 @@ __all__ = ["Board", "BoardTiming", "Pin", "find_timing"]
 _LEAST_BAUD = 300
 
 
-SPI_WIRES: Final = {"sck": "i", "cs_n": "i", "mosi": "i", "miso": "o", "waiting": "o"}
+SPI_WIRES: Final = {"sck": "i", "cs_n": "i", "mosi": "i", "miso": "o", "waiting": "o", "raw_cs_n": "i"}
 """Wires of SPI with their directions, as the parts of a resource ``spi_link`` and behind ``spi_`` as ports of
-the top."""
-Link = Literal["serial", "ethernet", "spi"]
+the top. The last one selects the raw mode."""
+Link = Literal["serial", "ethernet", "spi", "raw_spi"]
 """What a board's link is on."""
 
 
@@ -113,8 +113,8 @@ class Board(Record):
         """Return the PLL of LiteEth and of the link on Ethernet; errors as :meth:`find_pll`."""
         return network_pll(self.find_pll(Fraction(PHY_HZ)))
 
-    def find_spi(self) -> tuple[Pin, ...]:
-        """Return its pins for SPI.
+    def find_spi(self, raw: bool = True) -> tuple[Pin, ...]:
+        """Return its pins for SPI, with or without that of the raw mode.
 
         Raises
         ------
@@ -126,7 +126,7 @@ class Board(Record):
                 f"{self.name} has no pins for SPI that rtlstm knows; leave `spi` out, or describe the board "
                 "with such pins"
             )
-        return self.spi
+        return self.spi if raw else self.spi[:-1]
 
     def pins(self, link: Link = "serial") -> Iterator[Pin]:
         """Yield all pins that the top uses with a link."""
@@ -134,7 +134,7 @@ class Board(Record):
         if link == "ethernet":
             yield from self.find_phy().pins
         else:
-            yield from self.find_spi() if link == "spi" else (self.rx, self.tx)
+            yield from (self.rx, self.tx) if link == "serial" else self.find_spi(link == "raw_spi")
         yield from self.leds
         if self.button is not None:
             yield self.button
@@ -159,6 +159,8 @@ class Spi(Record):
 
     spi_mhz: float
     """The fastest clock at its wires."""
+    raw: bool = False
+    """Whether there is the raw mode."""
 
     @property
     def backend(self) -> str:
@@ -186,8 +188,8 @@ class BoardTiming(Record):
         match self.port:
             case Ethernet():
                 return "ethernet"
-            case Spi():
-                return "spi"
+            case Spi(raw=raw):
+                return "raw_spi" if raw else "spi"
             case SerialPort():
                 return "serial"
 
@@ -225,6 +227,7 @@ def find_timing(
     ethernet: Ethernet | None = None,
     spi: bool = False,
     *,
+    raw: bool = False,
     alike: bool = False,
 ) -> BoardTiming:
     """Choose a board's PLL, which makes the core's clock, and the line of its link.
@@ -241,6 +244,8 @@ def find_timing(
         The board's addresses, if its link is on Ethernet.
     spi
         Whether its link is on SPI.
+    raw
+        Whether a link on SPI has the raw mode; that on Ethernet has what ``ethernet`` says.
 
     Raises
     ------
@@ -262,7 +267,7 @@ def find_timing(
         return BoardTiming(pll=pll, link_hz=LINK_HZ, port=ethernet)
     if spi:
         board.find_spi()
-        return BoardTiming(pll=pll, link_hz=board.clock_hz, port=Spi(spi_mhz=board.clock_hz / 1e6))
+        return BoardTiming(pll=pll, link_hz=board.clock_hz, port=Spi(spi_mhz=board.clock_hz / 1e6, raw=raw))
     divisor = Fraction(board.clock_hz, baud)
     cycles = bit_cycles(divisor)
     error = round(100 * float(len(cycles) * divisor / sum(cycles) - 1), 3)

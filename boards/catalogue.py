@@ -48,13 +48,13 @@ def _spi(sites: str, attributes: Attrs) -> Resource:
     return Resource("spi_link", 0, *parts, attributes)
 
 
-# Of a Pmod of type 2: CS, MOSI, MISO, SCK and INT.
-_ICEBREAKER_SPI = _spi("45 4 2 47 3", Attrs(IO_STANDARD="SB_LVCMOS"))
-# The header's pins GP0, GN0, GP1, GN1 and GP2.
-_ULX3S_SPI = _spi("B11 C11 A10 A11 A9", _33)
+# Of a Pmod of type 2: CS, MOSI, MISO, SCK and INT; and its second selection.
+_ICEBREAKER_SPI = _spi("45 4 2 47 3 48", Attrs(IO_STANDARD="SB_LVCMOS"))
+# The header's pins GP0, GN0, GP1, GN1, GP2 and GN2.
+_ULX3S_SPI = _spi("B11 C11 A10 A11 A9 B10", _33)
 _TANG_NANO_20K = (
     # Next to each other at the header.
-    _spi("27 28 29 30 31", _33),
+    _spi("27 28 29 30 31 26", _33),
     Resource("clk27", 0, Pins("4", dir="i"), Clock(27e6), _33),
     Resource("uart", 0, Subsignal("rx", Pins("70", dir="i")), Subsignal("tx", Pins("69", dir="o")), _33),
     *(Resource("led", index, PinsN(str(15 + index), dir="o"), _33) for index in range(3)),

@@ -57,9 +57,11 @@ class Ethernet(Record):
     """The address of the only host; ``first`` for the one that sends the first datagram, until reset; ``any``
     to answer whoever asked last."""
     port: int = UDP_PORT
+    raw: bool = False
+    """Whether there is the raw mode."""
 
     @classmethod
-    def create(cls, ip: str, mac: str | None = None, peer: str = "first") -> Self:
+    def create(cls, ip: str, mac: str | None = None, peer: str = "first", raw: bool = False) -> Self:
         """Check addresses.
 
         Parameters
@@ -82,7 +84,7 @@ class Ethernet(Record):
             )
         if peer not in ("first", "any"):
             peer = str(_ip("`peer`, the host's IP address, 'first' or 'any',", peer))
-        return cls(ip=str(address), mac=mac.lower().replace("-", ":"), peer=peer)
+        return cls(ip=str(address), mac=mac.lower().replace("-", ":"), peer=peer, raw=raw)
 
     @property
     def backend(self) -> str:

@@ -29,7 +29,7 @@ from rtlstm.fpga.netlist.harness import CORE, Port, read_ports
 from rtlstm.hdl.component import Domain, flat_ports
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.hdl.emit.verilog import convert, primitives
-from rtlstm.hdl.link.crossing import LINK, CrossingDatagrams, CrossingLink, CrossingSpi
+from rtlstm.hdl.link.crossing import LINK, CrossingDatagrams, CrossingLink, CrossingRawSpi, CrossingSpi
 from rtlstm.hdl.link.datagrams import NETWORK
 from rtlstm.spec.manifest import Manifest
 
@@ -43,7 +43,7 @@ _RESET_BITS = 10
 """The reset lasts 2**this cycles after the PLL has locked: an iCE40's block RAM is not ready for 3 us."""
 
 
-AnyLink = CrossingLink | CrossingDatagrams | CrossingSpi
+AnyLink = CrossingLink | CrossingDatagrams | CrossingSpi | CrossingRawSpi
 
 
 class BoardTop(Elaboratable):
@@ -78,7 +78,7 @@ class BoardTop(Elaboratable):
             case Ethernet():
                 self._add_ethernet(m, line)
             case Spi():
-                self._add_spi(m)
+                self._add_spi(m, line)
             case SerialPort():
                 self._add_serial_port(m)
         return m
@@ -101,10 +101,12 @@ class BoardTop(Elaboratable):
         m.submodules.rx_led = FFSynchronizer(link.rx, rx, init=1, o_domain=LINK)
         self._add_leds(m, link, ~rx)
 
-    def _add_spi(self, m: Module) -> None:
-        m.submodules.link = link = CrossingSpi(self._manifest)
+    def _add_spi(self, m: Module, spi: Spi) -> None:
+        link: CrossingSpi | CrossingRawSpi
+        link = CrossingRawSpi(self._manifest) if spi.raw else CrossingSpi(self._manifest)
+        m.submodules.link = link
         self._add_core(m, link)
-        for (name, direction), pin in zip(SPI_WIRES.items(), self._board.find_spi(), strict=True):
+        for pin, (name, direction) in zip(self._board.find_spi(spi.raw), SPI_WIRES.items(), strict=False):
             if direction == "o":
                 _drive(m, self.ports[pin.port], pin, getattr(link, name))
             else:
@@ -124,7 +126,7 @@ class BoardTop(Elaboratable):
     def _add_ethernet(self, m: Module, ethernet: Ethernet) -> None:
         m.submodules.network_reset = ResetSynchronizer(ResetSignal(), domain=NETWORK)
         m.submodules.link = link = CrossingDatagrams(
-            self._manifest, ethernet.only_peer, ethernet.peer == "any"
+            self._manifest, ethernet.only_peer, ethernet.peer == "any", ethernet.raw
         )
         self._add_core(m, link)
         phy = self._board.find_phy()

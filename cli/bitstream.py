@@ -98,7 +98,7 @@ def _note_bus(console: Console, build: "OnBoard") -> None:
     """Say that a build's wrapper is not on the board."""
     bus = build.manifest.parameters.bus
     if bus != "none":
-        line = {"serial": "serial port", "ethernet": "Ethernet", "spi": "SPI"}[build.timing.link]
+        line = {"serial": "serial port", "ethernet": "Ethernet"}.get(build.timing.link, "SPI")
         console.note(f"the {line} is wired to the core itself: the build's {bus} wrapper is left out")
 
 
@@ -195,11 +195,12 @@ def _port(found: Found) -> str:
 
 def _line(target: Mapping[str, Any]) -> str:
     """What the board's link is: its serial port's rate, or its addresses."""
+    raw = ", raw steps, too" if target.get("raw") else ""
     if "ip" in target:
         peer = {"first": "the first host that asks", "any": "any host"}.get(target["peer"], target["peer"])
-        return f"Ethernet at {target['ip']}, {target['mac']}, UDP port {target['port']}, for {peer}"
+        return f"Ethernet at {target['ip']}, {target['mac']}, UDP port {target['port']}, for {peer}{raw}"
     if "spi_mhz" in target:
-        return f"SPI, mode 0, up to {target['spi_mhz']:g} MHz"
+        return f"SPI, mode 0, up to {target['spi_mhz']:g} MHz{raw}"
     off = f" ({target['baud_error']:+g} %)" if target["baud_error"] else ""
     return f"{target['baud']:,} baud{off}"
 
@@ -306,6 +307,11 @@ def board(
         if udp is None and tcp is None and not terminal:
             advice = "give --tcp PORT" if asked.spi else "leave out --no-pty, or give --tcp PORT"
             raise ConfigurationError(f"a board needs a line to its user: {advice}")
+        if asked.raw and (asked.spi or faults):
+            raise ConfigurationError(
+                "raw transfers must be simulated without --faults, and on SPI by a program: leave out --raw, or "
+                "call `transfer` of NativeBoard (docs/boards.md)"
+            )
         build = OnBoard.asked(folder, asked)
         _note_bus(console, build)
         if why := build.find_misfit(insist=True):

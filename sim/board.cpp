@@ -8,6 +8,7 @@
 // frame from its preamble to its checksum, and what is received are such frames, with two bytes of their
 // length before each. With RTLSTM_SPI there are the wires of SPI, and a host that exchanges bytes while it has
 // some to send, or the board has. It leaves out zeros that follow one another: the board fills pauses with them.
+// With RTLSTM_RAW_SPI it also makes transfers with the wire that selects the raw mode.
 
 #include <algorithm>
 #include <cstdint>
@@ -18,6 +19,10 @@
 #include "Vcore.h"
 #include "Vcore___024root.h"
 #include "verilated.h"
+
+#ifdef RTLSTM_RAW_SPI
+#define RTLSTM_SPI
+#endif
 
 namespace {
 
@@ -38,6 +43,9 @@ public:
 #elif defined(RTLSTM_SPI)
         board_->spi_sck = board_->spi_mosi = 0;
         board_->spi_cs_n = 1;
+#ifdef RTLSTM_RAW_SPI
+        board_->spi_raw_cs_n = 1;
+#endif
 #else
         board_->rx = 1;
 #endif
@@ -108,6 +116,18 @@ public:
         }
         return count;
     }
+
+#ifdef RTLSTM_RAW_SPI
+    // Makes a raw transfer of so many bits, perhaps not of whole bytes, and puts what comes in their place. Returns
+    // the time from the selection to the end of the last bit.
+    int64_t transfer(uint8_t* bytes, int64_t bits) {
+        raw_.assign(bytes, bytes + (bits + 7) / 8);
+        rawLeft_ = bits;
+        while (rawLeft_ || !board_->spi_raw_cs_n) step();
+        std::copy(raw_.begin(), raw_.end(), bytes);
+        return rawEnd_ - rawBegin_;
+    }
+#endif
 
     int64_t cycle() const { return cycle_; }
     int64_t badStops() const { return badStops_; }
@@ -236,7 +256,7 @@ private:
     }
 #elif defined(RTLSTM_SPI)
     bool rests() const { return board_->spi_cs_n; }
-    bool wants() const { return !sending_.empty() || board_->spi_waiting; }
+    bool wants() const { return !sending_.empty() || board_->spi_waiting || rawLeft_; }
     int64_t lineNext() {
         if (nextSend_ == kNever && wants()) nextSend_ = now_ + 1;
         return nextSend_;
@@ -247,6 +267,9 @@ private:
     void lineBefore() {
         if (now_ != nextSend_) return;
         nextSend_ = now_ + bit_ / 2;
+#ifdef RTLSTM_RAW_SPI
+        if (board_->spi_cs_n && (rawLeft_ || !board_->spi_raw_cs_n)) return rawBit();
+#endif
         if (board_->spi_cs_n) {
             if (!wants()) {
                 nextSend_ = kNever;
@@ -269,11 +292,38 @@ private:
                     lastReceived_ = now_;
                 }
                 last_ = byte_;
-                if (wants() || byte_) nextByte();
+                if ((wants() && !rawLeft_) || byte_) nextByte();
             }
             board_->spi_mosi = shift_ >> 7 & 1;
         }
     }
+
+#ifdef RTLSTM_RAW_SPI
+    void rawBit() {
+        const size_t bits = raw_.size() * 8, index = static_cast<size_t>(rawAt_);
+        if (board_->spi_raw_cs_n) {
+            board_->spi_raw_cs_n = 0;
+            rawBegin_ = now_;
+            rawAt_ = 0;
+        } else if (rawLeft_ == 0) {
+            // The board must see that the transfer has ended.
+            board_->spi_raw_cs_n = 1;
+            nextSend_ = now_ + 8 * bit_;
+        } else if (!board_->spi_sck) {
+            uint8_t& byte = raw_[index / 8];
+            const int shift = 7 - index % 8;
+            byte = static_cast<uint8_t>((byte & ~(1 << shift)) | board_->spi_miso << shift);
+            board_->spi_sck = 1;
+        } else {
+            board_->spi_sck = 0;
+            ++rawAt_;
+            if (--rawLeft_ == 0) rawEnd_ = now_;
+        }
+        if (!board_->spi_raw_cs_n && !board_->spi_sck && static_cast<size_t>(rawAt_) < bits) {
+            board_->spi_mosi = raw_[rawAt_ / 8] >> (7 - rawAt_ % 8) & 1;
+        }
+    }
+#endif
 
     void nextByte() {
         shift_ = sending_.empty() ? 0 : sending_.front();
@@ -365,6 +415,9 @@ private:
     int left_ = 0, samples_ = 0;
     uint8_t byte_ = 0, last_ = 0;
     int64_t selected_ = 0;
+    // A raw transfer: its bytes, bits that are left and the one that is sent, and when it began and ended.
+    std::vector<uint8_t> raw_;
+    int64_t rawLeft_ = 0, rawAt_ = 0, rawBegin_ = 0, rawEnd_ = 0;
 };
 
 }  // namespace
@@ -385,6 +438,14 @@ RTLSTM_API void rtlstm_cut(void* board) { static_cast<Board*>(board)->cut(); }
 
 RTLSTM_API int64_t rtlstm_run(void* board, int64_t cycles, uint8_t* bytes, int64_t room) {
     return static_cast<Board*>(board)->run(cycles, bytes, room);
+}
+
+RTLSTM_API int64_t rtlstm_transfer(void* board, uint8_t* bytes, int64_t bits) {
+#ifdef RTLSTM_RAW_SPI
+    return static_cast<Board*>(board)->transfer(bytes, bits);
+#else
+    return 0;
+#endif
 }
 
 RTLSTM_API int64_t rtlstm_pending(void* board) { return static_cast<Board*>(board)->pending(); }

@@ -72,17 +72,25 @@ class EthernetPort(BoardPort):
     def write(self, data: bytes) -> None:
         """Send bytes to the board, in datagrams of whole frames."""
         for datagram in split_datagrams(data):
-            head = _UDP.pack(self._own_port, self._port, _UDP.size + len(datagram), 0)
-            packet = ip_packet(self._host, self._ip, 17, head + datagram)
-            self._board.send(ethernet_frame(self._mac, self._own_mac, _IP, packet))
+            self.send(datagram)
+
+    def send(self, datagram: bytes) -> None:
+        """Send a datagram to the board."""
+        head = _UDP.pack(self._own_port, self._port, _UDP.size + len(datagram), 0)
+        packet = ip_packet(self._host, self._ip, 17, head + datagram)
+        self._board.send(ethernet_frame(self._mac, self._own_mac, _IP, packet))
 
     def read(self, seconds: float) -> bytes:
         """Return what has come in datagrams; if nothing has, run the board for up to ``seconds``."""
+        return b"".join(self.receive(seconds))
+
+    def receive(self, seconds: float) -> list[bytes]:
+        """Return the datagrams that have come, likewise."""
         end = self.now() + seconds
         while True:
-            data = b"".join(map(self._take, self._frames(end - self.now())))
-            if data or self.now() >= end:
-                return data
+            found = [data for data in map(self._take, self._frames(end - self.now())) if data]
+            if found or self.now() >= end:
+                return found
 
     def pause(self, seconds: float) -> None:
         """Run the board; what it sends to the link meanwhile is lost."""

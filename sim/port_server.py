@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rtlstm.host.link.byte_ports import BytePort, PortBroken, split_datagrams
 from rtlstm.host.transport import Closing, Owner
+from rtlstm.sim.ethernet_port import EthernetPort
 from rtlstm.spec.errors import ConfigurationError
 
 _REST = 0.02
@@ -147,11 +148,11 @@ class PortServer(Closing):
             if os.read(self._orders, 1) == _STOP:
                 return False
             self._drop()
-        heard = b""
+        heard, datagram = b"", b""
         if self._client in ready:
             heard += self._hear_client()
         if self._datagrams in ready:
-            heard += self._hear_datagram()
+            datagram = self._hear_datagram()
         if self._terminal in ready:
             written = os.read(self._terminal, _CHUNK)
             if self._client is None:
@@ -162,13 +163,17 @@ class PortServer(Closing):
         try:
             if heard:
                 self._port.write(heard)
-            said = self._port.read(self._span)
+            if datagram and isinstance(self._port, EthernetPort):
+                self._port.send(datagram)
+            elif datagram:
+                self._port.write(datagram)
+            said = self._answers()
             self._say(said)
         except PortBroken:
-            said = b""
+            said = []
             self._broken()
         self._busy = bool(said)
-        if heard or said:
+        if heard or datagram or said:
             self._awake_until = time.monotonic() + self._linger
         return True
 
@@ -203,9 +208,17 @@ class PortServer(Closing):
             return b""
         return data
 
-    def _say(self, data: bytes) -> None:
-        if data and self._datagrams is not None and self._asker is not None:
-            for datagram in split_datagrams(data):
+    def _answers(self) -> list[bytes]:
+        """Return what the board has sent, as datagrams."""
+        if isinstance(self._port, EthernetPort):
+            return self._port.receive(self._span)
+        data = self._port.read(self._span)
+        return [data] if self._datagrams is None and data else list(split_datagrams(data))
+
+    def _say(self, said: list[bytes]) -> None:
+        data = b"".join(said)
+        if self._datagrams is not None and self._asker is not None:
+            for datagram in said:
                 self._datagrams.sendto(datagram, self._asker)
         if data and self._client is not None:
             try:

@@ -107,7 +107,8 @@ class BoardSpec:
     device_family: str
     """Family of the board's device, which determines the PLL."""
     link: str = "serial"
-    """What the board's link is on: its serial port, ``ethernet`` (an RGMII) or ``spi``."""
+    """What the board's link is on: its serial port, ``ethernet`` (an RGMII), ``spi``, or ``raw_spi`` with the
+    raw mode."""
 
 
 def build_board(top: Path, core: Path, spec: BoardSpec, progress: Progress | None = None) -> Path:
@@ -128,6 +129,7 @@ _SIZE = ctypes.c_int64
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "send": (None, [ctypes.c_char_p, _SIZE]),
     "cut": (None, []),
+    "transfer": (_SIZE, [ctypes.c_char_p, _SIZE]),
     "run": (_SIZE, [_SIZE, ctypes.c_char_p, _SIZE]),
     "pending": (_SIZE, []),
     "cycle": (_SIZE, []),
@@ -145,6 +147,8 @@ class NativeBoard:
     def __init__(self, library: Path, spec: BoardSpec, seed: int = 1) -> None:
         self._board = LibraryModel(library, _FUNCTIONS, seed, spec.clock_hz, spec.baud)
         self._bytes = ctypes.create_string_buffer(_ROOM)
+        self.transfer_seconds = 0.0
+        """What the last raw transfer took, from the selection to the end of its last bit."""
 
     @property
     def clock_hz(self) -> float:
@@ -180,6 +184,16 @@ class NativeBoard:
     def send(self, data: bytes) -> None:
         """Send bytes to the board, after those that are still waiting."""
         self._board.call("send", data, len(data))
+
+    def transfer(self, data: bytes, bits: int | None = None) -> bytes:
+        """Make a raw transfer over SPI, perhaps of the first ``bits`` alone; return the bytes that come.
+
+        A board without the raw mode gives those that were sent.
+        """
+        exchanged = ctypes.create_string_buffer(data, len(data))
+        given = 8 * len(data) if bits is None else bits
+        self.transfer_seconds = self._board.call("transfer", exchanged, given) * 1e-15
+        return exchanged.raw
 
     def cut(self) -> None:
         """Drop bytes in transfer, both ways, as when a cable is pulled: perhaps half a byte arrives."""

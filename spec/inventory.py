@@ -14,7 +14,15 @@ from rtlstm.spec.buses import BUSES
 from rtlstm.spec.cells.unit import Unit
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES, Pipeline
-from rtlstm.spec.link import BODY_LIMIT, HEADER, RECORDS, REQUEST_FIELDS, Limits, value_bytes
+from rtlstm.spec.link import (
+    BODY_LIMIT,
+    HEADER,
+    RAW_CRC_BYTES,
+    RECORDS,
+    REQUEST_FIELDS,
+    Limits,
+    value_bytes,
+)
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import Numerics
 from rtlstm.spec.parameters import (
@@ -383,6 +391,13 @@ def link_memories(limits: Limits) -> dict[str, MemorySpec]:
         LINK_BLOCKS,
     )
     return {memory.name: memory for memory in found}
+
+
+def raw_memory(manifest: Manifest) -> MemorySpec:
+    """Return the memory of the raw mode: a step with its checksum, or a result."""
+    capacity, numerics = manifest.capacity, manifest.numerics
+    step = 2 + capacity.inputs * value_bytes(numerics.data_bits) + RAW_CRC_BYTES
+    return MemorySpec("raw transfer", 1, 8, max(step, capacity.outputs * value_bytes(numerics.output_bits)))
 
 
 def multipliers(manifest: Manifest) -> dict[str, MultiplierSpec]:

@@ -43,6 +43,16 @@ SUPPRESS: Final = 1 << 15
 STREAM_MASK: Final = 0x3FF
 """Bits of a step's first two bytes: its stream."""
 
+RAW_STEP: Final = 0x01
+"""First byte of a raw transfer with a step. No frame begins with it: after COBS, its type would be 0."""
+RESET_STATE: Final = 1 << 14
+"""Bit of a raw step's first two bytes: the stream's state is reset before the step."""
+RAW_CRC_START: Final = 0xFFFF
+"""What the CRC of a raw transfer begins with; its polynomial is 0x1021, and its bits are not reflected."""
+RAW_CRC_BYTES: Final = 2
+RAW_DATAGRAM_LIMIT: Final = 1000
+"""Most bytes of a raw step, and of its result, over UDP."""
+
 
 class FrameType(IntEnum):
     """First byte of a body. Bit 7 is the direction of a frame, bit 4 says whether it is numbered."""

@@ -135,6 +135,13 @@ class BoardOptions(Record):
         bool,
         Option("The board's link is SPI at its header, not its serial port.", flag="--spi/--no-spi"),
     ] = False
+    raw: Annotated[
+        bool,
+        Option(
+            "The link on SPI or Ethernet takes single steps without a session, too (docs/link.md).",
+            flag="--raw/--no-raw",
+        ),
+    ] = False
     ip: Annotated[
         str | None,
         Option("IP address: the board's link is its Ethernet, not its serial port.", metavar="ADDRESS"),
@@ -162,6 +169,8 @@ class BoardOptions(Record):
         """
         if self.spi and self.baud is not None:
             raise ConfigurationError("a board on SPI has no serial port; leave out `baud` or `spi`")
+        if self.raw and not self.spi and self.ip is None:
+            raise ConfigurationError("the raw mode is for SPI or Ethernet; give `spi` or `ip`, or no `raw`")
         if self.ip is None:
             if self.mac is not None or self.peer != "first":
                 raise ConfigurationError("`mac` and `peer` are for a board on Ethernet; give its `ip`, too")
@@ -170,7 +179,7 @@ class BoardOptions(Record):
             raise ConfigurationError("a board on Ethernet has no serial port; leave out `baud` or `ip`")
         if self.spi:
             raise ConfigurationError("a board has one link; leave out `spi` or `ip`")
-        return Ethernet.create(self.ip, self.mac, self.peer)
+        return Ethernet.create(self.ip, self.mac, self.peer, self.raw)
 
 
 class BitstreamOptions(BoardOptions):

@@ -59,6 +59,7 @@ class OnBoard:
         baud: int | None = None,
         ethernet: Ethernet | None = None,
         spi: bool = False,
+        raw: bool = False,
     ) -> Self:
         """Choose clock and line of a build on a board.
 
@@ -75,6 +76,8 @@ class OnBoard:
             The board's addresses, if its link is on Ethernet and not on its serial port.
         spi
             Whether it is on SPI.
+        raw
+            Whether it has the raw mode there; on Ethernet, ``ethernet`` says it.
         """
         manifest, target = Manifest.load(folder), find_board(board)
         device = target.chosen.device
@@ -88,13 +91,13 @@ class OnBoard:
             wanted, alike = min(made.clock_mhz + 1e-6, most), made.requested_mhz is None
         else:
             wanted, alike = expected_clock(manifest, target), True
-        timing = find_timing(target, wanted, baud, ethernet, spi, alike=alike)
+        timing = find_timing(target, wanted, baud, ethernet, spi, raw=raw, alike=alike)
         return cls(Path(folder), manifest, target, timing, clock_mhz, read_verilog(folder, manifest))
 
     @classmethod
     def asked(cls, folder: Path, options: BoardOptions) -> Self:
         """Choose as :meth:`create`, by a user's options."""
-        line = options.baud, options.ethernet, options.spi
+        line = options.baud, options.ethernet, options.spi, options.raw
         return cls.create(folder, options.board, options.clock_mhz, *line)
 
     @property

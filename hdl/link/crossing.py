@@ -11,7 +11,7 @@ from rtlstm.hdl.core.core import CoreSide
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.link.datagrams import DatagramLink, DatagramPorts
 from rtlstm.hdl.link.serial_link import SerialLink, SerialPorts
-from rtlstm.hdl.link.spi import SpiLink, SpiPorts
+from rtlstm.hdl.link.spi import RawSpiLink, RawSpiPorts, SpiLink, SpiPorts
 from rtlstm.spec.manifest import Manifest
 
 LINK = "link"
@@ -59,7 +59,7 @@ class _Crossing(CoreSide, Component):
     """
 
     def __init__(
-        self, manifest: Manifest, link: SerialLink | DatagramLink | SpiLink, outside: type[Ports]
+        self, manifest: Manifest, link: SerialLink | DatagramLink | SpiLink | RawSpiLink, outside: type[Ports]
     ) -> None:
         self._manifest, self._link, self._outside = manifest, link, outside.port_names()
         super().__init__(manifest)
@@ -132,10 +132,10 @@ class CrossingLink(SerialPorts, _Crossing):
 
 
 class CrossingDatagrams(DatagramPorts, _Crossing):
-    """A :class:`~rtlstm.hdl.link.datagrams.DatagramLink` likewise; see there for ``peer``."""
+    """A :class:`~rtlstm.hdl.link.datagrams.DatagramLink` likewise; see there for the parameters."""
 
-    def __init__(self, manifest: Manifest, peer: int | None, any_peer: bool) -> None:
-        super().__init__(manifest, DatagramLink(manifest, peer, any_peer), DatagramPorts)
+    def __init__(self, manifest: Manifest, peer: int | None, any_peer: bool, raw: bool) -> None:
+        super().__init__(manifest, DatagramLink(manifest, peer, any_peer, raw), DatagramPorts)
 
 
 class CrossingSpi(SpiPorts, _Crossing):
@@ -143,3 +143,10 @@ class CrossingSpi(SpiPorts, _Crossing):
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest, SpiLink(manifest), SpiPorts)
+
+
+class CrossingRawSpi(RawSpiPorts, _Crossing):
+    """A :class:`~rtlstm.hdl.link.spi.RawSpiLink` likewise."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest, RawSpiLink(manifest), RawSpiPorts)

@@ -3,14 +3,18 @@
 Datagrams are in a clock domain of their own, since their network has a clock of its own.
 """
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.data import StructLayout
 from amaranth.lib.fifo import AsyncFIFO, AsyncFIFOBuffered
 
 from rtlstm.hdl.component import Component, In, Out, Ports, connect_some
 from rtlstm.hdl.core.core import CoreSide
+from rtlstm.hdl.link.raw import RawLinkDevice
 from rtlstm.hdl.link.serial_link import LinkDevice
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.inventory import raw_memory
+from rtlstm.spec.link import RAW_DATAGRAM_LIMIT, RAW_STEP
 from rtlstm.spec.manifest import Manifest
 
 NETWORK = "network"
@@ -55,18 +59,24 @@ class Arrivals(Component):
         Address of the only peer. None for the one that sends the first datagram after reset.
     any_peer
         Every host is the peer, and is answered until another sends a datagram.
+    raw
+        Whether a datagram may be raw.
     """
 
     i: stream.Interface = In(stream.Signature(RECEIVED))
     o: stream.Interface = Out(stream.Signature(8))
     """Bytes; ``ready`` says that there is room for one."""
+    raw: Signal = Out(1)
+    first: Signal = Out(1)
+    last: Signal = Out(1)
+    """The byte is of a raw datagram; it is its first and its last one."""
     address: Signal = Out(32)
     port: Signal = Out(16)
     known: Signal = Out(1)
     """Who has sent the last whole datagram; whether there was one."""
 
-    def __init__(self, peer: int | None, any_peer: bool) -> None:
-        self._peer, self._any_peer = peer, any_peer
+    def __init__(self, peer: int | None, any_peer: bool, raw: bool = False) -> None:
+        self._peer, self._any_peer, self._raw = peer, any_peer, raw
         super().__init__()
 
     def elaborate(self, platform: object) -> Module:
@@ -84,6 +94,8 @@ class Arrivals(Component):
                     self.o.valid.eq(self.i.valid & ours & ~lost & (count != item.length)),
                 ]
                 m.d[NETWORK] += left.eq(1)
+                if self._raw:
+                    self._mark(m, count)
                 with m.If(self.i.valid):
                     m.d[NETWORK] += damaged.eq((damaged | item.error) & ~item.last)
                 with m.If(item.last & self.i.valid):
@@ -112,26 +124,64 @@ class Arrivals(Component):
                     m.next = "TAKE"
         return m
 
+    def _mark(self, m: Module, count: Signal) -> None:
+        """Find the bytes of raw datagrams."""
+        item, raw = self.i.payload, Signal()
+        m.d.comb += [
+            self.first.eq(count == 0),
+            self.last.eq(count == item.length - 1),
+            self.raw.eq(Mux(self.first, item.data == RAW_STEP, raw)),
+        ]
+        with m.If(self.i.valid):
+            m.d[NETWORK] += raw.eq(self.raw)
+
 
 class DatagramLink(DatagramPorts, CoreSide, Component):
     """The link on datagrams; see :class:`~rtlstm.hdl.link.serial_link.LinkDevice` and :class:`Arrivals`.
 
     Each frame of the device is a datagram, to the peer that has sent the last one.
+
+    Parameters
+    ----------
+    peer, any_peer
+        See :class:`Arrivals`.
+    raw
+        Whether it has the raw mode, :class:`~rtlstm.hdl.link.raw.RawSteps`.
+
+    Raises
+    ------
+    ConfigurationError
+        If a step is too large for a raw datagram.
     """
 
-    def __init__(self, manifest: Manifest, peer: int | None = None, any_peer: bool = False) -> None:
-        self._manifest, self._peer, self._any_peer = manifest, peer, any_peer
+    def __init__(
+        self, manifest: Manifest, peer: int | None = None, any_peer: bool = False, raw: bool = False
+    ) -> None:
+        self._manifest, self._peer, self._any_peer, self._raw = manifest, peer, any_peer, raw
+        if raw and (size := raw_memory(manifest).depth + 3) > RAW_DATAGRAM_LIMIT:
+            raise ConfigurationError(
+                f"raw datagrams must have at most {RAW_DATAGRAM_LIMIT} bytes, but a step of this build has "
+                f"{size}; leave out `raw`"
+            )
         super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.engine = engine = LinkDevice(self._manifest, crc_bits=8)
-        m.submodules.arrivals = arrivals = Arrivals(self._peer, self._any_peer)
-        m.submodules.arrived = arrived = AsyncFIFO(width=8, depth=_ARRIVED, w_domain=NETWORK, r_domain="sync")
+        engine: LinkDevice | RawLinkDevice
+        if self._raw:
+            engine = RawLinkDevice(self._manifest, sized=True, crc_bits=8)
+        else:
+            engine = LinkDevice(self._manifest, crc_bits=8)
+        m.submodules.engine = engine
+        m.submodules.arrivals = arrivals = Arrivals(self._peer, self._any_peer, self._raw)
+        marks = Cat(arrivals.raw, arrivals.first, arrivals.last) if self._raw else Cat()
+        m.submodules.arrived = arrived = AsyncFIFO(
+            width=8 + len(marks), depth=_ARRIVED, w_domain=NETWORK, r_domain="sync"
+        )
         outside = wiring.flipped(self)
         wiring.connect(m, outside.i, arrivals.i)
         m.d.comb += [
-            arrived.w_data.eq(arrivals.o.payload),
+            arrived.w_data.eq(Cat(arrivals.o.payload, marks)),
             arrived.w_en.eq(arrivals.o.valid),
             arrivals.o.ready.eq(arrived.w_rdy),
             engine.i.payload.eq(arrived.r_data),
@@ -139,23 +189,48 @@ class DatagramLink(DatagramPorts, CoreSide, Component):
             arrived.r_en.eq(engine.i.ready),
             self.hears.eq(arrived.r_rdy),
         ]
-        self._send(m, engine, arrivals)
+        goes, ends = engine.o, engine.o.payload == 0
+        if isinstance(engine, RawLinkDevice):
+            raw, item = arrived.r_data[8], engine.raw_i.payload
+            m.d.comb += [
+                engine.i.valid.eq(arrived.r_rdy & ~raw),
+                engine.raw_i.valid.eq(arrived.r_rdy & raw),
+                arrived.r_en.eq(engine.i.ready | raw),
+                Cat(item.data, item.first, item.last).eq(Cat(arrived.r_data[:8], arrived.r_data[9:])),
+            ]
+            goes, ends = self._merge(m, engine)
+        self._send(m, goes, ends, arrivals)
         connect_some(m, outside, engine, ("errors", "active", *CoreSide.declared_members(self._manifest)))
         return m
 
-    def _send(self, m: Module, engine: LinkDevice, arrivals: Arrivals) -> None:
-        """Collect each frame until its zero; then its length is known, which a datagram begins with."""
+    def _merge(self, m: Module, engine: RawLinkDevice) -> tuple[stream.Interface, Value]:
+        """Return the bytes of frames and raw results, one datagram after the other, and whether one ends."""
+        goes, within, which, raw = stream.Signature(8).create(), Signal(), Signal(), Signal()
+        ends = Mux(raw, engine.raw_o.payload.last, engine.o.payload == 0)
+        m.d.comb += [
+            raw.eq(Mux(within, which, engine.raw_o.valid)),
+            goes.valid.eq(Mux(raw, engine.raw_o.valid, engine.o.valid)),
+            goes.payload.eq(Mux(raw, engine.raw_o.payload.data, engine.o.payload)),
+            engine.raw_o.ready.eq(raw & goes.ready),
+            engine.o.ready.eq(~raw & goes.ready),
+        ]
+        with m.If(goes.valid & goes.ready):
+            m.d.sync += [within.eq(~ends), which.eq(raw)]
+        return goes, ends
+
+    def _send(self, m: Module, goes: stream.Interface, ends: Value, arrivals: Arrivals) -> None:
+        """Collect each datagram until its end; then its length is known, which it begins with."""
         m.submodules.leaving = leaving = AsyncFIFOBuffered(
             width=8, depth=_LEAVING, w_domain="sync", r_domain=NETWORK
         )
         m.submodules.lengths = lengths = AsyncFIFOBuffered(
             width=_LEAVING.bit_length(), depth=_LENGTHS, w_domain="sync", r_domain=NETWORK
         )
-        length, taken, ends = Signal(_LEAVING.bit_length(), init=1), Signal(), engine.o.payload == 0
+        length, taken = Signal(_LEAVING.bit_length(), init=1), Signal()
         m.d.comb += [
-            engine.o.ready.eq(leaving.w_rdy & lengths.w_rdy),
-            taken.eq(engine.o.valid & engine.o.ready),
-            leaving.w_data.eq(engine.o.payload),
+            goes.ready.eq(leaving.w_rdy & lengths.w_rdy),
+            taken.eq(goes.valid & goes.ready),
+            leaving.w_data.eq(goes.payload),
             leaving.w_en.eq(taken),
             lengths.w_data.eq(length),
             lengths.w_en.eq(taken & ends),

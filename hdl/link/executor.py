@@ -51,9 +51,9 @@ class Executor(CoreSide, Component):
         # This is delayed by a cycle; the next byte does not come earlier.
         m.d.sync += self._used_up.eq(self.request.length == CRC_BYTES)
         m.d.comb += [
-            self._chained.eq(self.request.kind == _low(FrameType.PART)),
+            self._chained.eq(self.request.kind == low(FrameType.PART)),
             self.failed.eq(self._failure != 0),
-            self.bus.write.eq(self.request.kind == _low(FrameType.WRITE)),
+            self.bus.write.eq(self.request.kind == low(FrameType.WRITE)),
             self.bus.data.eq(self._word),
         ]
         with m.If(self.bus.read_valid):
@@ -91,15 +91,15 @@ class Executor(CoreSide, Component):
                 # Not earlier, because the last response was being finished until now.
                 m.d.sync += self._failure.eq(0)
                 with m.Switch(kind):
-                    with m.Case(_low(FrameType.WRITE)):
+                    with m.Case(low(FrameType.WRITE)):
                         m.next = "REGISTER"
                         with m.If((length[:2] != (CRC_BYTES + 1) % 4) | (length == CRC_BYTES + 1)):
                             self._fail(m, ErrorCode.LENGTH)
-                    with m.Case(_low(FrameType.READ)):
+                    with m.Case(low(FrameType.READ)):
                         m.next = "REGISTER"
                         with m.If(length != CRC_BYTES + 2):
                             self._fail(m, ErrorCode.LENGTH)
-                    with m.Case(_low(FrameType.PART), _low(FrameType.STEPS)):
+                    with m.Case(low(FrameType.PART), low(FrameType.STEPS)):
                         m.next = "STEPS"
                     with m.Default():
                         self._fail(m, ErrorCode.TYPE)
@@ -108,7 +108,7 @@ class Executor(CoreSide, Component):
             m.next = "STEPS"
             with m.If(self._failure != 0):
                 m.next = "FAIL"
-            with m.Elif((kind != _low(FrameType.PART)) & (kind != _low(FrameType.STEPS))):
+            with m.Elif((kind != low(FrameType.PART)) & (kind != low(FrameType.STEPS))):
                 self._fail(m, ErrorCode.LENGTH)
 
     def _registers(self, m: Module) -> None:
@@ -197,6 +197,6 @@ class Executor(CoreSide, Component):
                 m.next = "GO ON"
 
 
-def _low(kind: FrameType) -> int:
+def low(kind: FrameType) -> int:
     """Return the part of a request's type that its memory stores."""
     return kind ^ NUMBERED

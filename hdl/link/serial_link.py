@@ -61,10 +61,7 @@ class LinkDevice(CoreSide, Component):
         wiring.connect(m, frames.o, session.i)
         kept = ("write", "data", "forget", "commit", "kind", "publish", "fits", "long")
         connect_some(m, session, requests, kept)
-        wiring.connect(m, requests.o, executor.i)
-        connect_some(m, requests, executor, ("there", "request", "close"))
-        wiring.connect(m, executor.o, responses.i)
-        connect_some(m, executor, responses, ("restart", "finish", "failed", "full", "room"))
+        self._execute(m, session, requests, executor, responses)
         read = ("made", "word", "end", "error", "oldest", "oldest_address", "address", "number")
         connect_some(m, responses, responder, read)
         news = ("session", "expected", "ack", "acked", "answer", "answers", "again", "ending", "answered")
@@ -83,6 +80,20 @@ class LinkDevice(CoreSide, Component):
             self.active.eq(session.session != 0),
         ]
         return m
+
+    def _execute(
+        self,
+        m: Module,
+        session: LinkSession,
+        requests: RequestMemory,
+        executor: Executor,
+        responses: ResponseMemory,
+    ) -> None:
+        """Have the requests of the session executed."""
+        wiring.connect(m, requests.o, executor.i)
+        connect_some(m, requests, executor, ("there", "request", "close"))
+        wiring.connect(m, executor.o, responses.i)
+        connect_some(m, executor, responses, ("restart", "finish", "failed", "full", "room"))
 
     def _report(self, limits: Limits, session: LinkSession, executor: Executor) -> Value:
         """Return the payload of :class:`rtlstm.spec.link.LinkReport`."""

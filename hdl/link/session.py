@@ -46,8 +46,10 @@ class LinkSession(Component):
     ending: Signal = Out(1)
     ended: Signal = In(1)
     """The session ends, and its requests and responses are dropped; none is in progress any more."""
+    foreign: Signal = In(1)
+    """Something that is no frame was dropped, in this cycle."""
     dropped: Signal = Out(32)
-    """Frames dropped."""
+    """Frames dropped, and what is none."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -70,7 +72,7 @@ class LinkSession(Component):
         ahead = Signal(16)
         m.d.comb += ahead.eq(head.number - self.expected)
         m.d.sync += [
-            self.dropped.eq(self.dropped + drops),
+            self.dropped.eq(self.dropped + drops + self.foreign),
             mine.eq(head.session == self.session),
             due.eq(ahead == 0),
             behind.eq(ahead[-1]),

@@ -11,12 +11,15 @@ from amaranth.lib.cdc import FFSynchronizer
 
 from rtlstm.hdl.component import Component, Domain, In, Out, Ports, connect_some
 from rtlstm.hdl.core.core import CoreSide
+from rtlstm.hdl.link.raw import RawLinkDevice
 from rtlstm.hdl.link.serial_link import LinkDevice
 from rtlstm.spec.manifest import Manifest
 
 _SAFE = 3
 """Cycles behind a byte in which the next one may be replaced: it is sent eight bits later, and the news that
 the byte has ended is up to three cycles old."""
+_RESTED = 6
+"""Cycles without a selection until what was sent and received in the last one is known."""
 
 
 class SpiWires(Ports):
@@ -39,6 +42,13 @@ class SpiPorts(SpiWires):
     """Frames dropped since reset; a host has opened a session."""
 
 
+class RawSpiPorts(SpiPorts):
+    """The same with the raw mode."""
+
+    raw_cs_n: Signal = In(1)
+    """Selects the raw mode; not together with ``cs_n``."""
+
+
 class SpiBytes(SpiWires, Component):
     """Converts the bits of the wires to bytes and back.
 
@@ -46,11 +56,24 @@ class SpiBytes(SpiWires, Component):
 
     Latency: four cycles from a byte's last rising edge to ``received``. A byte that is there when the host
     begins is the second one that the host reads.
+
+    Parameters
+    ----------
+    transfers
+        Whether each selection is a transfer: what the host has not read of the last one is dropped.
     """
 
     received: stream.Interface = Out(stream.Signature(8))
     """It is lost if it is not accepted before the next one."""
+    first: Signal = Out(1)
+    """It is the first byte of a selection."""
     sent: stream.Interface = In(stream.Signature(8))
+    again: Signal = Out(1)
+    """A selection has ended, of ``transfers``: what is to be sent begins anew in the next cycle."""
+
+    def __init__(self, transfers: bool = False) -> None:
+        self._transfers = transfers
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -75,9 +98,11 @@ class SpiBytes(SpiWires, Component):
         bits, count = Signal(7), Signal(3)
         # A reset of the link does not bring a byte again.
         whole, complete, seen, before = Signal(8), Signal(), Signal(), Signal(reset_less=True)
+        fresh = Signal(init=1)
         m.d.rising += [bits.eq(Cat(self.mosi, bits)), count.eq(count + 1)]
         with m.If(count == 7):
-            m.d.come += [whole.eq(Cat(self.mosi, bits)), complete.eq(~complete)]
+            m.d.rising += fresh.eq(0)
+            m.d.come += [whole.eq(Cat(self.mosi, bits)), complete.eq(~complete), self.first.eq(fresh)]
         m.submodules.complete = FFSynchronizer(complete, seen)
         m.d.sync += before.eq(seen)
         # The byte stands still for the eight bits of the next one.
@@ -102,15 +127,18 @@ class SpiBytes(SpiWires, Component):
         ended, left = Signal(), Signal(range(_SAFE + 1))
         m.d.comb += ended.eq(seen != before)
         m.d.sync += left.eq(Mux(ended, _SAFE - 1, left - (left != 0)))
-        following, safe = Mux(seen, full[0], full[1]), ended | (left != 0) | idle
-        m.d.comb += self.sent.ready.eq(safe & (ended | ~following))
+        if self._transfers:
+            rested = Signal(range(_RESTED + 2))
+            m.d.sync += rested.eq(Mux(idle, rested + (rested <= _RESTED), 0))
+            m.d.comb += self.again.eq(rested == _RESTED)
+        following, safe = Mux(seen, full[0], full[1]) & ~self.again, ended | (left != 0) | idle
+        taken = Signal()
+        m.d.comb += [self.sent.ready.eq(safe & (ended | ~following) & ~self.again)]
+        m.d.comb += taken.eq(self.sent.valid & ~self.again)
         for number in range(2):
             # What the host reads now is not changed, and the other one only by a byte, or as it ends.
-            with m.If((seen != number) & safe & (ended | ~full[number])):
-                m.d.sync += [
-                    held[number].eq(Mux(self.sent.valid, self.sent.payload, 0)),
-                    full[number].eq(self.sent.valid),
-                ]
+            with m.If((seen != number) & safe & (ended | ~full[number] | self.again)):
+                m.d.sync += [held[number].eq(Mux(taken, self.sent.payload, 0)), full[number].eq(taken)]
         m.d.comb += self.waiting.eq(full[0] | full[1])
 
 
@@ -129,5 +157,44 @@ class SpiLink(SpiPorts, CoreSide, Component):
         connect_some(m, outside, wires, SpiWires.port_names())
         wiring.connect(m, wires.received, engine.i)
         wiring.connect(m, engine.o, wires.sent)
+        connect_some(m, outside, engine, ("errors", "active", *CoreSide.declared_members(self._manifest)))
+        return m
+
+
+class RawSpiLink(RawSpiPorts, CoreSide, Component):
+    """The same with the raw mode (:class:`~rtlstm.hdl.link.raw.RawSteps`), by a second wire that selects it.
+
+    Each selection is a transfer. A host pauses for eight cycles between two of them.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        super().__init__(manifest)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.wires = wires = SpiBytes()
+        m.submodules.raw_wires = raw = SpiBytes(transfers=True)
+        m.submodules.engine = engine = RawLinkDevice(self._manifest, sized=False, crc_bits=8)
+        outside = wiring.flipped(self)
+        connect_some(m, outside, wires, ("sck", "cs_n", "mosi"))
+        wiring.connect(m, wires.received, engine.i)
+        wiring.connect(m, engine.o, wires.sent)
+        item = engine.raw_i.payload
+        m.d.comb += [
+            raw.sck.eq(self.sck),
+            raw.mosi.eq(self.mosi),
+            raw.cs_n.eq(self.raw_cs_n),
+            self.miso.eq(Mux(self.raw_cs_n, wires.miso, raw.miso)),
+            self.waiting.eq(wires.waiting | engine.answers),
+            raw.received.ready.eq(1),
+            item.data.eq(raw.received.payload),
+            item.first.eq(raw.first),
+            engine.raw_i.valid.eq(raw.received.valid),
+            raw.sent.payload.eq(engine.raw_o.payload.data),
+            raw.sent.valid.eq(engine.raw_o.valid),
+            engine.raw_o.ready.eq(raw.sent.ready),
+            engine.again.eq(raw.again),
+        ]
         connect_some(m, outside, engine, ("errors", "active", *CoreSide.declared_members(self._manifest)))
         return m

@@ -1,0 +1,132 @@
+"""Raw steps over SPI or Ethernet, without a session; ``docs/link.md`` describes the transfers."""
+
+import contextlib
+import socket
+from binascii import crc_hqx
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rtlstm.host.link.framing import decode_values, encode_values
+from rtlstm.host.steps import Steps
+from rtlstm.spec.errors import DeviceError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.link import (
+    RAW_CRC_BYTES,
+    RAW_CRC_START,
+    RAW_STEP,
+    RESET_STATE,
+    UDP_PORT,
+    FrameType,
+    value_bytes,
+)
+from rtlstm.spec.manifest import Manifest
+
+_POLLS = 100
+"""Transfers that ask for a result before it counts as lost."""
+
+Exchange = Callable[[bytes], bytes]
+"""Sends the bytes of a transfer. Over SPI it selects the raw mode once, and returns the bytes that come
+meanwhile, as many; over Ethernet it returns the next datagram, or nothing if none comes."""
+
+
+class RawLink:
+    """Runs single steps of a build whose weights are loaded already.
+
+    Nothing is sent again: after an error the step may have been run or not, so reset the state.
+
+    Parameters
+    ----------
+    manifest
+        The build that the device holds, which the raw mode cannot check.
+    exchange
+        How bytes go to the device, such as :func:`udp_exchange` or the method ``transfer`` of a
+        ``periphery.SPI``.
+    spare
+        Over SPI the zeros behind a step during which it is run, for its result to come in the same transfer;
+        0 for a result that a second transfer asks for. None for datagrams.
+    """
+
+    def __init__(self, manifest: Manifest, exchange: Exchange, spare: int | None = None) -> None:
+        self._manifest, self._exchange, self._spare = manifest, exchange, spare
+        self._x_size = value_bytes(manifest.numerics.data_bits)
+        self._y_size = value_bytes(manifest.numerics.output_bits)
+        self._result = 1 + manifest.program.outputs * self._y_size + RAW_CRC_BYTES
+
+    def step(self, x: ArrayLike, stream: int = 0, *, reset: bool = False) -> IntArray:
+        """Run a step of codes, ``(inputs,)``, and return the codes of its outputs, ``(outputs,)``.
+
+        Parameters
+        ----------
+        reset
+            Reset the stream's state before.
+
+        Raises
+        ------
+        InputError
+            If there is no such stream, or ``x`` has other values.
+        DeviceError
+            If no whole result comes, or the device refuses the step.
+        """
+        checked = Steps.checked(self._manifest, [stream], np.asarray(x)[None])
+        head = (stream | reset * RESET_STATE).to_bytes(2, "little")
+        sent = bytes([RAW_STEP]) + head + encode_values(checked.x, self._x_size).tobytes()
+        sent += crc_hqx(sent, RAW_CRC_START).to_bytes(RAW_CRC_BYTES, "big")
+        if self._spare is None:
+            found = self._find(self._exchange(sent))
+        else:
+            more = self._spare + self._result if self._spare else 0
+            found = self._find(bytes(self._exchange(sent + bytes(more)))[len(sent) :])
+            for _ in range(_POLLS):
+                # The first byte of a transfer says nothing.
+                found = found or self._find(bytes(self._exchange(bytes(2 + self._result)))[1:])
+        if not found:
+            raise DeviceError(
+                "a raw step must be answered, but no whole result came; check cable and bitstream, and reset "
+                "the state, since the step may have been run"
+            )
+        if found[0] == FrameType.ERROR:
+            raise DeviceError("the device has no such stream; load this build's bitstream")
+        return decode_values(found[1:-RAW_CRC_BYTES], self._y_size)
+
+    def _find(self, data: bytes) -> bytes:
+        """Return the result in what came; nothing if there is no whole one."""
+        data = data.lstrip(b"\0")
+        size = self._result if data[:1] == bytes([FrameType.DONE]) else 2 + RAW_CRC_BYTES
+        whole = data[:size]
+        kind = whole[:1] in (bytes([FrameType.DONE]), bytes([FrameType.ERROR]))
+        return whole if kind and len(whole) == size and not crc_hqx(whole, RAW_CRC_START) else b""
+
+
+def udp_exchange(host: str, port: int = UDP_PORT, seconds: float = 0.1) -> Exchange:
+    """Return what sends datagrams to a board, each of which is answered within ``seconds``.
+
+    Raises
+    ------
+    DeviceError
+        If there is no such host.
+    """
+    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        opened.connect((host, port))
+    except OSError as error:
+        opened.close()
+        raise DeviceError(
+            f"{host}:{port} must be reachable for raw steps, but is not ({error}); check host and port"
+        ) from None
+
+    def exchange(data: bytes) -> bytes:
+        with contextlib.suppress(OSError):
+            # What came too late for an earlier step is no answer to this one.
+            opened.setblocking(False)
+            while opened.recv(1 << 16):
+                pass
+        opened.settimeout(seconds)
+        try:
+            opened.send(data)
+            return opened.recv(1 << 16)
+        except OSError:
+            return b""
+
+    return exchange
