@@ -309,8 +309,8 @@ def board(
             raise ConfigurationError(f"a board needs a line to its user: {advice}")
         if asked.raw and (asked.spi or faults):
             raise ConfigurationError(
-                "raw transfers must be simulated without --faults, and on SPI by a program: leave out --raw, or "
-                "call `transfer` of NativeBoard (docs/boards.md)"
+                "raw transfers must be simulated without --faults, and on SPI by a program: leave out --raw, "
+                "or call `transfer` of NativeBoard (docs/boards.md)"
             )
         build = OnBoard.asked(folder, asked)
         _note_bus(console, build)

@@ -209,16 +209,17 @@ class PortServer(Closing):
         return data
 
     def _answers(self) -> list[bytes]:
-        """Return what the board has sent, as datagrams."""
+        """Return what the board has sent."""
         if isinstance(self._port, EthernetPort):
             return self._port.receive(self._span)
         data = self._port.read(self._span)
-        return [data] if self._datagrams is None and data else list(split_datagrams(data))
+        return [data] if data else []
 
     def _say(self, said: list[bytes]) -> None:
         data = b"".join(said)
         if self._datagrams is not None and self._asker is not None:
-            for datagram in said:
+            whole = isinstance(self._port, EthernetPort)
+            for datagram in said if whole else split_datagrams(data):
                 self._datagrams.sendto(datagram, self._asker)
         if data and self._client is not None:
             try:

@@ -407,21 +407,119 @@ int rtlstm_load(rtlstm *device, const char *path, uint32_t build) {
   return result;
 }
 
+/* Whether a step's values fit; if so, how many bytes a value has each way. */
+static int fits(unsigned inputs, unsigned bits, unsigned *bytes, unsigned outputs, unsigned output_bits,
+                unsigned *output_bytes) {
+  *bytes = (bits + 7) / 8;
+  *output_bytes = (output_bits + 7) / 8;
+  return 2 + inputs * *bytes <= LARGEST - HEADER && outputs * *output_bytes <= LARGEST - HEADER;
+}
+
+static size_t put_step(uint8_t *data, unsigned head, const int32_t *x, unsigned inputs, unsigned bytes) {
+  put(data, head, 2);
+  for (unsigned i = 0; i < inputs; ++i) put(data + 2 + i * bytes, (uint32_t)x[i], (int)bytes);
+  return 2 + inputs * bytes;
+}
+
+static void take_outputs(const uint8_t *data, int32_t *y, unsigned outputs, unsigned bytes) {
+  for (unsigned i = 0; i < outputs; ++i) {
+    uint32_t value = little(data + i * bytes, (int)bytes), sign = 1u << (8 * bytes - 1);
+    y[i] = (int32_t)((value ^ sign) - sign);
+  }
+}
+
 int rtlstm_step(rtlstm *device, unsigned stream, const int32_t *x, unsigned inputs, unsigned bits, int32_t *y,
                 unsigned outputs, unsigned output_bits) {
   uint8_t payload[LARGEST], result[LARGEST];
-  unsigned bytes = (bits + 7) / 8, output_bytes = (output_bits + 7) / 8;
-  if (2 + inputs * bytes > LARGEST - HEADER || outputs * output_bytes > LARGEST - HEADER) {
+  unsigned bytes, output_bytes;
+  if (!fits(inputs, bits, &bytes, outputs, output_bits, &output_bytes)) {
     return fail(device, "this client's steps must fit into one frame");
   }
-  put(payload, stream, 2);
-  for (unsigned i = 0; i < inputs; ++i) put(payload + 2 + i * bytes, (uint32_t)x[i], (int)bytes);
-  if (request(device, STEPS, payload, 2 + inputs * bytes, result) != (int)(outputs * output_bytes)) {
+  if (request(device, STEPS, payload, put_step(payload, stream, x, inputs, bytes), result) !=
+      (int)(outputs * output_bytes)) {
     return device->error[0] ? -1 : fail(device, "the answer has a wrong length");
   }
-  for (unsigned i = 0; i < outputs; ++i) {
-    uint32_t value = little(result + i * output_bytes, (int)output_bytes), sign = 1u << (8 * output_bytes - 1);
-    y[i] = (int32_t)((value ^ sign) - sign);
+  take_outputs(result, y, outputs, output_bytes);
+  return 0;
+}
+
+/* Of raw transfers: first byte, bit of the step's first two bytes, and bytes of the CRC-16. */
+enum { RAW_STEP = 0x01, RAW_RESET = 1 << 14, RAW_CRC = 2, MOST_SPARE = 256 };
+
+static uint16_t crc16(const uint8_t *data, size_t count) {
+  uint32_t sum = 0xFFFF;
+  while (count--) {
+    sum ^= (uint32_t)*data++ << 8;
+    for (int bit = 0; bit < 8; ++bit) sum = sum << 1 ^ (sum & 0x8000 ? 0x1021u : 0);
   }
+  return (uint16_t)sum;
+}
+
+int rtlstm_open_raw_spi(rtlstm *device, rtlstm_transfer *transfer, void *context, size_t spare) {
+  memset(device, 0, sizeof *device);
+  device->fd = -1;
+  if (spare > MOST_SPARE) return fail(device, "there must be at most 256 spare zeros behind a raw step");
+  device->transfer = transfer;
+  device->context = context;
+  device->spare = spare;
+  return 0;
+}
+
+/* Return the whole result of `size` bytes, or of an error, in what came behind zeros; NULL if there is none. */
+static const uint8_t *find_result(const uint8_t *data, size_t count, size_t size) {
+  while (count && !*data) ++data, --count;
+  if (count && *data == ERROR) size = 2 + RAW_CRC;
+  return count >= size && (*data == DONE || *data == ERROR) && !crc16(data, size) ? data : NULL;
+}
+
+/* Send a raw step of `count` bytes; return its result, NULL on an error. */
+static const uint8_t *exchange_raw(rtlstm *device, uint8_t *bytes, size_t count, size_t size) {
+  const uint8_t *found = NULL;
+  long long deadline = milliseconds() + RETRY_MS;
+  if (device->transfer) {
+    size_t more = device->spare ? device->spare + size : 0;
+    memset(bytes + count, 0, more);
+    if (device->transfer(device->context, bytes, count + more)) return fail_broken(device), NULL;
+    found = find_result(bytes + count, more, size);
+    while (!found && milliseconds() < deadline) {
+      /* The first byte of a transfer says nothing. */
+      memset(bytes, 0, 2 + size);
+      if (device->transfer(device->context, bytes, 2 + size)) return fail_broken(device), NULL;
+      found = find_result(bytes + 1, 1 + size, size);
+    }
+  } else {
+    long long left;
+    /* What came too late for an earlier step is no answer to this one. */
+    while (recv(device->fd, device->chunk, sizeof device->chunk, MSG_DONTWAIT) > 0) continue;
+    if (send(device->fd, bytes, count, MSG_NOSIGNAL) != (ssize_t)count) return fail_broken(device), NULL;
+    while (!found && (left = deadline - milliseconds()) > 0) {
+      struct pollfd wait = {device->fd, POLLIN, 0};
+      ssize_t came = poll(&wait, 1, (int)left) > 0 ? recv(device->fd, device->chunk, sizeof device->chunk, 0) : 0;
+      if (came < 0) return fail_broken(device), NULL;
+      found = find_result(device->chunk, (size_t)came, size);
+    }
+  }
+  if (!found) fail(device, "no whole result of the raw step came; it may have been run or not");
+  return found;
+}
+
+int rtlstm_raw_step(rtlstm *device, unsigned stream, int reset, const int32_t *x, unsigned inputs, unsigned bits,
+                    int32_t *y, unsigned outputs, unsigned output_bits) {
+  uint8_t bytes[2 * LARGEST + MOST_SPARE] = {RAW_STEP};
+  unsigned in_bytes, output_bytes;
+  const uint8_t *found;
+  size_t count = 1;
+  uint16_t sum;
+  if (!fits(inputs, bits, &in_bytes, outputs, output_bits, &output_bytes)) {
+    return fail(device, "this client's steps must fit into one frame");
+  }
+  count += put_step(bytes + 1, stream | (reset ? RAW_RESET : 0), x, inputs, in_bytes);
+  sum = crc16(bytes, count);
+  bytes[count++] = (uint8_t)(sum >> 8);
+  bytes[count++] = (uint8_t)sum;
+  found = exchange_raw(device, bytes, count, 1 + outputs * output_bytes + RAW_CRC);
+  if (!found) return -1;
+  if (*found == ERROR) return fail(device, "the device has no such stream");
+  take_outputs(found + 1, y, outputs, output_bytes);
   return 0;
 }

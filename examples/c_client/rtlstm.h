@@ -28,6 +28,7 @@ typedef struct {
   size_t taken, given;  /* bytes of `chunk` that were taken, and that there are */
   uint8_t chunk[1536];  /* what was read at once: a datagram has several bytes */
   uint8_t frame[1024];
+  size_t spare;         /* see rtlstm_open_raw_spi */
   char error[160];      /* why the last call failed */
 } rtlstm;
 
@@ -52,5 +53,15 @@ int rtlstm_load(rtlstm *device, const char *path, uint32_t build);
  * the build's header has as RTLSTM_DATA_BITS and RTLSTM_OUTPUT_BITS. */
 int rtlstm_step(rtlstm *device, unsigned stream, const int32_t *x, unsigned inputs, unsigned bits, int32_t *y,
                 unsigned outputs, unsigned output_bits);
+
+/* For raw steps over SPI alone: a function that selects the raw mode, once in each call. A step is followed by
+ * `spare` zeros, at most 256, during which it is run, and by those for its result; with 0, further calls ask for it. */
+int rtlstm_open_raw_spi(rtlstm *device, rtlstm_transfer *transfer, void *context, size_t spare);
+
+/* Run one step as rtlstm_step does, but send it once and without a session, by a device of rtlstm_open_raw_spi or of
+ * rtlstm_open with "udp:". It is for a board with the raw mode whose weights are loaded. After an error the step may
+ * have been run or not. `reset`, if not 0, resets the stream's state before. */
+int rtlstm_raw_step(rtlstm *device, unsigned stream, int reset, const int32_t *x, unsigned inputs, unsigned bits,
+                    int32_t *y, unsigned outputs, unsigned output_bits);
 
 #endif

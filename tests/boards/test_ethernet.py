@@ -1,11 +1,13 @@
 """A board's Ethernet: addresses, and the link over LiteEth and an RGMII, in simulation."""
 
+import ctypes
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.c_client import compile_client, read_outputs, run_client
+from support.c_client import compile_client, load_client, read_outputs, run_client
 from support.paths import ROOT
+from support.raw_transfers import input_bytes, raw_step, result_bytes
 from support.served_board import check_golden, running, said
 
 from rtlstm.boards.ethernet import Ethernet
@@ -13,8 +15,9 @@ from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.host import Accelerator
 from rtlstm.host.link.byte_ports import split_datagrams
 from rtlstm.host.link.engine import LinkTimeouts
-from rtlstm.host.link.framing import Frame
+from rtlstm.host.link.framing import Deframer, Frame
 from rtlstm.host.link.link_transport import LinkTransport
+from rtlstm.host.link.raw import RawLink, udp_exchange
 from rtlstm.host.transport import open_transport
 from rtlstm.sim.cocotb_run import Design, run_tests
 from rtlstm.sim.ethernet_port import EthernetPort
@@ -22,7 +25,7 @@ from rtlstm.sim.faults import FaultyPort
 from rtlstm.sim.simulated_board import NativeBoard
 from rtlstm.sim.sources import SIMULATION, board_models, simulation_sources
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.link import DATAGRAM_LIMIT, FrameType
+from rtlstm.spec.link import DATAGRAM_LIMIT, FrameType, LinkReport
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register
 
@@ -72,13 +75,17 @@ def test_refused(cli, board_build: Path):
     cli("board", board_build, "--board", "colorlight-i5", "--ip", IP).refused("--udp PORT")
     cli("board", board_build, "--board", "colorlight-i5", "--mac", IP, "--udp", 0).refused("--ip ADDRESS")
     cli("bitstream", board_build, "--board", "colorlight-i5", "--peer", "any").refused("--ip")
+    done = cli(
+        "board", board_build, "--board", "colorlight-i5", "--ip", IP, "--raw", "--udp", 0, "--faults", 0.1
+    )
+    done.refused("without --faults")
     done = cli("bitstream", board_build, "--board", "colorlight-i5", "--ip", IP, "--baud", 115_200)
     done.refused("has no serial port")
 
 
 @pytest.fixture(scope="module")
 def on_board(board_build: Path) -> OnBoard:
-    return OnBoard.create(board_build, "colorlight-i5", 100, ethernet=Ethernet.create(IP))
+    return OnBoard.create(board_build, "colorlight-i5", 100, ethernet=Ethernet.create(IP, raw=True))
 
 
 @pytest.mark.rtl
@@ -99,6 +106,37 @@ def test_results_are_the_golden_models(on_board: OnBoard, native: NativeBoard):
         assert other.read(20e-6) == b""
         assert transport.read(Register.ID).tolist() == [IDENTITY]
     check_golden(on_board.folder, x, y)
+
+
+@pytest.mark.rtl
+def test_raw_steps(on_board: OnBoard, native: NativeBoard):
+    """One datagram each way; those of a wrong length, damaged ones and other hosts' are counted alone."""
+    manifest, port = on_board.manifest, EthernetPort(native, IP)
+    x = np.random.default_rng(3).integers(-1000, 1000, (40, 3))
+    golden = open_transport("golden", on_board.folder, manifest)
+
+    def exchange(datagram: bytes, by: EthernetPort = port) -> bytes:
+        by.send(datagram)
+        return b"".join(by.receive(20e-6))
+
+    link, step = RawLink(manifest, exchange), raw_step(bytes(input_bytes(manifest)))
+    wrong = [step[:-1], step + b"\0", step[:5], step[:1], step * 2, step[:-1] + bytes([step[-1] ^ 1])]
+    with Accelerator(LinkTransport(port, manifest, QUICK, seed=1), manifest) as board:
+        board.load_weights(on_board.folder / "weights.bin")
+        board.device.transport.flush()
+        Accelerator(golden, manifest).load_weights(on_board.folder / "weights.bin")
+        other = EthernetPort(native, IP, host="192.168.1.77")
+        assert all(exchange(datagram) == b"" for datagram in wrong) and exchange(step, other) == b""
+        found = [link.step(row).tolist() for row in x]
+        assert 1e-6 < native.answer_seconds < 4e-6
+        assert found == golden.exchange(np.zeros(40, dtype=np.int32), x).tolist()
+        # Two at once: the second one comes while the first one is in work.
+        port.send(step)
+        assert len(exchange(step)) == result_bytes(manifest) and port.receive(20e-6) == []
+        port.write(Frame(FrameType.RESUME, 0, 5, 0).to_wire())
+        (report,) = Deframer().feed(port.read(20e-6))
+        assert LinkReport.from_bytes(report.payload).dropped == len(wrong) + 2
+        assert board.device.transport.read(Register.ID).tolist() == [IDENTITY]
 
 
 @pytest.mark.slow
@@ -138,6 +176,32 @@ def test_steps_per_second(on_board: OnBoard, native: NativeBoard):
         begun, steps = port.now(), 4000
         transport.exchange(np.zeros(steps, dtype=np.int32), np.zeros((steps, 3), dtype=np.int32))
         assert steps / (port.now() - begun) > 200_000
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_raw_steps_served_over_udp(on_board: OnBoard, board_user: Path, tmp_path: Path):
+    """The driver's sockets and the C client's, behind a session that has loaded the weights."""
+    build, manifest = on_board.folder, on_board.manifest
+    x = np.random.default_rng(3).integers(-1000, 1000, (6, 3)).astype(np.int32)
+    client = load_client(tmp_path)
+    device, y = ctypes.create_string_buffer(8192), (ctypes.c_int32 * manifest.program.outputs)()
+    bits = manifest.numerics.data_bits, manifest.numerics.output_bits
+    golden, found = open_transport("golden", build, manifest), []
+    Accelerator(golden, manifest).load_weights(build / "weights.bin")
+    command = f"rtlstm board {build} --board colorlight-i5 --clock 100 --ip {IP} --raw --udp 0"
+    with running(command, tmp_path) as process:
+        port = said(process, r"(udp:\S+)")
+        assert client.rtlstm_open(device, port.encode()) == 0, device.raw
+        assert client.rtlstm_load(device, str(build / "weights.bin").encode(), 0) == 0, device.raw
+        for row in x[:3]:
+            given = row.ctypes.data_as(ctypes.c_void_p)
+            done = client.rtlstm_raw_step(device, 0, 0, given, 3, bits[0], y, len(y), bits[1])
+            assert done == 0, device.raw
+            found.append(list(y))
+        link = RawLink(manifest, udp_exchange("localhost", int(port.rpartition(":")[2]), 5.0))
+        found += [link.step(row).tolist() for row in x[3:]]
+    assert found == golden.exchange(np.zeros(6, dtype=np.int32), x).tolist()
 
 
 @pytest.mark.slow

@@ -1,14 +1,13 @@
 """A board's link on SPI: the whole board in simulation, and the host's side."""
 
 import ctypes
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.c_client import SOURCES, STRICT
+from support.c_client import load_client
 from support.served_board import check_golden, running, said
 
 from rtlstm.boards.bitstream import constraints
@@ -28,8 +27,10 @@ QUICK = LinkTimeouts(retry=0.005, least_retry=0.001, most_retry=0.01)
 
 
 def test_pins_are_at_the_header():
-    assert [pin.site for pin in find_board("icebreaker").spi] == ["45", "4", "2", "47", "3"]
+    assert [pin.site for pin in find_board("icebreaker").spi] == ["45", "4", "2", "47", "3", "48"]
     lpf = constraints(find_board("ulx3s-12f"), "spi")
+    raw = 'LOCATE COMP "spi_raw_cs_n" SITE "B10";'
+    assert raw not in lpf and raw in constraints(find_board("ulx3s-12f"), "raw_spi")
     assert 'LOCATE COMP "spi_sck" SITE "B11";' in lpf and '"spi_sck" 25' in lpf and '"rx"' not in lpf
 
 
@@ -44,7 +45,7 @@ def test_refused(cli, board_build: Path):
 
 @pytest.fixture(scope="module")
 def on_board(board_build: Path) -> OnBoard:
-    return OnBoard.create(board_build, "ulx3s-12f", 100, spi=True)
+    return OnBoard.create(board_build, "ulx3s-12f", 100, spi=True, raw=True)
 
 
 @pytest.mark.rtl
@@ -143,10 +144,7 @@ def test_the_c_client_with_a_function_of_the_users(
     on_board: OnBoard, native: NativeBoard, tmp_path: Path, monkeypatch
 ):
     monkeypatch.setattr(Spidev, "board", native, raising=False)
-    library = tmp_path / "client.so"
-    source = SOURCES / "rtlstm.c"
-    subprocess.run(["gcc", *STRICT, "-fPIC", "-shared", "-o", library, source], check=True)
-    client, wires = ctypes.CDLL(str(library)), Spidev("/dev/spidev0.0", 0, 12e6)
+    client, wires = load_client(tmp_path), Spidev("/dev/spidev0.0", 0, 12e6)
     transfer = ctypes.CFUNCTYPE(
         ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint8), ctypes.c_size_t
     )

@@ -1,5 +1,6 @@
 """The C client of the examples: compiled, and run with integer steps."""
 
+import ctypes
 import subprocess
 from pathlib import Path
 
@@ -27,6 +28,13 @@ def compile_client(folder: Path) -> Path:
     files = [SOURCES / "main.c", SOURCES / "rtlstm.c"]
     subprocess.run(["gcc", *STRICT, "-o", program, *files], check=True)
     return program
+
+
+def load_client(folder: Path) -> ctypes.CDLL:
+    """Compile its functions alone, and load them here."""
+    library = folder / "client.so"
+    subprocess.run(["gcc", *STRICT, "-fPIC", "-shared", "-o", library, SOURCES / "rtlstm.c"], check=True)
+    return ctypes.CDLL(str(library))
 
 
 def run_client(
