@@ -169,7 +169,7 @@ class DatagramLink(DatagramPorts, CoreSide, Component):
         m = Module()
         engine: LinkDevice | RawLinkDevice
         if self._raw:
-            engine = RawLinkDevice(self._manifest, sized=True, crc_bits=8)
+            engine = RawLinkDevice(self._manifest, sized=True)
         else:
             engine = LinkDevice(self._manifest, crc_bits=8)
         m.submodules.engine = engine

@@ -1,6 +1,6 @@
 """Frames with a checksum on a serial link: CRC-32C inside, COBS around."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.data import StructLayout
 
@@ -21,6 +21,9 @@ FRAMED = StructLayout({"data": 8, "last": 1})
 
 _LONGEST = 254
 """Bytes in a block without a zero."""
+_AHEAD = 96
+"""Bytes of a frame with which a transmitter without gaps begins: it takes eight cycles for each, in which the
+next block, of at most :data:`_LONGEST` bytes, grows by more than three."""
 
 
 class CobsDecoder(Component):
@@ -59,10 +62,20 @@ class CobsEncoder(Component):
 
     A block is offered when it is complete, while the next one is filled: the transmitter never waits if
     bytes come faster than it sends them. Throughput: one byte every second cycle.
+
+    Parameters
+    ----------
+    gapless
+        Offer a frame's first byte late enough for all others to follow without a gap, if one is accepted in
+        every eighth cycle at most.
     """
 
     i: stream.Interface = In(stream.Signature(FRAMED))
     o: stream.Interface = Out(stream.Signature(8))
+
+    def __init__(self, gapless: bool = False) -> None:
+        self._gapless = gapless
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -75,9 +88,9 @@ class CobsEncoder(Component):
         m.d.comb += [
             code.eq(following - head),
             held.eq(head - tail),
-            self.o.valid.eq(valid),
+            self.o.valid.eq(valid & self._goes(m, held)),
             self.o.payload.eq(data),
-            ready.eq(self.o.ready),
+            ready.eq(self.o.ready & self.o.valid),
             write.addr.eq(Mux(closes, head, following)),
             write.data.eq(Mux(closes, code, self.i.payload.data)),
             write.en.eq(stores | closes),
@@ -106,9 +119,21 @@ class CobsEncoder(Component):
                 m.d.comb += closes.eq(1)
                 m.next = "DELIMIT"
             with m.State("DELIMIT"):
-                m.d.comb += [closes.eq(1), write.data.eq(0)]
+                m.d.comb += [closes.eq(1), write.data.eq(0), self._ends.eq(1)]
                 m.next = "TAKE"
         return m
+
+    def _goes(self, m: Module, held: Value) -> Value:
+        """Return whether the next byte may be sent: with a gap, a frame may have one between two blocks."""
+        self._ends = Signal()
+        if not self._gapless:
+            return Const(1)
+        whole, within, ended = Signal(range(1 << len(held))), Signal(), Signal()
+        m.d.comb += ended.eq(self.o.valid & self.o.ready & (self.o.payload == 0))
+        m.d.sync += whole.eq(whole + self._ends - ended)
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += within.eq(~ended)
+        return within | (whole != 0) | (held >= _AHEAD)
 
 
 class Crc32c(Component):
@@ -216,20 +241,21 @@ class FrameReceiver(Component):
 class FrameSender(Component):
     """Converts bodies to bytes to transmit.
 
-    Throughput: one byte in nine cycles, or with ``crc_bits`` of 8 one in every second cycle.
+    Throughput: one byte in nine cycles, or with ``crc_bits`` of 8 one in every second cycle. See
+    :class:`CobsEncoder` for ``gapless``.
     """
 
     i: stream.Interface = In(stream.Signature(BODY))
     o: stream.Interface = Out(stream.Signature(8))
 
-    def __init__(self, crc_bits: int = 1) -> None:
-        self._crc_bits = crc_bits
+    def __init__(self, crc_bits: int = 1, gapless: bool = False) -> None:
+        self._crc_bits, self._gapless = crc_bits, gapless
         super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.crc = crc = Crc32c(self._crc_bits)
-        m.submodules.cobs = cobs = CobsEncoder()
+        m.submodules.cobs = cobs = CobsEncoder(self._gapless)
         wiring.connect(m, cobs.o, wiring.flipped(self.o))
         checksum, index = Signal(), Signal(range(CRC_BYTES))
         taken, last = Signal(), Signal()

@@ -251,8 +251,8 @@ class RawLinkDevice(LinkDevice):
     answers: Signal = Out(1)
     """See :class:`RawSteps`."""
 
-    def __init__(self, manifest: Manifest, *, sized: bool, crc_bits: int = 1) -> None:
-        super().__init__(manifest, crc_bits)
+    def __init__(self, manifest: Manifest, *, sized: bool) -> None:
+        super().__init__(manifest, crc_bits=8, gapless=not sized)
         self._sized = sized
 
     def _execute(

@@ -27,6 +27,8 @@ class LinkDevice(CoreSide, Component):
     ----------
     crc_bits
         See :class:`~rtlstm.hdl.link.framing.Crc32c`.
+    gapless
+        See :class:`~rtlstm.hdl.link.framing.CobsEncoder`.
 
     Raises
     ------
@@ -42,8 +44,9 @@ class LinkDevice(CoreSide, Component):
     active: Signal = Out(1)
     """A host has opened a session."""
 
-    def __init__(self, manifest: Manifest, crc_bits: int = 1) -> None:
-        self._manifest, self._limits, self._crc_bits = manifest, link_limits(manifest), crc_bits
+    def __init__(self, manifest: Manifest, crc_bits: int = 1, gapless: bool = False) -> None:
+        self._manifest, self._limits = manifest, link_limits(manifest)
+        self._crc_bits, self._gapless = crc_bits, gapless
         super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
@@ -55,7 +58,7 @@ class LinkDevice(CoreSide, Component):
         m.submodules.executor = executor = Executor(self._manifest)
         m.submodules.responses = responses = ResponseMemory(limits)
         m.submodules.responder = responder = Responder(limits.response_bytes)
-        m.submodules.sender = sender = FrameSender(self._crc_bits)
+        m.submodules.sender = sender = FrameSender(self._crc_bits, self._gapless)
 
         wiring.connect(m, wiring.flipped(self.i), frames.i)
         wiring.connect(m, frames.o, session.i)

@@ -152,7 +152,7 @@ class SpiLink(SpiPorts, CoreSide, Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.wires = wires = SpiBytes()
-        m.submodules.engine = engine = LinkDevice(self._manifest, crc_bits=8)
+        m.submodules.engine = engine = LinkDevice(self._manifest, crc_bits=8, gapless=True)
         outside = wiring.flipped(self)
         connect_some(m, outside, wires, SpiWires.port_names())
         wiring.connect(m, wires.received, engine.i)
@@ -175,7 +175,7 @@ class RawSpiLink(RawSpiPorts, CoreSide, Component):
         m = Module()
         m.submodules.wires = wires = SpiBytes()
         m.submodules.raw_wires = raw = SpiBytes(transfers=True)
-        m.submodules.engine = engine = RawLinkDevice(self._manifest, sized=False, crc_bits=8)
+        m.submodules.engine = engine = RawLinkDevice(self._manifest, sized=False)
         outside = wiring.flipped(self)
         connect_some(m, outside, wires, ("sck", "cs_n", "mosi"))
         wiring.connect(m, wires.received, engine.i)

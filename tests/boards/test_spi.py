@@ -55,7 +55,8 @@ def test_results_are_the_golden_models(on_board: OnBoard, native: NativeBoard):
         assert board.device.transport.read(Register.ID).tolist() == [IDENTITY]
         board.load_weights(on_board.folder / "weights.bin", verify=True)
         y, _ = board.run(x)
-        assert board.device.transport.statistics.repeated == 0
+        statistics = board.device.transport.statistics
+        assert statistics.repeated == statistics.damaged == 0
     check_golden(on_board.folder, x, y)
 
 

@@ -58,6 +58,10 @@ def test_sender(tmp_path: Path) -> None:
     run(to_verilog({"dut": FrameSender()}), "bodies_are_framed", tmp_path, {})
 
 
+def test_sender_without_gaps(tmp_path: Path) -> None:
+    run(to_verilog({"dut": FrameSender(8, gapless=True)}), "frames_have_no_gaps", tmp_path, {})
+
+
 def test_a_divisor_that_is_too_small() -> None:
     with pytest.raises(ConfigurationError, match="must be at least 4, not 3"):
         check_divisor(3)

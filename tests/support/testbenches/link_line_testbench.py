@@ -155,3 +155,28 @@ async def bodies_are_framed(dut) -> None:
     for _ in range(3000):
         await RisingEdge(dut.clk)
     assert bytes(taken) == b"".join(frame.to_wire() for frame in frames)
+
+
+@cocotb.test()
+async def frames_have_no_gaps(dut) -> None:
+    """Wires that take a byte in every eighth cycle, or else a zero, take no zero within a frame."""
+    rng = random.Random(4)
+    await start(dut)
+    # Short blocks, and then the longest ones.
+    frames = [Frame(7, 8, 9, 0, bytes(rng.randrange(1, 256) for _ in range(n))) for n in (500, 90, 3, 300)]
+    items = []
+    for frame in frames:
+        body = bytes([frame.type]) + b"".join(v.to_bytes(2, "little") for v in frame[1:4]) + frame.payload
+        items += [*body, 256]
+    cocotb.start_soon(give(dut, "i", rng, 0.5, items, tuple(BODY.members)))
+    wires = bytearray()
+    for _ in range(sum(len(frame.to_wire()) for frame in frames) + 1000):
+        dut.o_ready.value = 1
+        await ReadOnly()
+        wires.append(int(dut.o_payload.value) if int(dut.o_valid.value) else 0)
+        await RisingEdge(dut.clk)
+        dut.o_ready.value = 0
+        for _ in range(7):
+            await RisingEdge(dut.clk)
+    found = [each + b"\0" for each in bytes(wires).split(b"\0") if each]
+    assert found == [frame.to_wire() for frame in frames]
