@@ -103,8 +103,9 @@ class RawSteps(StepPart):
     @property
     def _begins(self) -> Value:
         """Whether a step begins with the byte that comes."""
-        alone = self.i.payload.last if self._sized else Const(0)
-        return self.i.valid & self.i.payload.first & (self.i.payload.data == RAW_STEP) & ~alone
+        item, alone = self.i.payload, self.i.payload.last if self._sized else Const(0)
+        begins: Value = self.i.valid & item.first & (item.data == RAW_STEP) & ~alone
+        return begins
 
     def _begin(self, m: Module) -> None:
         m.d.comb += self._free.eq(1)
