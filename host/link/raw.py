@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from rtlstm.host.link.framing import decode_values, encode_values
 from rtlstm.host.steps import Steps
+from rtlstm.host.transport import Closing
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import (
@@ -25,6 +26,8 @@ from rtlstm.spec.manifest import Manifest
 
 _POLLS = 100
 """Transfers that ask for a result before it counts as lost."""
+_MOST = 1 << 16
+"""Bytes of a datagram."""
 
 Exchange = Callable[[bytes], bytes]
 """Sends the bytes of a transfer. Over SPI it selects the raw mode once, and returns the bytes that come
@@ -41,7 +44,7 @@ class RawLink:
     manifest
         The build that the device holds, which the raw mode cannot check.
     exchange
-        How bytes go to the device, such as :func:`udp_exchange` or the method ``transfer`` of a
+        How bytes go to the device, such as :class:`UdpExchange` or the method ``transfer`` of a
         ``periphery.SPI``.
     spare
         Over SPI the zeros behind a step during which it is run, for its result to come in the same transfer;
@@ -99,34 +102,39 @@ class RawLink:
         return whole if kind and len(whole) == size and not crc_hqx(whole, RAW_CRC_START) else b""
 
 
-def udp_exchange(host: str, port: int = UDP_PORT, seconds: float = 0.1) -> Exchange:
-    """Return what sends datagrams to a board, each of which is answered within ``seconds``.
+class UdpExchange(Closing):
+    """Sends datagrams to a board, each of which is answered within ``seconds``.
 
     Raises
     ------
     DeviceError
         If there is no such host.
     """
-    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        opened.connect((host, port))
-    except OSError as error:
-        opened.close()
-        raise DeviceError(
-            f"{host}:{port} must be reachable for raw steps, but is not ({error}); check host and port"
-        ) from None
 
-    def exchange(data: bytes) -> bytes:
+    def __init__(self, host: str, port: int = UDP_PORT, seconds: float = 0.1) -> None:
+        self._seconds, self._socket = seconds, socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self._socket.connect((host, port))
+        except OSError as error:
+            self._socket.close()
+            raise DeviceError(
+                f"{host}:{port} must be reachable for raw steps, but is not ({error}); check host and port"
+            ) from None
+
+    def __call__(self, data: bytes) -> bytes:
+        """Send a datagram; return the next one, or nothing if none comes."""
         with contextlib.suppress(OSError):
             # What came too late for an earlier step is no answer to this one.
-            opened.setblocking(False)
-            while opened.recv(1 << 16):
+            self._socket.setblocking(False)
+            while self._socket.recv(_MOST):
                 pass
-        opened.settimeout(seconds)
+        self._socket.settimeout(self._seconds)
         try:
-            opened.send(data)
-            return opened.recv(1 << 16)
+            self._socket.send(data)
+            return self._socket.recv(_MOST)
         except OSError:
             return b""
 
-    return exchange
+    def close(self) -> None:
+        """Release the port of this machine."""
+        self._socket.close()

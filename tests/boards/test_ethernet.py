@@ -17,7 +17,7 @@ from rtlstm.host.link.byte_ports import split_datagrams
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.framing import Deframer, Frame
 from rtlstm.host.link.link_transport import LinkTransport
-from rtlstm.host.link.raw import RawLink, udp_exchange
+from rtlstm.host.link.raw import RawLink, UdpExchange
 from rtlstm.host.transport import open_transport
 from rtlstm.sim.cocotb_run import Design, run_tests
 from rtlstm.sim.ethernet_port import EthernetPort
@@ -203,8 +203,9 @@ def test_raw_steps_served_over_udp(on_board: OnBoard, board_user: Path, tmp_path
             done = client.rtlstm_raw_step(device, 0, 0, given, 3, bits[0], y, len(y), bits[1])
             assert done == 0, device.raw
             found.append(list(y))
-        link = RawLink(manifest, udp_exchange("localhost", int(port.rpartition(":")[2]), 5.0))
-        found += [link.step(row).tolist() for row in x[3:]]
+        client.rtlstm_close(device)
+        with UdpExchange("localhost", int(port.rpartition(":")[2]), 5.0) as exchange:
+            found += [RawLink(manifest, exchange).step(row).tolist() for row in x[3:]]
     assert found == golden.exchange(np.zeros(6, dtype=np.int32), x).tolist()
 
 

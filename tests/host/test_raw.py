@@ -7,9 +7,9 @@ import pytest
 from support.paths import DOCS
 from support.raw_transfers import raw_step, sealed
 
-from rtlstm.host.link.raw import RawLink, udp_exchange
+from rtlstm.host.link.raw import RawLink, UdpExchange
 from rtlstm.spec.errors import DeviceError, InputError
-from rtlstm.spec.link import RESET_STATE, FrameType
+from rtlstm.spec.link import RESET_STATE, FrameType, value_bytes
 from rtlstm.spec.manifest import Manifest
 
 PAGE = (DOCS / "link.md").read_text()
@@ -20,11 +20,15 @@ def manifest(pristine: Path) -> Manifest:
     return Manifest.load(pristine)
 
 
+def packed(values: range, bits: int) -> bytes:
+    return b"".join(value.to_bytes(value_bytes(bits), "little") for value in values)
+
+
 @pytest.fixture
 def good(manifest: Manifest) -> bytes:
     """A result: its outputs are 0, 1, 2 and so on."""
-    assert manifest.numerics.output_bits == 8
-    return sealed(bytes([FrameType.DONE, *(number & 255 for number in range(manifest.program.outputs))]))
+    outputs = packed(range(manifest.program.outputs), manifest.numerics.output_bits)
+    return sealed(bytes([FrameType.DONE]) + outputs)
 
 
 def test_the_page_has_these_bytes():
@@ -48,7 +52,7 @@ def test_a_step_over_spi(manifest: Manifest, good: bytes):
         sent.clear()
         y = RawLink(manifest, exchange, spare).step(x, reset=True)
         assert y.tolist() == list(range(manifest.program.outputs)) and len(sent) == transfers
-        step = raw_step(bytes(x.tolist()), RESET_STATE)
+        step = raw_step(packed(range(len(x)), manifest.numerics.data_bits), RESET_STATE)
         assert sent[0] == step + bytes(spare and spare + len(good))
         assert all(data == bytes(2 + len(good)) for data in sent[1:])
 
@@ -69,5 +73,6 @@ def test_no_whole_result(manifest: Manifest, good: bytes):
 
 def test_no_such_host():
     with pytest.raises(DeviceError, match="must be reachable for raw steps"):
-        udp_exchange("no.such.host.invalid")
-    assert udp_exchange("127.0.0.1", 9, 0.01)(b"\1") == b""
+        UdpExchange("no.such.host.invalid")
+    with UdpExchange("127.0.0.1", 9, 0.01) as exchange:
+        assert exchange(b"\1") == b""
