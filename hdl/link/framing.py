@@ -119,7 +119,7 @@ class CobsEncoder(Component):
                 m.d.comb += closes.eq(1)
                 m.next = "DELIMIT"
             with m.State("DELIMIT"):
-                m.d.comb += [closes.eq(1), write.data.eq(0), self._ends.eq(1)]
+                m.d.comb += [closes.eq(1), self._ends.eq(1), write.data.eq(0)]
                 m.next = "TAKE"
         return m
 

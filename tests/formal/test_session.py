@@ -116,6 +116,7 @@ class Harness(Elaboratable):
 
         # All of this is so.
         answer, rest = session.answer, before(m, session.dropped)
+        told_of = dropped + session.foreign
         with m.If(running):
             m.d.comb += [
                 Assert(i.ready == (~weighed & ~judged)),
@@ -134,7 +135,7 @@ class Harness(Elaboratable):
                         accepts, (session.kind == kind[:4]) & (session.publish == (kind != FrameType.PART))
                     )
                 ),
-                Assert(implies(before(m, running), session.dropped == (rest + before(m, dropped))[:32])),
+                Assert(implies(before(m, running), session.dropped == (rest + before(m, told_of))[:32])),
             ]
 
         # The queue gets the bytes behind the header, and commits none that it had when a session ended.
