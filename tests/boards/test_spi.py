@@ -63,7 +63,7 @@ def test_results_are_the_golden_models(on_board: OnBoard, native: NativeBoard):
 @pytest.mark.slow
 @pytest.mark.rtl
 def test_faults_lose_nothing(on_board: OnBoard, native: NativeBoard):
-    manifest, x = on_board.manifest, np.random.default_rng(2).uniform(-1, 1, (500, 3))
+    manifest, x = on_board.manifest, np.random.default_rng(2).uniform(-1, 1, (5000, 3))
     bad = FaultyPort(BoardPort(native), 0.02, seed=3, longest=0.002)
     with Accelerator(LinkTransport(bad, manifest, QUICK, seed=1), manifest) as board:
         board.load_weights(on_board.folder / "weights.bin")
