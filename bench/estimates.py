@@ -111,6 +111,7 @@ def _case(
 
 
 _ECP5, _UP5K, _HX8K, _GW2A, _LIFCL = "lfe5u-85f", "up5k", "hx8k", "gw2a-18", "lifcl-40"
+_XC7, _US = "xc7a200t", "xcku5p"
 _FOR_BOARD: Mapping[str, Any] = {"lanes": 4, "macs": 1, "tables": "direct", "weight_memory": "large"}
 
 
@@ -139,6 +140,40 @@ def _portable_cases(name: str, device: str) -> Iterator[EstimateCase]:
     yield _case(
         f"{name}_gru_direct", device, "traffic20", (8, 8), cell="gru", lanes=4, macs=2, tables="direct"
     )
+
+
+def _vendor_cases(name: str, device: str) -> Iterator[EstimateCase]:
+    """Yield the cases of a device of AMD: DSP blocks and UltraRAM are instances, block RAM is inferred."""
+    yield from _portable_cases(name, device)
+    yield _case(f"{name}_tables", device, "toptag", (8, 8), lanes=8, macs=8, lut_macs=8)
+    yield _case(f"{name}_some_tables", device, "stac_a", (4, 8), lanes=24, macs=12, lut_macs=6)
+    yield _case(f"{name}_streams", device, "mnist32", (12, 12), lanes=12, macs=6, lut_macs=2, streams=4)
+    yield _case(
+        f"{name}_large",
+        device,
+        "stac_a",
+        (8, 8),
+        lanes=32,
+        macs=8,
+        gate_units=4,
+        beat_out=4,
+        weight_memory="large",
+    )
+    yield _case(
+        f"{name}_wide_units",
+        device,
+        "toptag",
+        (4, 8, 9, 16),
+        lanes=24,
+        macs=6,
+        gate_units=6,
+        beat_in=6,
+        beat_out=6,
+        lut_macs=2,
+        tables="direct",
+    )
+    yield _case(f"{name}_wide_array", device, "vollo_ex3", (8, 8), lanes=64, macs=4)
+    yield _case(f"{name}_slopes", device, "traffic20", (8, 8), lanes=4, macs=2, slope_multipliers="lut")
 
 
 CASES = (
@@ -196,9 +231,11 @@ CASES = (
     _case("hx8k_lanes", _HX8K, "mnist32", (8, 8), lanes=8, macs=2),
     *_portable_cases("gw2a", _GW2A),
     *_portable_cases("lifcl", _LIFCL),
+    *_vendor_cases("xc7", _XC7),
+    *_vendor_cases("us", _US),
     _case("lifcl_large", "lifcl-17", "traffic20", (8, 8), lanes=4, macs=2, weight_memory="large"),
 )
-"""Eight quick cases, and others that vary everything that the utilisation depends on."""
+"""Ten quick cases, and others that vary everything that the utilisation depends on."""
 
 
 def measure_case(case: EstimateCase, folder: Path, progress: Progress | None = None) -> EstimateResult:

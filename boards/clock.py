@@ -26,7 +26,7 @@ def at_clock(board: Board, timing: BoardTiming, clock_mhz: float) -> BoardTiming
 def expected_clock(manifest: Manifest, board: Board) -> Fraction:
     """Return the clock in MHz that is expected of a bitstream, by the core's estimate if there is one."""
     found = estimate(manifest, board.chosen, board=board.name)
-    fmax = board.chosen.target_mhz if found is None else found.fmax_mhz
+    fmax = (found and found.fmax_mhz) or board.chosen.target_mhz
     return within_range(board, board_clock(fmax, fmax))
 
 

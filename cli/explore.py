@@ -338,6 +338,10 @@ def _without_build(found: Found) -> str | None:
     return "\n".join(lines) or None
 
 
+def _latency(point: Found) -> str:
+    return f"{point['latency_us']:.4g}{', assumed clock' * point['clock_assumed']}"
+
+
 def _energy(point: Found) -> str | None:
     return None if point["energy_nj"] is None else f"{point['energy_nj']:.4g}"
 
@@ -358,7 +362,7 @@ _FRONT = (
             Field("bits", "{numbers}"),
             Field("array", "{array}", right=True),
             Field("cycles", "{cycles:,}", right=True),
-            Field("us", "{latency_us:.4g}", right=True),
+            Field("us", _latency, right=True),
             Field("LUTs", "{luts:,}", right=True),
             Field("mult.", "{multipliers}", right=True),
             Field("RAMs", "{block_rams}", right=True),

@@ -21,6 +21,7 @@ from rtlstm.cli.options import (
 )
 from rtlstm.cli.results import Field, Found, Table, Text, Values
 from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.estimate import Estimate
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.fpga.resources import count_text
 from rtlstm.gen.builds.advice import Headroom
@@ -321,8 +322,12 @@ def _of(estimate: Found, name: str) -> str:
     return f"{count_text(estimate[name])} of {getattr(find_device(estimate['device']).device, name):,}"
 
 
-def _clock(estimate: Found) -> str:
-    return f"{estimate['board_mhz'] or estimate['fmax_mhz']:g} MHz"
+def _clock(estimate: Found) -> str | None:
+    return Estimate.model_validate(estimate).clock_text or None
+
+
+def _latency(estimate: Found) -> str | None:
+    return None if estimate["step_latency_us"] is None else f"{estimate['step_latency_us']:.4g} us"
 
 
 def _chains(estimate: Found) -> str | None:
@@ -377,7 +382,7 @@ _BUILD = (
             Field("multipliers", lambda estimate: _of(estimate, "multipliers"), right=True),
             Field("block RAMs", lambda estimate: _of(estimate, "block_rams"), right=True),
             Field("clock", _clock, right=True),
-            Field("step latency", "{step_latency_us:.4g} us", right=True),
+            Field("step latency", _latency, right=True),
             Field("fits", lambda estimate: "yes" if estimate["fits"] else "no"),
         ),
     ),

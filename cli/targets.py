@@ -4,14 +4,14 @@ from typing import Any
 
 from rtlstm.cli.console import Console
 from rtlstm.cli.options import DebugOption, JsonOption
-from rtlstm.cli.results import Field, Table, Text
+from rtlstm.cli.results import Field, Found, Table, Text
 
 
 def devices(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """List the FPGAs that --fit and --device take by name."""
     with Console(as_json, debug) as console:
         from rtlstm.fpga.devices import devices as known_devices
-        from rtlstm.fpga.families.base import estimated_families
+        from rtlstm.fpga.families.base import estimated_families, fpga_family
 
         estimated = estimated_families()
         found: list[dict[str, Any]] = [
@@ -27,6 +27,8 @@ def devices(as_json: JsonOption = False, debug: DebugOption = False) -> None:
                 "packages": tuple(each.pins),
                 "speed_grades": each.grades,
                 "fit": each.family in estimated,
+                "clock_assumed": each.family in estimated
+                and not fpga_family(each.family).need_estimates().knows_clocks,
                 "place_and_route": each.routable,
                 "note": each.note,
             }
@@ -68,8 +70,9 @@ def boards(as_json: JsonOption = False, debug: DebugOption = False) -> None:
         console.show(_BOARDS, boards=found)
 
 
-def _uses(fit: bool, place_and_route: bool) -> str:
-    return "fit, " * fit + ("place and route" if place_and_route else "synthesis only")
+def _uses(device: Found) -> str:
+    fit = "fit with --clock, " if device["clock_assumed"] else "fit, " * device["fit"]
+    return fit + ("place and route" if device["place_and_route"] else "synthesis only")
 
 
 _DEVICES = (
@@ -84,7 +87,7 @@ _DEVICES = (
             Field("multipliers", "{multipliers:,}", right=True),
             Field("block RAMs", "{block_rams} x {block_ram_kibit} Kibit", right=True),
             Field("grades", lambda each: ", ".join(each["speed_grades"])),
-            Field("for", lambda each: _uses(each["fit"], each["place_and_route"])),
+            Field("for", _uses),
         ),
     ),
     Text(lambda found: "\n".join(dict.fromkeys(each["note"] for each in found["devices"] if each["note"]))),

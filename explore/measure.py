@@ -92,8 +92,7 @@ def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
         return Refusal(choice=choice, why=str(refused), fits=True)
     manifest = Manifest.create(context.name, numbers.shapes, parameters, numbers.numerics, numbers.passes)
     cycles = manifest.cycles
-    found = fit.estimate
-    clock = found.clock_mhz
+    found, clock = fit.estimate, fit.clock_mhz
     return Point(
         choice=choice,
         lanes=parameters.lanes,
@@ -103,9 +102,10 @@ def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
         table_memory=parameters.table_memory,
         step_latency_cycles=cycles.step_latency_cycles,
         step_interval_cycles=cycles.step_interval_cycles,
-        latency_us=found.step_latency_us,
+        latency_us=fit.latency_us,
         interval_us=round(cycles.step_interval_cycles / clock, 4),
         fmax_mhz=clock,
+        clock_assumed=found.clock_assumed,
         luts=found.luts,
         ffs=found.ffs,
         multipliers=found.multipliers,

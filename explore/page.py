@@ -166,11 +166,13 @@ def _describe(found: Mapping[str, Any]) -> list[str]:
     refused = f"{found['too_large']:,} do not fit their device, {found['impossible']:,} cannot be built"
     side = "larger" if found["larger_is_better"] else "smaller"
     floats = "" if found["float_metric"] is None else f"; the float network has {found['float_metric']:.3g}"
+    names = dict.fromkeys(point["device"] for point in found["front"] if point["clock_assumed"])
+    assumed = f" The clock of {', '.join(names)} is assumed." if names else ""
     return [
         f"Searched by {found['goal']}{limits}. {found['tried']:,} of {found['size']:,} choices tried: "
         f"{refused}.{within}",
         f"Color is the metric, {found['metric']}: {found['metric_meaning']}; {side} is better{floats}. "
-        "Clocks and LUTs are estimates before synthesis.",
+        f"Clocks and LUTs are estimates before synthesis.{assumed}",
     ]
 
 

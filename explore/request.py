@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from rtlstm.fpga.request import ClockMhz
 from rtlstm.sim.sources import Simulator
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.options import Option
@@ -23,6 +24,16 @@ class SpaceOptions(Record):
             group=_SPACE,
         ),
     ] = "up5k,lfe5u-25f,lfe5u-45f,lfe5u-85f"
+    clock_mhz: Annotated[
+        ClockMhz | None,
+        Option(
+            "Clock in MHz that you assume of devices whose delays no tool here knows (xilinx, "
+            "ultrascale). It is marked as assumed.",
+            group=_SPACE,
+            flag="--clock",
+            metavar="MHZ",
+        ),
+    ] = None
     weight_bits: Annotated[
         str, Option("Bits per weight to try, such as 8, 4,8,16 or 4:16.", group=_SPACE, metavar="BITS")
     ] = "4:16"

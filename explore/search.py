@@ -36,7 +36,7 @@ from rtlstm.spec.progress import Progress, tell
 from rtlstm.spec.record import few_digits
 from rtlstm.tools.work import Workers
 
-_RECORDS = "6"
+_RECORDS = "7"
 """Raised with the fields of points, and what they mean: a study of others is refused."""
 
 
@@ -117,11 +117,14 @@ def explore(context: Context, plan: Plan, workers: Workers, progress: Progress |
     With the same seed, the same choices are tried, whatever the workers and interruptions.
 
     Raises BuildError if the folder holds the study of something else. Raises ConfigurationError if energies
-    are asked for, and a device has no published currents. Raises ToolError if a package or a tool is missing,
+    are asked for, and a device has no published currents, or routes, and a device has no place and route.
+    Raises ToolError if a package or a tool is missing,
     or the workers are lost.
     """
     if plan.options.goal == "energy" or any(limit.figure.name == "energy" for limit in plan.limits):
         _check_energy(plan.space)
+    if plan.options.route:
+        _check_routable(plan.space)
     total = min(plan.options.choices, plan.space.size)
     in_float = context.metric.measure_float(context.evaluation)
     with Study.opened(plan.folder, plan.space, plan.options.seed, _about(context, plan)) as study:
@@ -193,6 +196,16 @@ def _check_energy(space: Space) -> None:
         raise ConfigurationError(
             f"energies are estimated from published currents, which are known of {known} alone, not of "
             f"{', '.join(without)}; leave these out of `devices`, or choose another goal or limit"
+        )
+
+
+def _check_routable(space: Space) -> None:
+    """Refuse devices that nothing here can route."""
+    without = [name for name in space.device if not find_target(name).chosen.device.routable]
+    if without:
+        raise ConfigurationError(
+            f"`route` needs place and route, of which there is none here for {', '.join(without)}; leave these "
+            "out of `devices`, or leave out `route`"
         )
 
 

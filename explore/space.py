@@ -9,7 +9,7 @@ from typing import Any, Self
 from rtlstm.boards.catalogue import find_target
 from rtlstm.explore.request import SpaceOptions
 from rtlstm.fpga.devices import find_device
-from rtlstm.fpga.families.base import estimated_names, fpga_family
+from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.activations.interpolated import DIRECT_BITS
@@ -42,6 +42,8 @@ class Choice(Record):
     macs: int | None
     max_steps: int | None = None
     """The longest sequence, of a network that takes whole ones."""
+    clock_mhz: float | None = None
+    """The clock that is assumed, if the device's is not known."""
 
     @property
     def settings(self) -> QuantizationSettings:
@@ -52,7 +54,7 @@ class Choice(Record):
     def request(self) -> FitRequest:
         """The request for its hardware."""
         given = {name: getattr(self, name) for name in ("tables", "lanes", "macs", "max_steps")}
-        return FitRequest(**find_target(self.device)._asdict(), **given)
+        return _request(self.device, self.clock_mhz).replace(**given)
 
     @property
     def key(self) -> str:
@@ -65,10 +67,11 @@ class Choice(Record):
         return self.model_dump_json(include=set(_NUMBERS))
 
     @property
-    def options(self) -> dict[str, int | str]:
+    def options(self) -> dict[str, float | str]:
         """The options of ``rtlstm generate`` that make this build."""
-        found: dict[str, int | str | None] = {"fit": self.device}
+        found: dict[str, float | str | None] = {"fit": self.device}
         found |= {name: getattr(self, name) for name in ("lanes", "macs", *_BITS, "tables", "max_steps")}
+        found["clock_mhz"] = self.request.clock_mhz
         if self.hidden_rounding != QuantizationSettings.model_fields["hidden_rounding"].default:
             found["hidden_rounding"] = self.hidden_rounding
         return {name: value for name, value in found.items() if value is not None}
@@ -88,6 +91,7 @@ class Space(Record):
     """None for an array that is chosen with its ``macs``."""
     macs: tuple[int, ...]
     max_steps: tuple[int | None] = (None,)
+    clock_mhz: tuple[float | None] = (None,)
 
     @classmethod
     def of(
@@ -123,7 +127,8 @@ class Space(Record):
         }
         return cls.of(
             shapes,
-            device=find_devices(asked.devices),
+            device=find_devices(asked.devices, asked.clock_mhz),
+            clock_mhz=(asked.clock_mhz,),
             tables=parse_tables(asked.tables),
             hidden_rounding=parse_roundings(asked.hidden_rounding),
             max_steps=(asked.max_steps,),
@@ -138,7 +143,10 @@ class Space(Record):
     @property
     def notes(self) -> tuple[str, ...]:
         """What to know of the devices."""
-        found = (find_target(name).chosen.device.note for name in self.device)
+        found = [find_target(name).chosen.device.note for name in self.device]
+        assumed = [name for name in self.device if _request(name, *self.clock_mhz).clock_mhz is not None]
+        if assumed:
+            found.append(f"the clock of {', '.join(assumed)} is assumed to be {self.clock_mhz[0]:g} MHz")
         return tuple(dict.fromkeys(note for note in found if note))
 
     @property
@@ -234,21 +242,29 @@ def _words(text: str) -> Sequence[Any]:
     return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
-def find_devices(text: str) -> tuple[str, ...]:
+def _request(device: str, clock_mhz: float | None) -> FitRequest:
+    """Return the request for a device, at the clock that is assumed of those whose clocks are not known."""
+    target = find_target(device)
+    estimates = fpga_family(target.chosen.device.family).estimates
+    known = estimates is not None and estimates.knows_clocks
+    return FitRequest(**target._asdict(), clock_mhz=None if known else clock_mhz)
+
+
+def find_devices(text: str, clock_mhz: float | None = None) -> tuple[str, ...]:
     """Find devices and boards by their names, with commas between them; return devices with speed grades.
 
-    Raises ConfigurationError if there is none of a name, or its family has no estimates.
+    Raises ConfigurationError if there is none of a name, its family has no estimates, or its clock is neither
+    known nor assumed; or if a clock is assumed, and all are known.
     """
-    found = []
-    for name in text.split(","):
-        chosen, board, _ = find_target(name)
-        if fpga_family(chosen.device.family).estimates is None:
-            raise ConfigurationError(
-                f"devices to explore need estimates, which there are for those of "
-                f"{estimated_names()}, not for {board or chosen.device.name}; leave it out"
-            )
-        found.append(board or chosen.label)
-    return tuple(dict.fromkeys(found))
+    found = [_request(name, clock_mhz) for name in text.split(",")]
+    for each in found:
+        each.need_estimates("`devices`", "leave it out")
+    if clock_mhz is not None and all(each.clock_mhz is None for each in found):
+        raise ConfigurationError(
+            "`clock_mhz` is for devices whose delays no tool here knows, but the clocks of `devices` are "
+            "estimated; leave it out"
+        )
+    return tuple(dict.fromkeys(each.target for each in found))
 
 
 class Errors(Record):
@@ -306,10 +322,12 @@ class Point(Record):
     latency_us: float
     interval_us: float
     fmax_mhz: float
+    clock_assumed: bool = False
+    """Whether the clock is what the user assumes, and no estimate."""
     luts: int
     ffs: int
     multipliers: int | float
-    block_rams: int
+    block_rams: int | float
     large_rams: int
     energy_nj: float | None
     """Estimated energy of a step, one after another without a pause; None without published figures."""

@@ -19,7 +19,7 @@ from rtlstm.spec import inventory
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.cells.unit import FusedUnit
-from rtlstm.spec.inventory import MultiplierSpec
+from rtlstm.spec.inventory import MultiplierSpec, lane_kinds
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import to_bits
 from rtlstm.spec.parameters import Parameters, ceil_log2
@@ -229,14 +229,17 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
     total = _adder_luts(_accumulated(parameters), accumulator, family)
     levels = _levels(parameters, numerics.weight_bits + numerics.data_bits)
     tree = sum(_adder_luts(terms, bits, family) for adders, bits in levels for terms in adders)
+    chained = _chained_sums(manifest, family, multipliers)
+    sums = chained * _adder_luts(2, numerics.weight_bits + numerics.data_bits + 1, family)
     shared = manifest.has_single_rows + ("tanh" in manifest.single_functions)
     return {
-        "lanes": lanes * (tree + total),
+        "lanes": lanes * (tree + total) - sums + _delayed_words(manifest, family)[0],
         "multipliers": sum(
             some.count
             * (
-                # In a shared DSP block, a weight is corrected by the other's sign before it is multiplied.
-                ((some.a_bits + 1) / 2 if some.shared else 0) + family.hard_luts(some.a_bits, some.b_bits)
+                # In a shared DSP block, a weight may be corrected by the other's sign before its product.
+                ((some.a_bits + 1) * family.shared_luts if some.shared else 0)
+                + family.hard_luts(some.a_bits, some.b_bits)
                 if family.is_hard(some, multipliers)
                 else multiplier_luts(some.a_bits, some.b_bits, some.stages, family)
             )
@@ -270,6 +273,26 @@ def _unit_parts(manifest: Manifest, bits: int) -> dict[str, int]:
     return {"gates": all_bits if fused else 0, "other gates": 0 if fused else all_bits}
 
 
+def _chained_sums(manifest: Manifest, family: Estimates, multipliers: bool) -> int:
+    """Return the adders of the lanes' trees, with their registers, that are in DSP blocks."""
+    numerics = manifest.numerics
+    bits = numerics.weight_bits, numerics.data_bits
+    if not multipliers or not family.adds_products(*bits, manifest.paired_lanes):
+        return 0
+    return sum(len(kind.lanes) * len(kind.sums_in_dsp) for kind in lane_kinds(manifest))
+
+
+def _delayed_words(manifest: Manifest, family: Estimates) -> tuple[int, int]:
+    """Return the LUTs that delay the lanes' words of weights, and the bits of the registers of their memories
+    that these replace; 0 and 0 where the registers are flip-flops."""
+    weights = inventory.memories(manifest)["weights"]
+    bits = family.map_memory(weights).output_bits
+    behind = max(0, manifest.parameters.pipeline.operand - 3)
+    if family.delay_stages is None or not bits or bits // weights.width + behind < family.delay_stages:
+        return 0, 0
+    return weights.count * weights.width, weights.count * bits
+
+
 def _tree_registers(parameters: Parameters, bits: int) -> int:
     """Return the bits of registers in the tree that sums products of ``bits`` bits; a value without a partner
     is registered, too."""
@@ -288,18 +311,21 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
     word, values = macs * numerics.weight_bits, macs * numerics.data_bits
     pipeline = parameters.pipeline
     tree = _tree_registers(parameters, numerics.weight_bits + numerics.data_bits)
+    chained = _chained_sums(manifest, family, multipliers)
     collected = blocks if parameters.collect > 1 else 1
     mapped = [(each.count, family.map_memory(each)) for each in inventory.memories(manifest).values()]
     behind = max(0, pipeline.operand - 3)
+    _, delayed = _delayed_words(manifest, family)
     cells = manifest.regions.get(Region.CELLS)
     last = max(op.results for op in manifest.program.ops)
     return {
-        "sums": lanes * (tree + 2 * numerics.accumulator.bits),
+        "sums": lanes * (tree + 2 * numerics.accumulator.bits)
+        - chained * (numerics.weight_bits + numerics.data_bits + 1),
         "products": sum(
             _registers(some, blocks, family, family.is_hard(some, multipliers))
             for some in inventory.multipliers(manifest).values()
         ),
-        "banks": lanes * behind * word,
+        "banks": 0 if delayed else lanes * behind * word,
         "passed": blocks * (word + values),
         "read back": word + 2 * blocks + macs + units * (1 + numerics.weight_bits * min(pipeline.window, 1)),
         # With a register behind the memory, what results filled is kept for a cycle longer.
@@ -307,6 +333,7 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
         "collected": units * 4 * collected * numerics.accumulator.bits,
         # States pass a register before their memory.
         "memories": sum(count * (each.output_bits + each.flip_flop_bits) for count, each in mapped)
+        - delayed
         + _table_registers(manifest)
         + units * (numerics.cell.bits + _address_bits(cells.rows) if cells else 0),
         # The sum and the pre-activation; before, what is shifted beside what is added to it.

@@ -26,10 +26,11 @@ def find_device(name: str, package: str | None = None, grade: str | None = None)
     """Find a device by its name, which may end in a speed grade or be an ECP5 part's order code.
 
     Raises UnknownDeviceError if there is none of this name, or what follows a device's name is none of its
-    speed grades. Raises ConfigurationError if it has no such package or speed grade.
+    speed grades. Raises ConfigurationError if it has no such package or speed grade, or is refused by name.
     """
     device, code, own_grade = _split(name.strip().lower())
     if device is None:
+        _check_refused(name.strip().lower())
         _check_ending(name.strip().lower())
         similar = similar_devices(name)
         offered = f"near names: {similar}" if similar else f"known ones: {', '.join(devices())}"
@@ -64,6 +65,14 @@ def _split(text: str) -> tuple[FpgaDevice | None, str | None, str | None]:
             if order and order[1] in device.order_codes:
                 return device, device.order_codes[order[1]], grade
     return None, None, None
+
+
+def _check_refused(text: str) -> None:
+    """Refuse a device that is known not to be supported."""
+    for family in fpga_families():
+        for pattern, why in family.refused.items():
+            if re.match(pattern, text):
+                raise ConfigurationError(f"{text} is not supported: {why}")
 
 
 def _check_ending(text: str) -> None:

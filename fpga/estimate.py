@@ -61,8 +61,9 @@ class Estimate(Resources):
     """Cores side by side, which take these resources together."""
     multipliers: int | float
     """DSP blocks; a half of one counts as such."""
-    block_rams: int
-    wrapper_block_rams: int = 0
+    block_rams: int | float
+    """A half of one counts as such, as for multipliers."""
+    wrapper_block_rams: int | float = 0
     """Block RAMs of the bus wrapper's FIFOs, in addition to the core's. A board's top has no wrapper."""
     cells: int
     """Logic cells, each a LUT and a flip-flop, or that share of a flip-flop which the device has."""
@@ -74,16 +75,24 @@ class Estimate(Resources):
     """Share of the device's tiles in percent."""
     fits: bool
     """Whether the device has enough of each resource, and is no fuller than designs that were routed."""
-    fmax_mhz: float
-    step_latency_us: float
-    """Exact cycles of a step, divided by the clock."""
+    fmax_mhz: float | None
+    """None if no tool here knows the device's delays, and nobody assumed a clock."""
+    clock_assumed: bool = False
+    """Whether ``fmax_mhz`` is what the user assumes, and no estimate."""
+    step_latency_us: float | None
+    """Exact cycles of a step, divided by the clock; None without one."""
     board_mhz: float | None = None
     """The clock that is expected of a bitstream for the board; None for the core alone."""
 
     @property
-    def clock_mhz(self) -> float:
+    def clock_mhz(self) -> float | None:
         """The board's clock, or that of the core alone."""
         return self.board_mhz or self.fmax_mhz
+
+    @property
+    def clock_text(self) -> str:
+        """That clock as text, which says if it is assumed; empty without one."""
+        return "" if self.clock_mhz is None else f"{self.clock_mhz:g} MHz{', assumed' * self.clock_assumed}"
 
 
 def board_clock(most_mhz: float, fmax_mhz: float) -> float:
@@ -121,10 +130,10 @@ class Blocks:
     """Exact counts of hard blocks."""
 
     multipliers: float
-    """A half of a block counts as such."""
-    block_rams: int
+    """A half of a block counts as such, also of block RAM."""
+    block_rams: float
     large_rams: int
-    wrapper_block_rams: int = 0
+    wrapper_block_rams: float = 0
     """Block RAMs of the bus wrapper, in addition to those of the core."""
 
 
@@ -152,6 +161,7 @@ def estimate(
     board: str = "",
     board_mhz: float | None = None,
     cores: int = 1,
+    assumed_mhz: float | None = None,
 ) -> Estimate | None:
     """Estimate a core on a device; None if the core or the device is of a family without estimates.
 
@@ -168,6 +178,8 @@ def estimate(
         alone.
     cores
         The number of cores side by side, of which the utilisation is.
+    assumed_mhz
+        The clock that the user assumes, for families whose clocks are not known.
     """
     device = chosen.device
     family = fpga_family(device.family).estimates
@@ -188,7 +200,7 @@ def estimate(
         tiles = _total(family.chain_tiles, chain_parts(manifest, hard))
     if board:
         top = top_sizes(manifest, family)
-        luts, ffs, block_rams = luts + top.luts, ffs + top.ffs, block_rams + int(top.block_rams)
+        luts, ffs, block_rams = luts + top.luts, ffs + top.ffs, block_rams + top.block_rams
         lone += family.top_lone_ffs * top.ffs
         tiles = None if tiles is None else tiles + family.top_chain_tiles
     luts, ffs, lone, block_rams = cores * luts, cores * ffs, cores * lone, cores * block_rams
@@ -198,16 +210,19 @@ def estimate(
     else:
         cells = luts + round(lone)
     parameters = manifest.parameters
-    clock = family.clock(device.die, parameters.pipeline_name).mhz(
-        chosen.grade,
-        cells / device.luts,
-        manifest.numerics.accumulator.bits,
-        logic_slopes=hard and parameters.slope_multipliers == "lut",
-        direct_tables=parameters.tables == "direct",
-        constant_rows=max((each.memory.depth for each in constant_tables(manifest)), default=0),
-    )
-    clock = chosen.usable_mhz(clock, blocks.block_rams)
-    expected = None if board_mhz is None else board_clock(board_mhz, clock)
+    clock = expected = None
+    if (model := family.usable_clock(device.die, parameters.pipeline_name, assumed_mhz)) is not None:
+        fmax = model.mhz(
+            chosen.grade,
+            cells / device.luts,
+            manifest.numerics.accumulator.bits,
+            logic_slopes=hard and parameters.slope_multipliers == "lut",
+            direct_tables=parameters.tables == "direct",
+            constant_rows=max((each.memory.depth for each in constant_tables(manifest)), default=0),
+        )
+        clock = chosen.usable_mhz(fmax, blocks.block_rams)
+        expected = None if board_mhz is None else board_clock(board_mhz, clock)
+    used = expected or clock
     found = Estimate(
         device=chosen.label,
         board=board,
@@ -220,11 +235,12 @@ def estimate(
         chain_share=None if tiles is None else percent(tiles, device.chain_tiles or 0),
         fits=True,
         multipliers=whole(cores * blocks.multipliers),
-        block_rams=block_rams,
-        wrapper_block_rams=0 if board else cores * blocks.wrapper_block_rams,
+        block_rams=whole(block_rams),
+        wrapper_block_rams=0 if board else whole(cores * blocks.wrapper_block_rams),
         large_rams=cores * blocks.large_rams,
-        fmax_mhz=round(clock, 1),
-        step_latency_us=round(manifest.cycles.step_latency_cycles / (expected or clock), 4),
+        fmax_mhz=None if clock is None else round(clock, 1),
+        clock_assumed=clock is not None and not family.knows_clocks,
+        step_latency_us=None if used is None else round(manifest.cycles.step_latency_cycles / used, 4),
         board_mhz=expected,
     )
     return found.replace(fits=all(each.used <= each.most for each in demands(found, device)))
@@ -252,15 +268,15 @@ class Demand(NamedTuple):
 def demands(found: Estimate, device: FpgaDevice) -> Iterator[Demand]:
     """Yield what an estimated design takes of each resource that limits designs.
 
-    All block RAMs may be used; the wrapper's are counted, too. Of logic cells, carry chains and DSP blocks,
-    only as many may be used as in designs that were placed.
+    All block RAMs may be used, or a share that is assumed; the wrapper's are counted, too. Of logic cells,
+    carry chains and DSP blocks, only as many may be used as in designs that were placed.
     """
     limits = fill_limits(fpga_family(device.family).need_estimates())
     large = 0 if device.large_ram is None else device.large_ram.count
     block_rams = found.block_rams + found.wrapper_block_rams
     yield Demand("multipliers", found.multipliers, limits.most_multipliers(device), device.multipliers)
-    yield Demand(BLOCK_RAMS, block_rams, device.block_rams, device.block_rams)
-    yield Demand(large_name(device), found.large_rams, large, large)
+    yield Demand(BLOCK_RAMS, block_rams, limits.most_memories(device.block_rams), device.block_rams)
+    yield Demand(large_name(device), found.large_rams, limits.most_memories(large), large)
     yield Demand("logic cells", found.cells, int(limits.cells * device.luts), device.luts)
     if found.chain_tiles is not None and device.chain_tiles is not None and limits.chains is not None:
         most = int(limits.chains * device.chain_tiles)
@@ -316,10 +332,12 @@ def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool 
         )
     full = [each.text for each in demands(found, device) if each.used > each.most]
     if full and not insist:
+        known = "any design known to have been routed on such a device"
+        if not fpga_family(device.family).need_estimates().routed:
+            known = "what is assumed to be routable on such a device"
         raise ConfigurationError(
-            f"{whole} is fuller than any design known to have been routed on such a device: by its estimate "
-            f"it takes {', '.join(full)}; {fit_advice(device, found.board, cores=found.cores)}; "
-            "`insist=True` does it all the same"
+            f"{whole} is fuller than {known}: by its estimate it takes {', '.join(full)}; "
+            f"{fit_advice(device, found.board, cores=found.cores)}; `insist=True` does it all the same"
         )
 
 

@@ -15,8 +15,9 @@ from pydantic import field_validator
 
 from rtlstm.fpga.core_parts import multiplier_luts
 from rtlstm.fpga.estimate import Demand, Estimate, board_clock, demands, estimate
-from rtlstm.fpga.families.base import estimated_names, fpga_family
+from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import Chosen
+from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.fpga.resources import BLOCK_RAMS, fill_limits, large_name
 from rtlstm.spec.errors import ConfigurationError
@@ -81,16 +82,16 @@ class FitRequest(HardwareRequest):
     def check(self) -> None:
         """Check the given properties, before others are chosen.
 
-        Raises ConfigurationError if the device's family has no estimates, or the given properties cannot be
-        built.
+        Raises ConfigurationError if the device's family has no estimates, its clock is neither known nor
+        given, or the given properties cannot be built.
         """
         device = self.chosen.device
-        estimates = fpga_family(device.family).estimates
-        if estimates is None:
+        remedy = f"give `family={device.family!r}`, `lanes` and `macs`"
+        estimates = self.need_estimates("`fit`", remedy)
+        if self.clock_mhz is not None and estimates.knows_clocks:
             raise ConfigurationError(
-                "`fit` needs estimates, which there are for devices of "
-                f"{estimated_names()}, not for {device.name}; "
-                f"give `family={device.family!r}`, `lanes` and `macs`"
+                f"`clock_mhz` is for devices whose delays no tool here knows, but the clock of {device.name} "
+                "is estimated; leave it out"
             )
         if self.family is not None:
             raise ConfigurationError("`fit` takes the family from its device: leave out `family`, or `fit`")
@@ -122,6 +123,26 @@ class FitRequest(HardwareRequest):
             )
         self.array(device.family, self.lanes or _up(self.least_lanes, 4 * units), macs)
 
+    def need_estimates(self, option: str, remedy: str) -> Estimates:
+        """Return the estimates of the device's family; ``option`` names it, and ``remedy`` is one without.
+
+        Raises ConfigurationError if there are none, or none of what surrounds the core on the board, or the
+        clock is neither known nor given.
+        """
+        device = self.chosen.device
+        estimates = fpga_family(device.family).need_estimates(option, device.name, remedy)
+        if self.board and self.board_mhz is None:
+            raise ConfigurationError(
+                f"{option} has no estimate of what surrounds the core on {self.board}; name its device, "
+                f"{device.name}, and leave room for it"
+            )
+        if not estimates.knows_clocks and self.clock_mhz is None:
+            raise ConfigurationError(
+                f"{option} needs the clock that you assume of {device.name}, because no tool here knows its "
+                "delays; give it in MHz, such as `clock_mhz=200`"
+            )
+        return estimates
+
     @property
     def given_sizes(self) -> tuple[str, ...]:
         """The fields that determine the array and were given."""
@@ -151,6 +172,18 @@ class Fit(Record):
     tried: int
     """How many designs were computed, cycles and sizes."""
     estimate: Estimate
+
+    @property
+    def clock_mhz(self) -> float:
+        """The clock: a device without an estimated one is fitted at one that is assumed."""
+        assert self.estimate.clock_mhz is not None
+        return self.estimate.clock_mhz
+
+    @property
+    def latency_us(self) -> float:
+        """Time of a step, or of the longest sequence, at that clock."""
+        assert self.estimate.step_latency_us is not None
+        return self.estimate.step_latency_us
 
     @property
     def limit_text(self) -> str:
@@ -184,11 +217,12 @@ class _Design:
 
     parameters: Parameters
     estimate: Estimate
+    latency_us: float
 
     @property
     def key(self) -> tuple[float, int]:
         """Order of preference: the least is the best."""
-        return self.estimate.step_latency_us, self.estimate.cells
+        return self.latency_us, self.estimate.cells
 
 
 @dataclass
@@ -258,14 +292,17 @@ class _Search:
         self._cell_limit = limits.cells * self._device.luts
         self._most_multipliers = limits.most_multipliers(self._device)
         large = self._device.large_ram
-        self._large_rams = 0 if large is None else large.count
+        self._block_rams = limits.most_memories(self._device.block_rams)
+        self._large_rams = limits.most_memories(0 if large is None else large.count)
         self._large_name = large_name(self._device)
         grade = request.chosen.grade
         limit = request.board_mhz
         self._fastest = {
             name: fastest if limit is None else board_clock(limit, fastest)
             for name in (DEFAULT_PIPELINE, *self._family.pipelines)
-            for fastest in [self._family.clock(self._device.die, name).mhz(grade, 0, 0)]
+            for model in [self._family.usable_clock(self._device.die, name, request.clock_mhz)]
+            if model is not None
+            for fastest in [model.mhz(grade, 0, 0)]
         }
         self._stages = {
             name: Parameters.for_family(
@@ -293,7 +330,7 @@ class _Search:
         refused: list[_Refused] = []
         tried = 0
         for candidate in sorted(self._candidates(), key=lambda item: (item.least_us, item.lanes * item.macs)):
-            if best is not None and candidate.least_us > best.estimate.step_latency_us:
+            if best is not None and candidate.least_us > best.latency_us:
                 break
             excess = self._least(candidate)
             if excess.resource:
@@ -324,7 +361,7 @@ class _Search:
     def _limit(self, refused: list[_Refused], best: _Design) -> str:
         """Return the resource that a faster design than the best one exceeds, by the smallest share."""
         for each in sorted(refused, key=lambda item: item.excess.share):
-            if each.candidate.least_us > best.estimate.step_latency_us:
+            if each.candidate.least_us > best.latency_us:
                 continue
             design = self._known_design(each)
             if design.key < best.key:
@@ -341,10 +378,16 @@ class _Search:
         parameters = self._parameters(candidate)
         manifest = Manifest.create(self._name, self._shapes, parameters, self._numerics, self._passes)
         found = estimate(
-            manifest, self._request.chosen, board=self._request.board, board_mhz=self._request.board_mhz
+            manifest,
+            self._request.chosen,
+            board=self._request.board,
+            board_mhz=self._request.board_mhz,
+            assumed_mhz=self._request.clock_mhz,
         )
-        assert found is not None  # The family has estimates, and the parameters are those of its pipeline.
-        return _Design(parameters, found)
+        # The family has estimates, the parameters are those of its pipeline, and the request has a clock.
+        assert found is not None
+        assert found.step_latency_us is not None
+        return _Design(parameters, found, found.step_latency_us)
 
     def _nothing_fits(self, refused: list[_Refused]) -> NothingFitsError:
         target = self._request.board or self._device.name
@@ -427,7 +470,7 @@ class _Search:
         if request.all_lut or request.lut_macs is not None:
             yield macs if request.all_lut else request.lut_macs or 0, request.lut_lanes or 0, "dsp"
             return
-        there = self._device.multipliers
+        there = int(self._most_multipliers)
         if not there or self._family.inferred_multipliers:
             # Synthesis decides what it makes of multipliers, whatever their kind.
             yield 0, 0, "dsp"
@@ -523,7 +566,7 @@ class _Search:
         rows = array_words(self._shapes, lanes, macs)
         width = macs * numerics.weight_bits
         bank = family.map_memory(weight_memory(lanes, width, rows, candidate.memory))
-        rams, large_rams = device.block_rams, self._large_rams
+        rams, large_rams = self._block_rams, self._large_rams
         excess.compare(Demand(BLOCK_RAMS, lanes * bank.block_rams, rams, rams))
         excess.compare(Demand(self._large_name, lanes * bank.large_rams, large_rams, large_rams))
         return excess

@@ -172,7 +172,7 @@ class Implementation(Record):
     @property
     def clock_error(self) -> float | None:
         """How far the estimated clock is above the median seed's, in percent; None without either."""
-        if self.estimate is None or self.fmax_median_mhz is None:
+        if self.estimate is None or self.estimate.fmax_mhz is None or self.fmax_median_mhz is None:
             return None
         return error_percent(self.estimate.fmax_mhz, self.fmax_median_mhz)
 

@@ -8,6 +8,7 @@ from rtlstm.spec.family import FamilyName
 from rtlstm.spec.options import Option
 from rtlstm.spec.parameters import HARDWARE, CoreOptions, Parameters, Size, TableMemory, WeightMemory
 
+ClockMhz = Annotated[float, Field(ge=1, le=1000)]
 Router = Literal["router1", "router2"]
 Placer = Literal["heap", "static"]
 """nextpnr's placer."""
@@ -98,6 +99,17 @@ class HardwareRequest(CoreOptions):
         Option(
             "Output values per transfer, a multiple of the gate units. Default: as many as gate units.",
             group=HARDWARE,
+        ),
+    ] = None
+
+    clock_mhz: Annotated[
+        ClockMhz | None,
+        Option(
+            "Clock in MHz that you assume of a fitted device whose delays no tool here knows "
+            "(xilinx, ultrascale). It is marked as assumed.",
+            group=HARDWARE,
+            flag="--clock",
+            metavar="MHZ",
         ),
     ] = None
 

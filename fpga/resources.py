@@ -152,10 +152,16 @@ class FillLimits:
     chains: float | None
     """None if the family does not limit carry chains."""
     multipliers: float = 1.0
+    memories: float = 1.0
+    """Of block RAM and of large memories."""
 
     def most_multipliers(self, device: FpgaDevice) -> float:
         """Return the DSP blocks of a device that may be used, to the half."""
         return int(2 * self.multipliers * device.multipliers) / 2
+
+    def most_memories(self, there: int) -> int:
+        """Return how many may be used of so many memory blocks of a kind."""
+        return int(self.memories * there)
 
 
 def fill_limits(family: Estimates) -> FillLimits:
@@ -167,15 +173,17 @@ def fill_limits(family: Estimates) -> FillLimits:
     one that was routed.
 
     The share of cells is reduced by :data:`RESERVE`; chains are estimated almost exactly, blocks exactly.
+    Where none was routed, shares are assumed.
     """
     good = [each for each in family.routed if each.mhz is not None]
     chains = [each.chain_share for each in good if each.chain_share is not None]
-    cells = max(each.cell_share for each in good)
+    cells = max((each.cell_share for each in good), default=0.0)
     blocks = [each.multiplier_share for each in good if each.multiplier_share is not None]
     return FillLimits(
         cells=max(family.assumed_fill, round(cells / 100 - RESERVE, 3)),
         chains=max(chains) / 100 if chains else None,
-        multipliers=max(blocks) / 100 if blocks else 1.0,
+        multipliers=max(blocks) / 100 if blocks else family.assumed_blocks,
+        memories=family.assumed_blocks,
     )
 
 

@@ -53,7 +53,7 @@ class ZooResult(Record):
     latency_us: float | None
     luts: int | None
     multipliers: int | float | None
-    block_rams: int | None
+    block_rams: int | float | None
     comparison: Comparison
     """What Verilog and golden model gave for a stretch of the data."""
 

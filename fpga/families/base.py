@@ -145,6 +145,8 @@ class FpgaFamily(Family):
     """None without open bitstreams."""
     estimates: Estimates | None = None
     """None if builds cannot be estimated before synthesis; there is no ``--fit`` then."""
+    refused: Mapping[str, str] = {}
+    """Devices that are not supported although users may expect them: a pattern of names, and why not."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -184,11 +186,15 @@ class FpgaFamily(Family):
             raise ConfigurationError(f"there are no open bitstreams for {self.name}; choose another board")
         return self.bitstream
 
-    def need_estimates(self) -> Estimates:
-        """Return ``estimates``; ConfigurationError if there are none."""
+    def need_estimates(self, option: str = "", device: str = "", remedy: str = "") -> Estimates:
+        """Return ``estimates``; ConfigurationError if there are none.
+
+        The message names the ``option`` that needs them, the ``device`` or board, and a ``remedy``.
+        """
         if self.estimates is None:
             raise ConfigurationError(
-                f"estimates must be of a device of {estimated_names()}, not of {self.name}"
+                f"{option or 'this'} needs estimates, which there are for devices of {estimated_names()}, "
+                f"not for {device or self.name}; {remedy or 'choose another device'}"
             )
         return self.estimates
 

@@ -321,7 +321,7 @@ class _Estimates(Estimates):
             memory = replace(memory, style="distributed")
         return cheapest_memory(memory, (LATTICE_LUTRAM, LATTICE_BLOCK))
 
-    def block_rams(self, memory: MemorySpec) -> int:
+    def block_rams(self, memory: MemorySpec) -> float:
         """Return the block RAMs of all of these memories; two read ports are one block's."""
         found = (memory.count - 2 * memory.pairs) * self.map_memory(memory).block_rams
         if memory.pairs:

@@ -6,7 +6,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 from rtlstm.spec.family import DEFAULT_PIPELINE
 from rtlstm.spec.inventory import MemorySpec, MultiplierSpec
@@ -18,10 +18,10 @@ from rtlstm.spec.record import Record
 class Mapped:
     """The cells of one memory."""
 
-    block_rams: int = 0
+    block_rams: float = 0
     large_rams: int = 0
     lutrams: int = 0
-    """Cells of LUTRAM, of 16 x 4 bits."""
+    """Cells of LUTRAM."""
     flip_flop_bits: int = 0
     """Bits stored in flip-flops."""
     banks: int = 1
@@ -40,8 +40,10 @@ class RamKind:
     """Bits per write enable; 0 for one enable for all bits."""
     cost: int
     block: bool
-    scaled: bool = False
-    """Whether a cell whose bits are not all used costs less: ``widthscale`` of Yosys's rules."""
+    scaled: int = 0
+    """How much of the cost falls with the bits of a cell that are not used: ``widthscale`` of Yosys's rules."""
+    size: float = 1
+    """Block RAMs that a cell takes."""
 
 
 LATTICE_LUTRAM = RamKind(4, (4,), 0, 4, block=False)
@@ -83,11 +85,13 @@ def _cheapest(memory: MemorySpec, kind: RamKind) -> tuple[Mapped, float]:
         bits = memory.granules * -(-granule // byte) * byte
         banks = -(-memory.depth >> kind.address_bits - index)
         cells = -(-banks * bits // width)
-        used = banks * memory.width / width if kind.scaled else cells
-        price = kind.cost * used + (banks - 1) * memory.width / 2 + _PORT_COST
+        # Yosys counts in integers.
+        price = (kind.cost - kind.scaled) * cells + kind.scaled * banks * memory.width // width
+        price += (banks - 1) * memory.width / 2 + _PORT_COST
         price += banks * memory.granules / 2 if banks > 1 else 0
         if price < cost:
-            best = Mapped(block_rams=cells, banks=banks) if kind.block else Mapped(lutrams=cells, banks=banks)
+            taken = {"block_rams": kind.size * cells} if kind.block else {"lutrams": cells}
+            best = Mapped(banks=banks, **taken)
             cost = price
     return best, cost
 
@@ -112,6 +116,11 @@ class ClockModel(Record):
     deep_constants: float = 0
     """Share of the clock that is lost with constant tables, for each doubling of their rows beyond 256: they
     are several LUTs deep."""
+
+    @classmethod
+    def assumed(cls, mhz: float) -> Self:
+        """Return a clock that no design changes."""
+        return cls(base_mhz={"": mhz}, filled=0, narrow_bits=0, wide_bit=0, logic_slopes=0)
 
     def scaled(self, factor: float) -> "ClockModel":
         """Return the model with all clocks multiplied by a factor."""
@@ -187,6 +196,10 @@ class Estimates(ABC):
     """Whether an adder's LUTs also form the partial products, as in ``rtlstm_sum``."""
     lutram_luts: int = 6
     """LUTs of a cell of LUTRAM, as ``Cells`` counts them."""
+    delay_stages: int | None = None
+    """Registers in a row of which synthesis makes one LUT for each bit; None if it never does."""
+    shared_luts: float = 0.5
+    """LUTs that correct a product of a DSP block that two share, for each bit of its weight and one."""
     inferred_multipliers: bool = False
     """Whether synthesis makes DSP blocks of all multipliers, whatever their kind: the Verilog is portable."""
     registers_outside: bool = False
@@ -201,8 +214,9 @@ class Estimates(ABC):
     top_chain_tiles: int = 0
     """Tiles of the carry chains of a top."""
 
-    clocks: ClassVar[Mapping[str, ClockModel]]
-    """Clocks by device; the one with the empty name is for all others."""
+    clocks: ClassVar[Mapping[str, ClockModel]] = {}
+    """Clocks by device; the one with the empty name is for all others. Empty if no tool here knows the
+    family's delays: whoever wants times then assumes a clock."""
     dies: ClassVar[Mapping[str, float]] = {}
     """Factors of these clocks by device; 1 for others. Wires of a small die are shorter."""
     pipelines: ClassVar[Mapping[str, float]] = {}
@@ -210,14 +224,16 @@ class Estimates(ABC):
     them measured. ``--fit`` offers these, and the default."""
     assumed_fill: float = 0
     """Share of the logic cells that a design may take although none so full was routed: an assumption."""
-    routed: tuple[RoutedDesign, ...]
-    """Designs from which it follows how full a device may be; at least one was routed."""
+    assumed_blocks: float = 1.0
+    """Share of the DSP blocks, and of each kind of memory blocks, that a design may take: likewise."""
+    routed: tuple[RoutedDesign, ...] = ()
+    """Designs from which it follows how full a device may be; none without open place and route."""
 
     @abstractmethod
     def map_memory(self, memory: MemorySpec) -> Mapped:
         """Return the cells of one of these memories."""
 
-    def block_rams(self, memory: MemorySpec) -> int:
+    def block_rams(self, memory: MemorySpec) -> float:
         """Return the block RAMs of all of these memories."""
         return memory.count * self.map_memory(memory).block_rams
 
@@ -232,6 +248,25 @@ class Estimates(ABC):
     def hard_luts(self, a_bits: int, b_bits: int) -> int:
         """Return the LUTs that a multiplier needs in addition, if its operands are wider than a DSP block."""
         return 0
+
+    def adds_products(self, a_bits: int, b_bits: int, shared: bool) -> bool:
+        """Return whether DSP blocks add two such products, where a core asks for that; ``shared`` as for a
+        multiplier."""
+        return False
+
+    @property
+    def knows_clocks(self) -> bool:
+        """Whether Fmax can be estimated; else somebody must assume a clock."""
+        return bool(self.clocks)
+
+    def usable_clock(self, die: str, pipeline: str, assumed_mhz: float | None) -> ClockModel | None:
+        """Return a die's clocks: where none are known, the one that the user assumes, whatever the design.
+
+        None if there is none of both.
+        """
+        if self.knows_clocks:
+            return self.clock(die, pipeline)
+        return None if assumed_mhz is None else ClockModel.assumed(assumed_mhz)
 
     def clock(self, die: str, pipeline: str = DEFAULT_PIPELINE) -> ClockModel:
         """Return the clocks that were measured on devices with a die, or on others of its family."""

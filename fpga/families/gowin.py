@@ -117,7 +117,7 @@ def _device(
     )
 
 
-_LUTRAM = RamKind(4, (4,), 0, 4, block=False, scaled=True)
+_LUTRAM = RamKind(4, (4,), 0, 4, block=False, scaled=4)
 _REST_LUTS = {2: 3, 3: 4.5, 4: 15}
 """LUTs for each bit of the other operand, by the bits of the rest."""
 _CLOCK = ClockModel(base_mhz={"": 232}, filled=0.1, narrow_bits=28, wide_bit=0.01, logic_slopes=0)

@@ -117,7 +117,7 @@ class _Estimates(Estimates):
         """Return the cells of one of these memories, by Yosys's rules for ``memory.v``."""
         if memory.style == "huge":
             found = cheapest_memory(memory, (_LARGE,))
-            return replace(found, block_rams=0, large_rams=found.block_rams)
+            return replace(found, block_rams=0, large_rams=int(found.block_rams))
         return cheapest_memory(memory, (LATTICE_LUTRAM, LATTICE_BLOCK))
 
     def hard_blocks(self, a_bits: int, b_bits: int, count: int = 1) -> int:

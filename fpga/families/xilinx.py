@@ -1,9 +1,11 @@
-"""AMD Xilinx: synthesis only, because there is no open place and route.
+"""AMD Xilinx: synthesis only, because there is no open place and route, and clocks that the user assumes.
 
 There are two families: 7 series, and UltraScale+. Their primitives differ in the DSP block.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from rtlstm.fpga.families.base import (
     INFERRED_MEMORY,
@@ -14,7 +16,9 @@ from rtlstm.fpga.families.base import (
     largest_blocks,
 )
 from rtlstm.fpga.families.device import FpgaDevice, Memory
+from rtlstm.fpga.families.estimates import Estimates, Mapped, RamKind, cheapest_memory
 from rtlstm.spec.family import NetlistScript, OpenSynthesis, Pipeline
+from rtlstm.spec.inventory import MemorySpec
 
 _HERE = Path(__file__).absolute()
 
@@ -46,7 +50,97 @@ def _device(family: str, name: str, sizes: tuple[int, int, int, int], large_rams
         block_rams=block_rams,
         block_ram_kibit=36,
         large_ram=Memory(name="UltraRAM", count=large_rams, kibit=288) if large_rams else None,
+        note="no tool here knows the delays of AMD's devices: a clock is what the user assumes",
     )
+
+
+# Half a block, and a whole one.
+_BLOCKS = (
+    RamKind(14, (1, 2, 4, 9, 18, 36), 9, 129, block=True, size=0.5),
+    RamKind(15, (1, 2, 4, 9, 18, 36, 72), 9, 257, block=True),
+)
+_URAM_WORDS, _URAM_BITS = 4096, 72
+
+
+class _Estimates(Estimates):
+    """Of 7 series; fitted to the builds of ``bench/estimates.py``."""
+
+    luts: ClassVar[Mapping[str, float]] = {
+        "LUTRAM": 1,
+        "registers": 0.7,
+        "banks": 0.5,
+        "tables": 1,
+        "read back": 1.66,
+        "collect": 0.5,
+        "shift": 0.6,
+        "round": 1.5,
+        "gates": 1.65,
+        "other gates": 1.4,
+        "slopes": 0.796,
+        "vector": 5,
+        "window": 2.54,
+        "rows": 7,
+        "core": 147,
+    }
+    ffs: ClassVar[Mapping[str, float]] = {
+        "sums": 1.2,
+        "products": 1,
+        "banks": 1.17,
+        "passed": 0.845,
+        "copies": 1,
+        "vector": 1.02,
+        "read back": 1.3,
+        "collected": 1.2,
+        "memories": 0.764,
+        "pre-activations": 1.53,
+        "gates": 1.5,
+        "other gates": 1.23,
+        "window": 3.49,
+        "items": 0.651,
+        "core": 482,
+    }
+    factor_bits = 25
+    lutram: ClassVar[tuple[RamKind, ...]] = (RamKind(6, (3, 6), 0, 8, block=False, scaled=7),)
+    lutram_luts = 4
+    # Cells SRL16E.
+    delay_stages = 3
+    # The pre-adder corrects a shared product.
+    shared_luts = 0
+    # No design was routed: assumptions.
+    assumed_fill = 0.7
+    assumed_blocks = 0.8
+
+    def map_memory(self, memory: MemorySpec) -> Mapped:
+        """Return the cells of one of these memories, by Yosys's rules for ``memory.v``."""
+        return cheapest_memory(memory, (*self.lutram, *_BLOCKS))
+
+    def adds_products(self, a_bits: int, b_bits: int, shared: bool) -> bool:
+        """Return whether a chain of two blocks holds the sum, of two lanes if they are shared."""
+        if shared:
+            return 2 * a_bits + b_bits + 2 <= self.factor_bits and b_bits <= 18
+        return a_bits <= self.factor_bits and b_bits <= 18
+
+    def hard_blocks(self, a_bits: int, b_bits: int, count: int = 1) -> int:
+        """Return the blocks: one for each product that fits, else what Yosys 0.70 composes."""
+        wide, narrow = max(a_bits, b_bits), min(a_bits, b_bits)
+        if wide <= self.factor_bits and narrow <= 18:
+            return count
+        return count * -(-wide // self.factor_bits) * -(-narrow // 18)
+
+
+class _UltraScaleEstimates(_Estimates):
+    """Of UltraScale+."""
+
+    factor_bits = 27
+    lutram = (RamKind(6, (7, 14), 0, 16, block=False, scaled=16),)
+    lutram_luts = 8
+
+    def map_memory(self, memory: MemorySpec) -> Mapped:
+        """Return the cells of one of these memories, by the rules of ``ultraram.v`` and Yosys's."""
+        if memory.style == "huge":
+            banks = -(-memory.depth // _URAM_WORDS)
+            return Mapped(large_rams=banks * -(-memory.width // _URAM_BITS), banks=banks)
+        return super().map_memory(memory)
 
 
 class Xilinx(FpgaFamily):
@@ -66,10 +160,13 @@ class Xilinx(FpgaFamily):
     cell_models = (_HERE.with_name("xilinx_cells.v"),)
     netlist = _netlist("xc7")
     devices: tuple[FpgaDevice, ...] = (
+        _device("xilinx", "xc7s50", (32600, 65200, 120, 75)),
         _device("xilinx", "xc7a35t", (20800, 41600, 90, 50)),
         _device("xilinx", "xc7a100t", (63400, 126800, 240, 135)),
         _device("xilinx", "xc7a200t", (134600, 269200, 740, 365)),
+        _device("xilinx", "xc7z010", (17600, 35200, 80, 60)),
         _device("xilinx", "xc7z020", (53200, 106400, 220, 140)),
+        _device("xilinx", "xc7z045", (218600, 437200, 900, 545)),
         _device("xilinx", "xc7k325t", (203800, 407600, 840, 445)),
     )
     cells = Cells(
@@ -89,10 +186,15 @@ class Xilinx(FpgaFamily):
         large_rams={"URAM288": 1, "URAM288_BASE": 1},
     )
 
+    estimates: _Estimates = _Estimates()
+
     series = "xc7"
     """Yosys' name of the architecture."""
-    factor_bits = 25
-    """Bits of a DSP block's wider factor; the other one has 18."""
+
+    @property
+    def factor_bits(self) -> int:
+        """Bits of a DSP block's wider factor; the other one has 18."""
+        return self.estimates.factor_bits
 
     def shares_multipliers(self, weight_bits: int, data_bits: int) -> bool:
         """Whether the pre-adder holds two weights far enough apart."""
@@ -137,19 +239,25 @@ class UltraScale(Xilinx):
     primitives = _primitives("dsp48e2.v", "xilinx.v", "ultraram.v")
     netlist = _netlist("xcup")
     series = "xcup"
-    factor_bits = 27
+    estimates = _UltraScaleEstimates()
+    refused: Mapping[str, str] = {
+        r"(xc)?v[cehmp]\d{4}": "Yosys has no cells of a Versal (DSP58, RAMB36E5, URAM288E5), so nothing can "
+        "be synthesised or counted for it here; take an UltraScale+ device, such as xcku5p or xcvu9p"
+    }
     devices = (
         _device("ultrascale", "xczu3eg", (70560, 141120, 360, 216)),
         # Of the Kria K26, the module of the KV260.
         _device("ultrascale", "xck26", (117120, 234240, 1248, 144), 64),
         _device("ultrascale", "xczu7ev", (230400, 460800, 1728, 312), 96),
+        _device("ultrascale", "xczu9eg", (274080, 548160, 2520, 912)),
+        _device("ultrascale", "xcku3p", (162720, 325440, 1368, 360), 48),
         _device("ultrascale", "xcku5p", (216960, 433920, 1824, 480), 64),
         _device("ultrascale", "xcvu9p", (1182240, 2364480, 6840, 2160), 960),
     )
 
     def large_instances(self, width: int, depth: int) -> int:
         """Return the blocks of a memory of style "huge", of 4,096 words of 72 bits each."""
-        return -(-width // 72) * -(-depth // 4096)
+        return -(-width // _URAM_BITS) * -(-depth // _URAM_WORDS)
 
     def unpacked_bits(self, a_bits: int, b_bits: int, device: FpgaDevice) -> int:
         """Return the bits of a product's register: Yosys packs none into a DSP48E2 that it infers."""

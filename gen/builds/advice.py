@@ -485,7 +485,9 @@ class FitAdvice:
     @property
     def _result(self) -> str:
         found, what = self.fit.estimate, "sequence" if self.quantised.passes else "step"
-        return f"{found.cell_share:g} % of the logic cells, {found.step_latency_us:.4g} us a {what}"
+        time = f"{self.fit.latency_us:.4g} us a {what}"
+        assumed = f" at an assumed {self.fit.clock_mhz:g} MHz" if found.clock_assumed else ""
+        return f"{found.cell_share:g} % of the logic cells, {time}{assumed}"
 
 
 def find_fit_advice(

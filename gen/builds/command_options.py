@@ -7,15 +7,13 @@ from typing import Annotated
 from pydantic import Field
 
 from rtlstm.boards.ethernet import Ethernet
-from rtlstm.fpga.request import Placer, Router
+from rtlstm.fpga.request import ClockMhz, Placer, Router
 from rtlstm.sim.sources import Simulator
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record
 
 DEFAULT_SEEDS = 3
-
-ClockMhz = Annotated[float, Field(ge=1, le=1000)]
 
 _INSIST = Option(
     "Place and route a design even if it is fuller than any that was routed before.", flag="--try"

@@ -10,6 +10,7 @@ from warnings import warn
 from numpy.typing import ArrayLike
 
 from rtlstm.fpga.devices import devices
+from rtlstm.fpga.estimate import Estimate
 from rtlstm.fpga.fit import Fit, FitRequest, NothingFitsError
 from rtlstm.gen.builds.advice import (
     find_fit_advice,
@@ -294,10 +295,10 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
         )
         stage(3)
         fit = design.fit if device is None else find_fit(device.folder)
-        mhz = None if fit is None else fit.estimate.fmax_mhz
+        expected = None if fit is None else fit.estimate
         finals = final_states_file(network, design.quantised, data, design.settings.final_states)
         manifest = _write(
-            work, manifest, design.quantised, image, verilog, report, request.initial_state, mhz, finals
+            work, manifest, design.quantised, image, verilog, report, request.initial_state, expected, finals
         )
     stage(4)
     for result in former:
@@ -551,7 +552,7 @@ def _write(
     verilog: str,
     report: BuildReport,
     initial_state: InitialState | None,
-    clock_mhz: float | None,
+    expected: Estimate | None,
     final_states: bytes | None,
 ) -> Manifest:
     """Write all files; return the manifest, which lists those that are compiled, and the initial state."""
@@ -561,7 +562,13 @@ def _write(
     texts = {
         "manifest.json": manifest.to_json(),
         **compiled,
-        **ip_files(manifest, verilog, Vectors.create(quantised, manifest), clock_mhz),
+        **ip_files(
+            manifest,
+            verilog,
+            Vectors.create(quantised, manifest),
+            None if expected is None else expected.fmax_mhz,
+            assumed=expected is not None and expected.clock_assumed,
+        ),
     }
     contents = {name: text.encode() for name, text in texts.items()} | {_IMAGE: image, **state}
     bill = bill_of_materials(manifest, contents, (_IMAGE, INITIAL_STATE))

@@ -53,6 +53,11 @@ class ArrayRequest(HardwareRequest):
                 "`fit_anyway` says what to do if a device is too small: give `fit`, "
                 "too, or leave out `fit_anyway`"
             )
+        if self.clock_mhz is not None:
+            raise ConfigurationError(
+                f"`clock_mhz={self.clock_mhz:g}` is assumed of a device to fit: give `fit`, too, or leave "
+                "out `clock_mhz`"
+            )
         self.largest()
 
     @property

@@ -236,14 +236,16 @@ class BuildReport(Record):
         chosen = chosen if self.fit is None else self.fit.estimate
         what = "a step" if self.max_steps is None else f"a sequence of {self.max_steps} steps"
         took = f"{what} takes {self.cycles.step_latency_cycles:,} cycles"
-        if chosen is None:
+        if chosen is None or chosen.step_latency_us is None:
             time = self.times[len(self.times) // 2]
             clock = f"{time.assumed_clock_mhz} MHz"
             parts.append(f"{took}, {time.step_latency_us:.4g} us at an assumed {clock}")
         else:
             where = chosen.board or chosen.device
             misfit = "" if chosen.fits else ", in which it does not fit"
-            parts.append(f"{took}, an estimated {chosen.step_latency_us:.4g} us on {where}{misfit}")
+            estimated = "" if chosen.clock_assumed else "an estimated "
+            assumed = f" at an assumed {chosen.fmax_mhz:g} MHz" if chosen.clock_assumed else ""
+            parts.append(f"{took}, {estimated}{chosen.step_latency_us:.4g} us on {where}{assumed}{misfit}")
         if self.max_steps is None and self.cycles.step_interval_cycles > self.cycles.step_latency_cycles:
             parts.append(f"the next step can follow after {self.cycles.step_interval_cycles:,} cycles")
         text = "; ".join(parts)

@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.resources import count_text
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.frontends.arrays import import_extra
@@ -142,7 +143,9 @@ def next_commands(report: BuildReport) -> tuple[tuple[str, str], ...]:
     device = "DEVICE" if report.expected is None else report.expected.device
     simulate = ("rtlstm simulate .", "compare the Verilog with the golden model, every word and every cycle")
     accuracy = ("rtlstm accuracy . --input x.npy", "find out where accuracy goes, on inputs of yours")
-    implement = (f"rtlstm implement . --device {device}", "place and route: size, clock and time of a step")
+    routed = report.expected is None or find_device(device).device.routable
+    what = "place and route: size, clock and time of a step" if routed else "synthesis: size"
+    implement = (f"rtlstm implement . --device {device}", what)
     run = (
         "rtlstm run . --backend golden --input x.npy --output y.npy",
         "compute outputs, bit for bit",

@@ -281,7 +281,9 @@ def _beats(words: IntArray, beats: int, beat: int, bits: int) -> list[list[str]]
     return [flat[first : first + beats] for first in range(0, len(flat), beats)]
 
 
-def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: float | None) -> dict[str, str]:
+def ip_files(
+    manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: float | None, assumed: bool = False
+) -> dict[str, str]:
     """Return the texts of the files by path, without the bill of materials. Same input, same texts.
 
     Parameters
@@ -292,11 +294,14 @@ def ip_files(manifest: Manifest, verilog: str, vectors: Vectors, clock_mhz: floa
         What the testbench sends and expects.
     clock_mhz
         Clock that the build was made for; :data:`DEFAULT_MHZ` if None.
+    assumed
+        Whether that clock is what the user assumes, and no estimate.
     """
     family = FAMILIES.named(manifest.parameters.family)
     paths, core, kind = IpPaths(manifest.name), core_ports(manifest, verilog), _kind(manifest)
     mhz = clock_mhz or DEFAULT_MHZ
     known = "as estimated for the device" if clock_mhz else "no device was named, so put yours"
+    known = "as assumed for the device" if assumed else known
     common = {
         "spdx": SPDX,
         "version": manifest.rtlstm_version,

@@ -109,12 +109,14 @@ def expected_use(estimates: Sequence[Estimate], chosen: Estimate | None = None) 
     if chosen.chain_tiles is not None and device.chain_tiles is not None:
         there = device.chain_tiles
         uses.append(ResourceUse(name="tiles for carry chains", used=chosen.chain_tiles, available=there))
-    board = f"with the link of {chosen.board}, " if chosen.board else ""
+    board = f", with the link of {chosen.board}" if chosen.board else ""
     fits = "" if chosen.fits else "; it does not fit"
+    clock = chosen.clock_mhz
+    time = "" if clock is None else f", {chosen.step_latency_us:.5g} \u00b5s a step at "
+    time += "an assumed " * chosen.clock_assumed + (f"{clock:.5g} MHz" if clock else "")
     return DeviceUse(
         device=chosen.device,
-        about=f"estimated before synthesis, {board}{chosen.step_latency_us:.5g} \u00b5s a step at "
-        f"{chosen.clock_mhz:.5g} MHz{fits}",
+        about=f"estimated before synthesis{board}{time}{fits}",
         resources=tuple(uses),
     )
 

@@ -398,7 +398,14 @@ def test_the_page_has_no_column_without_values(run, tmp_path):
         (("--simulator", "verilator"), ("--simulator needs --simulate or --route",)),
         (("--goal", "energy"), ("published currents, which are known of up5k alone", "not of lfe5u-25f-6")),
         (("--limit", "energy<=9nJ", "--devices", "hx8k"), ("not of hx8k; leave these out of --devices",)),
-        (("--devices", "zybo-z7-20"), ("need estimates", "not for zybo-z7-20; leave it out")),
+        (("--devices", "5cseba6"), ("--devices needs estimates", "not for 5cseba6; leave it out")),
+        (("--devices", "zybo-z7-20"), ("what surrounds the core on zybo-z7-20; name its device, xc7z020",)),
+        (("--devices", "up5k,xc7a35t"), ("--devices needs the clock", "of xc7a35t", "--clock 200")),
+        (("--clock", 200), ("--clock is for devices whose delays no tool here knows",)),
+        (
+            ("--devices", "xc7a35t", "--clock", 200, "--route", 1),
+            ("--route needs place and route, of which there is none here for xc7a35t",),
+        ),
     ],
 )
 def test_refusals(run, arguments, words):

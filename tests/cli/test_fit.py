@@ -337,9 +337,8 @@ def test_wrong_options_are_refused(cli, model, tmp_path):
     cli(*run, "--fit", "tang").refused("boards of near names: tang-nano-20k")
     cli(*run, "--fit", "nosuch").refused("boards: ulx3s-12f", "icebreaker", "devices: lfe5u-12f", "lifcl-40")
     cli(*run, "--fit", "lifcl-40-6").refused("must be one of its speed grades, 7, 8, 9, not '6'")
-    cli(*run, "--fit", "zybo-z7-20").refused("--fit needs estimates", "not for xc7z020")
-    known = "ecp5, gowin, ice40, nexus"
-    cli(*run, "--fit", "xc7a35t").refused("--fit needs estimates", known, "not for xc7a35t")
+    known = "ecp5, gowin, ice40, nexus, ultrascale, xilinx"
+    cli(*run, "--fit", "5cseba6").refused("--fit needs estimates", known, "not for 5cseba6", "--family intel")
     inferred = ("cannot be chosen for gw2a-18", "implement the build with --no-dsp")
     cli(*run, "--fit", "gw2a-18", "--multipliers", "lut").refused("--multipliers", *inferred)
     cli(*run, "--fit", "up5k", "--lanes", "6").refused("multiple of 4", "try 8")

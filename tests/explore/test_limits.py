@@ -192,8 +192,9 @@ def test_devices_have_estimates():
     assert find_devices("up5k,lfe5u-25f-8,up5k") == ("up5k", "lfe5u-25f-8")
     with pytest.raises(ConfigurationError, match="near names"):
         find_devices("lfe5u-26f")
-    with pytest.raises(ConfigurationError, match="need estimates"):
-        find_devices("xc7a35t")
+    with pytest.raises(ConfigurationError, match="needs estimates"):
+        find_devices("5cseba6")
+    assert find_devices("up5k,xc7a35t", 200) == ("up5k", "xc7a35t")
 
 
 def test_limit_on_the_metric_by_that_word():

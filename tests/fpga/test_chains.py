@@ -64,7 +64,11 @@ def test_limits_are_those_of_routed_designs(family):
         assert all(each.cell_share < 100 * (limits.cells + RESERVE) for each in routed)
     else:
         assert any(each.cell_share == pytest.approx(100 * (limits.cells + RESERVE)) for each in routed)
-    assert (limits.chains is None) == (find_device(routed[0].device).device.chain_tiles is None)
+    device = fpga_family(family).devices[0]
+    assert (limits.chains is None) == (device.chain_tiles is None)
+    # Without open place and route, all shares are assumed.
+    assert bool(routed) == device.routable
+    assert (limits.memories, limits.most_memories(10)) == ((1, 10) if routed else (0.8, 8))
     for failed in (each for each in tried if each.mhz is None):
         beyond = failed.chain_share is not None and failed.chain_share > 100 * (limits.chains or 1)
         assert beyond or failed.cell_share > 100 * limits.cells, failed

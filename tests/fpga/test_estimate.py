@@ -264,13 +264,23 @@ def test_parts_are_all_of_the_core(family: str, sizes: dict[str, object]):
     assert min(registers.values()) >= 0
 
 
+VENDOR_KINDS = ("small", "16_bits", "units", "rom", "tables", "large", "wide_units", "wide_array")
+
+
 @pytest.mark.tools
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [case.name for case in CASES if case.cell == "gru" or case.name.startswith(("gw2a", "lifcl"))]
+    "name",
+    [
+        case.name
+        for case in CASES
+        if case.cell == "gru"
+        or case.name.startswith(("gw2a", "lifcl"))
+        or case.name in [f"{series}_{kind}" for series in ("xc7", "us") for kind in VENDOR_KINDS]
+    ],
 )
 def test_cases_against_synthesis(name: str, tmp_path):
-    """GRUs, whose gate units have factors of their own, and devices whose hard blocks are inferred."""
+    """GRUs, whose gate units have factors of their own, devices whose hard blocks are inferred, and AMD's."""
     found = measure_case(next(case for case in CASES if case.name == name), tmp_path)
     assert found.exact
     assert abs(found.lut_error) < 6.5 and abs(found.ff_error) < 2.5
@@ -278,7 +288,7 @@ def test_cases_against_synthesis(name: str, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.tools
-@pytest.mark.parametrize("device", ["lfe5u-25f", "up5k", "gw2a-18", "lifcl-40"])
+@pytest.mark.parametrize("device", ["lfe5u-25f", "up5k", "gw2a-18", "lifcl-40", "xc7z010", "xczu3eg"])
 def test_against_synthesis(device: str, tmp_path):
     made = manifest(find_device(device).device.family, SMALL, lanes=4, macs=1)
     found, synthesis = check_synthesis(made, device, tmp_path)
@@ -353,7 +363,7 @@ def test_families_without_estimates_have_none():
     assert estimate(manifest("ecp5"), find_device("up5k")) is None
     # What Yosys makes of their multipliers without DSP blocks is not known.
     assert estimate(manifest("nexus"), find_device("lifcl-40"), multipliers=False) is None
-    assert estimate_devices(manifest("xilinx")) == ()
+    assert estimate_devices(manifest("intel")) == ()
     names = {found.device for found in estimate_devices(manifest("ice40"))}
     assert names == {find_device(name).label for name in devices() if devices()[name].family == "ice40"}
 
