@@ -172,7 +172,7 @@ def _vendor_cases(name: str, device: str) -> Iterator[EstimateCase]:
         lut_macs=2,
         tables="direct",
     )
-    yield _case(f"{name}_wide_array", device, "vollo_ex3", (8, 8), lanes=64, macs=4)
+    yield _case(f"{name}_wide_array", device, "vollo_ex3", (8, 8), lanes=16, macs=8)
     yield _case(f"{name}_slopes", device, "traffic20", (8, 8), lanes=4, macs=2, slope_multipliers="lut")
 
 

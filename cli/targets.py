@@ -27,8 +27,7 @@ def devices(as_json: JsonOption = False, debug: DebugOption = False) -> None:
                 "packages": tuple(each.pins),
                 "speed_grades": each.grades,
                 "fit": each.family in estimated,
-                "clock_assumed": each.family in estimated
-                and not fpga_family(each.family).need_estimates().knows_clocks,
+                "clock_assumed": fpga_family(each.family).assumes_clock,
                 "place_and_route": each.routable,
                 "note": each.note,
             }

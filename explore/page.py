@@ -148,7 +148,7 @@ def render_page(
         sizing_mode="stretch_width",
         height=min(600, 60 + 25 * len(points)),
     )
-    texts = [] if found is None else [escape_controls(text) for text in _describe(found)]
+    texts = [] if found is None else [escape_controls(text) for text in _describe(found, points)]
     page: str = file_html(
         column(row(*selects, sizing_mode="stretch_width"), plot, shown, table, sizing_mode="stretch_width"),
         INLINE,
@@ -159,14 +159,14 @@ def render_page(
     return page
 
 
-def _describe(found: Mapping[str, Any]) -> list[str]:
+def _describe(found: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> list[str]:
     """Say what was searched for, as the terminal does."""
     limits = f"; limits: {', '.join(found['limits'])}" if found["limits"] else ", without limits"
     within = f" {found['within']:,} meet the limits." if found["limits"] else ""
     refused = f"{found['too_large']:,} do not fit their device, {found['impossible']:,} cannot be built"
     side = "larger" if found["larger_is_better"] else "smaller"
     floats = "" if found["float_metric"] is None else f"; the float network has {found['float_metric']:.3g}"
-    names = dict.fromkeys(point["device"] for point in found["front"] if point["clock_assumed"])
+    names = dict.fromkeys(point["device"] for point in points if point.get("clock_assumed"))
     assumed = f" The clock of {', '.join(names)} is assumed." if names else ""
     return [
         f"Searched by {found['goal']}{limits}. {found['tried']:,} of {found['size']:,} choices tried: "

@@ -204,8 +204,8 @@ def _check_routable(space: Space) -> None:
     without = [name for name in space.device if not find_target(name).chosen.device.routable]
     if without:
         raise ConfigurationError(
-            f"`route` needs place and route, of which there is none here for {', '.join(without)}; leave these "
-            "out of `devices`, or leave out `route`"
+            f"`route` needs place and route, of which there is none here for {', '.join(without)}; leave "
+            "these out of `devices`, or leave out `route`"
         )
 
 

@@ -245,9 +245,8 @@ def _words(text: str) -> Sequence[Any]:
 def _request(device: str, clock_mhz: float | None) -> FitRequest:
     """Return the request for a device, at the clock that is assumed of those whose clocks are not known."""
     target = find_target(device)
-    estimates = fpga_family(target.chosen.device.family).estimates
-    known = estimates is not None and estimates.knows_clocks
-    return FitRequest(**target._asdict(), clock_mhz=None if known else clock_mhz)
+    assumes = fpga_family(target.chosen.device.family).assumes_clock
+    return FitRequest(**target._asdict(), clock_mhz=clock_mhz if assumes else None)
 
 
 def find_devices(text: str, clock_mhz: float | None = None) -> tuple[str, ...]:

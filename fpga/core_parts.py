@@ -138,7 +138,7 @@ def _sum_luts(bits: int, family: Estimates) -> int:
 
 def _row_luts(x: int, y: int, family: Estimates) -> int:
     """Return the LUTs of ``rtlstm_rows``. A partial product may take a LUT in addition to the adder's."""
-    products = 1 if family.adders_multiply else x * y
+    products = 1 + family.row_luts * x if family.adders_multiply else x * y
     return (y - 1) * _sum_luts(x + 1, family) + products
 
 

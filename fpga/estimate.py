@@ -114,6 +114,7 @@ def top_sizes(manifest: Manifest, family: Estimates) -> Resources:
     parameters, numerics = manifest.parameters, manifest.numerics
     x_bits, y_bits = parameters.beat_in * numerics.data_bits, parameters.beat_out * numerics.output_bits
     memories = link_memories(link_limits(manifest)).values()
+    assert family.top_luts is not None  # a request for such a board is refused
     luts, per_bit = family.top_luts
     ffs, per_input_bit = family.top_ffs
     return Resources(

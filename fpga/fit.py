@@ -131,7 +131,7 @@ class FitRequest(HardwareRequest):
         """
         device = self.chosen.device
         estimates = fpga_family(device.family).need_estimates(option, device.name, remedy)
-        if self.board and self.board_mhz is None:
+        if self.board and estimates.top_luts is None:
             raise ConfigurationError(
                 f"{option} has no estimate of what surrounds the core on {self.board}; name its device, "
                 f"{device.name}, and leave room for it"

@@ -153,7 +153,7 @@ class FillLimits:
     """None if the family does not limit carry chains."""
     multipliers: float = 1.0
     memories: float = 1.0
-    """Of block RAM and of large memories."""
+    """The share of block RAM, and that of large memories."""
 
     def most_multipliers(self, device: FpgaDevice) -> float:
         """Return the DSP blocks of a device that may be used, to the half."""

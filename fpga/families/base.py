@@ -186,6 +186,11 @@ class FpgaFamily(Family):
             raise ConfigurationError(f"there are no open bitstreams for {self.name}; choose another board")
         return self.bitstream
 
+    @property
+    def assumes_clock(self) -> bool:
+        """Whether all but the clock of builds is estimated, which the user then assumes."""
+        return self.estimates is not None and not self.estimates.knows_clocks
+
     def need_estimates(self, option: str = "", device: str = "", remedy: str = "") -> Estimates:
         """Return ``estimates``; ConfigurationError if there are none.
 

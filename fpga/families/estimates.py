@@ -41,7 +41,7 @@ class RamKind:
     cost: int
     block: bool
     scaled: int = 0
-    """How much of the cost falls with the bits of a cell that are not used: ``widthscale`` of Yosys's rules."""
+    """How much of the cost falls with the unused bits of a cell: ``widthscale`` of Yosys's rules."""
     size: float = 1
     """Block RAMs that a cell takes."""
 
@@ -86,7 +86,7 @@ def _cheapest(memory: MemorySpec, kind: RamKind) -> tuple[Mapped, float]:
         banks = -(-memory.depth >> kind.address_bits - index)
         cells = -(-banks * bits // width)
         # Yosys counts in integers.
-        price = (kind.cost - kind.scaled) * cells + kind.scaled * banks * memory.width // width
+        price = float((kind.cost - kind.scaled) * cells + kind.scaled * banks * memory.width // width)
         price += (banks - 1) * memory.width / 2 + _PORT_COST
         price += banks * memory.granules / 2 if banks > 1 else 0
         if price < cost:
@@ -194,6 +194,8 @@ class Estimates(ABC):
     """Whether multipliers of LUTs with one register are trees, as those with more are, and not rows."""
     adders_multiply: bool = False
     """Whether an adder's LUTs also form the partial products, as in ``rtlstm_sum``."""
+    row_luts: int = 0
+    """LUTs that rows of a multiplier then take beside the adders, for each bit of the wider factor."""
     lutram_luts: int = 6
     """LUTs of a cell of LUTRAM, as ``Cells`` counts them."""
     delay_stages: int | None = None
@@ -205,9 +207,10 @@ class Estimates(ABC):
     registers_outside: bool = False
     """Whether synthesis makes flip-flops of the registers of those multipliers."""
 
-    top_luts: tuple[float, float]
-    """LUTs of a board's top, and those for each bit of ``x_data`` and ``y_data``."""
-    top_ffs: tuple[float, float]
+    top_luts: tuple[float, float] | None = None
+    """LUTs of a board's top, and those for each bit of ``x_data`` and ``y_data``; None if there are no open
+    bitstreams."""
+    top_ffs: tuple[float, float] = (0, 0)
     """Flip-flops of a top, and those for each bit of ``x_data``."""
     top_lone_ffs: float = 0
     """``lone_ffs`` of a top, whose counters and states share cells with LUTs more often."""

@@ -62,8 +62,12 @@ _BLOCKS = (
 _URAM_WORDS, _URAM_BITS = 4096, 72
 
 
+def _parts_beyond(bits: int, most: int) -> int:
+    return -(-max(0, bits - most) // 17)
+
+
 class _Estimates(Estimates):
-    """Of 7 series; fitted to the builds of ``bench/estimates.py``."""
+    """What 7 series devices take; factors are fitted to the builds of ``bench/estimates.py``."""
 
     luts: ClassVar[Mapping[str, float]] = {
         "LUTRAM": 1,
@@ -102,6 +106,9 @@ class _Estimates(Estimates):
     factor_bits = 25
     lutram: ClassVar[tuple[RamKind, ...]] = (RamKind(6, (3, 6), 0, 8, block=False, scaled=7),)
     lutram_luts = 4
+    # A carry chain's other input takes the partial products of the first row from LUTs.
+    adders_multiply = True
+    row_luts = 1
     # Cells SRL16E.
     delay_stages = 3
     # The pre-adder corrects a shared product.
@@ -121,15 +128,17 @@ class _Estimates(Estimates):
         return a_bits <= self.factor_bits and b_bits <= 18
 
     def hard_blocks(self, a_bits: int, b_bits: int, count: int = 1) -> int:
-        """Return the blocks: one for each product that fits, else what Yosys 0.70 composes."""
-        wide, narrow = max(a_bits, b_bits), min(a_bits, b_bits)
-        if wide <= self.factor_bits and narrow <= 18:
-            return count
-        return count * -(-wide // self.factor_bits) * -(-narrow // 18)
+        """Return what Yosys 0.70 takes: wider operands are divided into parts of 17 bits and a full one."""
+        narrow, wide = sorted((a_bits, b_bits))
+        return count * (1 + _parts_beyond(wide, self.factor_bits)) * (1 + _parts_beyond(narrow, 18))
+
+    def hard_luts(self, a_bits: int, b_bits: int) -> int:
+        """Return the LUTs that add what several blocks multiply."""
+        return 30 * (self.hard_blocks(a_bits, b_bits) - 1)
 
 
 class _UltraScaleEstimates(_Estimates):
-    """Of UltraScale+."""
+    """What UltraScale+ devices take."""
 
     factor_bits = 27
     lutram = (RamKind(6, (7, 14), 0, 16, block=False, scaled=16),)
