@@ -402,14 +402,16 @@ def test_the_page_has_no_column_without_values(run, tmp_path):
         (("--devices", "zybo-z7-20"), ("what surrounds the core on zybo-z7-20; name its device, xc7z020",)),
         (("--devices", "up5k,xc7a35t"), ("--devices needs the clock", "of xc7a35t", "--clock 200")),
         (("--clock", 200), ("--clock is for devices whose delays no tool here knows",)),
-        (
-            ("--devices", "xc7a35t", "--clock", 200, "--route", 1),
-            ("--route needs place and route, of which there is none here for xc7a35t",),
-        ),
     ],
 )
 def test_refusals(run, arguments, words):
     run(*arguments).refused(*words)
+
+
+def test_routes_need_place_and_route(run):
+    refused = run("--devices", "xc7a35t", "--clock", 200, "--route", 1)
+    assert refused.code == 2
+    assert "error: --route needs place and route, of which there is none here for xc7a35t" in refused.err
 
 
 def test_refused_studies(run, cli, tmp_path, files, monkeypatch):

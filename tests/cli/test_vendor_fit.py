@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
+from support.example_file import load_example
 from support.small_builds import INPUTS, network
 
 from rtlstm.bench.shapes import SHAPES
@@ -53,6 +55,27 @@ def test_the_example_that_is_too_large_for_ecp5_gets_its_array(vollo):
     assert use.step_latency_us == pytest.approx(made.cycles.step_latency_cycles / 300, abs=1e-4)
     slow = estimate(made, find_device("xcku5p"), assumed_mhz=100)
     assert slow is not None and slow.step_latency_us == pytest.approx(3 * found.latency_us, rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_verilog")
+def test_the_example_by_one_command(cli, tmp_path):
+    """``docs/sizing.md`` has these figures; a smaller array of it is synthesised as ``us_wide_array``."""
+    module, model = load_example("vollo_lstm"), tmp_path / "vollo.safetensors"
+    module.torch.manual_seed(0)
+    save_file({name: value.numpy() for name, value in module.LstmNet().state_dict().items()}, model)
+    done = cli(
+        *("generate", model, "-o", tmp_path / "build", "--json"),
+        *("--weight-bits", 8, "--data-bits", 8, "--fit", "xcku5p", "--clock", 300),
+    )
+    assert done.code == 0, done.err
+    report = done.json["report"]
+    found, cycles = report["fit"]["estimate"], report["cycles"]["step_latency_cycles"]
+    assert (report["lanes"], report["macs"], report["gate_units"], cycles) == (208, 13, 13, 210)
+    device = find_device("xcku5p").device
+    assert round(100 * found["multipliers"] / device.multipliers, 1) == 79.8
+    assert round(100 * found["block_rams"] / device.block_rams, 1) == 72.5
+    assert (found["step_latency_us"], found["clock_assumed"]) == (0.7, True)
 
 
 def test_large_memory(vollo):
