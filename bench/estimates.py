@@ -142,38 +142,14 @@ def _portable_cases(name: str, device: str) -> Iterator[EstimateCase]:
     )
 
 
-def _vendor_cases(name: str, device: str) -> Iterator[EstimateCase]:
-    """Yield the cases of a device of AMD: DSP blocks and UltraRAM are instances, block RAM is inferred."""
-    yield from _portable_cases(name, device)
+_VENDOR_KINDS = ("small", "direct", "16_bits", "macs", "units", "narrow", "12_bits", "rom", "gru")
+
+
+def _vendor_cases(name: str, device: str, *more: str) -> Iterator[EstimateCase]:
+    """Yield the cases of a device of AMD, whose DSP blocks are instances; ``more`` kinds as for others."""
+    kinds = {f"{name}_{kind}" for kind in (*_VENDOR_KINDS, *more)}
+    yield from (case for case in _portable_cases(name, device) if case.name in kinds)
     yield _case(f"{name}_tables", device, "toptag", (8, 8), lanes=8, macs=8, lut_macs=8)
-    yield _case(f"{name}_some_tables", device, "stac_a", (4, 8), lanes=24, macs=12, lut_macs=6)
-    yield _case(f"{name}_streams", device, "mnist32", (12, 12), lanes=12, macs=6, lut_macs=2, streams=4)
-    yield _case(
-        f"{name}_large",
-        device,
-        "stac_a",
-        (8, 8),
-        lanes=32,
-        macs=8,
-        gate_units=4,
-        beat_out=4,
-        weight_memory="large",
-    )
-    yield _case(
-        f"{name}_wide_units",
-        device,
-        "toptag",
-        (4, 8, 9, 16),
-        lanes=24,
-        macs=6,
-        gate_units=6,
-        beat_in=6,
-        beat_out=6,
-        lut_macs=2,
-        tables="direct",
-    )
-    yield _case(f"{name}_wide_array", device, "vollo_ex3", (8, 8), lanes=16, macs=8)
-    yield _case(f"{name}_slopes", device, "traffic20", (8, 8), lanes=4, macs=2, slope_multipliers="lut")
 
 
 CASES = (
@@ -231,8 +207,21 @@ CASES = (
     _case("hx8k_lanes", _HX8K, "mnist32", (8, 8), lanes=8, macs=2),
     *_portable_cases("gw2a", _GW2A),
     *_portable_cases("lifcl", _LIFCL),
-    *_vendor_cases("xc7", _XC7),
-    *_vendor_cases("us", _US),
+    *_vendor_cases("xc7", _XC7, "lanes"),
+    _case("xc7_slopes", _XC7, "traffic20", (8, 8), lanes=4, macs=2, slope_multipliers="lut"),
+    *_vendor_cases("us", _US, "4_bits"),
+    _case(
+        "us_large",
+        _US,
+        "stac_a",
+        (8, 8),
+        lanes=32,
+        macs=8,
+        gate_units=4,
+        beat_out=4,
+        weight_memory="large",
+    ),
+    _case("us_wide_array", _US, "vollo_ex3", (8, 8), lanes=16, macs=8),
     _case("lifcl_large", "lifcl-17", "traffic20", (8, 8), lanes=4, macs=2, weight_memory="large"),
 )
 """Ten quick cases, and others that vary everything that the utilisation depends on."""
