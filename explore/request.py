@@ -27,8 +27,7 @@ class SpaceOptions(Record):
     clock_mhz: Annotated[
         ClockMhz | None,
         Option(
-            "Clock in MHz that you assume of devices whose delays no tool here knows (xilinx, "
-            "ultrascale). It is marked as assumed.",
+            "Clock that you assume of devices of xilinx and ultrascale, in MHz.",
             group=_SPACE,
             flag="--clock",
             metavar="MHZ",

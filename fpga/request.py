@@ -105,8 +105,7 @@ class HardwareRequest(CoreOptions):
     clock_mhz: Annotated[
         ClockMhz | None,
         Option(
-            "Clock in MHz that you assume of a fitted device whose delays no tool here knows "
-            "(xilinx, ultrascale). It is marked as assumed.",
+            "Clock that you assume of a fitted device of xilinx or ultrascale, in MHz.",
             group=HARDWARE,
             flag="--clock",
             metavar="MHZ",
