@@ -94,7 +94,7 @@ def test_blocks_by_hand():
     assert [ultra.hard_blocks(*bits) for bits in wide] == [2, 2, 2, 4, 4, 6]
     assert [seven.hard_blocks(*bits) for bits in wide[:3]] == [2, 4, 2]
     sizes = ((4, 4, 1), (8, 8, 1), (6, 8, 2), (8, 8, 3), (12, 12, 3))
-    # Yosys takes 20, 72, 75, 105 and 235.
+    # Yosys took 20, 72, 75, 105 and 235; notes/implement.md says how far that depends on names.
     assert [multiplier_luts(*size, ultra) for size in sizes] == [20, 72, 74, 104, 230]
     # Weights and data of 8 bits leave no room for a sum's bit in a DSP48E1 that two lanes share.
     assert [each.adds_products(8, 8, True) for each in (seven, ultra)] == [False, True]

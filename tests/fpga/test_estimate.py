@@ -200,18 +200,6 @@ INFERRED = [
 
 @pytest.mark.tools
 @pytest.mark.slow
-@pytest.mark.parametrize(("a", "b", "stages"), [(4, 8, 3), (8, 8, 1), (12, 12, 3)])
-@pytest.mark.parametrize("family", ["xilinx", "ultrascale"])
-def test_multipliers_of_amd_against_synthesis(family: str, a: int, b: int, stages: int, tmp_path: Path):
-    found = fpga_family(family)
-    yosys = found.yosys(found.devices[0])
-    stat = multiplier_cells(family, f"{yosys.command} {yosys.no_pads}", a, b, stages, tmp_path)
-    luts = count_cells(stat, found.cells).luts
-    assert luts == pytest.approx(multiplier_luts(a, b, stages, found.need_estimates()), rel=0.03)
-
-
-@pytest.mark.tools
-@pytest.mark.slow
 @pytest.mark.parametrize("family", ["gowin", "nexus"])
 def test_inferred_multipliers_against_synthesis(family: str, tmp_path: Path):
     found, counted = fpga_family(family), {}
