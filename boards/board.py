@@ -105,7 +105,8 @@ class Board(Record):
         """
         if self.phy is None:
             raise ConfigurationError(
-                f"{self.name} has no Ethernet that rtlstm knows; leave out its IP address"
+                f"{self.name} has no Ethernet that rtlstm knows; leave out its addresses, or choose a board "
+                "that has it (docs/boards.md)"
             )
         return self.phy
 
@@ -123,8 +124,8 @@ class Board(Record):
         """
         if not self.spi:
             raise ConfigurationError(
-                f"{self.name} has no pins for SPI that rtlstm knows; leave `spi` out, or describe the board "
-                "with such pins"
+                f"{self.name} has no pins for SPI that rtlstm knows; leave `spi` out, choose a board that "
+                "has them (docs/boards.md), or describe this one with such pins"
             )
         return self.spi if raw else self.spi[:-1]
 

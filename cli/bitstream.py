@@ -37,7 +37,7 @@ def bitstream(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Make a bitstream for a board: the core behind its serial port, with clock, reset and LEDs.
+    """Make a bitstream for a board: the core behind its link, with clock, reset and LEDs.
 
     For a Zynq board it writes what Vivado makes the bitstream of. Exits with 1 if the clock is not met.
     """
@@ -289,7 +289,7 @@ def board(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Run a board's top level in simulation and offer its serial port or its Ethernet, until Ctrl-C.
+    """Run a board's top level in simulation and offer its link, until Ctrl-C.
 
     The same Verilog as in the bitstream, with its PLL and pins modelled: programs talk to it as to the board.
     """
@@ -297,12 +297,16 @@ def board(
         from rtlstm.boards.ethernet import Ethernet
         from rtlstm.gen.builds.on_board import OnBoard
         from rtlstm.sim.ethernet_port import EthernetPort
-        from rtlstm.sim.port_server import PortServer
+        from rtlstm.sim.port_server import PortServer, check_free
         from rtlstm.sim.simulated_board import BoardPort
 
         asked = BoardOptions(**options)
-        if (udp is None) != (asked.ip is None):
-            raise ConfigurationError("a board on Ethernet needs --ip ADDRESS and --udp PORT, both of them")
+        if asked.ip is not None and udp is None:
+            raise ConfigurationError("a board on Ethernet needs --udp PORT, too; 0 takes any free one")
+        if udp is not None and asked.ip is None:
+            raise ConfigurationError(
+                "--udp is for a board on Ethernet, which needs --ip ADDRESS; leave it out for other links"
+            )
         terminal = pty and asked.ip is None and not asked.spi
         if udp is None and tcp is None and not terminal:
             advice = "give --tcp PORT" if asked.spi else "leave out --no-pty, or give --tcp PORT"
@@ -313,6 +317,7 @@ def board(
                 "or call `transfer` of NativeBoard (docs/boards.md)"
             )
         build = OnBoard.asked(folder, asked)
+        check_free(tcp, udp)
         _note_bus(console, build)
         if why := build.find_misfit(insist=True):
             console.note(f"only a simulation: {why}")

@@ -77,12 +77,12 @@ COMMANDS = {
     ),
     "bitstream": _Entry(
         "cli.bitstream",
-        "Make a bitstream for a board: the core behind its serial port, with clock, reset and LEDs.",
+        "Make a bitstream for a board: the core behind its link, with clock, reset and LEDs.",
     ),
     "program": _Entry("cli.bitstream", "Configure a board with its bitstream, with openFPGALoader."),
     "board": _Entry(
         "cli.bitstream",
-        "Run a board's top level in simulation and offer its serial port or its Ethernet, until Ctrl-C.",
+        "Run a board's top level in simulation and offer its link, until Ctrl-C.",
     ),
     "run": _Entry("cli.run", "Run sequences on a device, or on a simulated one."),
     "accuracy": _Entry(

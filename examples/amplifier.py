@@ -103,7 +103,8 @@ def run(path: Path, backend: str, samples: int) -> dict[str, float]:
             y, _ = accelerator.run(x[:, None], state=state)
         manifest = Manifest.load(build.folder)
     found = estimate(manifest, find_device(DEVICE))
-    assert found is not None and found.fmax_mhz is not None
+    assert found is not None
+    assert found.fmax_mhz is not None
     return {
         "error to signal against float": error_to_signal(y[:, 0], wanted),
         "cycles a sample": manifest.cycles.step_interval_cycles,

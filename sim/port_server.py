@@ -252,6 +252,13 @@ class PortServer(Closing):
                 continue
 
 
+def check_free(tcp: int | None, udp: int | None) -> None:
+    """Check the ports before a long work that needs them. Raises ConfigurationError if one is taken."""
+    for port, open_port in ((tcp, _listen), (udp, _bind)):
+        if port is not None:
+            open_port(port).close()
+
+
 def _listen(port: int) -> socket.socket:
     try:
         return socket.create_server(("127.0.0.1", port))

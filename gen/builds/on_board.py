@@ -26,6 +26,7 @@ from rtlstm.sim.sources import copy_sources, own_file, simulation_sources
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.files import read_file, write_file
 from rtlstm.spec.image import WeightImage
+from rtlstm.spec.inventory import link_limits
 from rtlstm.spec.manifest import INITIAL_STATE, Manifest, check_rtl, read_verilog
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import load_cached
@@ -80,6 +81,7 @@ class OnBoard:
             Whether it has the raw mode there; on Ethernet, ``ethernet`` says it.
         """
         manifest, target = Manifest.load(folder), find_board(board)
+        link_limits(manifest)
         device = target.chosen.device
         check_family(manifest, device, target.name)
         wanted: float | Fraction

@@ -1,6 +1,7 @@
 """A board's Ethernet: addresses, and the link over LiteEth and an RGMII, in simulation."""
 
 import ctypes
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,12 @@ def test_no_such_port(backend: str, board_build: Path):
 
 def test_refused(cli, board_build: Path):
     cli("board", board_build, "--board", "ulx3s-85f", "--ip", IP, "--udp", 0).refused("has no Ethernet")
+    cli("board", board_build, "--board", "ulx3s-85f", "--udp", 0).refused("leave it out for other links")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        done = cli("board", board_build, "--board", "colorlight-i5", "--ip", IP, "--udp", port)
+        done.refused(f"UDP port {port} must be free")
     cli("board", board_build, "--board", "colorlight-i5", "--ip", IP).refused("--udp PORT")
     cli("board", board_build, "--board", "colorlight-i5", "--mac", IP, "--udp", 0).refused("--ip ADDRESS")
     cli("bitstream", board_build, "--board", "colorlight-i5", "--peer", "any").refused("--ip")
