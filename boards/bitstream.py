@@ -2,12 +2,12 @@
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
-from rtlstm.boards.board import Board, BoardTiming, Link, LinkPort
+from rtlstm.boards.board import Board, BoardTiming, Link, LinkPort, Pin
 from rtlstm.boards.clock import at_clock, find_fastest
 from rtlstm.boards.ethernet import LICENCE_FILE, PHY_HZ, ethernet_licence
 from rtlstm.boards.top import PLL, TOP, board_verilog
@@ -16,6 +16,7 @@ from rtlstm.fpga.place_route import Routed, default_jobs, place_and_route, route
 from rtlstm.fpga.resources import check_chains, check_fit, percent
 from rtlstm.fpga.synthesis import NETLIST, Top, synthesise, with_parameters
 from rtlstm.fpga.tools import Tool, find_yosys
+from rtlstm.hdl.component import Component
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.files import copy_file, write_file
 from rtlstm.spec.manifest import Manifest
@@ -86,6 +87,7 @@ def make_bitstream(
     requested_mhz: float | None = None,
     seeds: Sequence[int] = (1,),
     insist: bool = False,
+    logic: Component | None = None,
     progress: Progress | None = None,
 ) -> Bitstream:
     """Make a bitstream and leave it in ``folder``, with Verilog, constraints and logs.
@@ -102,6 +104,8 @@ def make_bitstream(
         The best of these is taken.
     insist
         Run place and route even if the design has more carry chains than any that is known to route.
+    logic
+        As for :func:`~rtlstm.boards.top.board_verilog`.
 
     Raises
     ------
@@ -113,9 +117,9 @@ def make_bitstream(
     first = at_clock(board, timing, board.chosen.target_mhz) if requested_mhz is None else timing
     last = board.family.need_bitstream()
     yosys, nextpnr, packer = tools = find_yosys(), board.family.find_nextpnr(), last.find_packer()
-    verilog = board_verilog(board, manifest, first, core)
+    verilog = board_verilog(board, manifest, first, core, logic)
     aim = first.clock_hz if requested_mhz is None else None
-    pins = constraints(board, first.link, aim)
+    pins = constraints(board, first.link, aim, first.logic_pins)
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "top.v", verilog)
     write_file(folder / last.constraint_file, pins)
@@ -150,7 +154,7 @@ def make_bitstream(
             return route(changed, seed=best.seed, progress=tell)
 
         timing, best = find_fastest(board, first, best, blocks, again)
-        write_file(folder / "top.v", board_verilog(board, manifest, timing, core))
+        write_file(folder / "top.v", board_verilog(board, manifest, timing, core, logic))
     fmax = chosen.usable_mhz(best.fmax_mhz, blocks)
     file, (_, routed_file) = last.bitstream_file, last.result_options
     assert best.folder is not None
@@ -202,13 +206,16 @@ def _pack(tool: Tool, arguments: Sequence[str], routed: Path, target: Path) -> N
     copy_file(cached("bitstream", key, build) / target.name, target)
 
 
-def constraints(board: Board, link: Link = "serial", aim_hz: Fraction | None = None) -> str:
+def constraints(
+    board: Board, link: Link = "serial", aim_hz: Fraction | None = None, more: Iterable[Pin] = ()
+) -> str:
     """Return the text of a board's constraint file: sites, buffers, and frequencies of the clock pins.
 
-    ``aim_hz`` is what place and route aims at for the core's clock, whatever the PLL makes.
+    ``aim_hz`` is what place and route aims at for the core's clock, whatever the PLL makes. ``more`` are pins
+    of a user's own logic.
     """
     tools = board.family.need_place_route()
-    lines = [line for pin in board.pins(link) for line in tools.pin_lines(pin)]
+    lines = [line for pin in (*board.pins(link), *more) for line in tools.pin_lines(pin)]
     lines += tools.clock_lines(board.clock.port, board.clock_hz)
     if link == "ethernet":
         (clock,) = board.find_phy().ports("rx_clk")

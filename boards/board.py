@@ -1,6 +1,6 @@
 """A board: its device, its clock, and the pins of its serial port and LEDs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cache
 from typing import Annotated, Final, Literal, Self
@@ -16,7 +16,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BAUD_RATES
 from rtlstm.spec.record import Record
 
-__all__ = ["Board", "BoardTiming", "Pin", "find_timing"]
+__all__ = ["Board", "BoardTiming", "Pin", "find_logic_timing", "find_timing"]
 
 _LEAST_BAUD = 300
 
@@ -24,8 +24,8 @@ _LEAST_BAUD = 300
 SPI_WIRES: Final = {"sck": "i", "cs_n": "i", "mosi": "i", "miso": "o", "waiting": "o", "raw_cs_n": "i"}
 """Wires of SPI with their directions, as the parts of a resource ``spi_link`` and behind ``spi_`` as ports of
 the top. The last one selects the raw mode."""
-Link = Literal["serial", "ethernet", "spi", "raw_spi"]
-"""What a board's link is on."""
+Link = Literal["serial", "ethernet", "spi", "raw_spi", "logic"]
+"""What a board's link is on; ``logic`` if there is none, but a user's own logic."""
 
 
 class Board(Record):
@@ -59,13 +59,7 @@ class Board(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        pins = [*self.pins(), *(self.phy.pins if self.phy else ()), *self.spi]
-        for what, used in (("port", [pin.port for pin in pins]), ("site", [pin.site for pin in pins])):
-            twice = sorted({each for each in used if used.count(each) > 1})
-            if twice:
-                raise ValueError(
-                    f"pins of board {self.name!r} must have a {what} each, but {twice[0]} is used twice"
-                )
+        _check_pins(self.name, [*self.pins(), *(self.phy.pins if self.phy else ()), *self.spi])
         return self
 
     @property
@@ -132,13 +126,23 @@ class Board(Record):
     def pins(self, link: Link = "serial") -> Iterator[Pin]:
         """Yield all pins that the top uses with a link."""
         yield self.clock
-        if link == "ethernet":
-            yield from self.find_phy().pins
-        else:
-            yield from (self.rx, self.tx) if link == "serial" else self.find_spi(link == "raw_spi")
+        match link:
+            case "ethernet":
+                yield from self.find_phy().pins
+            case "spi" | "raw_spi":
+                yield from self.find_spi(link == "raw_spi")
+            case "serial":
+                yield from (self.rx, self.tx)
         yield from self.leds
         if self.button is not None:
             yield self.button
+
+
+def _check_pins(board: str, pins: Sequence[Pin]) -> None:
+    for what, used in (("port", [pin.port for pin in pins]), ("site", [pin.site for pin in pins])):
+        twice = sorted({each for each in used if used.count(each) > 1})
+        if twice:
+            raise ValueError(f"pins of board {board!r} must have a {what} each, but {twice[0]} is used twice")
 
 
 class SerialPort(Record):
@@ -169,7 +173,18 @@ class Spi(Record):
         return "spi:/dev/spidevB.C"
 
 
-LinkPort = SerialPort | Ethernet | Spi
+class LogicPins(Record):
+    """Pins of a user's own logic, which stands where a link would."""
+
+    pins: tuple[Pin, ...]
+
+    @property
+    def backend(self) -> str:
+        """Empty: no driver reaches the core."""
+        return ""
+
+
+LinkPort = SerialPort | Ethernet | Spi | LogicPins
 """What a board's link is on, with its rate or its addresses."""
 
 
@@ -193,6 +208,13 @@ class BoardTiming(Record):
                 return "raw_spi" if raw else "spi"
             case SerialPort():
                 return "serial"
+            case LogicPins():
+                return "logic"
+
+    @property
+    def logic_pins(self) -> tuple[Pin, ...]:
+        """Pins of a user's own logic."""
+        return self.port.pins if isinstance(self.port, LogicPins) else ()
 
     @property
     def bit_hz(self) -> int:
@@ -273,3 +295,19 @@ def find_timing(
     cycles = bit_cycles(divisor)
     error = round(100 * float(len(cycles) * divisor / sum(cycles) - 1), 3)
     return BoardTiming(pll=pll, link_hz=board.clock_hz, port=SerialPort(baud=baud, baud_error=error))
+
+
+def find_logic_timing(board: Board, clock_mhz: float | Fraction, pins: Sequence[Pin]) -> BoardTiming:
+    """Choose a board's PLL as :func:`find_timing` does, for logic with pins of its own and no link.
+
+    Raises
+    ------
+    ConfigurationError
+        If the PLL cannot make the clock, or two pins have the same port or site.
+    """
+    try:
+        _check_pins(board.name, [*board.pins("logic"), *pins])
+    except ValueError as error:
+        raise ConfigurationError(f"{error}; give each of your own pins another one") from None
+    pll = board.find_pll(Fraction(str(clock_mhz)) * 1_000_000)
+    return BoardTiming(pll=pll, link_hz=board.clock_hz, port=LogicPins(pins=tuple(pins)))

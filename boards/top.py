@@ -4,7 +4,7 @@ The core has a clock of its own, from the PLL. The link has that of the board, o
 PLL.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from amaranth.hdl import (
     Cat,
@@ -20,17 +20,19 @@ from amaranth.hdl import (
     Value,
 )
 from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
+from amaranth.lib.wiring import Flow
 
-from rtlstm.boards.board import SPI_WIRES, Board, BoardTiming, SerialPort, Spi
+from rtlstm.boards.board import SPI_WIRES, Board, BoardTiming, LogicPins, SerialPort, Spi
 from rtlstm.boards.ethernet import SIGNALS, Ethernet, ethernet_verilog
 from rtlstm.fpga.families.base import Pin
 from rtlstm.fpga.families.device import Pll, megahertz
 from rtlstm.fpga.netlist.harness import CORE, Port, read_ports
-from rtlstm.hdl.component import Domain, flat_ports
+from rtlstm.hdl.component import Component, Domain, flat_ports
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.hdl.emit.verilog import convert, primitives
 from rtlstm.hdl.link.crossing import LINK, CrossingDatagrams, CrossingLink, CrossingRawSpi, CrossingSpi
 from rtlstm.hdl.link.datagrams import NETWORK
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 
 TOP = "rtlstm_board"
@@ -53,11 +55,22 @@ class BoardTop(Elaboratable):
 
     LEDs, as far as the board has them: the first blinks while no host is connected and is lit when one is;
     the second flickers with what the host sends; the third is lit since a frame was dropped.
+
+    In place of the link there may be ``logic``, see :func:`board_verilog`.
     """
 
-    def __init__(self, board: Board, manifest: Manifest, timing: BoardTiming, core: tuple[Port, ...]) -> None:
+    def __init__(
+        self,
+        board: Board,
+        manifest: Manifest,
+        timing: BoardTiming,
+        core: tuple[Port, ...],
+        logic: Component | None = None,
+    ) -> None:
         self._board, self._manifest, self._timing, self._core = board, manifest, timing, core
-        self.ports = {pin.port: Signal(name=pin.port) for pin in board.pins(timing.link)}
+        self._logic = logic
+        pins = (*board.pins(timing.link), *timing.logic_pins)
+        self.ports = {pin.port: Signal(name=pin.port) for pin in pins}
         self._phy_clock = Signal(name="phy_clk")
 
     def elaborate(self, platform: object) -> Module:
@@ -81,9 +94,34 @@ class BoardTop(Elaboratable):
                 self._add_spi(m, line)
             case SerialPort():
                 self._add_serial_port(m)
+            case LogicPins(pins=pins):
+                self._add_logic(m, pins)
         return m
 
-    def _add_core(self, m: Module, link: AnyLink) -> None:
+    def _add_logic(self, m: Module, pins: Sequence[Pin]) -> None:
+        logic = self._logic
+        assert logic is not None
+        m.submodules.logic = logic
+        self._add_core(m, logic)
+        flows = {port.name: port for port in flat_ports(logic)}
+        for needed in self._core:
+            if needed.direction == "input" and needed.name not in (*flows, "clk", "rst"):
+                raise ConfigurationError(
+                    f"your own logic must have a port {needed.name}, an input of the core"
+                )
+        for pin in pins:
+            port = flows.get(pin.port)
+            if port is None or len(port.value) != 1:
+                raise ConfigurationError(f"your own logic must have a port {pin.port} of one bit for its pin")
+            if port.flow is Flow.Out:
+                _drive(m, self.ports[pin.port], pin, port.value)
+            else:
+                m.d.comb += port.value.eq(_level(self.ports, pin))
+        lights = flows["leds"].value if "leds" in flows else Const(0, len(self._board.leds))
+        for pin, light in zip(self._board.leds, lights, strict=False):
+            _drive(m, self.ports[pin.port], pin, light)
+
+    def _add_core(self, m: Module, link: Component) -> None:
         """Connect the build's core, port by port of the same name, to the link."""
         ours = {port.name: port.value for port in flat_ports(link)}
         wires = {
@@ -233,19 +271,32 @@ def _add_reset(m: Module, locked: Value, button: Value | None) -> None:
     m.submodules.link_reset = ResetSynchronizer(~running, domain=LINK)
 
 
-def board_verilog(board: Board, manifest: Manifest, timing: BoardTiming, core: str) -> str:
+def board_verilog(
+    board: Board, manifest: Manifest, timing: BoardTiming, core: str, logic: Component | None = None
+) -> str:
     """Generate the Verilog of a board's top, with its own primitives, without the core.
 
-    ``core`` is the core's Verilog.
+    Parameters
+    ----------
+    core
+        The core's Verilog.
+    logic
+        Your own logic in place of the link, for a timing of :func:`~rtlstm.boards.board.find_logic_timing`.
+        Its ports are those of :class:`~rtlstm.hdl.core.core.CoreSide`, one of the same name for each pin, and
+        perhaps ``leds`` with a bit for each. It is in the core's clock domain.
 
     Raises
     ------
+    ConfigurationError
+        If a pin or an input of the core has no port in the logic, or there is a link and logic, or neither.
     BuildError
         If the core's ports cannot be read.
     ToolError
         If Yosys is missing.
     """
-    top = BoardTop(board, manifest, timing, read_ports(core, manifest.name))
+    if (logic is None) == (timing.link == "logic"):
+        raise ConfigurationError("a board's top must have a link or your own logic, and not both")
+    top = BoardTop(board, manifest, timing, read_ports(core, manifest.name), logic)
     network = ""
     match timing.port:
         case Ethernet() as ethernet:
@@ -256,6 +307,8 @@ def board_verilog(board: Board, manifest: Manifest, timing: BoardTiming, core: s
             line = "SPI"
         case SerialPort(baud=baud):
             line = f"{baud} baud"
+        case LogicPins():
+            line = "no link"
     head = (
         f"// {SPDX}\n"
         f"// {manifest.name} on {board.title}: {megahertz(timing.clock_hz)} MHz, {line}.\n"

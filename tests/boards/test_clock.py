@@ -11,7 +11,7 @@ from support.quick import quick
 
 from rtlstm.boards import bitstream as bitstreams
 from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream
-from rtlstm.boards.board import BoardTiming, find_timing
+from rtlstm.boards.board import BoardTiming, LogicPins, Pin, find_logic_timing, find_timing
 from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.clock import at_clock, find_fastest
 from rtlstm.boards.top import PLL
@@ -22,6 +22,7 @@ from rtlstm.fpga.resources import Counts
 from rtlstm.fpga.synthesis import NETLIST, Synthesis, Top, synthesise, with_parameters
 from rtlstm.fpga.tools import Tool, find_yosys
 from rtlstm.gen.builds.on_board import OnBoard
+from rtlstm.hdl.component import Component
 from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.cache import CACHE_VARIABLE
 
@@ -150,7 +151,11 @@ def tools(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools
         monkeypatch.setattr(type(family), "find_nextpnr", lambda _: tool)
         last = family.need_bitstream()
         monkeypatch.setattr(type(family), "need_bitstream", lambda _: last)
-        monkeypatch.setattr(bitstreams, "board_verilog", lambda _, __, uart, ___: f"{uart.clock_mhz}")
+
+        def verilog(_: object, __: object, timing: BoardTiming, ___: str, logic: object) -> str:
+            return f"{timing.clock_mhz}" if logic is None else f"{timing.clock_mhz} {logic}"
+
+        monkeypatch.setattr(bitstreams, "board_verilog", verilog)
         monkeypatch.setitem(vars(last), "find_packer", lambda: tool)
         return asked
 
@@ -192,6 +197,22 @@ def test_a_clock_that_is_asked_for_is_routed_once(tools: Tools, pristine: Path, 
     assert len(asked) == 2 and "FREQUENCY NET" not in asked[0][1]
     assert (found.seed, found.clock_mhz, found.requested_mhz, found.met) == (1, 137.5, 139, True)
     assert (tmp_path / "out" / "top.v").read_text() == "137.5"
+
+
+@pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
+def test_logic_has_its_pins_and_no_link(tools: Tools, pristine: Path, tmp_path: Path):
+    asked = tools({1: (60, None)})
+    board, pin = find_board("ulx3s-12f"), Pin(port="mine", site="U18")
+    timing, logic = find_logic_timing(board, 50, [pin]), Component()
+    found = bitstreams.make_bitstream(
+        board, Manifest.load(pristine), "", timing, tmp_path / "out", requested_mhz=50, logic=logic
+    )
+    ((_, pins),) = asked
+    assert 'LOCATE COMP "mine" SITE "U18";' in pins and 'COMP "rx"' not in pins
+    assert found.met and found.port == LogicPins(pins=(pin,)) and not found.port.backend
+    assert Bitstream.model_validate_json(found.model_dump_json()) == found
+    # The mark that the replaced conversion leaves of the logic that it is given.
+    assert (tmp_path / "out" / "top.v").read_text() == f"50.0 {logic}"
 
 
 def test_a_simulated_board_has_the_clock_of_the_bitstream(tools: Tools, board_build: Path, tmp_path: Path):
