@@ -86,6 +86,7 @@ ELSEWHERE = {
         "tests/examples/test_litex_soc.py",
         'EXAMPLES / "litex_soc" / "run.py"',
     ),
+    r"python examples/microphone/listen\.py .*": ("tests/examples/test_microphone.py", "listen.main(["),
     r"dask (scheduler|worker) .*": ("tests/explore/test_cluster.py", '"--nthreads", "1"'),
     r"rtlstm explore .* --scheduler .*": ("tests/explore/test_cluster.py", '"--scheduler", address'),
     r"git clone .*|cd rtlstm": (".ci/run", "fresh clone"),

@@ -4,5 +4,5 @@ import sys
 
 from support.paths import EXAMPLES
 
-for folder in (EXAMPLES, EXAMPLES / "silero_vad"):
+for folder in (EXAMPLES, EXAMPLES / "silero_vad", EXAMPLES / "microphone"):
     sys.path.insert(0, str(folder))
