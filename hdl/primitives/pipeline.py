@@ -104,11 +104,26 @@ def _name(value: Value) -> str:
     return str(name).removesuffix("_d")
 
 
+_LONG, _CASES = 512, 16
+"""More values than this are chosen from in steps, of so many choices: Yosys makes a chain of a choice, and
+its stack bounds the length."""
+
+
 def lookup(m: Module, index: Value, values: Sequence[int], name: str) -> Value:
     """Return ``values[index]`` as combinational logic (0 past the end)."""
-    result = Signal(range(max(1, *values) + 1) if len(values) else 1, name=name)
+    shape = range(max(1, *values) + 1) if len(values) else 1
+    choices: Sequence[Value | int] = values
+    while len(values) > _LONG and len(choices) > _CASES:
+        low = ceil_log2(_CASES)
+        blocks = [choices[first : first + _CASES] for first in range(0, len(choices), _CASES)]
+        choices = [_choose(m, index[:low], block, Signal(shape, name=f"{name}_part")) for block in blocks]
+        index = index[low:]
+    return _choose(m, index, choices, Signal(shape, name=name))
+
+
+def _choose(m: Module, index: Value, choices: Sequence[Value | int], result: Signal) -> Value:
     with m.Switch(index):
-        for position, value in enumerate(values):
+        for position, value in enumerate(choices):
             with m.Case(position):
                 m.d.comb += result.eq(value)
     return result

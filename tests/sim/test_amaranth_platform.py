@@ -14,6 +14,7 @@ from rtlstm.hdl.buses.wrappers import wrapper
 from rtlstm.hdl.primitives.pipeline import (
     Primitive,
     copies,
+    lookup,
     multiply,
     multiply_pair,
     product_sums,
@@ -282,3 +283,22 @@ def test_verilog_without_a_model_is_named() -> None:
     assert design is not None
     with pytest.raises(NotImplementedError, match="runs no Verilog, but these are: wrapped"):
         simulator(design)
+
+
+@pytest.mark.parametrize("size", [3, 512, 1300])
+def test_values_are_looked_up(size: int) -> None:
+    """Long lists in several choices; 0 past the end."""
+    draw = Random(size)
+    values = [draw.randrange(200) for _ in range(size)]
+    m, index, clock = Module(), Signal(range(2 * size)), Signal()
+    m.d.sync += clock.eq(~clock)
+    found = lookup(m, index, values, "value")
+
+    async def play(ctx: Any) -> None:
+        for number in range(2 * size):
+            ctx.set(index, number)
+            assert ctx.get(found) == (values[number] if number < size else 0)
+
+    simulation = simulator(m)
+    simulation.add_testbench(play)
+    simulation.run()
