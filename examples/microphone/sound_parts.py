@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 import numpy as np
-from amaranth.hdl import Array, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, Module, Mux, Signal, Value, signed
 from amaranth.lib import stream
 from amaranth.lib.cdc import FFSynchronizer
 from amaranth.lib.data import StructLayout
@@ -209,11 +209,19 @@ class Codes(Component):
         m = Module()
         kinds = sorted(set(self._drops))
         index = Signal(range(len(self._drops)))
-        kind = Array(kinds.index(drop) for drop in self._drops)[index]
-        zero = Array(Const(code, signed(32)) for code in self._zeros)[index]
-        choices = Array(rounded(self.i.payload, drop, self._bits, zero) for drop in kinds)
+        # A ROM: Yosys would make a long chain of choices of the entries of an array.
+        layout = StructLayout({"kind": range(len(kinds)), "zero": signed(32)})
+        rows = [
+            {"kind": kinds.index(drop), "zero": zero}
+            for drop, zero in zip(self._drops, self._zeros, strict=True)
+        ]
+        table: Memory[Any, Any] = Memory(shape=layout, depth=len(rows), init=rows)
+        m.submodules.table = table
+        row = table.read_port(domain="comb")
+        choices = Array(rounded(self.i.payload, drop, self._bits, row.data.zero) for drop in kinds)
         m.d.comb += [
-            self.x.payload.data.eq(choices[kind]),
+            row.addr.eq(index),
+            self.x.payload.data.eq(choices[row.data.kind]),
             self.x.valid.eq(self.i.valid),
             self.i.ready.eq(self.x.ready),
         ]
