@@ -276,15 +276,16 @@ def main(arguments: list[str] | None = None) -> int:
 
     try:
         with Stages() as stages:
-            manifest, audio = prepare(chosen.output, chosen.sound, stages)
+            manifest, audio, probability = prepare(chosen.output, chosen.sound, chosen.seconds, stages)
             settings = Settings(bit_cycles=chosen.bit_cycles)
             device = Device(chosen.output, manifest, settings)
-            samples = np.round(audio[: round(chosen.seconds * RATE)].astype(np.float64) * 2**23).astype(
-                np.int64
-            )
+            samples = np.round(np.ldexp(audio.astype(np.float64), 23)).astype(np.int64)
             golden = device.golden(samples)
             heard = simulate(device, samples, progress=stages)
             printed = rows(device, heard, golden)
+            theirs = decide(probability, (settings.above, settings.below))
+            changed = sum(ours != other for ours, other in zip(golden, theirs, strict=True))
+            printed.append(("decisions other than onnxruntime's", f"{changed:,}"))
             whole = Device(chosen.output, manifest)
             if chosen.synthesis:
                 uses = resource_uses(whole.synthesise(stages), whole.board.chosen.device)

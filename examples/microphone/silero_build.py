@@ -14,15 +14,18 @@ from stages import Stages
 
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.hardware import ArrayRequest
+from rtlstm.gen.frontends import read_model
 from rtlstm.spec.layout import join_frames
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.progress import Progress
 from rtlstm.zoo.silero import (
+    RATE,
     STEPS_PER_SECOND,
     SileroFiles,
     chunk_audio,
     fetch_silero,
     read_speech,
+    run_float_model,
 )
 
 __all__ = ["Stages", "build_silero", "prepare"]
@@ -50,8 +53,15 @@ def build_silero(files: SileroFiles, folder: Path, progress: Progress | None = N
     )
 
 
-def prepare(folder: Path, sound: Path | None, progress: Progress | None = None) -> tuple[Manifest, Any]:
-    """Return the build, generated into ``folder``, and the sound, samples within -1 and 1."""
+def prepare(
+    folder: Path, sound: Path | None, seconds: float, progress: Progress | None = None
+) -> tuple[Manifest, Any, Any]:
+    """Return the build, the sound, samples within -1 and 1, and onnxruntime's probability of each step.
+
+    The build is generated into ``folder``. The sound ends after so many seconds.
+    """
     files = fetch_silero(progress)
-    manifest = build_silero(files, folder, progress)
-    return manifest, read_speech(sound or files.speech)
+    audio = read_speech(sound or files.speech)[: round(seconds * RATE)]
+    tap = read_model(files.model).report.input
+    probability = run_float_model(files.model, audio, tap).probability
+    return build_silero(files, folder, progress), audio, probability

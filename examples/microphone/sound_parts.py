@@ -270,8 +270,8 @@ def decision_codes(manifest: Manifest, above: float, below: float) -> tuple[int,
     return math.floor(above * scale), math.ceil(below * scale)
 
 
-def decide(y: Any, codes: tuple[int, int]) -> list[bool]:
-    """Return what :class:`Decision` says after each of the results ``(T,)``, codes of the output."""
+def decide(y: Any, codes: tuple[float, float]) -> list[bool]:
+    """Return what :class:`Decision` says after each of the results ``(T,)``, codes or floats."""
     said, on = [], False
     for value in y:
         on = bool(value > codes[0] or (on and value >= codes[1]))

@@ -404,3 +404,4 @@ def test_silero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert listen.main(["-o", str(tmp_path / "vad"), "--seconds", "10"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "decisions at the pin 312, 0 different" in printed and "samples lost none" in printed
+    assert "other than onnxruntime's 0" in printed
