@@ -38,7 +38,7 @@ class FourChannels(Component):
         m.submodules.codes = codes = self._codes
         count, clock, high = Signal(range(self._half)), Signal(range(CLOCKS + GAP)), Signal()
         channel, shift, dout, sample = Signal(2), Signal(12), Signal(), Signal(signed(12))
-        m.submodules.dout = FFSynchronizer(self.dout, dout)
+        m.submodules.line = FFSynchronizer(self.dout, dout)
         ends = count == self._half - 1
         m.d.sync += [count.eq(Mux(ends, 0, count + 1)), high.eq(high ^ ends)]
         m.d.sync += [self.cs_n.eq(clock >= CLOCKS), self.sck.eq(high & (clock < CLOCKS))]

@@ -67,7 +67,7 @@ class FlashLoader(Component):
         # bytes of a word come lowest first.
         clock, bits, shift, out, runs = Signal(2), Signal(5), Signal(32), Signal(32), Signal()
         came, miso = Signal(), Signal()
-        m.submodules.miso = FFSynchronizer(self.miso, miso)
+        m.submodules.line = FFSynchronizer(self.miso, miso)
         word = Cat(*(shift.word_select(byte, 8) for byte in (3, 2, 1, 0)))
         m.d.comb += [self.sck.eq(clock[1]), self.mosi.eq(out[-1])]
         m.d.sync += came.eq(0)

@@ -56,7 +56,7 @@ class I2sReceiver(Component):
         m = Module()
         count, slot, shift, sd = Signal(range(self._cycles)), Signal(range(SLOTS)), Signal(24), Signal()
         falls = count == self._cycles - 1
-        m.submodules.sd = FFSynchronizer(self.sd, sd)
+        m.submodules.line = FFSynchronizer(self.sd, sd)
         m.d.sync += [count.eq(Mux(falls, 0, count + 1)), self.bclk.eq(count >= self._cycles // 2)]
         m.d.sync += self.ws.eq(slot >= LEFT)
         out = self.samples
