@@ -78,7 +78,11 @@ class _Module:
         instances = [
             name for name, cell in self._cells if cell["type"] in modules or not cell["type"].startswith("$")
         ]
-        self._instances = _unnumbered(instances)
+        # Yosys has one list of names for instances and ports.
+        self._instances = {
+            name: f"{short}$instance" if short in module["ports"] else short
+            for name, short in _unnumbered(instances).items()
+        }
         self._pins = [
             [
                 (port, index, bit)

@@ -122,3 +122,12 @@ def test_what_is_alike_is_told_apart_by_what_it_is_connected_to():
 
     wanted = canonical_netlist(ring([0, 1, 2, 3], {0: 3, 1: 4, 2: 5, 3: 6}))
     assert canonical_netlist(ring([2, 0, 3, 1], {0: 9, 1: 4, 2: 7, 3: 5})) == wanted
+
+
+def test_an_instance_has_another_name_than_a_port():
+    """Amaranth has numbered it, because a component's part had the name of one of its ports."""
+    cell = {"type": "FD", "connections": {"D": [2], "Q": [3]}, "parameters": {}, "attributes": {}}
+    ports = {"sd": {"direction": "input", "bits": [2]}, "q": {"direction": "output", "bits": [3]}}
+    module = {"ports": ports, "cells": {"sd$1": cell}, "netnames": {}}
+    found = canonical_netlist({"modules": {"m": module}})["modules"]["m"]
+    assert set(found["cells"]) == {"sd$instance"} and set(found["ports"]) == {"sd", "q"}
