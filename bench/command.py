@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict
 
 import typer
 
-from rtlstm.bench.views import ACCURACY, BENCH, BOARD, ESTIMATES, LINK, STAC
+from rtlstm.bench.views import ACCURACY, BENCH, BOARD, BOARDS, ESTIMATES, LINK, STAC
+from rtlstm.cli.boards import BOARDS_NOTE
 from rtlstm.cli.console import Console
 from rtlstm.cli.options import DebugOption, JsonOption, SchedulerOption
 from rtlstm.cli.results import View
@@ -74,6 +75,14 @@ def bench(
             help="With --link, send 10,000 steps with faults to this board's simulated top level.",
         ),
     ] = None,
+    boards: Annotated[
+        bool,
+        typer.Option(
+            "--boards",
+            help="Compare boards, each link of each, with this processor, and nothing else. Default: toptag, "
+            "stac_a and vad128.",
+        ),
+    ] = False,
     profile: Annotated[
         Literal["stac"] | None,
         typer.Option(
@@ -157,11 +166,16 @@ def bench(
             )
         if finetuned and not accuracy:
             raise ConfigurationError("--finetuned needs --accuracy: give both, or leave out --finetuned")
-        alone = estimates or board is not None or profile is not None
+        if boards and (estimates or link or accuracy or goals or no_rtl or device or profile is not None):
+            raise ConfigurationError(
+                "--boards is a measurement of its own: leave out --estimates, --link, --accuracy, --goals, "
+                "--no-rtl, --device and --profile"
+            )
+        alone = estimates or boards or board is not None or profile is not None
         if alone and (workers is not None or scheduler is not None):
             raise ConfigurationError(
-                "--workers and --scheduler are for networks and for --link: leave out --estimates, --board "
-                "and --profile"
+                "--workers and --scheduler are for networks and for --link: leave out --estimates, --board, "
+                "--boards and --profile"
             )
         if workers is None and scheduler is None:
             workers = 1
@@ -181,6 +195,9 @@ def bench(
             return
         if board is not None:
             raise ConfigurationError("--board needs --link: give both, or leave out --board")
+        if boards:
+            _boards(console, shapes, output, quick, files)
+            return
         if accuracy:
             _accuracy(console, shapes, output, quick, finetuned, files, spread)
             return
@@ -330,6 +347,20 @@ def _profile(
     _finish(console, STAC, True, files, {**result.model_dump(mode="json"), "passed": True}, "shapes")
     if any(shape.clock.source == "assumed" for shape in result.shapes):
         console.note(_ASSUMED)
+
+
+def _boards(console: Console, names: list[str] | None, folder: Path, quick: bool, files: _Files) -> None:
+    """Compare boards with this processor, and show it."""
+    from rtlstm.bench.boards import run_boards
+
+    with console.progress() as progress:
+        result = run_boards(names, folder, quick, progress)
+    _finish(console, BOARDS, True, files, {**result.model_dump(mode="json"), "passed": True}, "networks")
+    for time in (time for network in result.networks for time in network.cpu if time.missing):
+        console.note(f"{time.engine} was not timed: {time.missing}")
+    console.note(BOARDS_NOTE)
+    if result.machine.load_average > _BUSY:
+        console.note("the machine was busy: its times are longer")
 
 
 def _board(console: Console, board: str, quick: bool, files: _Files) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from rtlstm.cli.boards import BOARD_COLUMNS, link_rows
 from rtlstm.cli.results import Field, Found, Table, Text, Values
 
 if TYPE_CHECKING:
@@ -75,6 +76,10 @@ def _anchors(found: Found) -> "list[tuple[ShapeResult | None, Anchor]]":
         *((shape, anchor) for shape in _shapes(found) for anchor in shape.anchors),
         *((None, anchor) for anchor in others),
     ]
+
+
+def _cpu_part(part: str) -> Callable[[Found], str | None]:
+    return lambda row: row[f"{part}_us"] and _short(row[f"{part}_us"])
 
 
 def _instances(found: Found) -> list[dict[str, Any]]:
@@ -267,6 +272,38 @@ LINK = (
 )
 
 BOARD = (_SOAK, Text(lambda found: f"{_verdict(found)}: every step once and right"))
+
+BOARDS = (
+    Text(_machine),
+    Table(
+        "The driver's processor time of a step, over the socket of a simulated board: us",
+        lambda found: found["software"],
+        (
+            Field("link", "{link}"),
+            Field("alone", "{alone_us:.1f}", right=True),
+            Field("of many", "{batch_us:.1f}", right=True),
+        ),
+    ),
+    Table(
+        "A step on one core of this processor: us",
+        lambda found: [{"name": each["name"], **time} for each in found["networks"] for time in each["cpu"]],
+        (
+            Field("network", "{name}"),
+            Field("engine", "{engine}"),
+            *(Field(part, _cpu_part(part), right=True) for part in ("mean", "p50", "p99")),
+        ),
+    ),
+    Table(
+        "A step on boards: alone, in us, and steps a second of many at once",
+        lambda found: [
+            {**row, "network": each["name"]}
+            for each in found["networks"]
+            for row in link_rows(each["boards"])
+        ],
+        (Field("network", "{network}"), *BOARD_COLUMNS),
+    ),
+    Text(lambda found: "\n".join(each["verdict"] for each in found["networks"])),
+)
 
 STAC = (
     Text("Networks of STAC-ML Markets. This is not a STAC benchmark, and it is not audited."),

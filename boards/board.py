@@ -82,7 +82,12 @@ class Board(Record):
         ConfigurationError
             If the wanted clock is outside the PLL's range.
         """
-        return self.family.need_bitstream().pll.find(self.clock_hz, wanted_hz, alike=alike)
+        return _find_pll(self.family.need_bitstream().pll, self.clock_hz, wanted_hz, alike)
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """What its link may be on."""
+        return ("serial", *(("ethernet",) if self.phy else ()), *(("spi",) if self.spi else ()))
 
     @property
     def clock_range(self) -> tuple[Fraction, Fraction]:
@@ -235,6 +240,12 @@ class BoardTiming(Record):
     def divisor(self) -> Fraction:
         """Cycles of the link's clock per bit of a serial port."""
         return Fraction(self.link_hz, self.bit_hz)
+
+
+@cache
+def _find_pll(search: PllSearch, source_hz: int, wanted_hz: Fraction, alike: bool) -> Pll:
+    """Search once for each clock: a board's links have the same core."""
+    return search.find(source_hz, wanted_hz, alike=alike)
 
 
 @cache

@@ -192,6 +192,23 @@ BOARDS: Final = Registry[Callable[[], Board]](
 )
 """The function that makes each board with a serial port, by the board's name."""
 
+PRICED: Final = "2025"
+"""When prices were classed, roughly: shops and years differ."""
+PRICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "under 50 EUR": ("tang-nano-20k", "colorlight-i5"),
+    "50-150 EUR": ("colorlight-i9", "icebreaker", "orangecrab-25f", "ulx3s-12f", "ulx3s-25f"),
+    "over 150 EUR": (
+        *("ulx3s-45f", "ulx3s-85f", "orangecrab-85f", "ecpix5-45f", "ecpix5-85f", "versa-ecp5"),
+    ),
+}
+"""The boards of each class of prices, the cheapest class first."""
+
+
+def price_class(board: str) -> tuple[int, str]:
+    """Return the number of a board's class of prices, and what people call it."""
+    found = (each for each in enumerate(PRICES.items()) if board in each[1][1])
+    return next(((number, price) for number, (price, _) in found), (len(PRICES), "not known"))
+
 
 def usable_boards() -> list[Board]:
     """Return the boards with a serial port, without those of other packages that cannot be made."""

@@ -95,7 +95,10 @@ COMMANDS = {
         "each.",
     ),
     "devices": _Entry("cli.targets", "List the FPGAs that --fit and --device take by name."),
-    "boards": _Entry("cli.targets", "List the boards that --fit and --board take by name."),
+    "boards": _Entry(
+        "cli.boards",
+        "List the boards that --fit and --board take by name; with a model, say which one to buy for it.",
+    ),
     "zoo": _Entry(
         "cli.zoo",
         "Fetch a published model, build it, verify the Verilog and measure its published metric.",

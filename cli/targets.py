@@ -1,4 +1,4 @@
-"""``rtlstm devices`` and ``rtlstm boards``: what the other commands take by name."""
+"""``rtlstm devices``: what the other commands take by name."""
 
 from typing import Any
 
@@ -36,39 +36,6 @@ def devices(as_json: JsonOption = False, debug: DebugOption = False) -> None:
         console.show(_DEVICES, devices=found)
 
 
-def boards(as_json: JsonOption = False, debug: DebugOption = False) -> None:
-    """List the boards that --fit and --board take by name."""
-    with Console(as_json, debug) as console:
-        from rtlstm.boards.catalogue import usable_boards
-        from rtlstm.boards.zynq import ZYNQ_BOARDS
-
-        found: list[dict[str, Any]] = [
-            {
-                "name": each.name,
-                "title": each.title,
-                "device": each.chosen.label,
-                "most_mhz": float(each.clock_range[1] / 1_000_000),
-                "host": "serial port",
-                "bitstream": "rtlstm bitstream",
-                "note": each.note,
-            }
-            for each in usable_boards()
-        ]
-        found += [
-            {
-                "name": each.name,
-                "title": each.title,
-                "device": each.device,
-                "most_mhz": each.processor.most_mhz,
-                "host": "processor on the chip",
-                "bitstream": "Vivado",
-                "note": "",
-            }
-            for each in ZYNQ_BOARDS.values()
-        ]
-        console.show(_BOARDS, boards=found)
-
-
 def _uses(device: Found) -> str:
     fit = "fit with --clock, " if device["clock_assumed"] else "fit, " * device["fit"]
     return fit + ("place and route" if device["place_and_route"] else "synthesis only")
@@ -91,19 +58,4 @@ _DEVICES = (
     ),
     Text(lambda found: "\n".join(dict.fromkeys(each["note"] for each in found["devices"] if each["note"]))),
     Text("A speed grade is appended, as in lfe5u-85f-8; without one the slowest is taken."),
-)
-
-_BOARDS = (
-    Table(
-        "Boards",
-        lambda found: found["boards"],
-        (
-            Field("name", "{name}"),
-            Field("board", "{title}"),
-            Field("device", "{device}"),
-            Field("highest clock", "{most_mhz:g} MHz", right=True),
-            Field("host", "{host}"),
-            Field("bitstream by", "{bitstream}"),
-        ),
-    ),
 )

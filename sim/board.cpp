@@ -84,7 +84,12 @@ public:
     int64_t frameIn() const { return frameIn_; }
     int64_t frameOut() const { return frameOut_; }
 #else
-    void send(const uint8_t* bytes, int64_t count) { sending_.insert(sending_.end(), bytes, bytes + count); }
+    void send(const uint8_t* bytes, int64_t count) {
+#ifndef RTLSTM_SPI
+        if (pending() == 0) selected_ = now_;
+#endif
+        sending_.insert(sending_.end(), bytes, bytes + count);
+    }
 
     // The cable is pulled: what is on the way is lost, perhaps in the middle of a byte.
     void cut() {

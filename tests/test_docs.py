@@ -50,6 +50,10 @@ ELSEWHERE = {
     r"rtlstm bitstream \S+ --board ulx3s-85f": ("tests/cli/test_bitstream.py", '"bitstream", folder'),
     r"rtlstm program \S+": ("tests/cli/test_bitstream.py", '"program", folder'),
     r"rtlstm run \S+ --backend serial:/dev/ttyUSB0 .*": ("tests/cli/test_board.py", '"--backend", port'),
+    r"rtlstm boards \S+ --calibrate \S+": (
+        "tests/cli/test_boards.py",
+        'asked = ("boards", model, "--calibrate", x',
+    ),
     r"rtlstm bench --link --board \S+": ("tests/bench/test_link.py", '"--link", "--board", "ulx3s-85f"'),
     r"rtlstm implement \S+ --device lfe5u.*": ("tests/cli/test_implement.py", '"implement", folder'),
     r"python examples/word_taggers\.py (uzmorph|segmenter) verilator": (

@@ -68,8 +68,10 @@ from rtlstm.spec.progress import Progress, tell
 __all__ = [
     "KEYWORDS",
     "BuildRequest",
+    "Design",
     "ReplacedWarning",
     "check_build_name",
+    "choose_design",
     "default_name",
     "derive_build_name",
     "explain_build_name",
@@ -213,7 +215,7 @@ class BuildRequest:
 
 
 @dataclass(frozen=True)
-class _Design:
+class Design:
     """A network in integers, and the hardware that computes it."""
 
     settings: QuantizationSettings
@@ -306,9 +308,21 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
     return manifest
 
 
+def choose_design(
+    request: BuildRequest, data: Calibration | None, progress: Progress | None = None
+) -> Design:
+    """Choose formats and hardware as :func:`generate` does, with these calibration data, and write nothing.
+
+    Raises ConfigurationError as :func:`generate` does; it is a NothingFitsError if nothing fits the device.
+    """
+    request.check()
+    name = default_name(request.network, request.source) if request.name is None else request.name
+    return _new_design(request, name, data, progress)
+
+
 def _new_design(
     request: BuildRequest, name: str, data: Calibration | None, progress: Progress | None
-) -> _Design:
+) -> Design:
     """Quantise a network and choose hardware for it: with scales of rows, if they keep a model's integers."""
     own_hardware = request.trained is None and request.capacities is None
     settings = keep_integers(request.settings, request.source) if own_hardware else None
@@ -326,7 +340,7 @@ def _new_design(
 
 def _design(
     request: BuildRequest, name: str, data: Calibration | None, progress: Progress | None, advise: bool = True
-) -> _Design:
+) -> Design:
     """Quantise a network and choose hardware for it; ``advise`` looks for other settings if nothing fits."""
     network, capacities, trained = request.network, request.capacities, request.trained
     settings, choices, hardware = request.settings, None, None
@@ -365,7 +379,7 @@ def _design(
     notes += _device_notes(parameters.family, request.fit)
     notes += skipped
     if choices is None:
-        return _Design(settings, quantised, manifest, notes, fit)
+        return Design(settings, quantised, manifest, notes, fit)
     asked = Asked(
         settings=settings,
         hardware=None if request.parameters else hardware_given,
@@ -373,7 +387,7 @@ def _design(
         name=request.name,
         calibration=None if data is None else data.digest,
     )
-    return _Design(settings, quantised, manifest, notes, fit, asked, choices.trials)
+    return Design(settings, quantised, manifest, notes, fit, asked, choices.trials)
 
 
 @dataclass(frozen=True)
@@ -399,7 +413,7 @@ class _Device:
         return read_verilog(self.folder, self.manifest)
 
 
-def _design_for(device: _Device, request: BuildRequest, data: Calibration | None) -> _Design:
+def _design_for(device: _Device, request: BuildRequest, data: Calibration | None) -> Design:
     """Quantise a network for an existing device."""
     there = device.manifest
     hardware, trained = device_hardware(there), request.trained
@@ -423,7 +437,7 @@ def _design_for(device: _Device, request: BuildRequest, data: Calibration | None
         quantised.passes,
         there.program.kept,
     )
-    return _Design(settings, quantised, manifest)
+    return Design(settings, quantised, manifest)
 
 
 def _device_notes(family: str, fit: FitRequest | None) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from rtlstm.gen.builds.advice import (
     measure_headroom,
 )
 from rtlstm.gen.builds.hardware import Asked
-from rtlstm.gen.frontends.reading import InitialState, ModelReport, NodeReport, host_classes
+from rtlstm.gen.frontends.reading import InitialState, ModelReport, NodeReport
 from rtlstm.gen.pictures.charts import DeviceUse, expected_use
 from rtlstm.gen.pictures.network import Block, describe_blocks
 from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy
@@ -440,8 +440,8 @@ def create_report(
     parameters, numerics = manifest.parameters, manifest.numerics
     held = memory_reports(manifest)
     outside = () if source is None else source.outside
-    classes = any(host_classes(node.kind) is not None for node in outside)
-    accuracy = measure_accuracy(network, quantised, calibration, initial_state, classes)
+    decides = source is not None and source.decides
+    accuracy = measure_accuracy(network, quantised, calibration, initial_state, decides)
     estimates = estimate_devices(manifest, None if fit is None else fit.estimate)
     changes = measure_changes(network, quantised, () if source is None else source.integer_weights)
     sizes = {name: getattr(parameters, name) for name in _SIZES}

@@ -261,6 +261,11 @@ class ModelReport(Record):
         """The nodes whose work stays with the caller."""
         return tuple(node for node in self.nodes if node.role == "outside")
 
+    @property
+    def decides(self) -> bool:
+        """Whether the host makes probabilities or classes of the outputs."""
+        return any(host_classes(node.kind) is not None for node in self.outside)
+
 
 class Embedding(Record):
     """A table that stays with the host: row ``i`` is what the network reads for the number ``i``."""

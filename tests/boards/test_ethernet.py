@@ -10,6 +10,7 @@ from support.c_client import compile_client, load_client, read_outputs, run_clie
 from support.paths import ROOT
 from support.raw_transfers import input_bytes, raw_step, result_bytes
 from support.served_board import check_golden, running, said
+from support.wire_time import check_wire_time
 
 from rtlstm.boards.ethernet import Ethernet
 from rtlstm.gen.builds.on_board import OnBoard
@@ -158,6 +159,11 @@ def test_other_boards(board_build: Path, name: str):
         accelerator.load_weights(board.folder / "weights.bin", verify=True)
         y, _ = accelerator.run(x)
     check_golden(board.folder, x, y)
+
+
+@pytest.mark.rtl
+def test_a_step_takes_as_long_as_predicted(on_board: OnBoard, native: NativeBoard):
+    check_wire_time(on_board, native, EthernetPort(native, IP), QUICK)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.c_client import load_client
 from support.served_board import check_golden, running, said
+from support.wire_time import check_wire_time
 
 from rtlstm.boards.bitstream import constraints
 from rtlstm.boards.catalogue import find_board
@@ -58,6 +59,11 @@ def test_results_are_the_golden_models(on_board: OnBoard, native: NativeBoard):
         statistics = board.device.transport.statistics
         assert statistics.repeated == statistics.damaged == 0
     check_golden(on_board.folder, x, y)
+
+
+@pytest.mark.rtl
+def test_a_step_takes_as_long_as_predicted(on_board: OnBoard, native: NativeBoard):
+    check_wire_time(on_board, native, BoardPort(native), QUICK)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from support.c_client import compile_client, read_outputs, run_client
 from support.served_board import commands, finish, running, said, served, start
+from support.wire_time import check_wire_time
 
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.host import Accelerator
@@ -77,6 +78,10 @@ def steps(manifest: Manifest, count: int) -> tuple[np.ndarray, np.ndarray]:
     top = 1 << manifest.numerics.data_bits - 1
     x = rng.integers(-top, top, (count, manifest.program.inputs))
     return np.zeros(count, dtype=np.int32), x.astype(np.int32)
+
+
+def test_a_step_takes_as_long_as_predicted(on_board: OnBoard, line: BoardPort):
+    check_wire_time(on_board, line._board, line, QUICK)
 
 
 def test_clock_reset_and_leds(on_board: OnBoard, line: BoardPort):

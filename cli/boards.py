@@ -1,0 +1,213 @@
+"""``rtlstm boards``: the boards that other commands take by name, and which one suits a model."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rtlstm.cli.commands import as_typed
+from rtlstm.cli.console import Console
+from rtlstm.cli.data import load_array, load_lengths
+from rtlstm.cli.options import (
+    CALIBRATE,
+    CalibrationBatchFirstOption,
+    CalibrationLengthsOption,
+    CalibrationPadOption,
+    DebugOption,
+    JsonOption,
+    takes_options,
+)
+from rtlstm.cli.results import Field, Found, Table, Text
+from rtlstm.gen.frontends.reading import ReadOptions
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.options import option_values
+
+
+@takes_options(QuantizationSettings, ReadOptions)
+def boards(
+    model: Annotated[
+        Path | None,
+        typer.Argument(metavar="MODEL", help="A model file, as for rtlstm generate, to compare boards for."),
+    ] = None,
+    *,
+    options: Mapping[str, Any],
+    calibration: Annotated[Path | None, CALIBRATE] = None,
+    calibration_lengths: CalibrationLengthsOption = None,
+    batch_first: CalibrationBatchFirstOption = None,
+    pad: CalibrationPadOption = "back",
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """List the boards that --fit and --board take by name; with a model, say which one to buy for it.
+
+    For each board and link: what --fit BOARD --fit-anyway would choose, its error, and the time of a step in
+    the core, at the board's pins and at the host. All times are estimates before synthesis.
+    """
+    with Console(as_json, debug) as console:
+        if model is None:
+            if calibration is not None or options:
+                raise ConfigurationError("`calibration` and options are for a model: give MODEL, too")
+            console.show(_LIST, boards=_listed())
+            return
+        if calibration is None:
+            raise ConfigurationError(
+                "which board suits a model depends on the error there: give typical inputs (`calibration`)"
+            )
+        from rtlstm.boards.catalogue import PRICED, usable_boards
+        from rtlstm.boards.zynq import ZYNQ_BOARDS
+        from rtlstm.gen.builds.generate import BuildRequest, default_name
+        from rtlstm.gen.builds.which_board import compare_boards
+        from rtlstm.gen.frontends import read_model
+
+        settings = QuantizationSettings(**option_values(QuantizationSettings, options))
+        x, lengths = load_array(calibration, "the calibration data"), load_lengths(calibration_lengths)
+        read = read_model(model, ReadOptions(**option_values(ReadOptions, options)))
+        x = read.looked_up(x, "calibration")
+        request = BuildRequest(
+            network=read.network,
+            settings=settings,
+            calibration=x,
+            calibration_lengths=lengths,
+            calibration_state=read.calibration_state(x, batch_first),
+            batch_first=batch_first,
+            pad=pad,
+            initial_state=read.initial_state,
+            source=read.report,
+        )
+        with console.progress() as progress:
+            offers = compare_boards(request, usable_boards(), progress)
+        name = default_name(read.network, read.report)
+        found = [offer.model_dump(mode="json") for offer in offers]
+        console.show(_OFFERS, name=name, boards=found, priced=PRICED)
+        console.note(BOARDS_NOTE)
+        console.note(
+            "the software's time is that of the machine in docs/boards.md, which is assumed for yours; "
+            f"{', '.join(ZYNQ_BOARDS)} are left out, because their clock is an assumption of yours"
+        )
+        best = next(offer for offer in offers if offer.cheapest)
+        given = {
+            "fit": best.board,
+            "fit_anyway": bool(best.build and best.build.changed) or None,
+            "calibration": str(calibration),
+            "calibration_lengths": calibration_lengths,
+            "batch_first": batch_first,
+            "pad": None if pad == "back" else pad,
+            **options,
+        }
+        words = ["rtlstm generate", shlex.quote(str(model)), "-o", shlex.quote(f"build/{name}")]
+        typed = [as_typed(key, value) for key, value in given.items() if value is not None]
+        console.next = " ".join([*words, *typed])
+
+
+BOARDS_NOTE = (
+    "clock and size are estimates, without LiteEth on a board with Ethernet; place and route decides. A USB "
+    "adapter is assumed to add 1 ms each way to a step alone"
+)
+"""What to know of the times of boards."""
+
+
+def link_rows(offers: list[Found]) -> list[Found]:
+    """Return a row for each link of each board that fits, of offers as JSON."""
+    return [
+        {**offer, **offer["build"], "wire": link}
+        for offer in offers
+        if offer["build"]
+        for link in offer["build"]["links"]
+    ]
+
+
+def _error(row: Found) -> str:
+    if row["decisions"]:
+        return f"{row['decisions_changed']:,} of {row['decisions']:,} changed"
+    return f"{100 * row['rms_error'] / row['spread']:.2g} %" if row["spread"] else f"{row['rms_error']:.3g}"
+
+
+def _time(name: str) -> Field:
+    def reading(row: Found) -> str:
+        value = row["wire"][f"{name}_us"]
+        return f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
+
+    return Field(name, reading, right=True)
+
+
+def _refusals(found: Found) -> str | None:
+    refused = [f"{each['board']}: {each['refusal']}" for each in found["boards"] if each["refusal"]]
+    return "\n".join(refused) or None
+
+
+def _cheapest(found: Found) -> str:
+    best = next(each for each in found["boards"] if each["cheapest"])
+    name, price = f"{best['board']} ({best['title']})", f"{best['price']}, as of {found['priced']}"
+    return f"The cheapest that fits is {name}: {price}."
+
+
+BOARD_COLUMNS = (
+    Field("", lambda row: "*" if row["cheapest"] else None),
+    Field("board", "{board}"),
+    Field("link", lambda row: row["wire"]["link"]),
+    Field("weights", lambda row: f"{row['weight_bits']}{' (fewer)' * bool(row['changed'])}", right=True),
+    Field("error", _error, right=True),
+    Field("MHz", "{clock_mhz:.4g}", right=True),
+    *map(_time, ("core", "wire", "pins", "host")),
+    Field("steps/s", lambda row: f"{row['wire']['host_steps_per_second']:,.0f}", right=True),
+)
+"""Columns of :func:`link_rows`."""
+
+_OFFERS = (
+    Table(
+        lambda found: f"Boards for {found['name']}: a step alone in us, and steps a second of many at once",
+        lambda found: link_rows(found["boards"]),
+        (Field("price", "{price}"), *BOARD_COLUMNS),
+    ),
+    Text(_refusals),
+    Text(_cheapest),
+)
+
+
+def _listed() -> list[dict[str, Any]]:
+    from rtlstm.boards.catalogue import usable_boards
+    from rtlstm.boards.zynq import ZYNQ_BOARDS
+
+    found: list[dict[str, Any]] = [
+        {
+            "name": each.name,
+            "title": each.title,
+            "device": each.chosen.label,
+            "most_mhz": float(each.clock_range[1] / 1_000_000),
+            "host": ", ".join(each.links),
+            "bitstream": "rtlstm bitstream",
+            "note": each.note,
+        }
+        for each in usable_boards()
+    ]
+    return found + [
+        {
+            "name": each.name,
+            "title": each.title,
+            "device": each.device,
+            "most_mhz": each.processor.most_mhz,
+            "host": "processor on the chip",
+            "bitstream": "Vivado",
+            "note": "",
+        }
+        for each in ZYNQ_BOARDS.values()
+    ]
+
+
+_LIST = (
+    Table(
+        "Boards",
+        lambda found: found["boards"],
+        (
+            Field("name", "{name}"),
+            Field("board", "{title}"),
+            Field("device", "{device}"),
+            Field("highest clock", "{most_mhz:g} MHz", right=True),
+            Field("link", "{host}"),
+            Field("bitstream by", "{bitstream}"),
+        ),
+    ),
+)
