@@ -61,6 +61,13 @@ def test_wire_of_a_serial_port(pristine: Path):
     )
 
 
+def test_wire_of_ethernet(pristine: Path):
+    """A byte in each cycle of 125 MHz."""
+    board, manifest = find_board("colorlight-i5"), Manifest.load(pristine)
+    found = predict_wire(manifest, link_timing(board, "ethernet", 100))
+    assert found.wire_us == pytest.approx((found.request_bytes + found.answer_bytes) * 0.008)
+
+
 def wide(inputs: int, units: int) -> Network:
     rng = np.random.default_rng(1)
     w_ih, w_hh, bias = (rng.uniform(-0.5, 0.5, (4 * units, *size)) for size in ((inputs,), (units,), ()))
