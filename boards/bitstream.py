@@ -67,6 +67,8 @@ class Bitstream(Record):
     seed: int
     seeds_mhz: Mapping[int, float]
     """What each seed reached; the first route of each aimed at a high clock if none was asked for."""
+    failed_seeds: Mapping[int, str] = {}
+    """Errors of the seeds that did not route."""
     uses: tuple[Use, ...]
     """Resources of the whole top level, with the names that place and route has for them."""
     worst_path: str
@@ -112,7 +114,7 @@ def make_bitstream(
     ConfigurationError
         If the design does not fit the device.
     ToolError
-        If a tool is missing or fails.
+        If a tool is missing or fails; place and route, with all seeds.
     """
     first = at_clock(board, timing, board.chosen.target_mhz) if requested_mhz is None else timing
     last = board.family.need_bitstream()
@@ -143,7 +145,7 @@ def make_bitstream(
         progress=progress,
     )
     blocks = synthesis.core.block_rams
-    found = route_seeds(partial(route, synthesis), seeds, default_jobs())
+    found, failed = route_seeds(partial(route, synthesis), seeds, default_jobs())
     best = max(found, key=lambda each: (each.missed_mhz is None, each.fmax_mhz))
     if requested_mhz is None:
 
@@ -175,6 +177,7 @@ def make_bitstream(
         port=timing.port,
         seed=best.seed,
         seeds_mhz={each.seed: each.fmax_mhz for each in found},
+        failed_seeds=failed,
         uses=_uses(best),
         worst_path=best.worst_path.text,
         tools={tool.name: tool.version for tool in tools},

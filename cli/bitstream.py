@@ -116,8 +116,11 @@ def _target_fields(build: "OnBoard", searched: bool = False) -> dict[str, Any]:
 
 def _note_board(console: Console, build: "OnBoard", found: "Bitstream") -> None:
     """Say what is to be known about the board, and what to do about a clock that is missed."""
+    from rtlstm.fpga.place_route import note_failed
     from rtlstm.gen.builds.on_board import slower_clock
 
+    for note in note_failed(found.failed_seeds):
+        console.note(note)
     if note := build.board.chosen.device.note:
         console.note(note)
     if build.board.note:

@@ -27,6 +27,7 @@ def implement(
     """Synthesise a build for a device, place and route it, and report size and clock."""
     with Console(as_json, debug) as console:
         from rtlstm.fpga.devices import find_device
+        from rtlstm.fpga.place_route import note_failed
         from rtlstm.gen.builds.implement import implement as run
         from rtlstm.spec.manifest import Manifest
 
@@ -43,7 +44,7 @@ def implement(
         )
         device, family = find_device(found.device).device, Manifest.load(folder).parameters.family
         other = f"the build was generated for {family}: there is no estimate of it on {device.name}"
-        for note in (found.note, device.note, "" if family in (GENERIC, device.family) else other):
+        for note in (*note_failed(found.failed_seeds), found.note, device.note, "" if family in (GENERIC, device.family) else other):
             if note:
                 console.note(note)
         if not found.seeds:

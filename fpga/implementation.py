@@ -75,6 +75,8 @@ class Implementation(Record):
     """nextpnr's options, without files and seed."""
     seeds: tuple[Routed, ...]
     """Results of the seeds. Empty without place and route; then the following fields are None."""
+    failed_seeds: Mapping[int, str] = {}
+    """Errors of the seeds that did not route."""
     fmax_median_mhz: float | None
     """The usable clock of the median seed: no higher than the block RAM allows."""
     fmax_best_mhz: float | None
@@ -155,7 +157,12 @@ class Implementation(Record):
     @property
     def seed_names(self) -> tuple[str, ...]:
         """What people call the seeds, such as "1 of 3"."""
-        return tuple(seed_name(each.seed, len(self.seeds)) for each in self.seeds)
+        return tuple(seed_name(each.seed, self.tried) for each in self.seeds)
+
+    @property
+    def tried(self) -> int:
+        """The number of seeds, with those that did not route."""
+        return len(self.seeds) + len(self.failed_seeds)
 
     @property
     def note(self) -> str:

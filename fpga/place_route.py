@@ -69,18 +69,42 @@ def default_jobs() -> int:
     return max(1, (os.cpu_count() or 1) - 1)
 
 
-def route_seeds(route: Callable[..., Routed], seeds: Sequence[int], jobs: int) -> list[Routed]:
-    """Route with each seed, ``jobs`` of them at once; ``route`` takes ``seed`` and ``stop``."""
+def route_seeds(
+    route: Callable[..., Routed], seeds: Sequence[int], jobs: int
+) -> tuple[list[Routed], dict[int, str]]:
+    """Route with each seed, ``jobs`` of them at once; ``route`` takes ``seed`` and ``stop``.
+
+    Returns
+    -------
+    list of Routed
+        Results of the seeds that route.
+    dict
+        The errors of the others. If all fail, the first one's ToolError is raised.
+    """
     stop = Event()
+    found: list[Routed] = []
+    failed: dict[int, ToolError] = {}
     with ThreadPoolExecutor(max_workers=min(jobs, len(seeds))) as pool:
-        runs = [pool.submit(route, seed=seed, stop=stop) for seed in seeds]
+        runs = {seed: pool.submit(route, seed=seed, stop=stop) for seed in seeds}
         try:
-            return [run.result() for run in runs]
+            for seed, run in runs.items():
+                try:
+                    found.append(run.result())
+                except ToolError as error:
+                    failed[seed] = error
         except BaseException:
-            # The first error, or an interrupt, ends the others.
+            # A design that does not fit, or an interrupt, ends the others.
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
+    if not found:
+        raise next(iter(failed.values()))
+    return found, {seed: str(error) for seed, error in failed.items()}
+
+
+def note_failed(failed: Mapping[int, str]) -> list[str]:
+    """Return what is said of seeds that did not route, beside others that did."""
+    return [f"seed {seed} did not route and is left out: {error}" for seed, error in failed.items()]
 
 
 def nextpnr_options(

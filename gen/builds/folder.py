@@ -182,7 +182,7 @@ def _implement(folder: Path, made: Implementation | None) -> str:
     words = ["rtlstm", "implement", str(folder), "--device"]
     if made is None:
         return f"{shlex.join(words)} DEVICE"
-    seeds = len(made.seeds)
+    seeds = made.tried
     options = {
         "--package": made.package,
         "--speed-grade": made.speed_grade,

@@ -1,6 +1,6 @@
 """Implements a build on a device: synthesis, place and route, report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
 
     Raises BuildError if ``folder`` is not a build, or is damaged. Raises ConfigurationError if the design
     does not fit the device, by its estimate or the count of its hard blocks (before synthesis) or by its
-    netlist. Raises ToolError if a tool is missing or fails.
+    netlist. Raises ToolError if a tool is missing or fails; place and route, with all seeds.
 
     Parameters
     ----------
@@ -67,6 +67,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
     )
     target = asked.clock_mhz or chosen.target_mhz
     routed: Sequence[Routed] = ()
+    failed: Mapping[int, str] = {}
     tools = {"yosys": yosys.version}
     if nextpnr is not None:
         tools[nextpnr.name] = nextpnr.version
@@ -85,13 +86,14 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
             minutes=asked.time_limit,
             progress=progress,
         )
-        routed = route_seeds(route, range(1, asked.seeds + 1), asked.jobs or default_jobs())
+        routed, failed = route_seeds(route, range(1, asked.seeds + 1), asked.jobs or default_jobs())
     found = Implementation.create(
         chosen=chosen,
         cycles=manifest.cycles,
         core=synthesis.core,
         cores=asked.cores,
         seeds=routed,
+        failed_seeds=failed,
         requested_mhz=asked.clock_mhz,
         insist=asked.insist,
         estimate=expected,

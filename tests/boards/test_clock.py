@@ -24,6 +24,7 @@ from rtlstm.fpga.synthesis import NETLIST, Synthesis, Top, synthesise, with_para
 from rtlstm.fpga.tools import Tool, find_yosys
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.hdl.component import Component
+from rtlstm.spec.errors import ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.cache import CACHE_VARIABLE
 
@@ -130,6 +131,7 @@ def tools(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools
     """Replace all tools; routes reach what is given for each seed, and are written down."""
 
     def replace(reached: dict[int, tuple[float, float | None]], *later: float) -> list[tuple[int, str]]:
+        """Seeds that are not in ``reached`` do not route."""
         asked: list[tuple[int, str]] = []
         synthesis, rest, folder = synthesised(tmp_path / "netlist"), iter(later), tmp_path / "route"
         folder.mkdir()
@@ -137,6 +139,8 @@ def tools(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools
 
         def route(given: Synthesis, *, seed: int, pins: str, **_: object) -> Routed:
             asked.append((seed, pins))
+            if seed not in reached:
+                raise ToolError(f"see seed{seed}.log")
             if given.key == synthesis.key:
                 mhz, missed = reached[seed]
                 return routed(mhz, seed, missed, folder)
@@ -184,6 +188,16 @@ def test_the_best_seed_whose_link_is_in_time(tools: Tools, pristine: Path, tmp_p
     assert found.seeds_mhz == {1: 140, 2: 190, 3: 151} and found.requested_mhz is found.link_mhz is None
     assert found.step_latency_us == round(manifest.cycles.step_latency_cycles / 147.5, 4)
     assert (tmp_path / "out" / "top.v").read_text() == "147.5"
+
+
+def test_a_seed_that_does_not_route_leaves_the_others(tools: Tools, pristine: Path, tmp_path: Path):
+    """It is named; if none routes, the first one's error is."""
+    asked, manifest = tools({2: (140, None)}, 140), Manifest.load(pristine)
+    found = make(manifest, tmp_path, seeds=(1, 2, 3))
+    assert sorted(seed for seed, _ in asked) == [1, 2, 2, 3] and (found.seed, found.seeds_mhz) == (2, {2: 140})
+    assert found.failed_seeds == {1: "see seed1.log", 3: "see seed3.log"}
+    with pytest.raises(ToolError, match=r"see seed1\.log"):
+        make(manifest, tmp_path, seeds=(1, 3))
 
 
 def test_a_link_that_is_too_slow_is_not_met(tools: Tools, pristine: Path, tmp_path: Path):

@@ -99,6 +99,19 @@ def test_ice40(cli, tmp_path: Path):
     assert data.startswith(b"\xff\x00") and b"\x7e\xaa\x99\x7e" in data and len(data) > 100_000
 
 
+@pytest.mark.slow
+def test_the_fastest_clock_on_gowin(cli, tmp_path: Path):
+    """Of two seeds; its PLL's clocks are up to 4 % apart."""
+    folder = small_build(tmp_path / "small", "gowin")
+    done = cli("bitstream", folder, "--board", "tang-nano-20k", "--seeds", "2", "--json")
+    assert done.code == 0, done.err
+    found = done.json["bitstream"]
+    assert found["met"] and found["requested_mhz"] is None and set(found["seeds_mhz"]) == {"1", "2"}
+    best = max(found["seeds_mhz"].values())
+    assert found["seeds_mhz"][str(found["seed"])] == best and 0.95 * best < found["clock_mhz"] <= best
+    assert Path(done.json["file"]).read_text().startswith("//")
+
+
 def layers(inputs: int, units: int, *outputs: int) -> Network:
     """An LSTM and dense layers of these sizes."""
     lstm = Lstm(name="lstm", w_ih=rand(4 * units, inputs), w_hh=rand(4 * units, units), bias=rand(4 * units))
@@ -232,7 +245,8 @@ def test_expected_clock(tmp_path: Path):
 def test_fastest_clock_that_is_not_met(cli, pristine: Path, tmp_path: Path, monkeypatch, changes, said: str):
     """Of the best of two seeds."""
     folder = shutil.copytree(pristine, tmp_path / "build")
-    found = record(requested_mhz=None, seeds_mhz={1: 91.0, 2: 88.5}, **changes)
+    more = {"seeds_mhz": {1: 91.0, 2: 88.5}, "failed_seeds": {3: "see seed3.log"}}
+    found = record(requested_mhz=None, **more, **changes)
     asked: list[object] = []
     monkeypatch.setattr(
         "rtlstm.gen.builds.on_board.make_bitstream", lambda *_, **given: asked.append(given) or found
@@ -245,6 +259,7 @@ def test_fastest_clock_that_is_not_met(cli, pristine: Path, tmp_path: Path, monk
     assert list(asked[0]["seeds"]) == [1, 2] and asked[0]["requested_mhz"] is None
     shown = cli("bitstream", folder, "--board", "ulx3s-12f", "--seed", "7")
     assert "the fastest clock that is reached; 3,000,000 baud" in shown.out
+    assert "seed 3 did not route and is left out: see seed3.log" in shown.err
     assert "seeds: 1: 91 MHz, 2: 88.5 MHz" in shown.out and list(asked[1]["seeds"]) == [7]
 
 

@@ -252,6 +252,10 @@ def test_seeds_are_numbered_of_how_many(cli, build, monkeypatch):
     assert "<td>2 of 3</td>" in render_report(
         BuildReport.load(build).with_implementation(found), Manifest.load(build)
     )
+    found = found.replace(failed_seeds={4: "see seed4.log"})
+    done = cli("implement", build, "--device", "lfe5u-25f")
+    assert "seed 4 did not route and is left out: see seed4.log" in done.err
+    assert "1 of 4 " in done.out and done.code == 0
 
 
 def test_missed_clock_ends_with_1(cli, build, monkeypatch):
