@@ -153,13 +153,13 @@ def ethernet_verilog(name: str, ethernet: Ethernet, phy: Phy) -> str:
         If LiteEth is not installed.
     """
     try:
-        from liteeth.common import eth_udp_user_description
+        from liteeth.common import eth_phy_description, eth_udp_user_description
         from liteeth.core import LiteEthUDPIPCore
         from liteeth.phy.ecp5rgmii import LiteEthPHYRGMII
         from litex.build.generic_platform import Pins, Subsignal
         from litex.build.lattice import LatticePlatform
         from litex.soc.interconnect.packet import PacketFIFO
-        from litex.soc.interconnect.stream import StrideConverter, SyncFIFO
+        from litex.soc.interconnect.stream import Buffer, StrideConverter, SyncFIFO
         from migen import ClockDomain, Module
     except ImportError as error:
         raise ToolError(
@@ -203,7 +203,15 @@ def ethernet_verilog(name: str, ethernet: Ethernet, phy: Phy) -> str:
         # Checksums and padding at LiteEth's clock: at the PHY's they reach 97 MHz.
         with_sys_datapath=True,
         with_ip_broadcast=False,
+        # Of this depth it needs no multiplexer at the PHY's clock.
+        tx_cdc_depth=16,
     )
+    # "ready" is one path from the queues through all headers to the PHY's memories. These registers part it,
+    # and take no time.
+    for path, index in ((core.mac.core.rx_datapath, -1), (core.mac.core.tx_datapath, 1)):
+        parted = Buffer(eth_phy_description(32), pipe_valid=False, pipe_ready=True)
+        path.submodules += parted
+        path.pipeline.insert(index, parted)
     port = core.udp.crossbar.get_port(ethernet.port, dw=32)
     narrow, wide = eth_udp_user_description(8), eth_udp_user_description(32)
     module.submodules.rx, module.submodules.tx = rx, tx = (
