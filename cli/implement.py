@@ -44,7 +44,9 @@ def implement(
         )
         device, family = find_device(found.device).device, Manifest.load(folder).parameters.family
         other = f"the build was generated for {family}: there is no estimate of it on {device.name}"
-        for note in (*note_failed(found.failed_seeds), found.note, device.note, "" if family in (GENERIC, device.family) else other):
+        if family in (GENERIC, device.family):
+            other = ""
+        for note in (*note_failed(found.failed_seeds), found.note, device.note, other):
             if note:
                 console.note(note)
         if not found.seeds:

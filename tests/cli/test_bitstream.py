@@ -12,8 +12,10 @@ import pytest
 from safetensors.numpy import save_file
 from support.small_builds import named_options, network, rand
 
+from rtlstm.bench.shapes import SHAPES
 from rtlstm.boards.bitstream import Bitstream, Use
 from rtlstm.boards.catalogue import find_board, find_target
+from rtlstm.boards.ethernet import LICENCE_FILE
 from rtlstm.fpga.estimate import BOARD_SHARE, estimate
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.builds.generate import generate_build
@@ -110,6 +112,21 @@ def test_the_fastest_clock_on_gowin(cli, tmp_path: Path):
     best = max(found["seeds_mhz"].values())
     assert found["seeds_mhz"][str(found["seed"])] == best and 0.95 * best < found["clock_mhz"] <= best
     assert Path(done.json["file"]).read_text().startswith("//")
+
+
+@pytest.mark.slow
+def test_ethernet(cli, tmp_path: Path):
+    """All clocks are met: also those of LiteEth, of the link and of the PHY."""
+    folder = tmp_path / "toptag"
+    parameters = Parameters.for_family(lanes=4, macs=4, family="ecp5")
+    settings = QuantizationSettings(weight_bits=8, data_bits=8)
+    generate_build(SHAPES["toptag"].network(), folder, parameters=parameters, settings=settings)
+    arguments = ("bitstream", folder, "--board", "colorlight-i5", "--ip", "192.168.1.50", "--clock", "100")
+    done = cli(*arguments, "--json")
+    assert done.code == 0, done.err
+    found = done.json["bitstream"]
+    assert found["met"] and found["link_mhz"] is None and found["fmax_mhz"] > 100
+    assert "Redistribution" in (folder / "boards" / "colorlight-i5" / LICENCE_FILE).read_text()
 
 
 def layers(inputs: int, units: int, *outputs: int) -> Network:
