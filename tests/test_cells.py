@@ -92,7 +92,7 @@ def test_sums_that_functions_read_have_room() -> None:
     check_close(Network(layers=(layer,)), np.random.default_rng(9).uniform(-1, 1, (20, 2, 1)))
 
 
-@pytest.mark.parametrize("function", ["elu", "softplus", "scaled_tanh"])
+@pytest.mark.parametrize("function", ["elu", "gelu", "softplus", "scaled_tanh"])
 def test_tables_without_bounds_take_the_widest_formats(function: str) -> None:
     rng = np.random.default_rng(7)
     layer = Rnn(
@@ -107,8 +107,17 @@ def test_tables_without_bounds_take_the_widest_formats(function: str) -> None:
 @pytest.mark.parametrize(
     ("name", "alpha", "beta"),
     quick(
-        [("scaled_tanh", -1.5, 0.5), ("scaled_tanh", 1.5, -0.5), ("elu", -0.6, None), ("elu", 0.6, None)],
+        [
+            *(
+                ("scaled_tanh", -1.5, 0.5),
+                ("scaled_tanh", 1.5, -0.5),
+                ("elu", -0.6, None),
+                ("elu", 0.6, None),
+            ),
+            *((name, None, None) for name in ("gelu", "gelu_tanh", "hard_swish", "mish", "selu", "silu")),
+        ],
         ("scaled_tanh", -1.5, 0.5),
+        ("gelu", None, None),
     ),
 )
 @pytest.mark.parametrize("table_memory", quick(["ram", "rom"], "ram"))

@@ -127,7 +127,7 @@ def test_without_its_files_a_recipe_fails(tmp_path: Path) -> None:
     done = run_proof(tmp_path)
     assert done.returncode != 0
     assert "activation must be one of identity, relu" in done.stderr
-    assert "not 'mish'" in done.stderr
+    assert "not 'log_sigmoid'" in done.stderr
 
 
 def test_the_table_lists_every_recipe_with_its_count() -> None:

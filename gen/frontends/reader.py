@@ -23,6 +23,7 @@ from rtlstm.gen.frontends.arrays import listed
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.cells import join_cells
 from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.formulas import join_functions
 from rtlstm.gen.frontends.graph import Graph, Node, WeightsError
 from rtlstm.gen.frontends.layers import (
     LAYERS,
@@ -74,8 +75,9 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
         raise ModelError("`branches` are for ONNX models, whose If nodes have some; leave the option out")
     report.model_inputs = tuple(graph.inputs)
     report.model_outputs = tuple(graph.names.get(name, name) for name in graph.outputs)
+    graph, written = join_functions(graph, options.output)
     graph, joined, unclear = join_cells(graph)
-    for note in joined:
+    for note in (*written, *joined):
         report.note(note)
     try:
         return _Reader(graph, options, report).read()

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,7 @@ class Lines:
 class TorchNames:
     """PyTorch's names of a function in ``torch.nn.functional``, of its module, and of alpha and beta.
 
+    ATen's name of the function, if it has another one, follows it behind a blank.
     A function whose alpha has no name here has the default in PyTorch.
     """
 
@@ -79,13 +80,14 @@ class FunctionDefinition:
     onnx_operator: bool = True
     """Whether ONNX also has an operator of this name, with the same defaults."""
     keras: str = ""
-    """Its name as an ``activation`` in Keras, and with capital letters of its layer; empty if it has none."""
+    """Its names as an ``activation`` in Keras, and with capital letters of its layer, with blanks between."""
     torch: TorchNames | None = None
     """PyTorch's names; None if it has no such function, or one with other parameters."""
     tflite: str = ""
     """Its name as an operator of TFLite; empty if it has none."""
     fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Further arguments that some source has, each with the one value for which it is this function."""
+    """Further arguments that some source has, each with the value, or a tuple of values, for which it is this
+    function. They tell functions apart for which a source has one name."""
 
     def __post_init__(self) -> None:
         names = () if self.torch is None else self.torch.parameters
@@ -94,6 +96,35 @@ class FunctionDefinition:
                 "an activation function must have defaults of alpha and beta at most, and no more names of "
                 f"parameters in PyTorch than defaults, not defaults {self.defaults} and names {names}"
             )
+
+    def takes(self, argument: str, value: Any) -> bool:
+        """Whether it is this function with a further argument of this value."""
+        return argument in self.fixed and value in _tuple(self.fixed[argument])
+
+    def is_variant(self, other: "FunctionDefinition") -> bool:
+        """Whether a source calls both the same, and a further argument tells which of them it is."""
+        keys = self.fixed.keys() & other.fixed.keys()
+        apart = any(set(_tuple(self.fixed[key])).isdisjoint(_tuple(other.fixed[key])) for key in keys)
+        return apart and any(set(names_in(each, self)) & set(names_in(each, other)) for each in SOURCES)
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def erf(x: Floats) -> Floats:
+    """The error function of every element, which NumPy does not have."""
+    return np.asarray(_ERF(x), dtype=np.float64)
+
+
+_ERF, _ERFC = np.frompyfunc(math.erf, 1, 1), np.frompyfunc(math.erfc, 1, 1)
+_GELU: Final[dict[str, Any]] = {
+    "onnx": "Gelu",
+    "keras": "gelu",
+    "torch": TorchNames("gelu", "GELU"),
+    "tflite": "GELU",
+}
+_SELU: Final = (1.6732632423543772, 1.0507009873554805)
 
 
 def _always(a: float, b: float) -> bool:
@@ -205,6 +236,46 @@ ACTIVATIONS: Final = Registry(
             formula=lambda x, a, b: np.logaddexp(0.0, x),
             onnx="Softplus",
             keras="softplus",
+        ),
+        "silu": FunctionDefinition(
+            formula=lambda x, a, b: x / (1.0 + np.exp(np.minimum(-a * x, 700.0))),
+            defaults=(1.0,),
+            onnx="Swish",
+            keras="silu swish",
+            torch=TorchNames("silu", "SiLU"),
+        ),
+        # Of two with one name in a source, the last is that without arguments.
+        "gelu_tanh": FunctionDefinition(
+            formula=lambda x, a, b: x / 2 * (1.0 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+            fixed={"approximate": ("tanh", True)},
+            **_GELU,
+        ),
+        "gelu": FunctionDefinition(
+            # This form is exact for x < 0.
+            formula=lambda x, a, b: x / 2 * np.asarray(_ERFC(x * -math.sqrt(0.5)), dtype=np.float64),
+            fixed={"approximate": ("none", False)},
+            **_GELU,
+        ),
+        "mish": FunctionDefinition(
+            formula=lambda x, a, b: x * np.tanh(np.logaddexp(0.0, x)),
+            onnx="Mish",
+            keras="mish",
+            torch=TorchNames("mish", "Mish"),
+        ),
+        "selu": FunctionDefinition(
+            formula=lambda x, a, b: _SELU[1] * np.where(x > 0.0, x, _SELU[0] * np.expm1(np.minimum(x, 0.0))),
+            onnx="Selu",
+            keras="selu",
+            torch=TorchNames("selu", "SELU"),
+            # ONNX's defaults, which are floats of 32 bits.
+            fixed={"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
+        ),
+        "hard_swish": FunctionDefinition(
+            formula=lambda x, a, b: x * np.clip(x / 6 + 0.5, 0.0, 1.0),
+            onnx="HardSwish",
+            keras="hard_silu hard_swish",
+            torch=TorchNames("hardswish", "Hardswish"),
+            tflite="HARD_SWISH",
         ),
     },
     kind=FunctionDefinition,
@@ -383,28 +454,33 @@ def _exact(lines: tuple[tuple[float, float], ...], fraction: int, added_fraction
 
 
 Source = Literal["onnx", "keras", "torch", "tflite"]
+SOURCES: Final[tuple[Source, ...]] = get_args(Source)
 _PARAMETERS = ("alpha", "beta")
 
 
 def names_in(source: Source, definition: FunctionDefinition) -> tuple[str, ...]:
-    """The names that a source has for a function; in PyTorch of the function and of the module."""
+    """The names that a source has for a function; in PyTorch the last one is the module's."""
     given: TorchNames | str | None = getattr(definition, source)
     if isinstance(given, TorchNames):
-        return (given.function, given.module)
-    return (given,) if given else ()
+        return (*given.function.split(), given.module)
+    return tuple((given or "").split())
 
 
 def functions(source: Source) -> dict[str, FunctionName]:
     """All functions that a source has, by its names; in PyTorch by those of functions."""
     found = ((name, names_in(source, definition)) for name, definition in ACTIVATIONS.items())
-    return {names[0]: name for name, names in found if names}
+    return {each: name for name, names in found for each in names[: -1 if source == "torch" else None]}
 
 
 def function(name: FunctionName, given: Mapping[str, Any], where: str) -> ActivationFunction:
     """A function with the arguments that a model gives, by any source's names; None is a default.
 
-    Raises ModelError if it has no such argument, or only with another value; the message names both.
+    It is a variant of that name if one takes the arguments. Raises ModelError if it has no such argument, or
+    only with another value; the message names both.
     """
+    alike = [other for other, each in ACTIVATIONS.items() if each.is_variant(ACTIVATIONS[name])]
+    takes = (other for other in alike if any(ACTIVATIONS[other].takes(*item) for item in given.items()))
+    name = next(takes, name)
     definition = ACTIVATIONS[name]
     of_torch = () if definition.torch is None else definition.torch.parameters
     names = [
@@ -419,9 +495,9 @@ def function(name: FunctionName, given: Mapping[str, Any], where: str) -> Activa
             found[at] = _number(value, f"{where}: {key}")
         elif key not in definition.fixed:
             raise ModelError(f"{where}: {key}={value!r} is not supported: activation {name!r} has no {key}")
-        elif definition.fixed[key] != value:
-            wanted = definition.fixed[key]
-            raise ModelError(f"{where}: {key} must be {wanted!r}, as in activation {name!r}, not {value!r}")
+        elif not definition.takes(key, value):
+            wanted = " or ".join(map(repr, _tuple(definition.fixed[key])))
+            raise ModelError(f"{where}: {key} must be {wanted}, as in activation {name!r}, not {value!r}")
     return ActivationFunction.of(name, *found)
 
 

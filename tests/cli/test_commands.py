@@ -108,8 +108,8 @@ def broken_models(folder):
         "not ONNX": (text, ["a.onnx"]),
         "no LSTM": (save_onnx(folder / "relu.onnx", ("Relu", "r")), ["LSTM"]),
         "operator": (
-            save_onnx(folder / "op.onnx", ("HardSwish", "odd"), hidden_size=UNITS),
-            ["HardSwish", "odd"],
+            save_onnx(folder / "op.onnx", ("Celu", "odd"), hidden_size=UNITS),
+            ["Celu", "odd"],
         ),
         "attribute": (
             save_onnx(folder / "at.onnx", hidden_size=UNITS, clip=-1.0),
@@ -210,9 +210,9 @@ def test_inspect_model(cli, model):
 
 
 def test_inspect_refused_model_shows_its_nodes(cli, tmp_path):
-    result = cli("inspect", save_onnx(tmp_path / "m.onnx", ("HardSwish", "odd"), hidden_size=UNITS))
+    result = cli("inspect", save_onnx(tmp_path / "m.onnx", ("Celu", "odd"), hidden_size=UNITS))
     result.refused(
-        "HardSwish node 'odd', which reads 'h', is not supported; supported are LSTM, GRU, RNN, Add"
+        "Celu node 'odd', which reads 'h', is not supported; supported are LSTM, GRU, RNN, Add"
     )
     # The long list stands in the error alone.
     assert "refused" in result.out and "see the error" in result.out and "supported are" not in result.out

@@ -45,6 +45,13 @@ SIGNS = [
         ("scaled_tanh", -1.7, 0.7),
         ("scaled_tanh", 1.7, -0.7),
         ("scaled_tanh", -1.7, -0.7),
+        ("silu", None, None),
+        ("silu", -1.7, None),
+        ("gelu", None, None),
+        ("gelu_tanh", None, None),
+        ("mish", None, None),
+        ("selu", None, None),
+        ("hard_swish", None, None),
     ]
 ]
 

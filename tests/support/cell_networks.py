@@ -83,7 +83,7 @@ def _others(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
     first = [draw.dense(INPUTS, 4, activation="tanh"), draw.lstm(4)]
     yield "dense_first_and_mixed", [*first, draw.gru(UNITS), draw.rnn(UNITS), draw.dense(UNITS, 3)]
     head = [draw.dense(UNITS, 3, activation="softplus"), draw.dense(3, 2, input_relu=True)]
-    yield "rnn_then_lstm", [draw.rnn(), draw.lstm(UNITS), *head]
+    yield "rnn_then_lstm", [draw.rnn(activation=function("gelu")), draw.lstm(UNITS), *head]
 
 
 def _customs(draw: _Draw) -> Iterator[tuple[str, list[object]]]:

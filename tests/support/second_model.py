@@ -257,7 +257,7 @@ class SecondModel:
             negative ^= (function.alpha < 0) != (function.beta < 0)
         elif function.name == "elu":
             negative &= function.alpha > 0
-        elif not odd:
+        elif function.name in ("sigmoid", "softplus"):
             negative = False
         return -found if negative else found
 

@@ -18,9 +18,9 @@ def doubles():
     torch.set_default_dtype(torch.float32)
 
 
-def head():
+def head(function=torch.tanh):
     return nets.Net(
-        lambda net, x: torch.sigmoid(net.second(torch.tanh(net.first(net.lstm(x)[0])))),
+        lambda net, x: torch.sigmoid(net.second(function(net.first(net.lstm(x)[0])))),
         lstm=nn.LSTM(I, H),
         first=nn.Linear(H, 4),
         second=nn.Linear(4, 2),
@@ -97,8 +97,9 @@ def test_without_rounding_they_are_pytorchs(name):
 
 
 @pytest.mark.usefixtures("doubles")
-def test_without_rounding_dense_layers_have_pytorchs_gradients():
-    module = head()
+@pytest.mark.parametrize("name", ["tanh", "gelu", "hardswish", "mish", "selu", "silu"])
+def test_without_rounding_dense_layers_have_pytorchs_gradients(name):
+    module = head(getattr(nn.functional, name))
     q = train.prepare(module)
     q.rounding = False
     x = torch.randn(STEPS, BATCH, I)

@@ -60,7 +60,7 @@ _NOTHING = (
 )  # fmt: skip
 _STEPWISE = ("Dense", "Activation", "LeakyReLU", "ELU", "ReLU", "BatchNormalization", "Dropout")
 """Layers that act on each step alone, so TimeDistributed may wrap them."""
-_MERGERS = {"Add": "sum", "Average": "mean", "Concatenate": "concat", "Multiply": "", "Subtract": "sub"}
+_MERGERS = {"Add": "sum", "Average": "mean", "Concatenate": "concat", "Multiply": "mul", "Subtract": "sub"}
 
 
 def tensor(layer: str, index: int = 0) -> str:

@@ -194,8 +194,13 @@ def included_operators() -> list[str]:
 
 
 def functions_of(operator: str) -> list[FunctionName]:
-    """Return all functions that are registered for this operator; there should be at most one."""
-    return [name for name, each in ACTIVATIONS.items() if each.onnx == operator and each.onnx_operator]
+    """Return the functions that are registered for this operator, of variants one; there should be one."""
+    found: list[FunctionName] = []
+    for name, each in ACTIVATIONS.items():
+        variant = any(each.is_variant(ACTIVATIONS[other]) for other in found)
+        if each.onnx == operator and each.onnx_operator and not variant:
+            found.append(name)
+    return found
 
 
 def read_functions(

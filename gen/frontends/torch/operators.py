@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rtlstm.gen.frontends.formulas import ALONE
 from rtlstm.gen.frontends.graph import Recurrent, Words
 from rtlstm.gen.frontends.torch.cells import PARAMETERS, PLAIN, bidirectional_layer, recurrent_layer
 from rtlstm.gen.frontends.torch.translate import (
@@ -75,7 +76,7 @@ def modules() -> Mapping[str, tuple[str, tuple[str, ...]]]:
 def _activation_modules() -> dict[str, str]:
     """The functions of ``torch.nn.functional`` by their modules."""
     named = (each.torch for each in ACTIVATIONS.values() if each.torch is not None)
-    return {names.module: names.function for names in named}
+    return {names.module: names.function.split()[0] for names in named}
 
 
 _CONVOLUTION = "conv weight bias stride padding dilation groups padding_mode"
@@ -370,14 +371,6 @@ def _reduce(call: Call) -> Any:
     axes, keep = call.get("dim"), int(bool(call.get("keepdim")))
     given: dict[str, Any] = {} if axes is None else {"axes": call.wholes(axes)}
     return call.emit(f"reduce_{call.operation}", call.x, keepdims=keep, **given)
-
-
-def _host(call: Call, function: Callable[[Any], Any]) -> Any:
-    """A function that is computed of constants alone."""
-    if not isinstance(call.x, Constant):
-        return call.unknown()
-    with np.errstate(all="ignore"):
-        return Constant.of(np.asarray(function(call.x.value.astype(np.float64))))
 
 
 # What changes nothing
@@ -687,8 +680,8 @@ _TABLE: dict[str, Translation] = {
     "log_softmax softmax: x dim _stacklevel dtype": lambda call: call.emit(
         call.operation, call.x, axis=whole(call.get("dim"))
     ),
-    "abs exp log reciprocal sqrt square": lambda call: _host(call, getattr(np, call.operation)),
-    "rsqrt": lambda call: _host(call, lambda array: 1 / np.sqrt(array)),
+    " ".join(ALONE): lambda call: call.emit(call.operation, call.x),
+    "pow: x exponent/other": lambda call: call.emit("pow", call.x, call.get("exponent")),
     # What changes nothing
     "alias clone contiguous cpu cuda detach double float half: x device non_blocking": _identity,
     "identity lift_fresh_copy requires_grad: x requires_grad": _identity,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import FLOAT_TYPES, fresh
+from rtlstm.gen.frontends.formulas import ELEMENTWISE
 from rtlstm.gen.frontends.graph import Graph, Node, Stored, WeightsError, Words
 from rtlstm.gen.frontends.layers import WEIGHTED
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
@@ -574,13 +575,8 @@ def _reduce(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _FOLDED: dict[str, Callable[..., Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "neg": np.negative,
+    **ELEMENTWISE,
     "activation": lambda array, function: function(array),
-    "identity": lambda array: array,
     "transpose": _transpose,
     "reshape": lambda array, shape: array.reshape(shape),
     "squeeze": _squeeze,

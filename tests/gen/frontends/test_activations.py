@@ -3,20 +3,24 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx as onnx_package
 import pytest
+from support.closeness import close
 from support.lazy import F, Lazy, nn, torch
 from support.onnx_files import H, const, ints, lstm, node, rand, save, squeezed
 from support.packages import install
+from support.quick import quick
 from support.refusals import refused
 from support.same_network import same, without_names
 from support.torch_forms import in_form
 
 import rtlstm
+from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import (
     ACTIVATIONS,
     ActivationFunction,
@@ -33,15 +37,14 @@ PLUG_IN = """
 import numpy as np
 from rtlstm.spec.activations.functions import FunctionDefinition, TorchNames
 
-HARD_SWISH = FunctionDefinition(
-    formula=lambda x, a, b: x * np.clip(x / 6 + 0.5, 0.0, 1.0),
-    onnx="HardSwish",
-    keras="hard_silu",
-    torch=TorchNames("hardswish", "Hardswish"),
-    tflite="HARD_SWISH",
+LOG_SIGMOID = FunctionDefinition(
+    formula=lambda x, a, b: -np.logaddexp(0.0, -x),
+    keras="log_sigmoid",
+    torch=TorchNames("logsigmoid log_sigmoid", "LogSigmoid"),
 )
 """
 INPUTS, UNITS, OUTPUTS, STEPS = 3, 4, 2, 5
+SOURCES = ("exported", "script", "trace", "onnx", "dynamo", "keras", "tflite")
 
 
 def body(function: Any) -> Any:
@@ -71,10 +74,10 @@ def data() -> Any:
     return torch.rand(1, STEPS, INPUTS)
 
 
-def of_keras(module: Any, path: Path) -> Any:
+def of_keras(module: Any, path: Path, activation: Any) -> Any:
     layers = [
         keras.layers.LSTM(UNITS, return_sequences=True),
-        keras.layers.Dense(OUTPUTS, activation="hard_silu"),
+        keras.layers.Dense(OUTPUTS, activation=activation),
     ]
     found = arrays(module)
     model = keras.Sequential([keras.Input((STEPS, INPUTS)), *layers])
@@ -85,7 +88,7 @@ def of_keras(module: Any, path: Path) -> Any:
     return path / "model.keras"
 
 
-def of_tflite(module: Any, path: Path) -> Any:
+def of_tflite(module: Any, path: Path, name: str, **options: Any) -> Any:
     from support.tflite_files import GATES, Operator, Tensor, build
     from support.tflite_files import lstm as tflite_lstm
 
@@ -99,28 +102,76 @@ def of_tflite(module: Any, path: Path) -> Any:
     tensors |= {name: Tensor(shape=(1, STEPS, OUTPUTS)) for name in ("sums", "y")}
     dense = Operator("FULLY_CONNECTED", ["h", "weight", "bias"], ["sums"], "FullyConnectedOptions")
     dense.options = {"KeepNumDims": True}
-    function = Operator("HARD_SWISH", ["sums"], ["y"], "HardSwishOptions")
+    table = f"{name.capitalize()}Options" if options else ""
+    function = Operator(name, ["sums"], ["y"], table, options)
     (path / "model.tflite").write_bytes(build(tensors, [operator, dense, function], ["x"], ["y"]))
     return path / "model.tflite"
 
 
 def source_of(form: str, module: Any, path: Path) -> Any:
-    made = {"keras": of_keras, "tflite": of_tflite}.get(form)
-    return made(module, path) if made else in_form(form, module, (data(),), path, saved=form != "trace")
+    return in_form(form, module, (data(),), path, saved=form != "trace")
 
 
-@pytest.mark.parametrize("source", ["exported", "script", "trace", "onnx", "dynamo", "keras", "tflite"])
+FUNCTIONS: dict[str, tuple[Callable[[], Any], Any, tuple[str, dict[str, Any]] | None]] = {
+    "elu": (lambda: nn.ELU(), "elu", ("ELU", {})),
+    "gelu": (lambda: nn.GELU(), "gelu", ("GELU", {"Approximate": False})),
+    "gelu_tanh": (lambda: nn.GELU("tanh"), None, ("GELU", {"Approximate": True})),
+    "hard_swish": (lambda: nn.Hardswish(), "hard_swish", ("HARD_SWISH", {})),
+    "mish": (lambda: nn.Mish(), "mish", None),
+    "selu": (lambda: nn.SELU(), "selu", None),
+    "silu": (lambda: nn.SiLU(), "swish", None),
+    "softplus": (lambda: nn.Softplus(), "softplus", None),
+}
+"""By our names: modules of PyTorch, Keras' activations, and TFLite's operators with their options."""
+MISSING = {"tflite": ("mish", "selu", "silu", "softplus"), "keras": ("gelu_tanh",)}
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    quick(
+        [
+            (name, source)
+            for name, source in product(FUNCTIONS, SOURCES)
+            if name not in MISSING.get(source, ())
+        ],
+        *(("gelu", source) for source in ("exported", "onnx", "keras", "tflite")),
+        *(("gelu_tanh", source) for source in ("script", "trace", "onnx", "tflite")),
+        *(("silu", "onnx"), ("mish", "onnx"), ("hard_swish", "onnx")),
+    ),
+)
+def test_a_function_is_read_from_every_source(name: str, source: str, tmp_path: Path) -> None:
+    """By its name, or as the exporter writes it out; and it computes what PyTorch does."""
+    made, in_keras, in_tflite = FUNCTIONS[name]
+    module = body(made())
+    wanted = rtlstm.read_model(module).network
+    assert wanted.layers[-1].activation == name
+    if source == "keras":
+        file = of_keras(module, tmp_path, in_keras)
+    elif source == "tflite" and in_tflite is not None:
+        file = of_tflite(module, tmp_path, in_tflite[0], **in_tflite[1])
+    else:
+        file = source_of(source, module, tmp_path)
+    assert same(without_names(rtlstm.read_model(file).network), without_names(wanted))
+    x = data()
+    close(run_float(wanted, x.numpy().swapaxes(0, 1)).y, module(x).detach().numpy().swapaxes(0, 1))
+
+
+@pytest.mark.parametrize("source", [each for each in SOURCES if each != "tflite"])
 def test_one_record_of_a_package_is_read_from_every_source(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An entry point, which the process that reads Keras and TorchScript finds, too."""
-    (tmp_path / "acme_swish.py").write_text(PLUG_IN)
-    install(tmp_path, "acme", "[rtlstm.activations]\nhard_swish = acme_swish:HARD_SWISH\n")
+    """An entry point, which the process that reads Keras and TorchScript finds, too.
+
+    ONNX has no such operator: the exporters write its logarithm and sigmoid.
+    """
+    (tmp_path / "acme_functions.py").write_text(PLUG_IN)
+    install(tmp_path, "acme", "[rtlstm.activations]\nlog_sigmoid = acme_functions:LOG_SIGMOID\n")
     monkeypatch.syspath_prepend(tmp_path)
-    module = body(nn.Hardswish())
+    module = body(nn.LogSigmoid())
     wanted = rtlstm.read_model(module).network
-    assert wanted.layers[-1].activation == "hard_swish"
-    found = rtlstm.read_model(source_of(source, module, tmp_path)).network
+    assert wanted.layers[-1].activation == "log_sigmoid"
+    made = of_keras(module, tmp_path, "log_sigmoid") if source == "keras" else ""
+    found = rtlstm.read_model(made or source_of(source, module, tmp_path)).network
     assert same(without_names(found), without_names(wanted))
 
 
@@ -143,16 +194,15 @@ def with_operator(path: Path, kind: str, **attributes: Any) -> Path:
 
 
 def test_an_attribute_of_onnx_is_a_parameter_or_refused(tmp_path: Path) -> None:
-    with known("swish", onnx="Swish", defaults=(1.0,)):
-        network = rtlstm.read_model(with_operator(tmp_path, "Swish", alpha=2.0)).network
-        assert network.layers[-1].alpha == 2.0
-    with known("swish", onnx="Swish"):
-        text = "Swish node 'f': alpha=2.0 is not supported: activation 'swish' has no alpha"
-        refused(with_operator(tmp_path, "Swish", alpha=2.0), text)
-    with known("swish", onnx="Swish", fixed={"alpha": 1.0}):
-        assert rtlstm.read_model(with_operator(tmp_path, "Swish", alpha=1.0))
-        text = "Swish node 'f': alpha must be 1.0, as in activation 'swish', not 2.0"
-        refused(with_operator(tmp_path, "Swish", alpha=2.0), text)
+    network = rtlstm.read_model(with_operator(tmp_path, "Swish", alpha=2.0)).network
+    assert network.layers[-1].function == ActivationFunction.of("silu", 2.0)
+    with known("mine", onnx="Celu"):
+        text = "Celu node 'f': alpha=2.0 is not supported: activation 'mine' has no alpha"
+        refused(with_operator(tmp_path, "Celu", alpha=2.0), text)
+    with known("mine", onnx="Celu", fixed={"alpha": (1.0, 0.5)}):
+        assert rtlstm.read_model(with_operator(tmp_path, "Celu", alpha=0.5))
+        text = "Celu node 'f': alpha must be 1.0 or 0.5, as in activation 'mine', not 2.0"
+        refused(with_operator(tmp_path, "Celu", alpha=2.0), text)
 
 
 def test_a_fused_function_of_onnxruntime_has_its_arguments(tmp_path: Path) -> None:
@@ -175,22 +225,19 @@ def test_a_fused_function_of_onnxruntime_has_its_arguments(tmp_path: Path) -> No
     refused(fused(activation="Relu", transC=1), "FusedGemm node 'f': attribute 'transC' is not known")
 
 
-@pytest.mark.parametrize("form", ["module", "exported", "trace", "onnx"])
-def test_an_argument_of_pytorch_is_a_parameter_or_refused(form: str, tmp_path: Path) -> None:
-    """GELU is exact or an approximation: a record is one of them."""
-    names = {"torch": TorchNames("gelu", "GELU"), "onnx": "Gelu"}
-
-    def made(approximate: str) -> Any:
-        module = body(nn.GELU(approximate))
-        if form == "onnx":
-            return with_operator(tmp_path, "Gelu", approximate=approximate)
-        return source_of(form, module, tmp_path)
-
-    with known("gelu", **names):
-        refused(made("tanh"), "approximate='tanh' is not supported: activation 'gelu' has no approximate")
-    with known("gelu", **names, fixed={"approximate": "none"}):
-        assert rtlstm.read_model(made("none")).network.layers[-1].activation == "gelu"
-        refused(made("tanh"), "approximate must be 'none', as in activation 'gelu', not 'tanh'")
+def test_a_functions_further_arguments_choose_a_variant_or_are_refused(tmp_path: Path) -> None:
+    """GELU is exact or an approximation: a definition is one of them, and a source has one name for both."""
+    names = rtlstm.read_model(with_operator(tmp_path, "Gelu", approximate="tanh")).network
+    assert names.layers[-1].activation == "gelu_tanh"
+    assert rtlstm.read_model(with_operator(tmp_path, "Gelu")).network.layers[-1].activation == "gelu"
+    text = "Gelu node 'f': approximate must be 'none' or False, as in activation 'gelu', not 'fast'"
+    refused(with_operator(tmp_path, "Gelu", approximate="fast"), text)
+    with known("mine", onnx="Gelu"):
+        text = "ONNX operator 'Gelu' is activation 'gelu_tanh' of rtlstm and also activation 'mine' of this"
+        refused(with_operator(tmp_path, "Gelu"), text)
+    with known("mine", onnx="Gelu", fixed={"approximate": "fast"}):
+        network = rtlstm.read_model(with_operator(tmp_path, "Gelu", approximate="fast")).network
+        assert network.layers[-1].activation == "mine"
 
 
 def test_an_argument_of_a_pytorch_function_is_a_parameter_or_refused() -> None:
@@ -200,6 +247,8 @@ def test_an_argument_of_a_pytorch_function_is_a_parameter_or_refused() -> None:
     assert found(lambda x: F.elu(x, 0.5, True)).alpha == 0.5
     assert found(lambda x: F.leaky_relu(x, inplace=True, negative_slope=0.25)).alpha == 0.25
     assert found(lambda x: F.hardtanh(x, -0.5)) == ActivationFunction.of("hard_tanh", -0.5)
+    assert found(lambda x: F.gelu(x, approximate="tanh")).name == "gelu_tanh"
+    assert found(lambda x: F.gelu(x)).name == "gelu"
     with known("celu", torch=TorchNames("celu", "CELU")):
         text = "alpha=2.0 is not supported: activation 'celu' has no alpha"
         refused(body(lambda x: torch.celu(x, 2.0)), text)
@@ -242,10 +291,10 @@ def test_an_argument_of_keras_is_a_parameter_or_refused(tmp_path: Path) -> None:
     assert found(keras.layers.Dense(2, activation="leaky_relu")) == of("leaky_relu", 0.2)
     assert found(keras.layers.ELU(0.5)) == of("elu", 0.5)
     refused(keras_file(tmp_path, keras.layers.ReLU(0)), "min and max must be two constants in order")
-    with known("gelu", keras="gelu", fixed={"approximate": False}):
-        assert found(lambda x: keras.ops.gelu(x, approximate=False)).name == "gelu"
-        text = "approximate must be False, as in activation 'gelu', not True"
-        refused(keras_file(tmp_path, keras.ops.gelu), text)
+    assert found(lambda x: keras.ops.gelu(x, approximate=False)).name == "gelu"
+    assert found(keras.ops.gelu).name == "gelu_tanh"  # Their default differs from that of the activation.
+    assert found(keras.layers.Activation("gelu")).name == "gelu"
+    assert found(lambda x: x * keras.ops.sigmoid(x)).name == "silu"
     network = rtlstm.read_model(keras_file(tmp_path, keras.layers.GRU(2, activation="hard_tanh"))).network
     assert network.layers[-1].candidate == of("hard_tanh")
 
@@ -264,8 +313,5 @@ def test_an_option_of_tflite_is_a_parameter_or_refused(tmp_path: Path) -> None:
 
     slope = rtlstm.read_model(made("LEAKY_RELU", "LeakyReluOptions", Alpha=0.25)).network.layers[-1]
     assert slope.alpha == 0.25
-    with known("gelu", tflite="GELU", fixed={"approximate": False}):
-        network = rtlstm.read_model(made("GELU", "GeluOptions", Approximate=False)).network
-        assert network.layers[-1].activation == "gelu"
-        text = "GELU operator 'gelu_1': approximate must be False, as in activation 'gelu', not True"
-        refused(made("GELU", "GeluOptions", Approximate=True), text)
+    with known("magnitude", tflite="ABS"):
+        assert rtlstm.read_model(made("ABS")).network.layers[-1].activation == "magnitude"

@@ -77,7 +77,7 @@ ONNX = {
     "layer norm": behind(
         node("LayerNormalization", "s g g", "out", axis=-1), weights=[const("g", np.ones(H, "f4"))]
     ),
-    "a product": behind(node("Sigmoid", "s", "p"), node("Mul", "p s", "out")),
+    "a product": behind(node("Tanh", "s", "p"), node("Mul", "p s", "out")),
     "a step in the middle": behind(node("Gather", "s i", "out", axis=0), weights=[const("i", np.int64(2))]),
     "an addend for each step": behind(node("Add", "s b", "out"), weights=[const("b", rand(4, 1, H))]),
     "one row of all steps": behind(
@@ -231,7 +231,7 @@ IN_FRONT = {
 MODULES = {
     "layer norm behind": lambda: nets.chain(lstm=nn.LSTM(6, 8), norm=nn.LayerNorm(8)),
     "layer norm between": lambda: nets.chain(lstm=nn.LSTM(6, 8), norm=nn.LayerNorm(8), gru=nn.GRU(8, 4)),
-    "gelu": lambda: nets.chain(lstm=nn.LSTM(6, 8), act=nn.GELU(), fc=nn.Linear(8, 2)),
+    "celu": lambda: nets.chain(lstm=nn.LSTM(6, 8), act=nn.CELU(), fc=nn.Linear(8, 2)),
 }
 
 

@@ -139,6 +139,17 @@ ACTIVATIONS = {
     "clamp by keywords": lambda s, x: s.fc(y(s, x)).clamp(min=-1, max=1),
     "clamp from below": lambda s, x: s.fc(y(s, x)).clamp(min=0),
     "relu6": lambda s, x: F.relu6(s.fc(y(s, x))),
+    "gelu": lambda s, x: F.gelu(3 * s.fc(y(s, x))),
+    "gelu of tanh": lambda s, x: F.gelu(3 * s.fc(y(s, x)), approximate="tanh"),
+    "silu, mish and selu": lambda s, x: F.selu(s.next(F.mish(F.silu(y(s, x))))[0]),
+    "hard swish": lambda s, x: F.hardswish(3 * s.fc(y(s, x))),
+    "silu in parts": lambda s, x: (lambda v: v * torch.sigmoid(v))(3 * s.fc(y(s, x))),
+    "gelu in parts": lambda s, x: (lambda v: 0.5 * v * (1 + torch.erf(v / 2**0.5)))(3 * s.fc(y(s, x))),
+    "gelu of tanh in parts": lambda s, x: (
+        lambda v: v * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (v + 0.044715 * v**3))) / 2
+    )(3 * s.fc(y(s, x))),
+    "mish in parts": lambda s, x: (lambda v: v * torch.tanh(F.softplus(v)))(3 * s.fc(y(s, x))),
+    "hard swish in parts": lambda s, x: (lambda v: v * F.relu6(v + 3) / 6)(3 * s.fc(y(s, x))),
 }
 MOVES = {
     "transposed": lambda s, x: s.fc(y(s, x)).transpose(0, 1),
@@ -229,6 +240,7 @@ REFUSED = {
     "exponential": lambda s, x: torch.exp(s.fc(y(s, x))),
     "softmax in the middle": lambda s, x: s.fc(F.softmax(y(s, x), -1)),
     "mean over steps": lambda s, x: s.fc(y(s, x).mean(1)),
+    "power of results": lambda s, x: s.fc(y(s, x)) ** 2,
     "product of results": lambda s, x: (lambda v: v * s.same(v))(y(s, x)),
     "axes mixed": lambda s, x: s.fc(y(s, x).reshape(T, N, H).transpose(1, 2).reshape(N, T, H)),
     "largest": lambda s, x: y(s, x).max(1)[0],

@@ -17,6 +17,7 @@ ACTIVATIONS = [
     ("Elu", {}), ("Elu", {"alpha": 0.5}), ("HardSigmoid", {}), ("HardSigmoid", {"alpha": 0.3, "beta": 0.4}),
     ("LeakyRelu", {}), ("LeakyRelu", {"alpha": 0.2}), ("Relu", {}), ("Sigmoid", {}), ("Softplus", {}),
     ("Softsign", {}), ("Tanh", {}), ("ThresholdedRelu", {}), ("ThresholdedRelu", {"alpha": 0.1}),
+    ("Gelu", {}), ("Gelu", {"approximate": "tanh"}), ("HardSwish", {}), ("Mish", {}), ("Selu", {}),
 ]  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def kinds(network):
 def test_activation_of_a_dense_layer(path, kind, attributes):
     nodes, weights = squeezed()
     nodes += [node("MatMul", "s w", "m"), node("Add", "m b", "a"), node(kind, "a", "out", **attributes)]
-    save(path, nodes, [*weights, const("w", rand(H, O)), const("b", rand(O))])
+    save(path, nodes, [*weights, const("w", rand(H, O)), const("b", rand(O))], opset=20)
     assert kinds(check(path)) == ["lstm", "dense"]
 
 
@@ -45,7 +46,7 @@ def test_activation_of_a_dense_layer(path, kind, attributes):
 def test_activation_right_after_an_lstm(path, kind, attributes):
     nodes, weights = squeezed()
     nodes += [node(kind, "s", "a", **attributes), node("MatMul", "a w", "out")]
-    save(path, nodes, [*weights, const("w", rand(H, O))])
+    save(path, nodes, [*weights, const("w", rand(H, O))], opset=20)
     layers = check(path).layers
     # ReLU is free on what a layer reads; others become a dense layer of ones.
     assert len(layers) == (2 if kind == "Relu" else 3)

@@ -192,7 +192,7 @@ def test_any_mixture(seed: int, tmp_path: Path) -> None:
         ("GRU", {"linear_before_reset": 2}, "attribute linear_before_reset=2 must be 0 or 1"),
         ("LSTM", {"input_forget": 3}, "attribute input_forget=3 must be 0 or 1"),
         ("RNN", {"layout": 2}, "attribute layout=2 must be 0 or 1"),
-        ("RNN", {"activations": ["Mish"]}, r"attribute activations=\['Mish'\] must be of Affine, .*Thresh"),
+        ("RNN", {"activations": ["Celu"]}, r"attribute activations=\['Celu'\] must be of Affine, .*Thresh"),
         ("LSTM", {"activations": ["Tanh"]}, r"attribute activations=\['Tanh'\] must hold 3 for each of 1"),
         (
             "RNN",

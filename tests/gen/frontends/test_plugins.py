@@ -29,13 +29,13 @@ def test_a_module_is_offered_to_front_ends_of_other_packages_first():
 
 
 def test_messages_list_activations_of_other_packages() -> None:
-    names = TorchNames("mish", "Mish")
-    ACTIVATIONS.add("mish", FunctionDefinition(formula=lambda x, a, b: x, torch=names))
+    names = TorchNames("logsigmoid log_sigmoid", "LogSigmoid")
+    ACTIVATIONS.add("log_sigmoid", FunctionDefinition(formula=lambda x, a, b: x, torch=names))
     try:
-        assert ", LeakyReLU, Mish, ReLU, " in supported()
+        assert ", LeakyReLU, LogSigmoid, Mish, " in supported()
     finally:
-        ACTIVATIONS.remove("mish")
-    assert "Mish" not in supported()
+        ACTIVATIONS.remove("log_sigmoid")
+    assert "LogSigmoid" not in supported()
 
 
 def offer(folder, monkeypatch, group, *points):
@@ -61,13 +61,13 @@ def test_an_operator_of_rtlstms_cannot_be_offered(operator, tmp_path, monkeypatc
 
 @pytest.mark.parametrize(
     ("operator", "already"),
-    [("Selu", "ONNX operator 'Selu' of acme 2.0"), ("Squeeze", "ONNX operator 'Squeeze' of rtlstm")],
+    [("Celu", "ONNX operator 'Celu' of acme 2.0"), ("Squeeze", "ONNX operator 'Squeeze' of rtlstm")],
 )
 def test_an_activation_cannot_be_another_operator_too(operator, already, tmp_path, monkeypatch):
     nodes, weights = squeezed()
-    nodes += [node("Selu", "s", "out")]
+    nodes += [node("Celu", "s", "out")]
     save(tmp_path / "model.onnx", nodes, weights)
-    offer(tmp_path, monkeypatch, "rtlstm.onnx_operators", "Selu = acme:read")
+    offer(tmp_path, monkeypatch, "rtlstm.onnx_operators", "Celu = acme:read")
     ACTIVATIONS.add("mine", FunctionDefinition(formula=lambda x, a, b: x, onnx=operator))
     try:
         text = (
@@ -91,14 +91,14 @@ def test_an_activation_cannot_be_another_operator_too(operator, already, tmp_pat
 )
 def test_an_operator_that_fails_is_named(cli, body, text, tmp_path, monkeypatch):
     nodes, weights = squeezed()
-    nodes += [node("Selu", "s", "out")]
+    nodes += [node("Celu", "s", "out")]
     save(tmp_path / "model.onnx", nodes, weights)
     module = f"acme_{len(body)}"
     (tmp_path / f"{module}.py").write_text(f"read = lambda node: {body}\n")
-    offer(tmp_path, monkeypatch, "rtlstm.onnx_operators", f"Selu = {module}:read")
-    with pytest.raises(rtlstm.ModelError, match=f"ONNX operator 'Selu' of acme 2.0 {text}"):
+    offer(tmp_path, monkeypatch, "rtlstm.onnx_operators", f"Celu = {module}:read")
+    with pytest.raises(rtlstm.ModelError, match=f"ONNX operator 'Celu' of acme 2.0 {text}"):
         rtlstm.read_model(tmp_path / "model.onnx")
-    cli("generate", tmp_path / "model.onnx", "-o", tmp_path / "b").refused("'Selu' of acme 2.0 must return")
+    cli("generate", tmp_path / "model.onnx", "-o", tmp_path / "b").refused("'Celu' of acme 2.0 must return")
 
 
 def test_a_front_end_that_fails_is_named(cli, tmp_path, monkeypatch):

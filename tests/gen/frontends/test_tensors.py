@@ -249,7 +249,7 @@ def test_bfloat16(tmp_path):
             lstm() | {"lstm.bias_ih_l0": np.ones(24, np.int32)}, {},
             "'lstm.bias_ih_l0' must be one of float16.*I32",
         ),
-        (lstm() | linear(), {"dense": ("linear:gelu",)}, r"`dense` must be NAME.*not 'linear:gelu'"),
+        (lstm() | linear(), {"dense": ("linear:celu",)}, r"`dense` must be NAME.*not 'linear:celu'"),
         (lstm() | linear(), {"dense": ("liner",)}, "must have a tensor 'liner.weight'; there are linear"),
         (lstm(), {"dense": ("fc",)}, "'fc.weight'; there are none beside the LSTM's: leave out `dense`"),
         (lstm(), {"lstm": "gru"}, "there is no 'gru'; it has lstm"),

@@ -194,7 +194,7 @@ REFUSED = {
     r"output_gate_bias must have shape \(4,\), not \(5,\)": lambda p: one(p, sized("b_output", 5)),
     r"weights must have 2 axes": lambda p: one(p, sized("r_cell", 4)),
     r"one scale and zero point, or \(4, 3\) of them": lambda p: one(p, scaled),
-    r"GELU operator 'gelu_1', which reads 'y', is not supported.*end at `output='y'`": after("GELU"),
+    r"ABS operator 'abs_1', which reads 'y', is not supported.*end at `output='y'`": after("ABS"),
     r"REVERSE_V2 operator 'reverse_v2_1' must reverse one axis": after("REVERSE_V2", k=np.array([0, 1])),
     r"must have a begin, an end and a stride": after(
         "STRIDED_SLICE", more=["k", "k"], k=np.zeros(4, np.int32)

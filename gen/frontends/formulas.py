@@ -1,0 +1,165 @@
+"""Recognises activation functions that a model writes out, as GELU with Erf, by the values that they give."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+
+from rtlstm.gen.frontends.arrays import Floats
+from rtlstm.gen.frontends.graph import Graph, Node
+from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction, erf
+from rtlstm.spec.errors import ModelError
+
+ALONE: Final[Mapping[str, Callable[..., Any]]] = {
+    "abs": np.abs,
+    "erf": erf,
+    "exp": np.exp,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log1p": np.log1p,
+    "reciprocal": lambda x: 1.0 / x,
+    "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "sqrt": np.sqrt,
+    "square": np.square,
+}
+"""Functions of one tensor that are read of constants, and as parts of an activation function."""
+ELEMENTWISE: Final[Mapping[str, Callable[..., Any]]] = {
+    **ALONE,
+    "add": np.add,
+    "div": np.divide,
+    "greater": np.greater,
+    "identity": lambda x: x,
+    "mul": np.multiply,
+    "neg": np.negative,
+    "pow": np.power,
+    "sub": np.subtract,
+    "where": np.where,
+}
+"""Operators that compute each element by itself, without attributes."""
+_MOST_NODES: Final = 16
+_MOST_TRIED: Final = 2
+"""Tensors that a node's result is tried as a function of, the nearest first."""
+_GRID: Final = np.linspace(-12.0, 12.0, 401)
+_ERROR: Final = 1e-4
+"""Largest error, of 1 or of the value if that is more: constants may have been rounded to 16 bits."""
+
+
+def join_functions(graph: Graph, end: str | None) -> tuple[Graph, tuple[str, ...]]:
+    """Replace what is an activation function of one tensor by a node of that; return notes on them, too.
+
+    Only what the core could not compute node by node is replaced, by a function with its default parameters.
+    Nodes in between stay if something else reads them, or they give ``end``.
+    """
+    notes: list[str] = []
+    tables = cache(_tables)
+    for root in graph.nodes:
+        found = _match(graph, root, tables)
+        if found is None:
+            continue
+        function, source, members = found
+        notes.append(f"the nodes that give {root.outputs[0]!r} are {function.name} of {source!r}")
+        joined = Node("activation", (source,), root.outputs, root.label, root.kind, {"function": function},
+                      noun=root.noun, title=root.title)  # fmt: skip
+        gone = _unread(graph, root, members, end)
+        nodes = [joined if each is root else each for each in graph.nodes if each is root or each not in gone]
+        graph = graph.with_nodes(nodes)
+    return graph, tuple(notes)
+
+
+def _operator(graph: Graph, node: Node) -> str:
+    """Its name in :data:`ELEMENTWISE`; ONNX and Keras write those that stand alone with capital letters."""
+    others = graph.offered
+    return "" if others is not None and node.operator in others else node.operator.lower()
+
+
+def _alone(graph: Graph, node: Node) -> bool:
+    """Whether a node is none that the core computes, but may be a part of a function."""
+    operator = _operator(graph, node)
+    product = operator in ("mul", "div") and not any(map(graph.is_constant, node.inputs))
+    return product or operator in ("pow", "where", *ALONE)
+
+
+def _tables() -> dict[ActivationFunction, Floats]:
+    """The values of the functions that are not piecewise linear."""
+    made = [ActivationFunction.of(name) for name in ACTIVATIONS]
+    with np.errstate(all="ignore"):
+        return {
+            each: each.definition.formula(_GRID, each.alpha, each.beta) for each in made if each.lines is None
+        }
+
+
+def _match(
+    graph: Graph, root: Node, tables: Callable[[], Mapping[ActivationFunction, Floats]]
+) -> tuple[ActivationFunction, str, list[Node]] | None:
+    """The function that a node gives the values of, the tensor that it is of, and the nodes from there on."""
+    tried = (each for each in _expressions(graph, root) if any(_alone(graph, node) for node in each[1]))
+    for source, members in islice(tried, _MOST_TRIED):
+        with contextlib.suppress(ModelError, TypeError, ValueError), np.errstate(all="ignore"):
+            values = _values(graph, source, members)
+            wanted = np.array([*tables().values()])
+            errors = np.nan_to_num(np.abs(values - wanted) / np.maximum(1.0, np.abs(wanted)), nan=np.inf)
+            best = int(errors.max(axis=1).argmin())
+            if errors[best].max() < _ERROR:
+                return [*tables()][best], source, members
+    return None
+
+
+def _expressions(graph: Graph, root: Node) -> Iterator[tuple[str, list[Node]]]:
+    """Yield the tensors that alone determine a node's result, and the nodes from each of them on, in order.
+
+    Of the tensors that are read, the one that is made last is followed, so that one is left wherever all
+    that is behind it goes through it.
+    """
+    members: list[Node] = []
+    node: Node | None = root
+    read: set[str] = set()
+    while node is not None and _is_elementwise(graph, node) and len(members) < _MOST_NODES:
+        members.insert(0, node)
+        read -= set(node.outputs)
+        read |= {name for name in node.inputs if name and not graph.is_constant(name)}
+        if not read:
+            return
+        last = max(read, key=graph.index_of)
+        if len(read) == 1:
+            yield last, members[:]
+        node = graph.producer(last)
+
+
+def _is_elementwise(graph: Graph, node: Node) -> bool:
+    return len(node.outputs) == 1 and _operator(graph, node) in (*ELEMENTWISE, "activation", "clip")
+
+
+def _values(graph: Graph, source: str, members: list[Node]) -> Floats:
+    """What the nodes compute for each number of the grid."""
+    known: dict[str, Any] = {source: _GRID}
+    for node in members:
+        read: list[Any] = [known[name] if name in known else _number(graph, name) for name in node.inputs]
+        operator = _operator(graph, node)
+        if operator == "activation":
+            value = node.function()(read[0])
+        elif operator == "clip":
+            low, high = [*read[1:], None, None][:2]
+            value = np.clip(read[0], node.attributes.get("min", low), node.attributes.get("max", high))
+        else:
+            value = ELEMENTWISE[operator](*read)
+        known[node.outputs[0]] = value
+    return np.broadcast_to(np.asarray(known[members[-1].outputs[0]], dtype=np.float64), _GRID.shape)
+
+
+def _number(graph: Graph, name: str) -> float | None:
+    """A constant of one element, or None for one that is left out; another one raises ValueError."""
+    return np.asarray(graph.constant(name), dtype=np.float64).item() if name else None
+
+
+def _unread(graph: Graph, root: Node, members: list[Node], end: str | None) -> set[Node]:
+    """The nodes that nothing but the root needs; the root is one of them."""
+    gone = {graph.index_of(root.outputs[0])}
+    kept = {*graph.outputs, end}
+    for node in reversed(members[:-1]):
+        name = node.outputs[0]
+        if set(graph.consumers(name)) <= gone and not kept & {name, node.label}:
+            gone.add(graph.index_of(name))
+    return {graph.nodes[at] for at in gone}
