@@ -165,7 +165,7 @@ def measure_cycles(
     """Run a build's RTL against the golden model, word by word and cycle by cycle."""
     manifest = Manifest.load(folder)
     numerics = manifest.numerics
-    x = numerics.input.to_floats(numerics.quantise_input(shape.input_values(steps))) / numerics.input_factor
+    x = numerics.read_input(numerics.quantise_input(shape.input_values(steps)))
     found, _ = compare(folder, x, simulator="verilator", progress=progress)
     with Accelerator.open(folder, "verilator", verify=False, progress=progress) as accelerator:
         latencies = measure_latencies(accelerator, x[0])

@@ -376,6 +376,10 @@ class Numerics(Record):
         """Return the real values of which the codes of inputs ``(..., inputs)`` are made."""
         return np.asarray(x, dtype=np.float64) * self.input_factor + self.input_offset
 
+    def read_input(self, codes: ArrayLike) -> NDArray[np.float64]:
+        """Return the real inputs that codes ``(..., inputs)`` stand for."""
+        return (self.input.to_floats(codes) - self.input_offset) / self.input_factor
+
     def quantise_input(self, x: ArrayLike) -> IntArray:
         """Return the codes of real inputs ``(..., inputs)``, rounded half up and saturated."""
         return self.input.to_integers(self.scale_input(x))

@@ -101,7 +101,7 @@ def run_golden(network: QuantizedNetwork, features: NDArray[np.floating]) -> Gol
     y = np.concatenate(outputs)
     probability = network.shapes[-1].output.to_floats(y)
     return GoldenRun(
-        y, probability, tuple(states), numerics.input.saturated(features * numerics.input_factor), saturated
+        y, probability, tuple(states), numerics.input.saturated(numerics.scale_input(features)), saturated
     )
 
 

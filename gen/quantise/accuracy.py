@@ -262,11 +262,11 @@ def _data(
 ) -> tuple[Calibration, str]:
     if calibration is None:
         numerics = quantised.numerics
-        # Nothing has a code of zero without calibration data, unless existing hardware has.
-        max_abs = numerics.input.limit / numerics.input_factor
+        low, high = (numerics.read_input(code * numerics.input.maximum) for code in (-1, 1))
         shape = (_RANDOM_STEPS, _RANDOM_SEQUENCES, network.inputs)
-        x = np.random.default_rng(_SEED).uniform(-max_abs, max_abs, shape)
-        description = f"random, uniform within the input range +-{max_abs.max():.4g}, seed {_SEED}"
+        x = np.random.default_rng(_SEED).uniform(low, high, shape)
+        span = f"+-{high.max():.4g}" if not numerics.input_zeros else f"{low.min():.4g} to {high.max():.4g}"
+        description = f"random, uniform within the input range {span}, seed {_SEED}"
         state = repeat_state(begin, _RANDOM_SEQUENCES)
         return Calibration.of(network, x, state=state), description
     some = calibration.sample(max(_RANDOM_STEPS, _WORK // network.weight_count))

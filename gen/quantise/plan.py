@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
 from rtlstm.gen.quantise.directions import unfold
-from rtlstm.gen.quantise.lowering import ArrayLayer, fold_zeros, is_fused, lower
+from rtlstm.gen.quantise.lowering import ArrayLayer, fold_zeros, is_fused, lower, reads_input
 from rtlstm.gen.quantise.ranges import FORMULAS, MARGIN, Candidate, InputFit, Ranges, power_of_two
 from rtlstm.gen.quantise.rounding import (
     Moments,
@@ -779,8 +779,9 @@ class Plan(Lowered):
         """Return the formats around the rows of each layer."""
         plans = []
         for index, layer in enumerate(self.layers):
+            reads = reads_input(self.passes, index, layer)
             before = feeds(self.passes, index, layer.before)
-            source = self.outputs[before[0]] if before else self.input
+            source = self.input if reads else self.outputs[before[0]]
             target = (self.outputs[index] if layer.linear else self.preactivation).fraction + GUARD_BITS
             sources = [source.fraction]
             if layer.w_rec is not None:
@@ -798,7 +799,7 @@ class Plan(Lowered):
                     constants=self.constants(index),
                     offsets=self._offsets(index),
                     scale_bits=self.scale_bits,
-                    zeros=None if before or not self._offset.any() else self._offset,
+                    zeros=self._offset if reads and self._offset.any() else None,
                 )
             )
         return plans

@@ -111,6 +111,8 @@ _SEARCH_BITS = 16
 """Least widths in the search of the range of c, so that it sees the cell's rounding and not the weights'."""
 
 
+_UNEVEN = 0.8
+"""Share of a feature's largest magnitude that its values reach from their middle, at most, to be moved."""
 _MOST_FITTED_BITS = 10
 """Most bits of inputs whose factors may be no powers of two."""
 _APART, _LEAST_CELL_RANGE = 2.0, 0.5
@@ -371,10 +373,11 @@ class _Formulas:
         settings, hardware = self._settings, self._hardware
         # A stated range of 8 reaches to the last code below 8: 8 itself would need one more bit.
         last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
-        margin = 1.0 if self._input_fit(candidate) == "powers of two" else MARGIN
+        powers = self._input_fit(candidate) == "powers of two"
+        margin = 1.0 if powers and not candidate.zero_points else MARGIN
         middles, peaks = np.zeros(1), np.array([DEFAULT_INPUT_RANGE * last_code])
         if data is not None:
-            middles, peaks = self._middles(data, margin) if candidate.zero_points else (middles, data.peaks)
+            middles, peaks = self._middles(data) if candidate.zero_points else (middles, data.peaks)
         stated = settings.input_range and settings.input_range * last_code
         input_range = stated or margin * candidate.input_share * (float(peaks.max()) or 1.0)
         factors = self._input_factors(input_range, None if data is None else peaks, candidate)
@@ -498,11 +501,11 @@ class _Formulas:
         factors = choose_factors(network, peaks, form, bits, fit, candidate.factor_share)
         return tuple(factors.tolist()) if (factors > 1).any() else ()
 
-    def _middles(self, data: Calibration, margin: float) -> tuple[Floats, Floats]:
+    def _middles(self, data: Calibration) -> tuple[Floats, Floats]:
         """Return the middle of each feature's values, and how far they reach from it; of 0 if it must stay.
 
         On each side there is room for values that are further away by the margin: from 0, or from the values'
-        other end if that is nearer.
+        other end if that is nearer. A middle whose code would be too large stays, too.
         """
         settings = self._settings
         lowered = Lowered(self._network, self._settings, self._hardware)
@@ -510,15 +513,20 @@ class _Formulas:
             layer for index, layer in enumerate(lowered.layers) if reads_input(lowered.passes, index, layer)
         ]
         # A ReLU and a copy read zeros themselves.
-        stays = any(layer.input_relu or layer.origin < 0 for layer in reading)
-        if stays or settings.input_range is not None:
+        fixed = any(layer.input_relu or layer.origin < 0 for layer in reading)
+        if fixed or settings.input_range is not None:
             return np.zeros(1), data.peaks
         low, high = data.extent
         low, high = (
-            end + side * (margin - 1.0) * np.minimum(np.abs(end), high - low)
+            end + side * (MARGIN - 1.0) * np.minimum(np.abs(end), high - low)
             for side, end in ((-1, low), (1, high))
         )
-        return (low + high) / 2, (high - low) / (2 * margin)
+        middles, reach = (low + high) / 2, (high - low) / (2 * MARGIN)
+        # What never changes has a factor of 1, others at most so large that they fill the format.
+        scale = np.where(reach > 0, reach, reach.max())
+        far = np.abs(middles) * 2.0**settings.data_bits > MOST_INPUT_ZERO * scale
+        stays = far | (reach > _UNEVEN * data.peaks)
+        return np.where(stays, 0.0, middles), np.where(stays, data.peaks, reach)
 
     def _input_offsets(
         self, middles: Floats, factors: tuple[float, ...], input_range: float
@@ -529,7 +537,6 @@ class _Formulas:
             return tuple(form.to_floats(zeros).tolist()) if len(zeros) == self._network.inputs else ()
         form = Format.covering(self._settings.data_bits, input_range)
         codes = -round_half_up(middles * np.array(factors or 1.0), form.fraction)
-        codes[np.abs(codes) > MOST_INPUT_ZERO] = 0
         return tuple(form.to_floats(codes).tolist()) if codes.any() else ()
 
 

@@ -17,7 +17,14 @@ from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise, quantise_with
+from rtlstm.gen.quantise.quantiser import (
+    QuantizationSettings,
+    _Formulas,
+    choose_formats,
+    quantise,
+    quantise_with,
+)
+from rtlstm.gen.quantise.ranges import FORMULAS
 from rtlstm.host import Accelerator
 from rtlstm.host.raw_values import SaturationWarning
 from rtlstm.sim.golden import Golden
@@ -56,6 +63,13 @@ def error(source: Network, settings: QuantizationSettings, x: np.ndarray) -> tup
     return float(np.sqrt(np.mean((y - wanted) ** 2)) / wanted.std()), quantised.numerics.input_zeros
 
 
+def forced_middles(source: Network, x: np.ndarray) -> QuantizedNetwork:
+    """Quantise with the middles of the values, whatever they give."""
+    candidate, data = FORMULAS.replace(zero_points=True), Calibration.of(source, x)
+    formulas = _Formulas(source, EIGHT, None, {}, None)
+    return quantise_with(source, EIGHT, formulas.choices(data, candidate, (1.0,) * 2))
+
+
 @pytest.mark.parametrize("bits", [8, 16])
 def test_a_temperature_keeps_its_changes(bits: int):
     source, settings = Network(layers=layers()), EIGHT.replace(weight_bits=bits, data_bits=bits)
@@ -67,11 +81,33 @@ def test_a_temperature_keeps_its_changes(bits: int):
 
 
 def test_zero_is_exact():
-    """What is often 0 is often exactly 0."""
+    """A share that is 0 is exactly 0 on the device, and has a code that does not saturate."""
     numerics = quantise(Network(layers=layers()), EIGHT, uneven(30, 40)).numerics
-    zero = numerics.quantise_input(np.zeros(3))
-    np.testing.assert_array_equal(np.array(numerics.input_zeros)[1:], zero[1:])
-    assert abs(numerics.input_offset[1]) > 0
+    assert -127 < numerics.input_zeros[1] < 0
+    assert numerics.read_input(numerics.quantise_input([55.0, 0.0, 0.0]))[1] == 0.0
+
+
+def test_there_is_room_beyond_the_calibrated_values():
+    """A quarter of their spread, or of how far they are from 0."""
+    x = uneven(30, 40)
+    low, high = x[..., 0].min(), x[..., 0].max()
+    for bits in (8, 16):
+        settings = EIGHT.replace(weight_bits=bits, data_bits=bits)
+        numerics = quantise(Network(layers=layers()), settings, x).numerics
+        for value in (low - 0.24 * (high - low), high + 0.24 * (high - low)):
+            assert abs(numerics.read_input(numerics.quantise_input([value, 0.0, 0.0]))[0] - value) < 0.1
+
+
+def test_a_middle_whose_code_is_too_large_stays():
+    """The other features keep theirs."""
+    x = uneven(30, 40)
+    x[..., 0] = 1e6 + 1e-3 * (x[..., 0] - 55.0)
+    lstm, dense = layers()
+    w_ih = lstm.w_ih * [1e-9, 1.0, 1.0]
+    source = Network(layers=(lstm.replace(w_ih=w_ih, bias=np.zeros(len(w_ih))), dense))
+    numerics = forced_middles(source, x).numerics
+    assert numerics.input_zeros[0] == 0 != numerics.input_zeros[1]
+    assert numerics.input.saturated(numerics.scale_input(x)) == 0
 
 
 def forced(source: Network, x: np.ndarray, settings: QuantizationSettings = EIGHT) -> QuantizedNetwork:
@@ -170,6 +206,7 @@ def test_a_retrained_network_takes_those_of_a_fixed_device(tmp_path: Path, build
     retrained = Network(layers=(lstm.replace(w_hh=0.9 * lstm.w_hh), dense))
     made = generate_build(retrained, tmp_path / "b", device=build)
     assert made.numerics == Manifest.load(build).numerics
+    assert json.loads((tmp_path / "b" / "report.json").read_text())["accuracy"]["input_saturations"] == 0
     x = uneven(5, 2, seed=3)
     with Accelerator.open(build) as accelerator, Accelerator.open(tmp_path / "b") as own:
         accelerator.load_weights(tmp_path / "b" / "weights.bin")
