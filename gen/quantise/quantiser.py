@@ -502,7 +502,7 @@ class _Formulas:
         return tuple(factors.tolist()) if (factors > 1).any() else ()
 
     def _middles(self, data: Calibration) -> tuple[Floats, Floats]:
-        """Return the middle of each feature's values, and how far they reach from it; of 0 if it must stay.
+        """Return the middle of each feature's values, 0 if it stays, and their largest distance from it.
 
         On each side there is room for values that are further away by the margin: from 0, or from the values'
         other end if that is nearer. A middle whose code would be too large stays, too.
@@ -521,12 +521,12 @@ class _Formulas:
             end + side * (MARGIN - 1.0) * np.minimum(np.abs(end), high - low)
             for side, end in ((-1, low), (1, high))
         )
-        middles, reach = (low + high) / 2, (high - low) / (2 * MARGIN)
+        middles, max_abs = (low + high) / 2, (high - low) / (2 * MARGIN)
         # What never changes has a factor of 1, others at most so large that they fill the format.
-        scale = np.where(reach > 0, reach, reach.max())
-        far = np.abs(middles) * 2.0**settings.data_bits > MOST_INPUT_ZERO * scale
-        stays = far | (reach > _UNEVEN * data.peaks)
-        return np.where(stays, 0.0, middles), np.where(stays, data.peaks, reach)
+        scale = np.where(max_abs > 0, max_abs, max_abs.max())
+        too_large = np.abs(middles) * 2.0**settings.data_bits > MOST_INPUT_ZERO * scale
+        stays = too_large | (max_abs > _UNEVEN * data.peaks)
+        return np.where(stays, 0.0, middles), np.where(stays, data.peaks, max_abs)
 
     def _input_offsets(
         self, middles: Floats, factors: tuple[float, ...], input_range: float
