@@ -222,9 +222,9 @@ private:
         }
         comes_ = board_->eth_tx_ctl;
         if (comes_) {
-            if (coming_.empty()) frameOut_ = now_;
             coming_.push_back(static_cast<uint8_t>(nibble));
         } else if (!coming_.empty()) {
+            frameOut_ = now_;
             received_.push_back(coming_.size() & 255);
             received_.push_back(coming_.size() >> 8 & 255);
             received_.insert(received_.end(), coming_.begin(), coming_.end());
@@ -241,11 +241,9 @@ private:
     }
 
     void nextByte() {
-        if (sends_ && frame_.empty()) {
-            frameIn_ = now_;
-            gap_ = kGap;
-        }
+        if (sends_ && frame_.empty()) gap_ = kGap;
         if (frame_.empty() && gap_ == 0 && !frames_.empty()) {
+            frameIn_ = now_;
             frame_.assign(frames_.front().begin(), frames_.front().end());
             frames_.pop_front();
         }

@@ -172,9 +172,8 @@ class NativeBoard:
 
     @property
     def answer_seconds(self) -> float:
-        """On Ethernet the time from the last bit of the last frame to the board until the first bit of the
-        last one from it; elsewhere from the first bit of what was sent last until the last one of what
-        came."""
+        """The time from the first bit of what was sent last until the last bit of what came; on Ethernet,
+        those of frames with preamble and checksum."""
         return (int(self._board.call("frame_out")) - int(self._board.call("frame_in"))) * 1e-15
 
     @property
