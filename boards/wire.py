@@ -12,7 +12,7 @@ from pydantic import computed_field
 from rtlstm.boards.board import Board, BoardTiming, Link, find_timing
 from rtlstm.boards.ethernet import PHY_HZ, Ethernet
 from rtlstm.spec.inventory import link_limits
-from rtlstm.spec.link import BODY_LIMIT, CRC_BYTES, HEADER, value_bytes
+from rtlstm.spec.link import AHEAD_BYTES, BODY_LIMIT, CRC_BYTES, HEADER, value_bytes
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
 
@@ -39,7 +39,7 @@ class LinkCost(NamedTuple):
     """Cycles of the link's clock for each byte of an answer that must be there before the first leaves."""
     software_us: float
     """Microseconds of the host's processor for a step alone, and ``batch_us`` for one of many: measured by
-    ``rtlstm bench --boards`` (docs/boards.md)."""
+    ``rtlstm bench --boards`` (docs/boards.md), for a link that is not Ethernet at a TCP socket."""
     batch_us: float
     adapter_us: float = 0.0
     """Microseconds that an adapter adds to a step alone: an assumption."""
@@ -53,15 +53,20 @@ class LinkCost(NamedTuple):
     """Microseconds in a network's logic: of a step, of a byte of its request and of one of its answer."""
 
 
+_TCP_US, _TCP_BATCH_US = 372, 3.8
 LINK_COSTS: Final[dict[Link, LinkCost]] = {
     "serial": LinkCost(
-        lambda timing: 1e7 / timing.bit_hz, 0, 0, 0, 9, software_us=260, batch_us=3.8, adapter_us=2 * USB_US
+        lambda timing: 1e7 / timing.bit_hz, 0, 0, 0, 9,
+        software_us=_TCP_US, batch_us=_TCP_BATCH_US, adapter_us=2 * USB_US,
     ),
     "ethernet": LinkCost(
         lambda timing: 1e6 / PHY_HZ, 54, 72, 12, 2, software_us=226, batch_us=2.5,
         ahead=BODY_LIMIT, beat=2, fixed_us=1.1, request_us=0.0166, answer_us=0.026,
     ),
-    "spi": LinkCost(lambda timing: 8e6 / timing.bit_hz, 1, 0, 0, 2, software_us=372, batch_us=1.5, ahead=96),
+    "spi": LinkCost(
+        lambda timing: 8e6 / timing.bit_hz, 1, 0, 0, 2,
+        software_us=_TCP_US, batch_us=_TCP_BATCH_US, ahead=AHEAD_BYTES,
+    ),
 }  # fmt: skip
 """The links by what they are on: another one is a row here."""
 _FIXED = 8

@@ -104,7 +104,7 @@ def find_fabric_clock(mhz: float, processor: Processor) -> FabricClock:
     ConfigurationError
         If the logic's clock cannot be so fast or so slow.
     """
-    # What a user types is decimal; see :func:`rtlstm.boards.board.find_uart_timing`.
+    # What a user types is decimal; see :func:`rtlstm.boards.board.find_timing`.
     wanted = Fraction(str(mhz)) * 1_000_000
     slowest = Fraction(processor.pll_hz, _LARGEST_DIVISOR**2)
     if not slowest <= wanted <= processor.most_mhz * 1_000_000:

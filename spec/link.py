@@ -30,6 +30,9 @@ HEADER: Final = struct.Struct("<BHHH")
 PAYLOAD_LIMIT: Final = BODY_LIMIT - HEADER.size
 READ_LIMIT: Final = PAYLOAD_LIMIT // 4
 """Largest number of words of one READ."""
+AHEAD_BYTES: Final = 96
+"""Bytes of a frame with which a transmitter without gaps begins: it takes eight cycles for each, in which the
+next block, of at most 254 bytes, grows by more than three."""
 RECORDS: Final = 256
 """Largest number of requests, or of responses, that a device stores, for any sizes."""
 REQUEST_FIELDS: Final = {"length": 10, "kind": 4}

@@ -8,7 +8,7 @@ from rtlstm.hdl.component import Component, In, Out
 from rtlstm.hdl.link.memories import read_bytes
 from rtlstm.hdl.primitives.pipeline import storage
 from rtlstm.spec.inventory import LINK_BLOCKS
-from rtlstm.spec.link import CRC_BYTES, CRC_POLYNOMIAL, CRC_RESIDUE
+from rtlstm.spec.link import AHEAD_BYTES, CRC_BYTES, CRC_POLYNOMIAL, CRC_RESIDUE
 
 BODY = StructLayout({"data": 8, "end": 1})
 """A byte of a body, or its end, then without a byte."""
@@ -21,9 +21,6 @@ FRAMED = StructLayout({"data": 8, "last": 1})
 
 _LONGEST = 254
 """Bytes in a block without a zero."""
-_AHEAD = 96
-"""Bytes of a frame with which a transmitter without gaps begins: it takes eight cycles for each, in which the
-next block, of at most :data:`_LONGEST` bytes, grows by more than three."""
 
 
 class CobsDecoder(Component):
@@ -133,7 +130,7 @@ class CobsEncoder(Component):
         m.d.sync += whole.eq(whole + self._ends - ended)
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += within.eq(~ended)
-        return within | (whole != 0) | (held >= _AHEAD)
+        return within | (whole != 0) | (held >= AHEAD_BYTES)
 
 
 class Crc32c(Component):
