@@ -48,7 +48,8 @@ def boards(
     """
     with Console(as_json, debug) as console:
         if model is None:
-            if calibration is not None or options:
+            given = calibration or calibration_lengths or options
+            if given or batch_first is not None or pad != "back":
                 raise ConfigurationError("`calibration` and options are for a model: give MODEL, too")
             console.show(_LIST, boards=_listed())
             return

@@ -51,12 +51,22 @@ class NothingFitsError(ConfigurationError):
     """No array of a network fits a device.
 
     ``share`` is what the nearest one needs of the resource that it exceeds most, more than 1; None if there
-    is no array of the sizes that were given.
+    is no array of the sizes that were given. The message begins with ``what`` does not fit ``target``, if
+    they are given.
     """
 
-    def __init__(self, text: str, share: float | None = None) -> None:
-        super().__init__(text)
+    def __init__(self, text: str, share: float | None = None, what: str = "", target: str = "") -> None:
+        super().__init__(f"{what} does not fit {target}, {text}" if target else text)
         self.share = share
+        self._text, self._what, self._target = text, what, target
+
+    def advised(self, advice: str) -> "NothingFitsError":
+        """Return the error with a remedy at the end of its message."""
+        return NothingFitsError(f"{self._text}; {advice}", self.share, self._what, self._target)
+
+    def said_of(self, target: str) -> str:
+        """Return the message for another board with the same device."""
+        return str(NothingFitsError(self._text, self.share, self._what, self._target and target))
 
 
 class FitRequest(HardwareRequest):
@@ -405,9 +415,7 @@ class _Search:
             nearest = min(nearest, found, key=lambda item: item.share)
         whole = f"{self._name} with its link" if self._request.board else self._name
         array = f"with {', '.join(given)}" if given else "whatever the array"
-        return NothingFitsError(
-            f"{whole} does not fit {target}, {array}: the nearest takes {nearest.text}", nearest.share
-        )
+        return NothingFitsError(f"{array}: the nearest takes {nearest.text}", nearest.share, whole, target)
 
     def _candidates(self) -> Iterator[_Candidate]:
         request = self._request

@@ -365,7 +365,7 @@ def _design(
             )
             if advice is None or not request.fit.fit_anyway:
                 other = "choose a larger device" if advice is None else advice.text
-                raise NothingFitsError(f"{refused}; {other}") from None
+                raise refused.advised(other) from None
             settings, choices, quantised = advice.settings, advice.choices, advice.quantised
             parameters, fit = advice.parameters, advice.fit
             hardware_given = {key: hardware_given[key] for key in hardware_given if key not in advice.less}

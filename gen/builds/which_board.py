@@ -12,7 +12,8 @@ from rtlstm.fpga.fit import NothingFitsError
 from rtlstm.gen.builds.generate import BuildRequest, Design, choose_design
 from rtlstm.gen.builds.hardware import check_hardware
 from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy
-from rtlstm.gen.quantise.quantiser import quantise
+from rtlstm.gen.quantise.directions import unfold
+from rtlstm.gen.quantise.lowering import lower
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.progress import Progress, counted
 from rtlstm.spec.record import Record
@@ -74,13 +75,13 @@ def compare_boards(
     ConfigurationError if no board's link can carry the network's steps, as of whole sequences, and InputError
     if the calibration data do not fit.
     """
-    if quantise(request.network).passes:
+    if lower(unfold(request.network))[1]:
         raise ConfigurationError(
             "a board's link takes steps one by one, but this network has a reverse direction: connect the "
             "ports of its core yourself, and choose a device for it with `fit` and `max_steps`"
         )
     data, measured = request.data(), dict[str, Accuracy]()
-    designs, offers = dict[Any, tuple[Design | NothingFitsError, str]](), list[BoardOffer]()
+    designs, offers = dict[Any, Design | NothingFitsError](), list[BoardOffer]()
     decides = request.source is not None and request.source.decides
     for board in counted(progress, what, boards):
         # Boards whose devices and clocks are alike take the same design.
@@ -90,12 +91,12 @@ def compare_boards(
             asked = {"tables": request.settings.tables, "fit_anyway": True}
             try:
                 fitted = replace(request, **check_hardware(board.name, asked))
-                designs[key] = choose_design(fitted, data), board.name
+                designs[key] = choose_design(fitted, data)
             except NothingFitsError as refused:
-                designs[key] = refused, board.name
-        (found, first), build, refusal = designs[key], None, ""
+                designs[key] = refused
+        found, build, refusal = designs[key], None, ""
         if isinstance(found, NothingFitsError):
-            refusal = str(found).replace(first, board.name)
+            refusal = found.said_of(board.name)
         else:
             numbers = found.settings.model_dump_json()
             if numbers not in measured:
@@ -105,9 +106,8 @@ def compare_boards(
         names = {"board": board.name, "title": board.title, "device": board.chosen.label}
         price = price_class(board.name)[1]
         offers.append(BoardOffer(**names, price=price, build=build, refusal=refusal))
-    fitting = [offer for offer in offers if offer.build]
-    if not fitting:
-        refusals = [each for each, _ in designs.values() if isinstance(each, NothingFitsError)]
+    if not any(offer.build for offer in offers):
+        refusals = [each for each in designs.values() if isinstance(each, NothingFitsError)]
         if not refusals:
             raise ConfigurationError("there must be boards to compare, but none can be made")
         closest = min(refusals, key=lambda each: each.share or float("inf"))
@@ -116,17 +116,24 @@ def compare_boards(
             "`family`, `lanes` and `macs`, or make the network smaller",
             closest.share,
         )
-    best = min(fitting, key=lambda offer: offer._cost)
+    return mark_cheapest(offers)
+
+
+def mark_cheapest(offers: Sequence[BoardOffer]) -> tuple[BoardOffer, ...]:
+    """Return offers, at least one of which fits, with the cheapest one marked."""
+    best = min((offer for offer in offers if offer.build), key=lambda offer: offer._cost)
     return tuple(offer.replace(cheapest=offer is best) for offer in offers)
 
 
 def _describe(board: Board, found: Design, accuracy: Accuracy, request: BuildRequest) -> BoardBuild:
     manifest, asked = found.manifest, request.settings.model_dump()
+    # A model's integers have scales that nobody asked for.
+    chosen = found.settings.model_dump(exclude={"scale_bits"})
     assert found.fit is not None
     clock = float(expected_clock(manifest, board))
     return BoardBuild(
         weight_bits=manifest.numerics.weight_bits,
-        changed={name: value for name, value in found.settings.model_dump().items() if value != asked[name]},
+        changed={name: value for name, value in chosen.items() if value != asked[name]},
         lanes=manifest.parameters.lanes,
         macs=manifest.parameters.macs,
         clock_mhz=round(clock, 2),

@@ -104,3 +104,6 @@ def test_refused(cli, model: Path, x: Path, tmp_path: Path):
     cli("boards", model).refused("--calibrate")
     cli("boards", "--calibrate", x).refused("give MODEL")
     cli("boards", "--weight-bits", 8).refused("give MODEL")
+    cli("boards", "--calibrate-lengths", x).refused("give MODEL")
+    cli("boards", "--batch-first").refused("give MODEL")
+    cli("boards", "--pad", "front").refused("give MODEL")

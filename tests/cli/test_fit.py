@@ -360,6 +360,15 @@ def test_a_way_out_is_asked_for_where_there_is_one(cli, model, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
+def test_a_refusal_of_another_board():
+    """Its name alone is another one, also where the network has the same."""
+    refused = NothingFitsError("whatever the array: too much", 2.0, "up5k with its link", "up5k")
+    advised = refused.advised("choose a larger device than up5k")
+    expected = "up5k with its link does not fit mine, whatever the array: too much; choose a larger device"
+    assert advised.said_of("mine") == f"{expected} than up5k" and advised.share == 2.0
+    assert NothingFitsError("no array").said_of("mine") == "no array"
+
+
 @pytest.mark.slow
 def test_a_refusal_works_out_few_arrays(monkeypatch):
     """The nearest array is the one that all are compared for, but few of them are worked out."""

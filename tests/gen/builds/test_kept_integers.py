@@ -16,6 +16,7 @@ from support.quantised_files import I, dynamic, float_model, inputs, rounding_bo
 from support.quick import quick
 
 import rtlstm
+from rtlstm.boards import catalogue
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.builds.advice import measure_changes
@@ -128,6 +129,21 @@ def test_doors(options: tuple[str | int, ...], bits: int, note: str, tmp_path: P
     assert note.format(bits) in done.err
     chosen = "each row of weights has a scale of 16 bits (--scale-bits 16)"
     assert (chosen in done.err) == (not options)
+
+
+def test_boards_that_keep_integers_have_what_was_asked_for(
+    tmp_path: Path, cli: Any, monkeypatch: Any
+) -> None:
+    """Scales that nobody asked for are no fewer bits."""
+    monkeypatch.setattr(catalogue, "usable_boards", lambda: [catalogue.find_board("ulx3s-85f")])
+    rng = np.random.default_rng(0)
+    float_model(tmp_path / "float.onnx", rng, uneven=True)
+    np.save(tmp_path / "x.npy", inputs(rng))
+    found = dynamic(tmp_path / "float.onnx", per_channel=True)
+    asked = ("boards", found, "--calibrate", tmp_path / "x.npy", "--weight-bits", 8)
+    done = cli(*asked, "--json")
+    assert done.json["boards"][0]["build"]["changed"] == {}
+    assert "--fit-anyway" not in done.err
 
 
 @pytest.mark.slow
