@@ -564,7 +564,8 @@ class _Search:
         lanes, macs = candidate.lanes, candidate.macs
         in_luts = lanes * candidate.lut_macs + candidate.lut_lanes if device.multipliers else lanes * macs
         logic = multiplier_luts(numerics.weight_bits, numerics.data_bits, 3, family)
-        sums = (macs - 1) * (numerics.weight_bits + numerics.data_bits)
+        in_blocks = self._chained_sums(candidate)
+        sums = (macs - 1 - in_blocks) * (numerics.weight_bits + numerics.data_bits)
         luts = in_luts * logic + lanes * (sums + 2 * numerics.accumulator.bits)
         excess.compare(Demand("logic cells", luts, self._cell_limit, device.luts))
         if family.inferred_multipliers:
@@ -578,6 +579,15 @@ class _Search:
         excess.compare(Demand(BLOCK_RAMS, lanes * bank.block_rams, rams, rams))
         excess.compare(Demand(self._large_name, lanes * bank.large_rams, large_rams, large_rams))
         return excess
+
+    def _chained_sums(self, candidate: _Candidate) -> int:
+        """Return the most adders of a lane that are in DSP blocks."""
+        bits = self._numerics.weight_bits, self._numerics.data_bits
+        paired = FAMILIES.named(self._device.family).shares_multipliers(*bits)
+        stages = self._stages[candidate.pipeline]
+        if not stages.sums_in_dsp or not self._family.adds_products(*bits, paired):
+            return 0
+        return candidate.macs // 2 - min(candidate.macs, candidate.lut_macs + 1) // 2
 
     def _excess(self, found: Estimate) -> _Excess:
         """Compare an estimate with the device."""

@@ -64,6 +64,10 @@ class Routed(Record):
     """The folder with the results, in the cache: its files must not be changed."""
 
 
+class UnroutedError(ToolError):
+    """Routing began and failed; with another seed it may not."""
+
+
 def default_jobs() -> int:
     """Return the number of seeds to run in parallel: all processors but one."""
     return max(1, (os.cpu_count() or 1) - 1)
@@ -79,18 +83,19 @@ def route_seeds(
     list of Routed
         Results of the seeds that route.
     dict
-        The errors of the others. If all fail, the first one's ToolError is raised.
+        The errors of the others: UnroutedError or TimeLimitError. If all fail, the first one's is raised.
+        Any other error, which all seeds may share, ends the others at once.
     """
     stop = Event()
     found: list[Routed] = []
-    failed: dict[int, ToolError] = {}
+    failed: dict[int, UnroutedError | TimeLimitError] = {}
     with ThreadPoolExecutor(max_workers=min(jobs, len(seeds))) as pool:
         runs = {seed: pool.submit(route, seed=seed, stop=stop) for seed in seeds}
         try:
             for seed, run in runs.items():
                 try:
                     found.append(run.result())
-                except ToolError as error:
+                except (UnroutedError, TimeLimitError) as error:
                     failed[seed] = error
         except BaseException:
             # A design that does not fit, or an interrupt, ends the others.
@@ -275,7 +280,7 @@ def place_and_route(
     """Place and route with one seed, or take the stored result of the same run.
 
     Raises ConfigurationError if the design does not fit. Raises TimeLimitError if no route is complete within
-    ``minutes``. Raises ToolError if nextpnr fails otherwise.
+    ``minutes``. Raises UnroutedError if nextpnr fails in routing. Raises ToolError if it fails otherwise.
 
     Parameters
     ----------
@@ -331,7 +336,8 @@ def place_and_route(
         except TimeLimitError:
             raise
         except ToolError as error:
-            raise _refusal(name, synthesis.cores, chosen, nextpnr.log) or error from None
+            refused = _refusal(name, synthesis.cores, chosen, nextpnr.log)
+            raise refused or _unrouted(error, nextpnr.log) from None
         (work / NETLIST).unlink()
         if delays:
             with (work / _DELAYS).open() as lines:
@@ -432,6 +438,12 @@ def _refusal(name: str, cores: int, chosen: Chosen, log: Path) -> ConfigurationE
         f"{design_name(name, cores)} does not fit {chosen.device.name}: it takes {', '.join(full)}; "
         f"{fit_advice(chosen.device, cores=cores)}; see {log}"
     )
+
+
+def _unrouted(error: ToolError, log: Path) -> ToolError:
+    """Return the error as UnroutedError if the log says that routing had begun, else itself."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return UnroutedError(str(error)) if any(mark in text for mark in _STAGES[_ROUTING]) else error
 
 
 def _take(source: Path, target: Path) -> None:

@@ -115,8 +115,10 @@ def fit_advice(device: FpgaDevice, board: str = "", other: str = "", cores: int 
     """Return advice for a design that is too large for a device or board; ``other`` is another remedy."""
     fewer = "with fewer `lanes` or `macs`"
     # An array that is chosen for the device leaves no room for a second core.
-    alone = cores == 1 and fpga_family(device.family).estimates is not None
-    fitted = f"with `fit={board or device.name!r}`, which chooses its array, or " if alone else ""
+    family = fpga_family(device.family)
+    alone = cores == 1 and family.estimates is not None
+    clock = " and `clock_mhz`" if family.assumes_clock else ""
+    fitted = f"with `fit={board or device.name!r}`{clock}, which chooses its array, or " if alone else ""
     several = ["implement it with fewer `cores`"] if cores > 1 else []
     remedies = [*several, f"generate it {fitted}{fewer}", *([other] if other else [])]
     return f"{', '.join(remedies)}, or choose a larger device"

@@ -10,6 +10,7 @@ from sound_parts import Codes
 
 from rtlstm.hdl.component import Component, In, Out
 from rtlstm.hdl.core.layouts import input_beats
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 
 CLOCKS, GAP = 19, 4
@@ -20,6 +21,7 @@ class FourChannels(Component):
     """Converts channels 0 to 3 in turn, for ever: 0 to 4095 becomes -1 to 1, rounded to the build's codes.
 
     ``half_cycles`` are the cycles of half a clock of the ADC, 3 at least: its clock has 1 MHz at 2.7 V.
+    Raises ConfigurationError if they are fewer.
     """
 
     cs_n: Signal = Out(1)
@@ -30,6 +32,11 @@ class FourChannels(Component):
     x: stream.Interface = Out(lambda given: input_beats(given))
 
     def __init__(self, manifest: Manifest, half_cycles: int) -> None:
+        if half_cycles < 3:
+            raise ConfigurationError(
+                f"half a clock of the ADC must have at least 3 cycles, not {half_cycles}; give at least half "
+                "of the core's clock in MHz"
+            )
         self._codes, self._half = Codes(manifest, 12, 11), half_cycles
         super().__init__(manifest)
 

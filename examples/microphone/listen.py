@@ -61,8 +61,8 @@ PINS = (
 )
 _SLICE = 1 << 20
 """Cycles between two calls of ``progress``."""
-_ERROR = 4
-"""The third LED."""
+_LOADED, _ERROR = 2, 4
+"""The second and third LED."""
 FAST = 4
 """Fewest cycles of a bit in which silero's transform loses no sample."""
 _WAIT = 1 << 20
@@ -157,6 +157,8 @@ class Heard:
     """Cycles in which the last bit of each step's last sample is read."""
     changed: Any
     """Cycles in which the decision is at the pin."""
+    loaded: bool
+    """Whether the weights were taken."""
     failed: bool
     """Whether the weights were refused, or a sample was lost."""
     cycles: int
@@ -207,6 +209,7 @@ def simulate(
         speech=said[:done].astype(bool),
         last_bit=times[0],
         changed=times[1, :done],
+        loaded=bool(model.call("leds") & _LOADED),
         failed=bool(model.call("leds") & _ERROR),
         cycles=int(model.call("cycle")),
         seconds=time.perf_counter() - begin,
@@ -219,7 +222,10 @@ def rows(device: Device, heard: Heard, golden: list[bool]) -> list[tuple[str, st
     """Return what the script prints: names and values."""
     clock_hz, settings = float(device.timing.clock_hz), device.settings
     different = int(np.count_nonzero(heard.speech != golden[: len(heard.speech)]))
-    loaded = heard.last_bit[0] - 64 * settings.bit_cycles * settings.new
+    first = heard.last_bit[0]
+    loaded = f"{1e3 * (first - 64 * settings.bit_cycles * settings.new) / clock_hz:.0f} ms"
+    if first < 0:
+        loaded = "no step" if heard.loaded else "not loaded"
     waits = heard.waits
     return [
         ("clock", f"{clock_hz / 1e6:.3f} MHz, {clock_hz / 64 / Settings().bit_cycles:,.0f} samples a second"),
@@ -227,14 +233,14 @@ def rows(device: Device, heard: Heard, golden: list[bool]) -> list[tuple[str, st
             "simulated",
             f"{heard.cycles:,} cycles in {heard.seconds:.0f} s, {settings.bit_cycles} for a bit of I2S",
         ),
-        ("weights loaded out of the flash after", f"{1e3 * loaded / clock_hz:.0f} ms"),
+        ("weights loaded out of the flash after", loaded),
         ("steps of sound", f"{len(golden):,}"),
         ("decisions at the pin", f"{len(heard.speech):,}, {different:,} different from the golden model's"),
         (
             "speech in",
             f"{int(heard.speech.sum()):,}, {int(np.count_nonzero(np.diff(heard.speech))):,} changes",
         ),
-        ("samples lost", "some" if heard.failed else "none"),
+        ("samples lost", "some" if heard.failed and heard.loaded else "none"),
         (
             "from the last sample's last bit to the pin",
             f"{waits.min():,} to {waits.max():,} cycles: {1e6 * waits.max() / clock_hz:.0f} us at most"

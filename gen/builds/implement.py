@@ -131,7 +131,8 @@ def _check_request(manifest: Manifest, chosen: Chosen, asked: ImplementOptions) 
     if expected is None:
         check_inventory(manifest, device, asked.multipliers, cores=asked.cores)
     else:
-        check_estimate(manifest.name, expected, device, asked.insist)
+        # A device that is only synthesised can be full: limits are those of place and route.
+        check_estimate(manifest.name, expected, device, asked.insist or not device.routable)
     return expected
 
 
@@ -142,8 +143,11 @@ def check_family(manifest: Manifest, device: FpgaDevice, board: str) -> None:
     """
     family = manifest.parameters.family
     if family not in (device.family, GENERIC):
+        # Of what surrounds a core on a Zynq's board, there is no estimate.
+        estimates = fpga_family(device.family).estimates
+        fits = estimates is not None and estimates.top_luts is not None
+        other = f", or with `fit={board!r}`, which chooses its sizes, too" if fits else ""
         raise ConfigurationError(
             f"{board} has the device {device.name}, but {manifest.name} was generated for {family}; "
-            f"generate it with `family={device.family!r}`, or with `fit={board!r}`, which chooses its sizes, "
-            "too"
+            f"generate it with `family={device.family!r}`{other}"
         )

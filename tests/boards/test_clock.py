@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from pathlib import Path
+from threading import Event
 from typing import cast
 
 import pytest
@@ -18,7 +19,7 @@ from rtlstm.boards.clock import at_clock, find_fastest
 from rtlstm.boards.top import PLL
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import Pll
-from rtlstm.fpga.place_route import Routed, place_and_route
+from rtlstm.fpga.place_route import Routed, UnroutedError, place_and_route, route_seeds
 from rtlstm.fpga.resources import Counts
 from rtlstm.fpga.synthesis import NETLIST, Synthesis, Top, synthesise, with_parameters
 from rtlstm.fpga.tools import Tool, find_yosys
@@ -140,7 +141,7 @@ def tools(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools
         def route(given: Synthesis, *, seed: int, pins: str, **_: object) -> Routed:
             asked.append((seed, pins))
             if seed not in reached:
-                raise ToolError(f"see seed{seed}.log")
+                raise UnroutedError(f"see seed{seed}.log")
             if given.key == synthesis.key:
                 mhz, missed = reached[seed]
                 return routed(mhz, seed, missed, folder)
@@ -197,8 +198,37 @@ def test_a_seed_that_does_not_route_leaves_the_others(tools: Tools, pristine: Pa
     assert sorted(seed for seed, _ in asked) == [1, 2, 2, 3]
     assert (found.seed, found.seeds_mhz) == (2, {2: 140})
     assert found.failed_seeds == {1: "see seed1.log", 3: "see seed3.log"}
-    with pytest.raises(ToolError, match=r"see seed1\.log"):
+    with pytest.raises(UnroutedError, match=r"see seed1\.log"):
         make(manifest, tmp_path, seeds=(1, 3))
+
+
+def test_an_error_before_routing_ends_all_seeds():
+    """No other seed is waited for."""
+    stopped = []
+
+    def route(*, seed: int, stop: Event) -> Routed:
+        if seed > 1:
+            stopped.append(stop.wait(60))
+        raise ToolError(f"seed {seed} has no nextpnr")
+
+    with pytest.raises(ToolError, match="seed 1 has no nextpnr"):
+        route_seeds(route, range(1, 4), 2)
+    assert stopped and all(stopped)
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [("Running router2...", UnroutedError), ("Running main analytical placer", ToolError)],
+)
+def test_only_what_fails_in_routing_is_unrouted(cache: Path, tmp_path: Path, said: str, error: type):
+    """The log tells how far nextpnr came."""
+    script = f'for log; do true; done; echo "Info: {said}" > $log; echo "ERROR: no luck" >> $log; exit 1'
+    tool, chosen = Tool("sh", ("sh", "-c", script, "sh"), "1"), find_board("ulx3s-12f").chosen
+    with pytest.raises(ToolError, match="no luck") as raised:
+        place_and_route(
+            synthesised(tmp_path / "made"), "tiny", chosen, tool, tmp_path, seed=1, target_mhz=50, pins=""
+        )
+    assert type(raised.value) is error
 
 
 def test_a_link_that_is_too_slow_is_not_met(tools: Tools, pristine: Path, tmp_path: Path):

@@ -13,6 +13,7 @@ from support.small_builds import network, own_verilog
 from rtlstm.cli.commands import find_command
 from rtlstm.fpga import tools as fpga_tools
 from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.estimate import estimate
 from rtlstm.fpga.implementation import error_percent
 from rtlstm.fpga.place_route import seed_name
 from rtlstm.fpga.worst_path import Hop
@@ -352,6 +353,25 @@ def test_implement_says_so_before_synthesis(cli, tmp_path: Path, model: Path) ->
     refused.refused("40 multipliers (it has 28)", "generate it with --fit ulx3s-12f")
     assert "--no-dsp" not in refused.err
     assert not (folder / "impl").exists() and not (folder / "boards").exists()
+
+
+@pytest.mark.usefixtures("without_verilog")
+def test_limits_of_place_and_route_are_not_for_synthesis(cli, model, tmp_path, monkeypatch):
+    """Nine tenths of the multipliers are too many for `--fit`, and there are enough for Yosys."""
+
+    def missing() -> None:
+        raise ToolError("Yosys was asked for")
+
+    monkeypatch.setattr(module, "find_yosys", missing)
+    sizes = ("--family", "xilinx", "--weight-bits", 8, "--data-bits", 8, "--macs", 8, "--lanes")
+    cli("generate", model, "-o", tmp_path / "full", *sizes, 16)
+    found = estimate(Manifest.load(tmp_path / "full"), find_device("xc7z010"))
+    assert found is not None and not found.fits and found.multipliers == 72
+    cli("implement", tmp_path / "full", "--device", "xc7z010").refused("Yosys was asked for")
+    cli("generate", model, "-o", tmp_path / "more", *sizes, 32)
+    cli("implement", tmp_path / "more", "--device", "xc7z010").refused(
+        "136 multipliers (it has 80)", "generate it with --fit xc7z010 and --clock, which chooses its array"
+    )
 
 
 def test_commands_of_the_page_are_commands(build, monkeypatch, tmp_path):

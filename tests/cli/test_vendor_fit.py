@@ -78,6 +78,15 @@ def test_the_example_by_one_command(cli, tmp_path):
     assert (found["step_latency_us"], found["clock_assumed"]) == (0.7, True)
 
 
+def test_sums_in_dsp_blocks_exclude_no_array_that_fits(vollo):
+    """On so small a device the array's adders of LUTs alone would exceed the limit, if they were all."""
+    chosen, sizes = find_device("xcku5p"), {"lanes": 64, "macs": 32, "gate_units": 1}
+    chosen = chosen.replace(device=chosen.device.replace(luts=49_000))
+    request = FitRequest(chosen=chosen, clock_mhz=200, **sizes)
+    _, found = fit_device("net", vollo.shapes, vollo.numerics, request)
+    assert found.estimate.cells < 0.7 * 49_000 < 64 * 31 * 16 + 64 * 2 * vollo.numerics.accumulator.bits
+
+
 def test_large_memory(vollo):
     parameters, found, made = fit(vollo, "xczu7ev", 300, weight_memory="large")
     assert parameters.weight_memory == "large" and 0 < found.estimate.large_rams <= 0.8 * 96

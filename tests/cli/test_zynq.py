@@ -278,7 +278,9 @@ def test_refusals(cli, build: Path, tmp_path: Path) -> None:
         name, parameters = made.name if changed else "system", made.parameters.replace(**changed)
         other = Manifest.create(name, made.layers, parameters, made.numerics)
         (tmp_path / "manifest.json").write_text(other.to_json())
-        cli("bitstream", tmp_path, "--board", "zybo-z7-20").refused(*words)
+        refused = cli("bitstream", tmp_path, "--board", "zybo-z7-20")
+        refused.refused(*words)
+        assert "--fit" not in refused.err
     cli("bitstream", build, "--board", "zybo-z7-20", "--clock", "251").refused("to 250 MHz, not 251")
     cli("bitstream", build, "--board", "zybo-z7-20", "--baud", "9600").refused(
         "leave out --baud, --spi, --ip, --seed, --seeds and"

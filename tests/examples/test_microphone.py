@@ -287,6 +287,8 @@ def test_four_channels_of_an_adc() -> None:
 def test_refusals(drop_unused: None) -> None:
     with pytest.raises(ConfigurationError, match="must have an even number of cycles from 4 on, not 5"):
         I2sReceiver(5)
+    with pytest.raises(ConfigurationError, match="must have at least 3 cycles, not 2"):
+        FourChannels(described(4, 0.7), 2)
     with pytest.raises(ConfigurationError, match="build with --beat-in 1 and --streams 1"):
         Codes(described(4, beat_in=2), 12, 11)
     manifest = described(2)
@@ -378,14 +380,18 @@ def test_wrong_weights_are_refused(device: Device, sound: Any, at: int) -> None:
     assert heard.failed and not len(heard.speech)
     printed = dict(rows(device, heard, device.golden(sound)))
     assert printed["from the last sample's last bit to the pin"] == "no decision"
+    assert printed["weights loaded out of the flash after"] == "not loaded"
+    assert printed["samples lost"] == "none"
 
 
 @pytest.mark.rtl
 def test_a_lost_sample_lights_the_led(device: Device, sound: Any) -> None:
     """Steps that overlap so far that all frames are due with every fourth sample."""
     often = replace(SETTINGS, before=32, bit_cycles=4)
-    heard = simulate(Device(device.folder, device.manifest, often), sound[:400])
+    other = Device(device.folder, device.manifest, often)
+    heard = simulate(other, sound[:400])
     assert heard.failed
+    assert dict(rows(other, heard, other.golden(sound[:400])))["samples lost"] == "some"
 
 
 @pytest.mark.slow
