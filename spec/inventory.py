@@ -394,10 +394,18 @@ def link_memories(limits: Limits) -> dict[str, MemorySpec]:
 
 
 def raw_memory(manifest: Manifest) -> MemorySpec:
-    """Return the memory of the raw mode: a step with its checksum, or a result."""
+    """Return the memory of the raw mode: a step behind its first byte, or the outputs of a result."""
+    sizes = raw_sizes(manifest)
+    return MemorySpec("raw transfer", 1, 8, max(sizes["step"] - 1, sizes["result"] - 1 - RAW_CRC_BYTES))
+
+
+def raw_sizes(manifest: Manifest) -> dict[str, int]:
+    """Return the most bytes of the raw mode's transfers, by what they hold: a step, a result."""
     capacity, numerics = manifest.capacity, manifest.numerics
-    step = 2 + capacity.inputs * value_bytes(numerics.data_bits) + RAW_CRC_BYTES
-    return MemorySpec("raw transfer", 1, 8, max(step, capacity.outputs * value_bytes(numerics.output_bits)))
+    return {
+        "step": 3 + capacity.inputs * value_bytes(numerics.data_bits) + RAW_CRC_BYTES,
+        "result": 1 + capacity.outputs * value_bytes(numerics.output_bits) + RAW_CRC_BYTES,
+    }
 
 
 def multipliers(manifest: Manifest) -> dict[str, MultiplierSpec]:

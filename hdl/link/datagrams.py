@@ -13,7 +13,7 @@ from rtlstm.hdl.core.core import CoreSide
 from rtlstm.hdl.link.raw import RawLinkDevice
 from rtlstm.hdl.link.serial_link import LinkDevice
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.inventory import raw_memory
+from rtlstm.spec.inventory import raw_sizes
 from rtlstm.spec.link import RAW_DATAGRAM_LIMIT, RAW_STEP
 from rtlstm.spec.manifest import Manifest
 
@@ -151,18 +151,19 @@ class DatagramLink(DatagramPorts, CoreSide, Component):
     Raises
     ------
     ConfigurationError
-        If a step is too large for a raw datagram.
+        If a step or a result is too large for a raw datagram.
     """
 
     def __init__(
         self, manifest: Manifest, peer: int | None = None, any_peer: bool = False, raw: bool = False
     ) -> None:
         self._manifest, self._peer, self._any_peer, self._raw = manifest, peer, any_peer, raw
-        if raw and (size := raw_memory(manifest).depth + 3) > RAW_DATAGRAM_LIMIT:
-            raise ConfigurationError(
-                f"raw datagrams must have at most {RAW_DATAGRAM_LIMIT} bytes, but a step of this build has "
-                f"{size}; leave out `raw`"
-            )
+        for what, size in raw_sizes(manifest).items():
+            if raw and size > RAW_DATAGRAM_LIMIT:
+                raise ConfigurationError(
+                    f"raw datagrams must have at most {RAW_DATAGRAM_LIMIT} bytes, but a {what} of this build "
+                    f"has {size}; leave out `raw`"
+                )
         super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:

@@ -50,8 +50,10 @@ class RawSteps(StepPart):
     """Bytes of transfers; of the result."""
     again: Signal = In(1)
     """Offer the result from its first byte."""
+    held: Signal = In(1)
+    """The host has yet to read a byte that was accepted from ``o``."""
     answers: Signal = Out(1)
-    """There is a result that was not offered to its end yet."""
+    """There is a result that the host has not read to its end yet."""
     dropped: Signal = Out(1)
     """A transfer was dropped, for one cycle."""
     there: Signal = Out(1)
@@ -105,7 +107,9 @@ class RawSteps(StepPart):
         """Whether a step begins with the byte that comes."""
         item, alone = self.i.payload, self.i.payload.last if self._sized else Const(0)
         begins: Value = self.i.valid & item.first & (item.data == RAW_STEP) & ~alone
-        return begins
+        # Without a program no size of a step is known: SHAPE is 0.
+        program = program_store(self._manifest)
+        return program.unless(program.event(lambda: self.shape == 0), begins)
 
     def _begin(self, m: Module) -> None:
         m.d.comb += self._free.eq(1)
@@ -214,7 +218,8 @@ class RawSteps(StepPart):
                 self._change(m, sent=False)
                 m.d.comb += o.payload.last.eq(name == "CRC LOW")
         with m.State("SENT"):
-            m.d.sync += self._unread.eq(0)
+            with m.If(~self.held):
+                m.d.sync += self._unread.eq(0)
             self._change(m, sent=True)
 
     def _change(self, m: Module, *, sent: bool) -> None:
@@ -249,6 +254,7 @@ class RawLinkDevice(LinkDevice):
     raw_i: stream.Interface = In(stream.Signature(RAW, always_ready=True))
     raw_o: stream.Interface = Out(stream.Signature(FRAMED))
     again: Signal = In(1)
+    held: Signal = In(1)
     answers: Signal = Out(1)
     """See :class:`RawSteps`."""
 
@@ -269,7 +275,7 @@ class RawLinkDevice(LinkDevice):
         program_store(self._manifest).connect(m, outside, raw, ("shape",))
         wiring.connect(m, outside.raw_i, raw.i)
         wiring.connect(m, raw.o, outside.raw_o)
-        connect_some(m, outside, raw, ("again", "answers"))
+        connect_some(m, outside, raw, ("again", "held", "answers"))
         # Whose request is being executed; it changes where none is.
         chosen = Signal()
         with m.If(executor.idle & ~executor.there):

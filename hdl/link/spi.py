@@ -195,6 +195,7 @@ class RawSpiLink(RawSpiPorts, CoreSide, Component):
             raw.sent.valid.eq(engine.raw_o.valid),
             engine.raw_o.ready.eq(raw.sent.ready),
             engine.again.eq(raw.again),
+            engine.held.eq(raw.waiting),
         ]
         connect_some(m, outside, engine, ("errors", "active", *CoreSide.declared_members(self._manifest)))
         return m

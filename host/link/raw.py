@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import time
 from binascii import crc_hqx
 from collections.abc import Callable
 
@@ -24,14 +25,15 @@ from rtlstm.spec.link import (
 )
 from rtlstm.spec.manifest import Manifest
 
-_POLLS = 100
-"""Transfers that ask for a result before it counts as lost."""
+_SECONDS = 0.5
+"""After which a result counts as lost."""
 _MOST = 1 << 16
 """Bytes of a datagram."""
 
 Exchange = Callable[[bytes], bytes]
 """Sends the bytes of a transfer. Over SPI it selects the raw mode once, and returns the bytes that come
-meanwhile, as many; over Ethernet it returns the next datagram, or nothing if none comes."""
+meanwhile, as many; over Ethernet it returns the next datagram, or nothing if none comes. No bytes ask for
+one more datagram."""
 
 
 class RawLink:
@@ -48,11 +50,15 @@ class RawLink:
         ``periphery.SPI``.
     spare
         Over SPI the zeros behind a step during which it is run, for its result to come in the same transfer;
-        0 for a result that a second transfer asks for. None for datagrams.
+        0 for a result that further transfers ask for. None for datagrams.
+    seconds
+        How long a result is asked for, behind the first transfer, and datagrams that hold none are skipped.
     """
 
-    def __init__(self, manifest: Manifest, exchange: Exchange, spare: int | None = None) -> None:
-        self._manifest, self._exchange, self._spare = manifest, exchange, spare
+    def __init__(
+        self, manifest: Manifest, exchange: Exchange, spare: int | None = None, *, seconds: float = _SECONDS
+    ) -> None:
+        self._manifest, self._exchange, self._spare, self._seconds = manifest, exchange, spare, seconds
         self._x_size = value_bytes(manifest.numerics.data_bits)
         self._y_size = value_bytes(manifest.numerics.output_bits)
         self._result = 1 + manifest.program.outputs * self._y_size + RAW_CRC_BYTES
@@ -76,14 +82,15 @@ class RawLink:
         head = (stream | reset * RESET_STATE).to_bytes(2, "little")
         sent = bytes([RAW_STEP]) + head + encode_values(checked.x, self._x_size).tobytes()
         sent += crc_hqx(sent, RAW_CRC_START).to_bytes(RAW_CRC_BYTES, "big")
-        if self._spare is None:
-            found = self._find(self._exchange(sent))
-        else:
-            more = self._spare + self._result if self._spare else 0
-            found = self._find(bytes(self._exchange(sent + bytes(more)))[len(sent) :])
-            for _ in range(_POLLS):
-                # The first byte of a transfer says nothing.
-                found = found or self._find(bytes(self._exchange(bytes(2 + self._result)))[1:])
+        more = bytes(self._spare + self._result if self._spare else 0)
+        asks = b"" if self._spare is None else bytes(2 + self._result)
+        came = bytes(self._exchange(sent + more))
+        found = self._find(came if self._spare is None else came[len(sent) :])
+        deadline = time.monotonic() + self._seconds
+        while came and not found and time.monotonic() < deadline:
+            came = bytes(self._exchange(asks))
+            # The first byte of a transfer says nothing.
+            found = self._find(came if self._spare is None else came[1:])
         if not found:
             raise DeviceError(
                 "a raw step must be answered, but no whole result came; check cable and bitstream, and reset "
@@ -103,7 +110,7 @@ class RawLink:
 
 
 class UdpExchange(Closing):
-    """Sends datagrams to a board, each of which is answered within ``seconds``.
+    """Sends datagrams to a board, and waits ``seconds`` for what comes in answer to each.
 
     Raises
     ------
@@ -111,8 +118,9 @@ class UdpExchange(Closing):
         If there is no such host.
     """
 
-    def __init__(self, host: str, port: int = UDP_PORT, seconds: float = 0.1) -> None:
-        self._seconds, self._socket = seconds, socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    def __init__(self, host: str, port: int = UDP_PORT, seconds: float = _SECONDS) -> None:
+        self._seconds, self._deadline = seconds, 0.0
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self._socket.connect((host, port))
         except OSError as error:
@@ -122,18 +130,24 @@ class UdpExchange(Closing):
             ) from None
 
     def __call__(self, data: bytes) -> bytes:
-        """Send a datagram; return the next one, or nothing if none comes."""
+        """Send a datagram, if there are bytes for one; return the next one, or nothing if none comes."""
+        came = b""
+        with contextlib.suppress(OSError):
+            if data:
+                self._send(data)
+            while not came:
+                self._socket.settimeout(max(0, self._deadline - time.monotonic()))
+                came = self._socket.recv(_MOST)
+        return came
+
+    def _send(self, data: bytes) -> None:
+        self._socket.setblocking(False)
         with contextlib.suppress(OSError):
             # What came too late for an earlier step is no answer to this one.
-            self._socket.setblocking(False)
-            while self._socket.recv(_MOST):
-                pass
-        self._socket.settimeout(self._seconds)
-        try:
-            self._socket.send(data)
-            return self._socket.recv(_MOST)
-        except OSError:
-            return b""
+            while True:
+                self._socket.recv(_MOST)
+        self._deadline = time.monotonic() + self._seconds
+        self._socket.send(data)
 
     def close(self) -> None:
         """Release the port of this machine."""

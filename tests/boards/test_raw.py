@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.c_client import load_client
+from support.loadable_builds import NARROW, ROOMY, stacked
 from support.paths import ROOT
 from support.raw_transfers import input_bytes, raw_step, result_bytes, result_in, sealed
 
@@ -25,6 +26,7 @@ from rtlstm.host.transport import Transport, open_transport
 from rtlstm.sim.cocotb_run import Design, run_tests
 from rtlstm.sim.simulated_board import BoardPort, NativeBoard
 from rtlstm.sim.sources import SIMULATION, board_models, simulation_sources
+from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import RESET_STATE, SUPPRESS, ErrorCode, FrameType, LinkReport, value_bytes
 from rtlstm.spec.manifest import Manifest
@@ -176,6 +178,30 @@ def test_a_step_of_12_bytes_takes_less_than_12_us(tmp_path: Path):
         seconds = next(found)
         print(f"{1e6 * seconds:.2f} us, {on_board.manifest.cycles.step_latency_cycles} cycles of the core")
         assert seconds < 12e-6
+
+
+@pytest.mark.slow
+def test_a_device_without_a_program_drops_steps(tmp_path: Path):
+    """A loadable one counts them, is loaded as if there had been none, and runs the next ones."""
+    network, parameters = stacked(3, 4), Parameters(family="ecp5")
+    generate_build(network, tmp_path, settings=NARROW, parameters=parameters, capacities=ROOMY)
+    on_board = OnBoard.create(tmp_path, "ulx3s-12f", 100, spi=True, raw=True)
+    manifest, x = on_board.manifest, drawn(on_board.manifest, 5, 7)
+    board = on_board.simulate()
+    link = RawLink(manifest, board.transfer, SPARE, seconds=0.1)
+    # The board comes out of its reset.
+    board.run(10_000)
+    assert dropped(board) == 0
+    with pytest.raises(DeviceError, match="no whole result came"):
+        link.step(x[0])
+    board.transfer(raw_step(b"", RESET_STATE))
+    assert dropped(board) == 2
+    golden = open_transport("golden", tmp_path, manifest)
+    Accelerator(golden, manifest).load_weights(tmp_path / "weights.bin")
+    with LinkTransport(BoardPort(board), manifest, QUICK, seed=1) as transport:
+        Accelerator(transport, manifest).load_weights(tmp_path / "weights.bin")
+        transport.flush()
+        assert [link.step(row).tolist() for row in x] == run(golden, x)
 
 
 @pytest.mark.slow

@@ -1,15 +1,13 @@
 """Members that are connected by name must fit."""
 
-import gc
-import warnings
-from collections.abc import Iterator
-
 import pytest
-from amaranth.hdl import Module, Signal, UnusedElaboratable
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Member, Out
 
 from rtlstm.hdl.component import Component, connect_some
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
 class Part(Component):
@@ -22,15 +20,6 @@ class Part(Component):
 
     def elaborate(self, platform: object) -> Module:
         return Module()
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    """Drop the components that a refusal leaves unused here, and not in the midst of another test."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnusedElaboratable)
-        gc.collect()
 
 
 @pytest.mark.parametrize(

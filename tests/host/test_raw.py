@@ -1,5 +1,7 @@
 """Raw steps: the host's side, against a device that answers as the page says, or wrongly."""
 
+import socket
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -62,13 +64,40 @@ def test_no_whole_result(manifest: Manifest, good: bytes):
     damaged = good[:-1] + bytes([good[-1] ^ 1])
     for answer in (b"", good[:-1], damaged, sealed(b"\x10" + good[1:-2])):
         with pytest.raises(DeviceError, match="no whole result came; .* reset the state"):
-            RawLink(manifest, lambda _: answer).step(x)  # noqa: B023
+            RawLink(manifest, lambda _: answer, seconds=0.01).step(x)  # noqa: B023
     with pytest.raises(DeviceError, match="no whole result came"):
-        RawLink(manifest, lambda data: data, 0).step(x)
+        RawLink(manifest, lambda data: data, 0, seconds=0.01).step(x)
     with pytest.raises(DeviceError, match="no such stream"):
         RawLink(manifest, lambda _: sealed(bytes([FrameType.ERROR, 4]))).step(x)
     with pytest.raises(InputError):
         RawLink(manifest, lambda _: good).step(x, stream=manifest.parameters.streams)
+
+
+def test_results_may_take_long(manifest: Manifest, good: bytes):
+    """Over SPI for as many transfers as there is time for; of datagrams, those with no result are skipped."""
+    sent, x = [], np.zeros(manifest.program.inputs, dtype=int)
+
+    def exchange(data: bytes) -> bytes:
+        sent.append(data)
+        return (good if len(sent) == 1000 else b"").rjust(len(data), b"\0")
+
+    found = RawLink(manifest, exchange, 0, seconds=60).step(x)
+    assert found.tolist() == list(range(manifest.program.outputs)) and len(sent) == 1000
+
+    def answer() -> None:
+        _, host = board.recvfrom(2000)
+        for datagram in (b"", sealed(b"\x10"), good[:-1], good):
+            board.sendto(datagram, host)
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as board:
+        board.bind(("127.0.0.1", 0))
+        board.settimeout(10)
+        with UdpExchange("127.0.0.1", board.getsockname()[1], 10) as exchange_udp:
+            thread = threading.Thread(target=answer)
+            thread.start()
+            found = RawLink(manifest, exchange_udp, seconds=10).step(x)
+            thread.join()
+    assert found.tolist() == list(range(manifest.program.outputs))
 
 
 def test_no_such_host():

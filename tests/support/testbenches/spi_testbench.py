@@ -144,6 +144,16 @@ async def broken_transfers_are_dropped(dut) -> None:
     # Zeros ask for the result, as often as the host wants.
     for _ in range(3):
         assert result_in((await host.exchange(bytes(2 + host.size)))[1:]) == host.result
+        assert not dut.spi_waiting.value
+    # A wire says until when there is a result that was not read: up to the last bit of its first reading.
+    for bits in range(1, 8 * (1 + host.size)):
+        if bits == 1:
+            await host.exchange(step)
+            await Timer(5, "us")
+        await host.exchange(bytes(2 + host.size), bits=bits)
+        assert dut.spi_waiting.value, bits
+    await host.exchange(bytes(1 + host.size))
+    assert not dut.spi_waiting.value
     # A host that breaks off reads it anew.
     for bits in (8, 17, 24, 31, 40):
         await host.exchange(bytes(8), bits=bits)
