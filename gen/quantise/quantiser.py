@@ -373,11 +373,11 @@ class _Formulas:
         settings, hardware = self._settings, self._hardware
         # A stated range of 8 reaches to the last code below 8: 8 itself would need one more bit.
         last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
-        powers = self._input_fit(candidate) == "powers of two"
-        margin = 1.0 if powers and not candidate.zero_points else MARGIN
         middles, peaks = np.zeros(1), np.array([DEFAULT_INPUT_RANGE * last_code])
         if data is not None:
             middles, peaks = self._middles(data) if candidate.zero_points else (middles, data.peaks)
+        powers = self._input_fit(candidate) == "powers of two"
+        margin = 1.0 if powers and not middles.any() else MARGIN
         stated = settings.input_range and settings.input_range * last_code
         input_range = stated or margin * candidate.input_share * (float(peaks.max()) or 1.0)
         factors = self._input_factors(input_range, None if data is None else peaks, candidate)

@@ -74,10 +74,10 @@ def test_rows_whose_sums_are_too_wide_lose_fraction_bits(device, tmp_path):
     q = train.prepare(make_net(0), device=tight.folder)
     head = q.rows[-1]
     with torch.no_grad():
-        q.weights.layers[1]["weight"][1] = 0.45  # 29 with 6 fraction bits
-        head.log_limits[0][1] = -1.0
+        q.weights.layers[1]["weight"][1] = 0.225  # 29 with 7 fraction bits
+        head.log_limits[0][1] = -2.0
     assert head.plan.form.bits == 6 and 6 * 29 >= head.plan.most_sum > 6 * 15
-    assert head.fractions(q.weights()[-1])[0][1] == 5
+    assert head.fractions(q.weights()[-1])[0][1] == 6
     check(q, tight, tmp_path / "build")
     with pytest.raises(ConfigurationError, match="its device are"):
         train.prepare(make_net(0), device=device).load_state_dict(q.state_dict())
