@@ -223,7 +223,7 @@ def constraints(
     if link == "ethernet":
         (clock,) = board.find_phy().ports("rx_clk")
         lines += tools.clock_lines(clock.port, PHY_HZ)
-    elif link != "serial":
+    elif link in ("spi", "raw_spi"):
         lines += tools.clock_lines(board.find_spi()[0].port, board.clock_hz)
     if aim_hz is not None:
         lines += tools.net_lines(f"{CORE}.clk", int(aim_hz))

@@ -312,6 +312,8 @@ def test_own_logic_needs_its_pins(drop_unused: None) -> None:
     timing = find_logic_timing(board, 50, PINS)
     text = constraints(board, timing.link, more=timing.logic_pins)
     assert 'LOCATE COMP "mic_sd" SITE "N17";' in text and 'COMP "rx"' not in text
+    # Nor a clock of a link: there is none, also on a board without SPI.
+    assert "spi" not in text and "spi" not in constraints(find_board("colorlight-i5"), "logic")
     manifest = described(2)
     core = "module tiny(clk, rst);\ninput clk;\ninput rst;\nendmodule\n"
     with pytest.raises(ConfigurationError, match="must have a link or your own logic, and not both"):
