@@ -443,8 +443,8 @@ class Accelerator(Closing):
         x, saturated = as_codes(array, self.manifest)
         self.saturated_inputs += saturated
         self._note_codes(array, stacklevel + 1)
-        factor, offset = numerics.input_factor, numerics.input_offset
-        warn_saturated("x", saturated, total, numerics.input, stacklevel + 1, factor, offset)
+        if saturated:
+            warn_saturated("x", saturated, total, numerics.input, stacklevel + 1, numerics.input_limits)
         return x
 
     def _note_codes(self, array: NDArray[Any], stacklevel: int) -> None:

@@ -1,6 +1,7 @@
 """Checks a caller's values and quantises them to integers, converts results back, and finds their classes."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,8 +65,7 @@ def quantise(
     array: NDArray[np.generic],
     format: Format,
     lowest: int | None = None,
-    factor: float | Floats = 1.0,
-    offset: float | Floats = 0.0,
+    scale: Callable[[ArrayLike], Floats] | None = None,
 ) -> tuple[IntArray, int]:
     """Quantise floats to integers of ``format``, or check integers that are codes already.
 
@@ -81,8 +81,8 @@ def quantise(
         Format of the result; floats are rounded half up and saturate.
     lowest
         Smallest code accepted; ``-format.maximum`` by default.
-    factor, offset
-        Floats are multiplied by it first, and this is added, element-wise.
+    scale
+        The function that returns what is quantised of floats; by default they are themselves.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def quantise(
             f"{name} must be finite, but {where_bad(name, array, ~finite)}; "
             "replace it, for example with numpy.nan_to_num"
         )
-    values = np.asarray(array, dtype=np.float64) * factor + offset
+    values = np.asarray(array, dtype=np.float64) if scale is None else scale(array)
     return format.to_integers(values), format.saturated(values)
 
 
@@ -119,19 +119,18 @@ def warn_saturated(
     total: int,
     format: Format,
     stacklevel: int,
-    factor: float | Floats = 1.0,
-    offset: float | Floats = 0.0,
+    limits: tuple[Floats, Floats] | None = None,
     advice: str = "scale them, or generate with calibration data that covers them",
 ) -> None:
     """Warn that ``count`` of ``total`` values were saturated, if any were, and say what to do.
 
-    ``factor`` and ``offset`` are those of :func:`quantise`.
+    ``limits`` are the least and largest values that are not, of each feature; by default the format's.
     """
     if count:
-        low, high = (np.asarray(sign * format.limit - offset) / factor for sign in (-1, 1))
+        low, high = limits or (np.array(-format.limit), np.array(format.limit))
         least, most = f"+-{high.min():.6g}", f"+-{high.max():.6g}"
         where = most if least == most else f"their features' ranges, {least} to {most},"
-        if np.any(offset):
+        if (low != -high).any():
             where = f"their features' ranges, which begin at {low.min():.6g} and end at {high.max():.6g},"
         warnings.warn(
             f"{count:,} of {total:,} values of {name} were outside {where} and were saturated; {advice}",

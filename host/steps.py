@@ -68,8 +68,7 @@ def as_codes(array: NDArray[np.generic], manifest: Manifest) -> tuple[IntArray, 
     Raises InputError if a float is not finite, or an integer outside the input format.
     """
     numerics = manifest.numerics
-    factor, offset = numerics.input_factor, numerics.input_offset
-    return quantise("x", array, numerics.input, numerics.input.lowest, factor, offset)
+    return quantise("x", array, numerics.input, numerics.input.lowest, numerics.scale_input)
 
 
 @dataclass(frozen=True)

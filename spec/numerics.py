@@ -376,6 +376,11 @@ class Numerics(Record):
         """Return the real values of which the codes of inputs ``(..., inputs)`` are made."""
         return np.asarray(x, dtype=np.float64) * self.input_factor + self.input_offset
 
+    @property
+    def input_limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The least and largest real input that does not saturate, ``(inputs,)`` each, or one for all."""
+        return self.read_input(-self.input.maximum), self.read_input(self.input.maximum)
+
     def read_input(self, codes: ArrayLike) -> NDArray[np.float64]:
         """Return the real inputs that codes ``(..., inputs)`` stand for."""
         return (self.input.to_floats(codes) - self.input_offset) / self.input_factor

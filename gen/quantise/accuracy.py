@@ -262,7 +262,7 @@ def _data(
 ) -> tuple[Calibration, str]:
     if calibration is None:
         numerics = quantised.numerics
-        low, high = (numerics.read_input(code * numerics.input.maximum) for code in (-1, 1))
+        low, high = numerics.input_limits
         shape = (_RANDOM_STEPS, _RANDOM_SEQUENCES, network.inputs)
         x = np.random.default_rng(_SEED).uniform(low, high, shape)
         span = f"+-{high.max():.4g}" if not numerics.input_zeros else f"{low.min():.4g} to {high.max():.4g}"
