@@ -360,6 +360,8 @@ class _Formulas:
         initial_state: FloatState | None,
     ) -> None:
         self._network, self._settings, self._hardware = network, settings, hardware
+        # Factors of inputs change weights alone, so these layers serve all choices.
+        self._lowered = Lowered(network, settings, hardware)
         self._searched, self._initial_state = searched, initial_state
         self._measured: dict[int, tuple[FloatResult, Ranges]] = {}
 
@@ -376,18 +378,15 @@ class _Formulas:
         middles, peaks = np.zeros(1), np.array([DEFAULT_INPUT_RANGE * last_code])
         if data is not None:
             middles, peaks = self._middles(data) if candidate.zero_points else (middles, data.peaks)
-        powers = self._input_fit(candidate) == "powers of two"
-        margin = 1.0 if powers and not middles.any() else MARGIN
+        margin = 1.0 if self._input_fit(candidate) == "powers of two" and not middles.any() else MARGIN
         stated = settings.input_range and settings.input_range * last_code
         input_range = stated or margin * candidate.input_share * (float(peaks.max()) or 1.0)
         factors = self._input_factors(input_range, None if data is None else peaks, candidate)
         offsets = self._input_offsets(middles, factors, input_range)
         # The network whose inputs have factors, as on the device.
-        network = fold_factors(self._network, factors)
-        lowered = Lowered(network, settings, hardware)
-        begin_c = 0.0
+        network, lowered = fold_factors(self._network, factors), self._lowered
         if data is None:
-            ranges, begin_c = self._assumed(lowered, network, input_range)
+            ranges, begin_c = self._assumed(network, input_range)
         else:
             reference, ranges, begin_c = self._measure(data)
         found: float | tuple[float, ...]
@@ -435,14 +434,14 @@ class _Formulas:
             return ranges
         reference, _, begin_c = self._measure(data)
         unfolded = unfold(self._network)
-        origins = [layer.origin for layer in Lowered(self._network, self._settings, self._hardware).layers]
+        origins = (layer.origin for layer in self._lowered.layers)
         met = [unfolded.measured_range(reference, at).cell if at >= 0 else 1.0 for at in origins]
         return tuple(
             min(whole, candidate.cell_share * _APART * max(mine, begin_c, _LEAST_CELL_RANGE))
             for whole, mine in zip(ranges, met, strict=True)
         )
 
-    def _assumed(self, lowered: Lowered, network: Network, input_range: float) -> tuple[Ranges, float]:
+    def _assumed(self, network: Network, input_range: float) -> tuple[Ranges, float]:
         """Return ranges without calibration data, and the largest c of the initial state."""
         if self._settings.final_states is not None:
             raise ConfigurationError(
@@ -450,7 +449,7 @@ class _Formulas:
                 "there are none; give such data (`calibration`), or state the range (`cell_range`)"
             )
         begins, begin_c = self._begins(None)
-        if lowered.recognised:
+        if self._lowered.recognised:
             return bound_ranges(network, input_range, begins), begin_c
         return guess_ranges(network, input_range, self._initial_state), begin_c
 
@@ -507,14 +506,12 @@ class _Formulas:
         On each side there is room for values that are further away by the margin: from 0, or from the values'
         other end if that is nearer. A middle whose code would be too large stays, too.
         """
-        settings = self._settings
-        lowered = Lowered(self._network, self._settings, self._hardware)
-        reading = [
-            layer for index, layer in enumerate(lowered.layers) if reads_input(lowered.passes, index, layer)
-        ]
         # A ReLU and a copy read zeros themselves.
-        fixed = any(layer.input_relu or layer.origin < 0 for layer in reading)
-        if fixed or settings.input_range is not None:
+        fixed = any(
+            reads_input(self._lowered.passes, index, layer) and (layer.input_relu or layer.origin < 0)
+            for index, layer in enumerate(self._lowered.layers)
+        )
+        if fixed or self._settings.input_range is not None:
             return np.zeros(1), data.peaks
         low, high = data.extent
         low, high = (
@@ -524,7 +521,7 @@ class _Formulas:
         middles, max_abs = (low + high) / 2, (high - low) / (2 * MARGIN)
         # What never changes has a factor of 1, others at most so large that they fill the format.
         scale = np.where(max_abs > 0, max_abs, max_abs.max())
-        too_large = np.abs(middles) * 2.0**settings.data_bits > MOST_INPUT_ZERO * scale
+        too_large = np.abs(middles) * 2.0**self._settings.data_bits > MOST_INPUT_ZERO * scale
         stays = too_large | (max_abs > _UNEVEN * data.peaks)
         return np.where(stays, 0.0, middles), np.where(stays, data.peaks, max_abs)
 
