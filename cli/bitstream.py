@@ -3,7 +3,7 @@
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -326,7 +326,8 @@ def board(
             console.note(f"only a simulation: {why}")
         with console.progress() as progress:
             native = build.simulate(seed, progress)
-        line, port = build.timing.port, cast("BytePort", BoardPort(native))
+        line = build.timing.port
+        port: BytePort = BoardPort(native)
         if isinstance(line, Ethernet):
             port = EthernetPort(native, line.ip, line.port, line.host)
         if faults:

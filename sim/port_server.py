@@ -56,6 +56,8 @@ class PortServer(Closing):
         span: float = 0.001,
     ) -> None:
         self._port, self._linger, self._span = port, linger, span
+        # It alone has datagrams that need not be whole frames.
+        self._ethernet = port if isinstance(port, EthernetPort) else None
         self._datagrams = None if udp is None else _bind(udp)
         self._asker: tuple[str, int] | None = None
         self._busy, self._awake_until = False, 0.0
@@ -163,10 +165,8 @@ class PortServer(Closing):
         try:
             if heard:
                 self._port.write(heard)
-            if datagram and isinstance(self._port, EthernetPort):
-                self._port.send(datagram)
-            elif datagram:
-                self._port.write(datagram)
+            if datagram:
+                (self._ethernet.send if self._ethernet else self._port.write)(datagram)
             said = self._answers()
             self._say(said)
         except PortBroken:
@@ -210,16 +210,15 @@ class PortServer(Closing):
 
     def _answers(self) -> list[bytes]:
         """Return what the board has sent."""
-        if isinstance(self._port, EthernetPort):
-            return self._port.receive(self._span)
+        if self._ethernet:
+            return self._ethernet.receive(self._span)
         data = self._port.read(self._span)
         return [data] if data else []
 
     def _say(self, said: list[bytes]) -> None:
         data = b"".join(said)
         if self._datagrams is not None and self._asker is not None:
-            whole = isinstance(self._port, EthernetPort)
-            for datagram in said if whole else split_datagrams(data):
+            for datagram in said if self._ethernet else split_datagrams(data):
                 self._datagrams.sendto(datagram, self._asker)
         if data and self._client is not None:
             try:
