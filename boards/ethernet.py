@@ -153,14 +153,19 @@ def ethernet_verilog(name: str, ethernet: Ethernet, phy: Phy) -> str:
         If LiteEth is not installed.
     """
     try:
-        from liteeth.common import eth_phy_description, eth_udp_user_description
-        from liteeth.core import LiteEthUDPIPCore
+        from liteeth.common import eth_phy_description, eth_udp_user_description, ethernet_type_arp
+        from liteeth.core.arp import LiteEthARPRX, LiteEthARPTX
+        from liteeth.core.ip import LiteEthIP
+        from liteeth.core.udp import LiteEthUDP
+        from liteeth.mac import LiteEthMAC
         from liteeth.phy.ecp5rgmii import LiteEthPHYRGMII
         from litex.build.generic_platform import Pins, Subsignal
         from litex.build.lattice import LatticePlatform
         from litex.soc.interconnect.packet import PacketFIFO
         from litex.soc.interconnect.stream import Buffer, StrideConverter, SyncFIFO
         from migen import ClockDomain, Module
+
+        from rtlstm.boards.liteeth_parts import Echo, Neighbours
     except ImportError as error:
         raise ToolError(
             f"a board's Ethernet needs the package liteeth ({error}); install it with "
@@ -194,25 +199,39 @@ def ethernet_verilog(name: str, ethernet: Ethernet, phy: Phy) -> str:
         # That of the PHY stops without a cable.
         tx_clk=network.tx_clk,
     )
-    module.submodules.core = core = LiteEthUDPIPCore(
+    mac_address, ip_address = int(ethernet.mac.replace(":", ""), 16), int(ipaddress.IPv4Address(ethernet.ip))
+    module.submodules.mac = mac = LiteEthMAC(
         module.phy,
-        mac_address=int(ethernet.mac.replace(":", ""), 16),
-        ip_address=ethernet.ip,
-        clk_freq=NETWORK_HZ,
         dw=32,
+        interface="crossbar",
+        hw_mac=mac_address,
         # Checksums and padding at LiteEth's clock: at the PHY's they reach 97 MHz.
         with_sys_datapath=True,
-        with_ip_broadcast=False,
         # Of this depth it needs no multiplexer at the PHY's clock.
         tx_cdc_depth=16,
     )
+    module.submodules.heard = heard = LiteEthARPRX(mac_address, ip_address, dw=32)
+    module.submodules.said = said = LiteEthARPTX(mac_address, ip_address, dw=32)
+    module.submodules.neighbours = neighbours = Neighbours(NETWORK_HZ)
+    arp = mac.crossbar.get_port(ethernet_type_arp, dw=32)
+    module.comb += [
+        arp.source.connect(heard.sink),
+        heard.source.connect(neighbours.sink),
+        neighbours.source.connect(said.sink),
+        said.source.connect(arp.sink),
+    ]
+    module.submodules.ip = ip = LiteEthIP(
+        mac, mac_address, ip_address, arp_table=neighbours, with_broadcast=False, dw=32
+    )
+    module.submodules.icmp = Echo(ip, ip_address)
+    module.submodules.udp = udp = LiteEthUDP(ip, ip_address, dw=32)
     # "ready" is one path from the queues through all headers to the PHY's memories. These registers part it,
     # and take no time.
-    for path, index in ((core.mac.core.rx_datapath, -1), (core.mac.core.tx_datapath, 1)):
+    for path, index in ((mac.core.rx_datapath, -1), (mac.core.tx_datapath, 1)):
         parted = Buffer(eth_phy_description(32), pipe_valid=False, pipe_ready=True)
         path.submodules += parted
         path.pipeline.insert(index, parted)
-    port = core.udp.crossbar.get_port(ethernet.port, dw=32)
+    port = udp.crossbar.get_port(ethernet.port, dw=32)
     narrow, wide = eth_udp_user_description(8), eth_udp_user_description(32)
     module.submodules.rx, module.submodules.tx = rx, tx = (
         StrideConverter(wide, narrow),
@@ -230,6 +249,8 @@ def ethernet_verilog(name: str, ethernet: Ethernet, phy: Phy) -> str:
         tx.sink.last_be.eq(tx.sink.last),
         tx.source.connect(whole.sink),
         whole.source.connect(port.sink),
+        neighbours.sends.eq(port.sink.valid),
+        neighbours.host.eq(port.sink.ip_address),
     ]
     for side, end in (("rx", rx.source), ("tx", tx.sink)):
         ends = platform.request(side)

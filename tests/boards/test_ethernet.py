@@ -2,11 +2,13 @@
 
 import ctypes
 import socket
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.c_client import compile_client, load_client, read_outputs, run_client
+from support.ethernet_attack import attack
 from support.paths import ROOT
 from support.raw_transfers import input_bytes, raw_step, result_bytes
 from support.served_board import check_golden, running, said
@@ -22,7 +24,7 @@ from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.host.link.raw import RawLink, UdpExchange
 from rtlstm.host.transport import open_transport
 from rtlstm.sim.cocotb_run import Design, run_tests
-from rtlstm.sim.ethernet_port import EthernetPort
+from rtlstm.sim.ethernet_port import BROADCAST, EthernetPort, ethernet_frame, ip_packet
 from rtlstm.sim.faults import Fault, FaultyPort
 from rtlstm.sim.simulated_board import NativeBoard
 from rtlstm.sim.sources import SIMULATION, board_models, simulation_sources
@@ -31,7 +33,8 @@ from rtlstm.spec.link import DATAGRAM_LIMIT, FrameType, LinkReport
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register
 
-IP = "192.168.1.50"
+IP, MAC = "192.168.1.50", bytes.fromhex("0200c0a80132")
+ABSENT = 0xC0A80163
 QUICK = LinkTimeouts(retry=0.0005, least_retry=0.0001, most_retry=0.001)
 """In the board's own seconds, of which a simulator takes minutes for each."""
 BENCHES = ROOT / "tests" / "support" / "testbenches"
@@ -108,6 +111,11 @@ def test_results_are_the_golden_models(on_board: OnBoard, native: NativeBoard):
         y, _ = board.run(x)
         transport.exchange([0], [[0, 0, 0]])
         assert 2e-6 < native.answer_seconds < 5.2e-6
+        # A ping in the name of a device that is not there holds nothing up.
+        echo = ip_packet(ABSENT, int(IPv4Address(IP)), 1, b"\x08\0\0\0\0\1\0\2 hello")
+        native.send(ethernet_frame(BROADCAST, b"\2" * 6, 0x0800, echo))
+        native.send(ethernet_frame(MAC, b"\2" * 6, 0x0800, echo))
+        transport.exchange([0], [[0, 0, 0]])
         assert transport.statistics.repeated == port.damaged == 0
         other = EthernetPort(native, IP, host="192.168.1.77")
         other.write(Frame(FrameType.RESUME, 0, 5, 0).to_wire())
@@ -240,6 +248,13 @@ def test_served_over_udp(on_board: OnBoard, cli, board_user: Path, tmp_path: Pat
         golden.load_weights(build / "weights.bin")
         expected = transport.exchange(np.zeros(5, dtype=np.int32), codes)
     assert np.array_equal(read_outputs(client), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_attacked(on_board: OnBoard, native: NativeBoard):
+    sent = attack(native, on_board, seed=1)
+    assert sent.total() > 100 and len(sent) == 11
 
 
 @pytest.mark.slow
