@@ -66,7 +66,7 @@ def boards(
         settings = QuantizationSettings(**option_values(QuantizationSettings, options))
         x, lengths = load_array(calibration, "the calibration data"), load_lengths(calibration_lengths)
         read = read_model(model, ReadOptions(**option_values(ReadOptions, options)))
-        x = read.looked_up(x, "calibration")
+        x = read.looked_up(x, "calibration", lengths, batch_first, pad)
         request = BuildRequest(
             network=read.network,
             settings=settings,

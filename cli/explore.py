@@ -173,6 +173,7 @@ class Given:
         read = read_model(self._model, ReadOptions(**self._options))
         self.notes = tuple(read.report.notes)
         known = read.report.batch_first
+        x = read.looked_up(x, "calibration", valid, self._batch_first, self._pad)
         first = sequences_first("the calibration data", x, self._batch_first, known, valid)
         roundings = parse_roundings(asked.hidden_rounding)
         space = Space.asked(find_shapes(read.network, roundings, asked.max_steps), asked)
@@ -186,6 +187,7 @@ class Given:
             x = load_array(evaluation, "the evaluation data")
             labels, valid = arrays.get("y"), arrays.get("lengths")
             padded |= valid is not None
+            x = read.looked_up(x, "evaluation", valid, self._batch_first, self._pad)
             first = sequences_first("the evaluation data", x, self._batch_first, known, valid)
         is_front(self._pad, padded or None)
         context = make_context(self._name, read, metric, data, x, labels, valid, first, self._pad_of(valid))

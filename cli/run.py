@@ -72,6 +72,7 @@ def run(
             Accelerator.open(folder, backend, progress=progress) as accelerator,
         ):
             manifest, counts = accelerator.manifest, begin if valid is None else valid
+            x = accelerator.tables.look_up(x, valid, batch_first, pad)
             first = sequences_first("the input", x, batch_first, manifest.batch_first, counts)
             before = accelerator.cell_saturations
             started = time.perf_counter()

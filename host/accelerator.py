@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.device import Device, check_loadable
+from rtlstm.host.embeddings import Tables, load_tables
 from rtlstm.host.raw_values import (
     CodesWarning,
     SaturationWarning,
@@ -97,6 +98,8 @@ class Accelerator(Closing):
         """Number of input values that saturated since the accelerator was opened."""
         self.saturated_outputs = 0
         """Number of outputs at a limit of their format since then, if the last layer is unbounded."""
+        self.tables = Tables()
+        """The tables in which tokens are looked up, if the model begins with one."""
         last = manifest.layers[-1]
         self._bounded = not last.dense or ActivationFunction.of(last.activation).within_one
         ends = {at + layer.feedback for at, layer in enumerate(manifest.layers) if layer.recurrent}
@@ -155,8 +158,7 @@ class Accelerator(Closing):
             transport = open_transport(backend, folder, manifest, seen)
         try:
             accelerator = cls(transport, manifest, progress)
-            device = accelerator.device
-            device.initial_state = load_initial_state(folder, manifest, device.layout)
+            accelerator._begin_as(folder, manifest)
             accelerator.load_weights(image, verify)
         except BaseException:
             transport.close()
@@ -166,15 +168,22 @@ class Accelerator(Closing):
     def begin_as(self, folder: str | Path) -> None:
         """From now on, sequences and streams begin in the state of a build's model, zeros for most.
 
-        :meth:`open` and :meth:`load` do it. Open streams keep their states until they are reset.
+        Tokens are looked up in its tables. :meth:`open` and :meth:`load` do this; do it yourself beside
+        :meth:`load_weights` of a retrained model. Open streams keep their states until they are reset.
 
         Raises
         ------
         BuildError
-            If the folder is no build, or its ``state.npz`` is missing, was changed or has other layers.
+            If the folder is no build, or its ``state.npz`` or ``embeddings.npz`` is missing, was changed or
+            has other layers or tables.
         """
         folder = as_path("the build folder", folder)
-        self.device.initial_state = load_initial_state(folder, Manifest.load(folder), self.device.layout)
+        self._begin_as(folder, Manifest.load(folder))
+
+    def _begin_as(self, folder: Path, manifest: Manifest) -> None:
+        tables = load_tables(folder, manifest)
+        self.device.initial_state = load_initial_state(folder, manifest, self.device.layout)
+        self.tables = tables
 
     def load_weights(
         self, weights: str | Path | WeightImage, verify: bool = True, keep_states: bool = False
@@ -260,6 +269,7 @@ class Accelerator(Closing):
         image = WeightImage.load(folder / "weights.bin", manifest)
         check_image(image, manifest)
         initial_state = load_initial_state(folder, manifest, StateLayout(manifest))
+        tables = load_tables(folder, manifest)
         held = len(self._streams)
         if held:
             raise DeviceError(
@@ -269,6 +279,7 @@ class Accelerator(Closing):
         with self.device.owner, shown(self._progress) as progress:
             self.device.adopt(manifest)
             self.manifest, self._image, self._lengths = manifest, None, []
+            self.tables = tables
             self.device.initial_state = initial_state
             self.device.load(image, verify, progress)
             self._image = image
@@ -294,7 +305,9 @@ class Accelerator(Closing):
             model with strides takes several of its frames in a step: give the frames, ``T`` a multiple of
             ``manifest.frames``, or steps with these side by side. Outputs are one for each step.
             Floats are quantised and saturate (with a :class:`SaturationWarning`); integers are
-            taken as codes of the input format (with a :class:`CodesWarning`, once).
+            taken as codes of the input format (with a :class:`CodesWarning`, once). If the model begins with
+            an embedding, integers ``(T,)``, ``(T, N)`` or ``(N, T)`` are tokens, which are looked up in its
+            table and count as floats.
         lengths
             Valid steps of each sequence, ``(N,)`` integers 1 to T in any order; all T if None. In frames if
             ``x`` is. They are the first of T, or the last ones if padding stands in ``front``.
@@ -335,7 +348,7 @@ class Accelerator(Closing):
             Once, if neither the model nor ``batch_first`` tells the order of the axes: it is ``(T, N, I)``.
         """
         self._check_open()
-        given = as_numbers("x", x)
+        given = as_numbers("x", self.tables.look_up(x, lengths, batch_first, pad))
         known, counts = self.manifest.batch_first, state if lengths is None else lengths
         batch_first = sequences_first("x", given, batch_first, known, counts, self._told, stacklevel=2)
         axis = int(batch_first and given.ndim == 3)
@@ -600,7 +613,7 @@ class Accelerator(Closing):
         streams
             ``K`` open streams of this accelerator; one that is named twice takes two steps.
         x
-            ``(K, inputs)``, as for :meth:`Stream.step`.
+            ``(K, inputs)``, or tokens ``(K,)``, as for :meth:`Stream.step`.
 
         Returns
         -------
@@ -633,7 +646,7 @@ class Accelerator(Closing):
         advice: str = "",
     ) -> NDArray[Any]:
         """Run x ``(*leading, I)``, a step per stream or all on a single one; returns ``(K, O)``."""
-        array = check_values(x, leading, self.manifest, advice)
+        array = check_values(self.tables.look_up(x, axes=(len(leading),)), leading, self.manifest, advice)
         integers = self._quantise_input(array, array.size, stacklevel + 1)
         integers = integers.reshape(-1, integers.shape[-1])
         numbers = np.array([stream.number for stream in streams], dtype=np.int64)

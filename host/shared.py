@@ -210,7 +210,7 @@ class SharedStream(Closing):
         self._stream = stream
 
     def submit(self, x: ArrayLike) -> "Future[IntArray]":
-        """Request ``T`` steps, ``(T, inputs)``; the future gives integers ``(T, outputs)``.
+        """Request ``T`` steps, ``(T, inputs)`` or tokens; the future gives integers ``(T, outputs)``.
 
         The steps are not run if the future is cancelled before they are sent.
 
@@ -225,7 +225,7 @@ class SharedStream(Closing):
 
     def _ask(self, x: ArrayLike, leading: tuple[str, ...], advice: str = "") -> "Future[IntArray]":
         """Request steps ``(*leading, inputs)``; warnings name the line that called the calling function."""
-        array = check_values(x, leading, self._shared.manifest, advice)
+        array = check_values(self._rows(x, len(leading)), leading, self._shared.manifest, advice)
         integers, _ = as_codes(array, self._shared.manifest)
         self._stream.accelerator._note_codes(array, stacklevel=3)
         job = _Steps(self._stream, integers.reshape(-1, array.shape[-1]))
@@ -242,7 +242,12 @@ class SharedStream(Closing):
 
     def present(self, x: ArrayLike, y: IntArray) -> NDArray[Any]:
         """Convert outputs to the type of the caller's ``x``: floats for floats."""
-        return to_caller(y, self._shared.manifest.layers[-1].output, as_numbers("x", x))
+        read = as_numbers("x", self._rows(x, y.ndim - 1))
+        return to_caller(y, self._shared.manifest.layers[-1].output, read)
+
+    def _rows(self, x: ArrayLike, axes: int) -> NDArray[Any]:
+        """Look up tokens with so many axes."""
+        return self._shared._accelerator.tables.look_up(x, axes=(axes,))
 
     def call(self, function: Callable[[Stream], Result]) -> "Future[Result]":
         """Request a call of ``function(stream)`` after all steps requested so far."""

@@ -76,6 +76,8 @@ class Stream(Closing):
     def step(self, x: ArrayLike) -> NDArray[Any]:
         """Compute one step: ``(inputs,)``, or its frames ``(frames, inputs / frames)``, to ``(outputs,)``.
 
+        If the model begins with an embedding, ``x`` may be a token, an integer.
+
         Raises
         ------
         InputError
@@ -87,7 +89,7 @@ class Stream(Closing):
         return self.accelerator._stream_steps([self], x, (), stacklevel=2, advice=advice).reshape(-1)
 
     def steps(self, x: ArrayLike) -> NDArray[Any]:
-        """Compute ``T`` steps: ``(T, inputs)``, or their frames, to ``(T, outputs)``.
+        """Compute ``T`` steps: ``(T, inputs)``, their frames or tokens ``(T,)``, to ``(T, outputs)``.
 
         Raises the errors of :meth:`step`.
         """

@@ -65,7 +65,7 @@ def saturate(value: ArrayLike, bits: int) -> IntArray:
 
 def where_bad(name: str, values: NDArray[Any], bad: NDArray[np.bool_]) -> str:
     """Return a text with the index and value of the first bad one of ``values``, and the number of others."""
-    first = tuple(int(axis[0]) for axis in np.nonzero(bad))
+    first = tuple(int(axis[0]) for axis in np.nonzero(bad)) if np.ndim(bad) else ()
     others = int(np.count_nonzero(bad)) - 1
     index = f"[{', '.join(map(str, first))}]" if first else ""
     return f"{name}{index} is {values[first]}{f' and {others} more' if others else ''}"

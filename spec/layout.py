@@ -114,6 +114,14 @@ class OutputPart(Record):
     width: Annotated[int, Field(ge=1)]
 
 
+class EmbeddingShape(Record):
+    """A table in which the host looks up the tokens that a model reads: its name, and its size."""
+
+    name: Annotated[str, Field(min_length=1)]
+    rows: Annotated[int, Field(ge=1)]
+    width: Annotated[int, Field(ge=1)]
+
+
 def check_parts(parts: Sequence[OutputPart], outputs: int) -> None:
     """Check that parts make up all output values, with names of their own; a ValueError if not."""
     total, names = sum(part.width for part in parts), {part.name for part in parts}

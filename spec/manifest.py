@@ -14,7 +14,7 @@ from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.files import read_file
-from rtlstm.spec.layout import OutputPart, check_parts
+from rtlstm.spec.layout import EmbeddingShape, OutputPart, check_parts
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.parameters import Capacity, Needs, Parameters
 from rtlstm.spec.program.fields import (
@@ -36,6 +36,8 @@ C_HEADER: Final = "rtlstm_registers.h"
 """The C header's name in a build."""
 INITIAL_STATE: Final = "state.npz"
 """The name of the state in which a build's model begins, if that is not zeros."""
+EMBEDDINGS: Final = "embeddings.npz"
+"""The name of the tables in which the host looks up what a build's model reads, if it looks anything up."""
 _SCHEMA: Final = 1
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -129,9 +131,11 @@ class Manifest(Record):
     None if the model does not tell. The hardware takes any order."""
     parts: tuple[OutputPart, ...] = ()
     """The model's outputs, if it has several: parts of the core's, in order."""
+    embeddings: tuple[EmbeddingShape, ...] = ()
+    """The tables in which the host looks up tokens, of a model that begins so."""
     files: tuple[FileHash, ...] = ()
-    """Verilog, C header and, if there is one, initial state of the folder. They are not in the build's hash;
-    empty until they are written."""
+    """Verilog, C header and, if there are such, initial state and tables of the folder. They are not in the
+    build's hash; empty until they are written."""
 
     def with_files(self, contents: Mapping[str, str | bytes]) -> Self:
         """Return a copy that lists these files of the folder, contents by path."""
@@ -461,7 +465,7 @@ class Manifest(Record):
         if expected.build_hash != self.build_hash:
             raise ConfigurationError("its build_hash is not that of its shapes, formats and options")
         # The fields that are given; all others follow from them.
-        given = {"rtlstm_version", "files", "frames", "batch_first", "parts"}
+        given = {"rtlstm_version", "files", "frames", "batch_first", "parts", "embeddings"}
         found, wanted = (each.model_dump(mode="json", exclude=given) for each in (self, expected))
         if difference := _json_difference(found, wanted):
             raise ConfigurationError(f"by its shapes, formats and options {difference}")
@@ -469,10 +473,10 @@ class Manifest(Record):
     def _check_files(self, folder: Path) -> None:
         """Check that the required files are listed and no others; raise a ConfigurationError."""
         listed = [file.path for file in self.files]
-        compiled = [self.rtl, C_HEADER]
-        if listed != [path for path in (*compiled, INITIAL_STATE) if path in listed]:
+        compiled, tables = [self.rtl, C_HEADER], [EMBEDDINGS] * bool(self.embeddings)
+        if listed != [path for path in (*compiled, INITIAL_STATE, *tables) if path in listed]:
             raise ConfigurationError(
-                f"its files must be {' and '.join(compiled)}, or {INITIAL_STATE}, too, not "
+                f"its files must be {' and '.join([*compiled, *tables])}, or {INITIAL_STATE}, too, not "
                 f"{_short_json(listed)}"
             )
         if self.rtl not in listed and (folder / self.rtl).exists():

@@ -53,7 +53,8 @@ def finetune_build(
     formats = {"weight_bits": QuantizationSettings().weight_bits} if device is None else {"device": device}
     read = read_model(model, ReadOptions(**option_values(ReadOptions, options)), name=built["name"])
     from_build = [given.get(f"calibration_from{part}") for part in ("", "_input", "_lengths")]
-    x = read.looked_up(given["calibration"], "calibration")
+    its = given["calibration_lengths"], given["batch_first"], given["pad"]
+    x = read.looked_up(given["calibration"], "calibration", *its)
     state, _ = begin_states(read, x, given["calibration_state"], given["batch_first"], *from_build)
     result = finetune(
         read,

@@ -24,6 +24,7 @@ from rtlstm.gen.quantise.plan import (
 from rtlstm.gen.quantise.quantiser import TrainedNetwork, quantise_with
 from rtlstm.gen.quantise.ranges import Candidate, Ranges
 from rtlstm.gen.quantise.target import TargetHardware
+from rtlstm.host.embeddings import Embedding
 from rtlstm.sim.reference import FloatState
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.layout import Pad, is_front, padded_behind, padded_in_front
@@ -116,16 +117,17 @@ class Prepared(torch.nn.Module):
         weight_bits: dict[str, int],
         calibration: Calibration | None,
         source: ModelReport | None = None,
-        embedding: np.ndarray[Any, Any] | None = None,
+        embeddings: tuple[Embedding, ...] = (),
+        looks_up: bool = False,
         device: ExistingDevice | None = None,
         initial_state: InitialState | None = None,
         weight_normalisation: bool = False,
         train_ranges: bool = False,
     ) -> None:
         super().__init__()
-        self.embedding = None
-        if embedding is not None:
-            table = torch.tensor(embedding, dtype=torch.get_default_dtype())
+        self.embedding, self._embeddings = None, embeddings
+        if looks_up:
+            table = torch.tensor(embeddings[0].table, dtype=torch.get_default_dtype())
             self.embedding = torch.nn.Embedding.from_pretrained(table, freeze=False)
         self._source, self._initial_state = source, initial_state
         self._first_choices = choices
@@ -306,7 +308,15 @@ class Prepared(torch.nn.Module):
             hardware=self._hardware,
             device=None if self._device is None else self._device.folder,
             initial_state=self._initial_state,
+            embeddings=self._tables(),
         )
+
+    def _tables(self) -> tuple[Embedding, ...]:
+        """The model's tables as they are now: a module trains its own."""
+        if self.embedding is None:
+            return self._embeddings
+        table = self.embedding.weight.detach().cpu().double().numpy()
+        return (Embedding(name=self._embeddings[0].name, table=table),)
 
     def quantised(self) -> QuantizedNetwork:
         """Return the integers of the network as it is now."""

@@ -14,9 +14,9 @@ from rtlstm.gen.builds.compiled import Build, check_alone, device_folder
 from rtlstm.gen.builds.hardware import device_settings
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.arrays import first_line
-from rtlstm.gen.frontends.reading import Embedding
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats
+from rtlstm.host.embeddings import Embedding
 from rtlstm.host.raw_values import as_array
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError, ModelError
@@ -142,7 +142,10 @@ def prepare(
         module = model if isinstance(model, torch.nn.Module) else None
         # A module looks its numbers up itself; elsewhere the host gives the rows.
         table = read.embeddings[0] if module is not None and read.embeddings else None
-        x = None if calibration is None else _as_floats(calibration, table)
+        x = None
+        if calibration is not None:
+            given = as_array("calibration", _on_host(calibration))
+            x = read.looked_up(given, "calibration", calibration_lengths, batch_first, pad)
         if module is not None:
             form = _call_form(module, network, batch_first, table)
         else:
@@ -161,7 +164,6 @@ def prepare(
             initial_state=read.initial_state,
         )
         choices = replace(found, trials=())
-        embedding = None if table is None else table.table
         step("make the module", 2)
         prepared = Prepared(
             network,
@@ -171,7 +173,8 @@ def prepare(
             by_layer,
             data,
             read.report,
-            embedding,
+            read.embeddings,
+            table is not None,
             existing,
             read.initial_state,
             weight_normalisation,
@@ -182,11 +185,8 @@ def prepare(
     return prepared
 
 
-def _as_floats(values: Any, table: Embedding | None) -> Any:
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().numpy()
-    array = as_array("calibration", values)
-    return array if table is None else table(array)
+def _on_host(values: Any) -> Any:
+    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
 
 
 def _check_range(data: Calibration, numerics: Numerics) -> None:

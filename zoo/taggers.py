@@ -15,7 +15,7 @@ import numpy as np
 
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.frontends.arrays import import_extra
-from rtlstm.gen.frontends.reading import Embedding
+from rtlstm.host.embeddings import Embedding
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.progress import Progress
 from rtlstm.zoo.entry import Entry, Floats, Integers, Metric, Package, Subject, fetch

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from word_taggers import LetterTagger
 
 from rtlstm.gen.frontends import read_model
-from rtlstm.gen.frontends.reading import Embedding
+from rtlstm.host.embeddings import Embedding
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.network import Network
 from rtlstm.zoo.entry import Package, fetch

@@ -18,6 +18,7 @@ from rtlstm.gen.builds.widths import Made, Widths, conclude_widths
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.gen.quantise.calibration import Calibration, repeat_state
+from rtlstm.host.embeddings import load_tables
 from rtlstm.host.state_files import read_initial_state
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import ActivationFunction
@@ -100,6 +101,7 @@ def measure_build(
     manifest = Manifest.load(folder)
     report = BuildReport.load(folder)
     network = check_image(WeightImage.load(folder / "weights.bin", manifest), manifest)
+    x = load_tables(folder, manifest).look_up(x, lengths, batch_first, pad)
     first = sequences_first("x", x, batch_first, manifest.batch_first, lengths)
     samples = Samples.of(x, network.inputs, lengths, first, manifest.frames, pad)
     if state is not None:
@@ -115,7 +117,7 @@ def measure_build(
     if read is not None:
         data = None
         if calibration is not None:
-            given = read.looked_up(calibration, "calibration")
+            given = read.looked_up(calibration, "calibration", calibration_lengths, batch_first, pad)
             begin = calibration_state
             if begin is None:
                 begin = read.calibration_state(given, batch_first)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.builds.command_options import SimulateOptions
 from rtlstm.host import Accelerator
+from rtlstm.host.embeddings import load_tables
 from rtlstm.host.raw_values import CodesWarning
 from rtlstm.host.steps import Steps
 from rtlstm.host.transport import Transport, open_transport
@@ -120,6 +121,7 @@ def compare_build(
             warnings.simplefilter("ignore", CodesWarning)
         else:
             asked.check_input()
+            x = load_tables(folder, manifest).look_up(x, lengths, batch_first, pad)
             first = sequences_first("x", x, batch_first, manifest.batch_first, lengths, stacklevel=3)
             if asked.steps is not None:
                 x, lengths = _first_steps(manifest, x, lengths, asked.steps, first, pad)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import Any, TypeVar
@@ -30,10 +31,11 @@ from rtlstm.gen.builds.on_board import OnBoard, OnZynq
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.builds.report_html import Pictures
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
-from rtlstm.gen.frontends.reading import Embedding, ReadResult, look_up
+from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, TrainedModel, TrainedNetwork
 from rtlstm.host import Accelerator
 from rtlstm.host.accelerator import Outputs, html_table
+from rtlstm.host.embeddings import Embedding, Tables, load_tables
 from rtlstm.host.raw_values import as_array
 from rtlstm.host.state import State
 from rtlstm.spec.errors import BuildError, ConfigurationError, InputError, NoteWarning, suggest
@@ -70,21 +72,15 @@ class Build:
         self.folder = as_path("the build folder", folder)
         self.manifest = Manifest.load(self.folder)
         self._contents = _contents(self.folder)
-        self.embeddings: tuple[Embedding, ...] = ()
-        """The model's tables, which stay with the host: :func:`compile` knows them, a folder does not."""
 
-    def _looked_up(self, x: ArrayLike) -> NDArray[Any]:
-        """Return what the network reads: whole numbers looked up, if its model looks numbers up."""
-        array = as_array("x", x)
-        if self.embeddings or array.dtype.kind not in "iu" or array.ndim > 2:
-            return look_up(self.embeddings, array)
-        names = [node.name for node in self.report().host if node.kind.lower() == "embedding"]
-        if not names:
-            return array
-        raise InputError(
-            f"x holds whole numbers, which the model looks up in {names[0]!r}, but its table stays with the "
-            "host: look them up with rtlstm.read_model(MODEL).embeddings[0](x), and give the result"
-        )
+    @property
+    def embeddings(self) -> tuple[Embedding, ...]:
+        """The model's tables, in which the host looks up tokens. Raises BuildError if they are damaged."""
+        return self._tables.tables
+
+    @cached_property
+    def _tables(self) -> Tables:
+        return load_tables(self._checked_folder(), self.manifest)
 
     def _checked_folder(self) -> Path:
         """Return the folder; BuildError if it holds no build by now, or another one."""
@@ -133,11 +129,10 @@ class Build:
     ) -> tuple[NDArray[Any], State]:
         """Run sequences through the golden model, which gives the same bits as the hardware.
 
-        Arguments, results and errors are those of :meth:`rtlstm.host.Accelerator.run`. If the model begins
-        with an embedding, whole numbers ``(T,)``, ``(T, N)`` or ``(N, T)`` are looked up first.
+        Arguments, results and errors are those of :meth:`rtlstm.host.Accelerator.run`.
         """
         with self.open() as accelerator:
-            return accelerator.run(self._looked_up(x), lengths, state, batch_first, outputs, pad)
+            return accelerator.run(x, lengths, state, batch_first, outputs, pad)
 
     @shows_options(SimulateOptions)
     def simulate(
@@ -155,8 +150,8 @@ class Build:
         Parameters
         ----------
         x
-            ``(T, N, I)``, ``(N, T, I)`` if ``batch_first``, or ``(T, I)``; with ``steps``, that many of its
-            first steps, of front padding the last ones; if None, ``steps`` random steps from ``seed``.
+            As for :meth:`run`; with ``steps``, that many of its first steps, of front padding the last
+            ones; if None, ``steps`` random steps from ``seed``.
         lengths
             Valid steps of each sequence.
         batch_first
@@ -177,7 +172,7 @@ class Build:
             If there is no simulator.
         """
         asked = _checked(SimulateOptions, self.simulate, options)
-        given = None if x is None else self._looked_up(x)
+        given = None if x is None else as_array("x", x)
         valid = None if lengths is None else as_array("lengths", lengths)
         with shown(progress) as seen:
             return compare_build(self._checked_folder(), asked, given, valid, batch_first, seen, pad)[0]
@@ -244,7 +239,7 @@ class Build:
         ----------
         x
             Typical inputs, floats, ``(T, I)`` or ``(T, N, I)``; ``(N, T, I)`` if ``batch_first``, by default
-            as the model has it.
+            as the model has it; or tokens.
         model
             The model that the build was generated from, as :func:`compile` takes it; without it, what
             rounding the weights costs is not included, and other widths are not tried.
@@ -275,7 +270,7 @@ class Build:
         with shown(progress) as seen:
             return measure_build(
                 self._checked_folder(),
-                self._looked_up(x),
+                x,
                 model=model,
                 calibration=calibration,
                 calibration_lengths=calibration_lengths,
@@ -443,7 +438,6 @@ def compile(
     if given_device is not None:
         check_alone(options, fit=fit, name=name, capacities=capacities)
     settings = QuantizationSettings(**option_values(QuantizationSettings, options))
-    embeddings: tuple[Embedding, ...] = ()
     notes: tuple[str, ...] = ()
     tables = {} if trained is None else {"tables": trained.settings.tables}
     hardware = check_hardware(fit, option_values(HardwareRequest, options) | tables)
@@ -451,11 +445,13 @@ def compile(
         check_target(as_path("the build folder", folder))
     if trained is not None:
         network, source, begin = trained.network, trained.source, trained.initial_state
+        embeddings = trained.embeddings
     else:
         read = read_if_needed(model, ReadOptions(**option_values(ReadOptions, options)), name=name)
         network, source, begin = read.network, read.report, read.initial_state
         embeddings = read.embeddings
-        calibration = None if calibration is None else read.looked_up(calibration, "calibration")
+        if calibration is not None:
+            calibration = read.looked_up(calibration, "calibration", calibration_lengths, batch_first, pad)
         calibration_state, notes = begin_states(
             read,
             calibration,
@@ -481,6 +477,7 @@ def compile(
         pad=pad,
         initial_state=begin,
         source=source,
+        embeddings=embeddings,
         trained=trained,
         notes=notes,
         **hardware,
@@ -488,7 +485,6 @@ def compile(
     with _ALONE, shown(progress) as seen:
         generate(request, target, seen)
     build = Build(target)
-    build.embeddings = embeddings
     report = build.report()
     for text in (*report.assumptions, *report.notes):
         warn(text, NoteWarning, stacklevel=2)
@@ -535,9 +531,10 @@ def begin_states(
     if inputs is None:
         found = source.final_states()
     else:
-        h, c = source.run(as_array("calibration_from_input", inputs), lengths, outputs="none")[1]
+        read_by = source._tables.look_up(inputs, lengths, name="calibration_from_input")
+        h, c = source.run(read_by, lengths, outputs="none")[1]
         found = h, c
-        if np.ndim(inputs) == 2:
+        if read_by.ndim == 2:
             found = tuple(each[None] for each in h), tuple(each[None] for each in c)
     first = read.report.batch_first if batch_first is None else batch_first
     begun = begin_in(read.network, x, source.folder, found, first, inputs is not None)

@@ -13,7 +13,7 @@ from rtlstm.gen.builds.command_options import DEFAULT_SEEDS
 from rtlstm.gen.ip import IpPaths
 from rtlstm.spec.errors import BuildError
 from rtlstm.spec.files import read_file
-from rtlstm.spec.manifest import C_HEADER, INITIAL_STATE
+from rtlstm.spec.manifest import C_HEADER, EMBEDDINGS, INITIAL_STATE
 from rtlstm.spec.record import Record
 
 FINAL_STATES = "final_states.npz"
@@ -24,6 +24,7 @@ _OURS = {
     "rtl",
     "weights.bin",
     INITIAL_STATE,
+    EMBEDDINGS,
     FINAL_STATES,
     C_HEADER,
     "report.json",

@@ -55,9 +55,10 @@ from rtlstm.gen.quantise.quantiser import (
 )
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.device import check_loadable
+from rtlstm.host.embeddings import Embedding, embeddings_file
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.layout import Pad
-from rtlstm.spec.manifest import C_HEADER, INITIAL_STATE, Manifest, read_verilog
+from rtlstm.spec.manifest import C_HEADER, EMBEDDINGS, INITIAL_STATE, Manifest, read_verilog
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import find_kept, pack
@@ -129,6 +130,9 @@ class BuildRequest:
     ``rtlstm run --state`` takes for one sequence; None for zeros, without that file."""
     source: ModelReport | None = None
     """The front end's report, which the build's report contains."""
+    embeddings: tuple[Embedding, ...] = ()
+    """The tables in which the host looks up what the model reads, which the build has for its driver. Data
+    here are looked up already."""
     trained: TrainedNetwork | None = None
     """The network with integers that are taken as they are, and with its own settings and calibration data.
     With ``device``, it must have been trained for that."""
@@ -272,7 +276,10 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
         else:
             design = _design_for(device, request, data)
         manifest = design.manifest.replace(
-            frames=network.frames, batch_first=request.model_batch_first, parts=network.parts
+            frames=network.frames,
+            batch_first=request.model_batch_first,
+            parts=network.parts,
+            embeddings=tuple(each.shape for each in request.embeddings),
         )
         if device is not None:
             check_loadable(manifest, device.manifest)
@@ -299,9 +306,7 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
         fit = design.fit if device is None else find_fit(device.folder)
         expected = None if fit is None else fit.estimate
         finals = final_states_file(network, design.quantised, data, design.settings.final_states)
-        manifest = _write(
-            work, manifest, design.quantised, image, verilog, report, request.initial_state, expected, finals
-        )
+        manifest = _write(work, manifest, design.quantised, image, verilog, report, request, expected, finals)
     stage(4)
     for result in former:
         warn(result.text, ReplacedWarning, stacklevel=3)
@@ -565,14 +570,17 @@ def _write(
     image: bytes,
     verilog: str,
     report: BuildReport,
-    initial_state: InitialState | None,
+    request: BuildRequest,
     expected: Estimate | None,
     final_states: bytes | None,
 ) -> Manifest:
-    """Write all files; return the manifest, which lists those that are compiled, and the initial state."""
+    """Write all files; return the manifest, which lists those that are compiled, initial state and tables."""
+    initial_state = request.initial_state
     compiled = {manifest.rtl: verilog, C_HEADER: c_header(manifest, initial_state)}
-    state = {} if initial_state is None else {INITIAL_STATE: states_file(initial_state)}
-    manifest = manifest.with_files({**compiled, **state})
+    arrays = {} if initial_state is None else {INITIAL_STATE: states_file(initial_state)}
+    if request.embeddings:
+        arrays[EMBEDDINGS] = embeddings_file(request.embeddings)
+    manifest = manifest.with_files({**compiled, **arrays})
     texts = {
         "manifest.json": manifest.to_json(),
         **compiled,
@@ -584,8 +592,8 @@ def _write(
             assumed=expected is not None and expected.clock_assumed,
         ),
     }
-    contents = {name: text.encode() for name, text in texts.items()} | {_IMAGE: image, **state}
-    bill = bill_of_materials(manifest, contents, (_IMAGE, INITIAL_STATE))
+    contents = {name: text.encode() for name, text in texts.items()} | {_IMAGE: image, **arrays}
+    bill = bill_of_materials(manifest, contents, (_IMAGE, INITIAL_STATE, EMBEDDINGS))
     # The bill leaves these out: other commands add to them.
     reports = {"report.json": report.to_json(), "report.html": render_report(report, manifest)}
     finals = {} if final_states is None else {FINAL_STATES: final_states}

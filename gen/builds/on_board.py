@@ -27,7 +27,7 @@ from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.files import read_file, write_file
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.inventory import link_limits
-from rtlstm.spec.manifest import INITIAL_STATE, Manifest, check_rtl, read_verilog
+from rtlstm.spec.manifest import EMBEDDINGS, INITIAL_STATE, Manifest, check_rtl, read_verilog
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import load_cached
 
@@ -318,7 +318,7 @@ class OnZynq:
         Raises ImageError if the build's weights cannot be used.
         """
         WeightImage.load(self.folder / "weights.bin", self.manifest)
-        paths = [self.folder / name for name in ("manifest.json", "weights.bin", INITIAL_STATE)]
+        paths = [self.folder / name for name in ("manifest.json", "weights.bin", INITIAL_STATE, EMBEDDINGS)]
         return write_project(
             self.board,
             self.manifest,

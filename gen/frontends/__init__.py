@@ -21,13 +21,13 @@ import numpy as np
 from rtlstm.gen.frontends.child import FOREIGN, read_in_child
 from rtlstm.gen.frontends.plugins import FRONT_ENDS, FrontEnd, detect, find_front_end, read_offered
 from rtlstm.gen.frontends.reading import (
-    Embedding,
     ModelReport,
     NodeReport,
     ReadOptions,
     ReadResult,
     ReportBuilder,
 )
+from rtlstm.host.embeddings import Embedding
 from rtlstm.spec.errors import ConfigurationError, ModelError
 from rtlstm.spec.network import Network
 

@@ -23,7 +23,8 @@ import numpy as np
 from rtlstm.gen.frontends.arrays import import_extra, listed, one_error
 from rtlstm.gen.frontends.limits import ENVIRONMENT, MEMORY, SECONDS, isolate, keep_limits
 from rtlstm.gen.frontends.plugins import FileKind
-from rtlstm.gen.frontends.reading import Embedding, InitialState, ModelReport, ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.reading import InitialState, ModelReport, ReadOptions, ReportBuilder
+from rtlstm.host.embeddings import Embedding
 from rtlstm.spec import errors
 from rtlstm.spec.activations.functions import ACTIVATIONS, names_in
 from rtlstm.spec.errors import ModelError, RtlstmError, ToolError

@@ -35,9 +35,10 @@ from rtlstm.gen.frontends.layers import (
     take_states,
 )
 from rtlstm.gen.frontends.plugins import offered
-from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder, host_classes
+from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder, host_classes
 from rtlstm.gen.frontends.recurrent import Applied, apply_recurrent
 from rtlstm.gen.frontends.step import Known, KnownSizes, State, Step, Value, one_input
+from rtlstm.host.embeddings import Embedding
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.layout import OutputPart
 from rtlstm.spec.network import Dense, Network

@@ -1,6 +1,6 @@
 """Options and results of reading a model: the part to take, the report, the network, its integer weights."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.gen.frontends.arrays import Floats, listed
-from rtlstm.host.raw_values import as_array
+from rtlstm.host.embeddings import Embedding, Tables
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import WeightFormat
+from rtlstm.spec.layout import Pad
 from rtlstm.spec.network import Bidirectional, FloatArray, Network
 from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record
@@ -267,44 +268,6 @@ class ModelReport(Record):
         return any(host_classes(node.kind) is not None for node in self.outside)
 
 
-class Embedding(Record):
-    """A table that stays with the host: row ``i`` is what the network reads for the number ``i``."""
-
-    name: str
-    table: FloatArray
-
-    def __call__(self, numbers: ArrayLike) -> Floats:
-        """Look up: ``(...)`` whole numbers to ``(..., width)``.
-
-        Raises
-        ------
-        InputError
-            If they are not row numbers of the table.
-        """
-        indices = np.asarray(numbers)
-        if indices.dtype.kind not in "iu" or (
-            indices.size and not 0 <= indices.min() <= indices.max() < len(self.table)
-        ):
-            raise InputError(
-                f"{self.name} must look up whole numbers from 0 to {len(self.table) - 1}, but has others"
-            )
-        return np.asarray(self.table[indices])
-
-
-def look_up(tables: Sequence[Embedding], x: ArrayLike, name: str = "x") -> NDArray[Any]:
-    """Look up whole numbers in a model's only table; see :meth:`ReadResult.looked_up`."""
-    array = as_array(name, x)
-    if not tables or array.dtype.kind not in "iu" or array.ndim > 2:
-        return array
-    if len(tables) > 1:
-        names = ", ".join(each.name for each in tables)
-        raise InputError(
-            f"{name} holds whole numbers, and the model looks numbers up in several tables ({names}): look "
-            "them up in each of rtlstm.read_model(MODEL).embeddings, and give what the network reads of them"
-        )
-    return tables[0](array)
-
-
 class ReadResult(Record):
     """A network and the report on the model that it was read from.
 
@@ -317,17 +280,25 @@ class ReadResult(Record):
     embeddings: tuple[Embedding, ...] = ()
     initial_state: InitialState | None = None
 
-    def looked_up(self, x: ArrayLike, name: str = "x") -> NDArray[Any]:
-        """Return rows of the model's table for whole numbers in one or two axes; other data as they are.
+    def looked_up(
+        self,
+        x: ArrayLike,
+        name: str = "x",
+        lengths: Any = None,
+        batch_first: bool | None = None,
+        pad: Pad = "back",
+    ) -> NDArray[Any]:
+        """Return rows of the model's table for tokens ``(T,)``, ``(T, N)`` or ``(N, T)``; other data as is.
 
-        ``name`` is that of the data in messages.
+        ``name`` is that of the data in messages; see :meth:`rtlstm.host.embeddings.Tables.look_up`.
 
         Raises
         ------
         InputError
-            If they are not row numbers of the table, or the model has several tables.
+            If they are not numbers of rows of the table, or the model has several tables.
         """
-        return look_up(self.embeddings, x, name)
+        tables = Tables(self.embeddings, self.network.frames, self.report.batch_first)
+        return tables.look_up(x, lengths, batch_first, pad, name=name)
 
     def initial_state_of(self, sequences: int) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]:
         """Return the state in which sequences begin, for the driver: ``(sequences, units)`` per layer.

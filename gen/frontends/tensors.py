@@ -11,8 +11,9 @@ import numpy as np
 
 from rtlstm.gen.frontends.arrays import Floats, expect_shape, import_extra, listed, to_float64
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.cells import bidirectional_layer, parts_refusal, recurrent_layer, with_pruned
+from rtlstm.host.embeddings import Embedding
 from rtlstm.spec.activations.functions import ACTIVATIONS, RELU, ActivationFunction
 from rtlstm.spec.archives import Budget, open_archive
 from rtlstm.spec.errors import ModelError

@@ -47,6 +47,7 @@ from rtlstm.gen.quantise.ranges import (
 from rtlstm.gen.quantise.rounding import RoundedRows, round_nearest
 from rtlstm.gen.quantise.search import Search
 from rtlstm.gen.quantise.target import TargetHardware
+from rtlstm.host.embeddings import Embedding
 from rtlstm.sim.reference import FloatResult, FloatState
 from rtlstm.spec.activations.functions import SIGMOID, TANH
 from rtlstm.spec.cells.formats import CellFormats, Functions, resolve
@@ -87,6 +88,8 @@ class TrainedNetwork:
     """The device's build folder."""
     initial_state: InitialState | None = None
     """The state in which the model begins, if that is not zero."""
+    embeddings: tuple[Embedding, ...] = ()
+    """The tables in which the host looks up what the model reads."""
 
     def quantised(self) -> QuantizedNetwork:
         """Return its integers: nothing is rounded."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.family import FAMILIES
-from rtlstm.spec.manifest import INITIAL_STATE, Manifest, read_listed, read_verilog
+from rtlstm.spec.manifest import EMBEDDINGS, INITIAL_STATE, Manifest, read_listed, read_verilog
 from rtlstm.tools.toolchain import run_tool
 from support.yosys import formal_environment
 
@@ -85,8 +85,9 @@ def netlist_build(folder: Path, manifest: Manifest, target: Path) -> Path:
     shutil.copy(folder / "weights.bin", target / "weights.bin")
     (target / manifest.rtl).write_text(netlist)
     files: dict[str, str | bytes] = {manifest.rtl: netlist}
-    if any(file.path == INITIAL_STATE for file in manifest.files):
-        files[INITIAL_STATE] = read_listed(folder, manifest, INITIAL_STATE)
-        shutil.copy(folder / INITIAL_STATE, target / INITIAL_STATE)
+    for array in (INITIAL_STATE, EMBEDDINGS):
+        if any(file.path == array for file in manifest.files):
+            files[array] = read_listed(folder, manifest, array)
+            shutil.copy(folder / array, target / array)
     (target / "manifest.json").write_text(manifest.with_files(files).to_json())
     return target

@@ -202,6 +202,8 @@ def _translated(graph: OnnxGraph, node: Any, unread: list[str]) -> Iterable[Node
         if training is None or np.any(training):
             why = f"{graph.where(node)}: training_mode must be false; export the model for inference"
             return [make("refused", attributes={"why": why})]
+    if name == "Gather" and _looks_up(graph, node, attributes):
+        return [make("embedding", inputs=tuple(reversed(node.input)))]
     if name in _OPERATORS:
         if problem := _ignored(name, attributes):
             return [make("refused", attributes={"why": f"{graph.where(node)}: {problem}"})]
@@ -212,6 +214,15 @@ def _translated(graph: OnnxGraph, node: Any, unread: list[str]) -> Iterable[Node
     if is_integer_operator(name):
         return [make("", attributes={"advice": INTEGER_ADVICE})]
     return [make(name, attributes=attributes)]
+
+
+def _looks_up(graph: OnnxGraph, node: Any, attributes: Mapping[str, Any]) -> bool:
+    """Whether a Gather takes rows of a constant table, by numbers that the model is given or computes."""
+    rows, numbers = node.input
+    if not graph.is_constant(rows) or graph.is_constant(numbers) or int(attributes.get("axis", 0)):
+        return False
+    table = graph.constant(rows)
+    return table is not None and table.ndim == 2 and table.dtype.kind == "f"
 
 
 def _ignored(name: str, attributes: Mapping[str, Any]) -> str:
