@@ -10,6 +10,7 @@ here follow the modules there, ``x`` the wider factor and ``y`` the narrower one
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
@@ -258,8 +259,29 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
         "vector": (macs + _kept_results(manifest)) * numerics.data_bits,
         "window": 32 * max(layout.words for layout in manifest.regions.values()),
         "rows": sum(_row_bits(manifest)),
+        **_decision(manifest, "luts"),
         "core": 1,
     }
+
+
+def _decision(manifest: Manifest, of: Literal["luts", "registers", "tiles"]) -> dict[str, int]:
+    """Return the size of what decides which output is the largest; nothing where nothing decides."""
+    parameters, bits = manifest.parameters, manifest.numerics.output_bits
+    if not manifest.decides:
+        return {}
+    numbers = ceil_log2(manifest.classes) if parameters.capacity is None else bits - 1
+    left, compared, kept = parameters.gate_units, 1, parameters.gate_units * (bits + 1)
+    while left > 1:
+        compared, left = compared + left // 2, -(-left // 2)
+        kept += left * (bits + 1 + ceil_log2(parameters.gate_units))
+    late = parameters.decision_cycles
+    sizes = {
+        # A comparison and a choice for each pair; the last one's choice is the registers' enable.
+        "luts": compared * _even(bits) + (compared - 1) * bits + 2 * numbers,
+        "registers": kept + bits + (late + 1) * numbers + late * (parameters.stream_bits + 2),
+        "tiles": compared * _adder_tiles(bits),
+    }
+    return {"decision": sizes[of]}
 
 
 def _limited_bits(manifest: Manifest) -> int:
@@ -343,6 +365,7 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
         "copies": _copied_bits(manifest) if parameters.register_copies else 0,
         "window": 32 * max(layout.words for layout in manifest.regions.values()),
         "items": sum(_row_bits(manifest)) * (last - parameters.summed),
+        **_decision(manifest, "registers"),
         "core": 1,
     }
 
@@ -452,6 +475,7 @@ def chain_parts(manifest: Manifest, multipliers: bool = True) -> dict[str, int]:
         "lanes": parameters.lanes * (tree + _adder_tiles(numerics.accumulator.bits)),
         "multipliers": found,
         "gate units": parameters.gate_units * _gate_tiles(manifest),
+        **_decision(manifest, "tiles"),
         "core": 1,
     }
 

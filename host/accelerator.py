@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rtlstm.host.decoding import decode
 from rtlstm.host.device import Device, check_loadable
 from rtlstm.host.embeddings import Tables, load_tables
 from rtlstm.host.raw_values import (
@@ -101,7 +102,9 @@ class Accelerator(Closing):
         self.tables = Tables()
         """The tables in which tokens are looked up, if the model begins with one."""
         last = manifest.layers[-1]
-        self._bounded = not last.dense or ActivationFunction.of(last.activation).within_one
+        self._bounded = (
+            manifest.decides or not last.dense or ActivationFunction.of(last.activation).within_one
+        )
         ends = {at + layer.feedback for at, layer in enumerate(manifest.layers) if layer.recurrent}
         self._gives_states = len(manifest.layers) - 1 in ends
         self._progress = progress
@@ -328,7 +331,8 @@ class Accelerator(Closing):
         -------
         y
             ``(T, N, O)`` as ``x`` is laid out, float32 if ``x`` is; zero in a sequence's padding. With
-            ``last`` ``(N, O)``, with ``none`` ``(0, N, O)``; each without N if ``x`` was unbatched.
+            ``last`` ``(N, O)``, with ``none`` ``(0, N, O)``; each without N if ``x`` was unbatched. If
+            the device decides, the number of each step's largest output, integers without the axis O.
         (h_n, c_n)
             State after each sequence's last valid step: ``(num_layers, N, H)`` each, without N
             if ``x`` was unbatched; tuples of ``(N, H_l)``, one per recurrent layer, if the layers
@@ -375,7 +379,7 @@ class Accelerator(Closing):
             y = y[:0]
         elif front:
             y = padded_in_front(y, batch.lengths)
-        values = to_caller(y, self.manifest.layers[-1].output, array)
+        values = self._present(y, array)
         if not batched:
             values = values[0] if outputs == "last" else values[:, 0]
         elif swapped and outputs != "last":
@@ -479,7 +483,7 @@ class Accelerator(Closing):
         """Count outputs that may have saturated, and warn about them unless they are integers."""
         if self._bounded:
             return
-        form = self.manifest.layers[-1].output
+        form = self.manifest.output
         saturations = int(np.count_nonzero(np.abs(y) == form.maximum))
         self.saturated_outputs += saturations
         if saturations and not raw:
@@ -549,6 +553,44 @@ class Accelerator(Closing):
             for part, found in zip((*h, *c), (*found_h, *found_c), strict=True):
                 part[member] = found
 
+    def decode(
+        self, first: ArrayLike, steps: int, *, stop: int | None = None, state: Any = None
+    ) -> tuple[IntArray, State]:
+        """Run a decoder greedily: the number of a step's largest output is the token of the next step.
+
+        The device decides, or where it gives outputs, this method. Sequences share the free streams.
+
+        Parameters
+        ----------
+        first
+            The first token, an integer, or one of each sequence, ``(N,)``.
+        steps
+            The most steps of a sequence.
+        stop
+            The token after which a sequence takes no further step.
+        state
+            The state in which sequences begin, as for :meth:`run`, such as an encoder's final one.
+
+        Returns
+        -------
+        tokens
+            ``(T, N)`` in the model's order of axes, or ``(T,)``: those that were decided, up to and with
+            ``stop``, which also fills the steps after it. T is that of the longest sequence.
+        (h_n, c_n)
+            The states after each sequence's last step, as :meth:`run` returns them.
+
+        Raises
+        ------
+        ConfigurationError
+            If the build's outputs are not numbered as the rows of its model's only table are.
+        InputError
+            If tokens, ``steps``, ``stop`` or ``state`` are wrong.
+        DeviceError
+            If no stream is free, the accelerator is closed or the device fails.
+        """
+        self._check_open()
+        return decode(self, first, steps, stop, state)
+
     def parts(self, y: ArrayLike) -> dict[str, NDArray[Any]]:
         """Return the model's outputs by name, of outputs ``(..., O)`` of :meth:`run` or of a stream.
 
@@ -560,6 +602,8 @@ class Accelerator(Closing):
             If the last axis has not the build's outputs.
         """
         array = as_numbers("y", y)
+        if self.manifest.decides:
+            raise InputError("y holds numbers of outputs, which have no parts; take y itself")
         if array.shape[-1:] != (self.outputs,):
             raise InputError(f"y must be (..., {self.outputs}), the build's outputs, not {array.shape}")
         slices = part_slices(self.manifest.parts) or {"output": slice(None)}
@@ -617,7 +661,7 @@ class Accelerator(Closing):
 
         Returns
         -------
-        ``(K, outputs)``; floats, or integers if ``x`` holds integers.
+        ``(K, outputs)``; floats, or integers if ``x`` holds integers. ``(K,)`` if the device decides.
 
         Raises
         ------
@@ -653,7 +697,11 @@ class Accelerator(Closing):
         numbers = np.broadcast_to(numbers, len(integers))
         y = self.device.exchange(numbers, integers)
         self._count_saturated(y, is_raw(array), stacklevel + 1)
-        return to_caller(y, self.manifest.layers[-1].output, array)
+        return self._present(y, array)
+
+    def _present(self, y: IntArray, x: NDArray[Any]) -> NDArray[Any]:
+        """Convert outputs ``(..., O)`` to the type of the caller's ``x``; decisions to ``(...)``."""
+        return y[..., 0] if self.manifest.decides else to_caller(y, self.manifest.output, x)
 
     def _release(self, number: int) -> None:
         self._streams.pop(number, None)

@@ -109,7 +109,7 @@ class Tables:
             names = ", ".join(each.name for each in self.tables)
             raise InputError(
                 f"{name} holds whole numbers, which the model looks up in several tables ({names}): look "
-                "them up in each of the build's `embeddings`, and give what the network reads of them"
+                "them up in each of the build's embeddings, and give what the network reads of them"
             )
         return array
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.accelerator import Accelerator
-from rtlstm.host.raw_values import as_numbers, to_caller
+from rtlstm.host.raw_values import as_numbers
 from rtlstm.host.state import State
 from rtlstm.host.steps import as_codes, check_values
 from rtlstm.host.stream import Stream
@@ -243,7 +243,7 @@ class SharedStream(Closing):
     def present(self, x: ArrayLike, y: IntArray) -> NDArray[Any]:
         """Convert outputs to the type of the caller's ``x``: floats for floats."""
         read = as_numbers("x", self._rows(x, y.ndim - 1))
-        return to_caller(y, self._shared.manifest.layers[-1].output, read)
+        return self._shared._accelerator._present(y, read)
 
     def _rows(self, x: ArrayLike, axes: int) -> NDArray[Any]:
         """Look up tokens with so many axes."""

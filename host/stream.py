@@ -76,7 +76,8 @@ class Stream(Closing):
     def step(self, x: ArrayLike) -> NDArray[Any]:
         """Compute one step: ``(inputs,)``, or its frames ``(frames, inputs / frames)``, to ``(outputs,)``.
 
-        If the model begins with an embedding, ``x`` may be a token, an integer.
+        If the model begins with an embedding, ``x`` may be a token, an integer. Of a build that decides, the
+        number of the largest output is returned, ``()``; of :meth:`steps`, ``(T,)``.
 
         Raises
         ------
@@ -86,7 +87,7 @@ class Stream(Closing):
             If the stream or the accelerator is closed, or the device fails.
         """
         advice = "; use steps for several at once"
-        return self.accelerator._stream_steps([self], x, (), stacklevel=2, advice=advice).reshape(-1)
+        return self.accelerator._stream_steps([self], x, (), stacklevel=2, advice=advice)[0]
 
     def steps(self, x: ArrayLike) -> NDArray[Any]:
         """Compute ``T`` steps: ``(T, inputs)``, their frames or tokens ``(T,)``, to ``(T, outputs)``.

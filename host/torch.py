@@ -38,6 +38,11 @@ class _Recurrent(torch.nn.Module):
     def __init__(self, accelerator: Accelerator, batch_first: bool | None = None) -> None:
         super().__init__()
         layers = accelerator.manifest.layers
+        if accelerator.manifest.decides:
+            raise ConfigurationError(
+                f"{type(self).__name__} needs a build that gives outputs, but {accelerator.manifest.name!r} "
+                "gives the number of the largest one; generate it without `decide`"
+            )
         kinds = {layer.kind.partition("_")[0] for layer in layers if not layer.dense}
         if kinds != {self.KIND}:
             raise ConfigurationError(

@@ -233,8 +233,8 @@ class Transport(Closing):
 
         Returns
         -------
-        Outputs, shape ``(steps, manifest.program.outputs)``, codes of the last layer's output format; 0 for
-        suppressed steps.
+        Outputs, shape ``(steps, manifest.program.outputs)``, codes of ``manifest.output``; 0 for suppressed
+        steps.
 
         Raises
         ------
@@ -282,7 +282,7 @@ def _checked(
 
 def _answered(manifest: Manifest, steps: Steps, y: object) -> IntArray:
     """Return a backend's answer to steps, which must be codes."""
-    wanted, form = (len(steps), manifest.program.outputs), manifest.layers[-1].output
+    wanted, form = (len(steps), manifest.program.outputs), manifest.output
     if not isinstance(y, np.ndarray) or y.shape != wanted or not np.issubdtype(y.dtype, np.integer):
         given = f"{y.shape} of {y.dtype}" if isinstance(y, np.ndarray) else type(y).__name__
         raise DeviceError(

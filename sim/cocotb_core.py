@@ -401,8 +401,7 @@ class Core:
         """
         await self._outputs(lambda: 1 - len(self.scoreboard.outputs))
         _, y = self.scoreboard.outputs.popleft()
-        layer = self.manifest.layers[-1]
-        return layer.output.to_floats(y[self.manifest.schedule.output_index])
+        return self.manifest.output.to_floats(y[self.manifest.schedule.output_index])
 
     async def drain(self) -> None:
         """Wait until the core has given the output of every step that it has accepted so far.

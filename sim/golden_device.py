@@ -290,7 +290,7 @@ class GoldenDevice(Transport):
         for length, count in zip(*np.unique(runs.lengths, return_counts=True), strict=True):
             self._counters[Register.CYCLES] += int(count) * self.manifest.schedule.duration(int(length))
         y = np.zeros((len(steps), self.manifest.program.outputs), dtype=np.int64)
-        y[order[:, None], self.manifest.schedule.output_index] = self._run(runs, steps.x[order])
+        y[order] = self.manifest.emitted(self._run(runs, steps.x[order]))
         return y
 
     def _step(self, stream: int, x: IntArray) -> IntArray:
@@ -305,7 +305,7 @@ class GoldenDevice(Transport):
         self._counters[Register.CELL_SATURATIONS] += live.cell_saturations - before
         self._counters[Register.CYCLES] += self.manifest.schedule.duration(1)
         self._zero_state[stream] = self._partials_invalid[stream] = False
-        return y
+        return self.manifest.emitted(y)
 
     def _settle(self) -> None:
         """Write the states of streams stepped one by one to the memories."""
@@ -315,7 +315,7 @@ class GoldenDevice(Transport):
 
     def _run(self, runs: _Runs, x: IntArray) -> IntArray:
         """Run x ``(steps, inputs)``; returns ``(steps, outputs)``."""
-        y = np.zeros((len(x), self.manifest.outputs), dtype=np.int64)
+        y = np.zeros((len(x), self.manifest.classes), dtype=np.int64)
         for batch in runs.batches():
             lengths = runs.lengths[batch]
             steps = np.arange(lengths.max())[:, None]

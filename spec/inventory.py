@@ -47,7 +47,7 @@ _USUAL_BYTES = 2048
 _MOST_BYTES = 1 << 15
 """The largest power of two that a report can contain."""
 _QUEUED_STEPS = 2
-"""Steps whose output the queue holds; twice as many after a sequence memory."""
+"""Steps whose output the queue holds; twice as many after a sequence memory, and where it is decided."""
 _SHALLOW = 256
 """Words up to which a memory without an output register is no block RAM, which would be slow."""
 
@@ -306,7 +306,9 @@ def _output_queue(manifest: Manifest) -> MemorySpec:
     """Return the FIFO of output beats, each with its stream and whether it is its step's last."""
     parameters = manifest.parameters
     width = parameters.beat_out * manifest.numerics.output_bits + parameters.stream_bits + 1
-    steps = _QUEUED_STEPS if manifest.sequence is None else 2 * _QUEUED_STEPS
+    # What is decided of a step comes later, and must not keep the next but one back.
+    late = manifest.sequence is not None or parameters.decide is not None
+    steps = _QUEUED_STEPS << late
     depth = steps * -(-manifest.capacity.outputs // parameters.beat_out)
     return MemorySpec("output queue", 1, width, depth, asynchronous=True, inferred=True)
 

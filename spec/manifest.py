@@ -8,12 +8,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
+import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.files import read_file
+from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.layout import EmbeddingShape, OutputPart, check_parts
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.parameters import Capacity, Needs, Parameters
@@ -77,6 +79,28 @@ def _check_pairs(parameters: Parameters, numerics: Numerics) -> None:
         raise ConfigurationError(
             f"`lut_lanes` must be even where two lanes share each DSP block, on {on} "
             f"with {bits}, not {given}; try {max(2, given - 1)}"
+        )
+
+
+def _check_decision(layers: tuple[LayerShape, ...], passes: Passes, numerics: Numerics) -> None:
+    """Refuse networks of whose outputs no device decides."""
+    if passes and len(passes[-1]) > 1:
+        raise ConfigurationError(
+            "`decide` needs outputs of one layer in one direction, but the network ends in a bidirectional "
+            "layer; put a dense layer behind it, or leave `decide` out"
+        )
+    classes, bits = layers[-1].outputs, numerics.output_bits
+    if classes < 2:
+        raise ConfigurationError(
+            f"`decide` needs a network of two outputs or more, but this one has {classes}; leave `decide` "
+            "out, and compare the output with a threshold"
+        )
+    if classes > 1 << bits - 1:
+        needed = (classes - 1).bit_length() + 1
+        raise ConfigurationError(
+            f"`decide` gives the number of an output in the {bits} bits of one, 0 to {(1 << bits - 1) - 1}, "
+            f"but the network has {classes}; give it more bits with `output_bits={needed}`, or behind a "
+            f"recurrent layer with `data_bits={needed}`"
         )
 
 
@@ -160,6 +184,11 @@ class Manifest(Record):
             raise ValueError("pipeline.scale and scale_bits must both be 0, or none of them")
         if self.program.inputs % self.frames:
             raise ValueError(f"{self.program.inputs} inputs must be {self.frames} frames of as many values")
+        if self.decides and self.parts:
+            raise ValueError(
+                f"`decide` needs a model with one output, but this one has {len(self.parts)} "
+                f"({', '.join(part.name for part in self.parts)}); choose one with `output`"
+            )
         check_parts(self.parts, self.outputs)
         widest = self.layers[-1].output.bits
         if widest > self.numerics.output_bits:
@@ -210,6 +239,8 @@ class Manifest(Record):
                 "network with direct tables, or choose tables interpolated"
             )
         _check_pairs(parameters, numerics)
+        if parameters.decide is not None:
+            _check_decision(layers, passes, numerics)
         return cls(
             name=name,
             rtlstm_version=_version(),
@@ -269,8 +300,37 @@ class Manifest(Record):
 
     @property
     def outputs(self) -> int:
-        """Number of outputs of a time step."""
+        """Number of outputs of a time step: 1 where the device decides."""
         return len(self.schedule.output_index)
+
+    @property
+    def decides(self) -> bool:
+        """Whether the device gives the number of the largest output in place of the outputs."""
+        return self.parameters.decide is not None
+
+    @property
+    def classes(self) -> int:
+        """Number of outputs of the network's step, of which the device may decide which is the largest."""
+        last = () if self.sequence is None else self.sequence.output_positions
+        return len(last) or self.layers[-1].outputs
+
+    @property
+    def output(self) -> Format:
+        """Format of what the device gives; numbers of outputs are integers of as many bits."""
+        own = self.layers[-1].output
+        return Format(bits=self.numerics.output_bits, fraction=0) if self.decides else own
+
+    def emitted(self, y: IntArray) -> IntArray:
+        """Return the values of the device's beats for a network's outputs: ``(..., outputs)`` to those.
+
+        They are the outputs, with zeros between them, or the number of the largest one, the first of equal
+        ones.
+        """
+        if self.decides:
+            return y.argmax(axis=-1)[..., np.newaxis]
+        values = np.zeros((*y.shape[:-1], self.program.outputs), dtype=np.int64)
+        values[..., self.schedule.output_index] = y
+        return values
 
     @property
     def capacity(self) -> Capacity | Needs:

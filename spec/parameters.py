@@ -3,7 +3,7 @@
 from math import ceil, gcd
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from rtlstm.spec.buses import NO_BUS, BusName
 from rtlstm.spec.errors import ConfigurationError
@@ -99,6 +99,8 @@ WeightMemory = Literal["block", "large"]
 """Block RAM, or the family's largest memory: iCE40's single port RAM, Nexus' large RAM, UltraRAM."""
 TableMemory = Literal["ram", "rom"]
 """Memories that are loaded with the weights, or constants made of LUTs."""
+Decision = Literal["argmax"]
+"""What is decided of a step's outputs: which is the largest."""
 MultiplierKind = Literal["dsp", "lut"]
 """A DSP block, or a multiplier of LUTs."""
 
@@ -152,6 +154,14 @@ class CoreOptions(Record):
             group=HARDWARE,
         ),
     ] = NO_BUS
+    decide: Annotated[
+        Decision | None,
+        Option(
+            "What the device gives in place of a step's outputs: the number of the largest one, the first of "
+            "equal ones (argmax). Default: the outputs.",
+            group=HARDWARE,
+        ),
+    ] = None
 
 
 class Parameters(CoreOptions):
@@ -231,6 +241,12 @@ class Parameters(CoreOptions):
             )
         return self
 
+    @model_serializer(mode="wrap")
+    def _without_decision(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave ``decide`` out where nothing is decided: the hashes of such builds do not know of it."""
+        fields: dict[str, Any] = handler(self)
+        return fields if self.decide else {name: each for name, each in fields.items() if name != "decide"}
+
     @classmethod
     def for_family(
         cls,
@@ -307,6 +323,14 @@ class Parameters(CoreOptions):
     def most_drain_cycles(self) -> int:
         """Cycles in which a group of any operation drains at most."""
         return self.drain_beats(self.lanes) * self.words_per_beat
+
+    @property
+    def decision_cycles(self) -> int:
+        """Cycles from a step's last results to the decision about all of them; 0 where nothing is decided.
+
+        Results of a beat are registered and compared in pairs, level by level, then with those before them.
+        """
+        return 0 if self.decide is None else 2 + ceil_log2(self.gate_units)
 
     @property
     def program_memory(self) -> Capacity:

@@ -322,7 +322,7 @@ def format_reports(manifest: Manifest) -> tuple[FormatReport, ...]:
         ("pre-activation", numerics.preactivation),
         ("gate", numerics.gate),
         ("cell state at its tanh", numerics.cell_argument),
-        ("output y", manifest.layers[-1].output),
+        ("output y", manifest.output),
     ]
     return tuple(_filled(FormatReport, form, use=use) for use, form in uses)
 
@@ -418,6 +418,12 @@ def cycle_report(manifest: Manifest) -> CycleReport:
     return _filled(CycleReport, manifest.cycles, array_use=round(manifest.cycles.use, 4))
 
 
+_DECIDED = (
+    "the device gives the number of the largest of {} outputs, the first of equal ones: softmax, log-softmax "
+    "or argmax behind them would change nothing"
+)
+
+
 def create_report(
     network: Network,
     quantised: QuantizedNetwork,
@@ -439,8 +445,11 @@ def create_report(
     """
     parameters, numerics = manifest.parameters, manifest.numerics
     held = memory_reports(manifest)
+    if manifest.decides:
+        notes = (*notes, _DECIDED.format(manifest.classes))
+        source = source and source.decided
     outside = () if source is None else source.outside
-    decides = source is not None and source.decides
+    decides = manifest.decides or (source is not None and source.decides)
     accuracy = measure_accuracy(network, quantised, calibration, initial_state, decides)
     estimates = estimate_devices(manifest, None if fit is None else fit.estimate)
     changes = measure_changes(network, quantised, () if source is None else source.integer_weights)

@@ -35,7 +35,7 @@ from rtlstm.gen.frontends.layers import (
     take_states,
 )
 from rtlstm.gen.frontends.plugins import offered
-from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder, host_classes
+from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder, host_classes, host_note
 from rtlstm.gen.frontends.recurrent import Applied, apply_recurrent
 from rtlstm.gen.frontends.step import Known, KnownSizes, State, Step, Value, one_input
 from rtlstm.host.embeddings import Embedding
@@ -754,7 +754,7 @@ class _Reader:
                 self._check_classes(node, before.axes)
             host = host_classes(node.operator, self.names.get(node.inputs[0], "") if apart else "")
             self.report.node(node.label, node.kind, "outside", host or "")
-            self.report.note(f"{node.where} stays on the host: {host}")
+            self.report.note(host_note(node.where, host))
 
     @staticmethod
     def _check_classes(node: Node, axes: Axes) -> None:

@@ -267,6 +267,17 @@ class ModelReport(Record):
         """Whether the host makes probabilities or classes of the outputs."""
         return any(host_classes(node.kind) is not None for node in self.outside)
 
+    @property
+    def decided(self) -> "ModelReport":
+        """The report for a device that decides: classes are not left to the host."""
+
+        def of_device(node: NodeReport) -> NodeReport:
+            classes = node.role == "outside" and host_classes(node.kind) is not None
+            return node.replace(role="core", why="the device decides") if classes else node
+
+        notes = tuple(note for note in self.notes if not (_STAYS in note and "rtlstm.host." in note))
+        return self.replace(nodes=tuple(map(of_device, self.nodes)), notes=notes)
+
 
 class ReadResult(Record):
     """A network and the report on the model that it was read from.
@@ -392,6 +403,7 @@ def _collected(report: "ModelReport | ReportBuilder") -> dict[str, Any]:
 # Classes, which the host computes of scores
 
 
+_STAYS = " stays on the host: "
 _HOST = {
     "softmax": "rtlstm.host.softmax(y)",
     "logsoftmax": "numpy.log(rtlstm.host.softmax(y))",
@@ -407,3 +419,8 @@ def host_classes(kind: str, part: str = "") -> str | None:
     """
     found = _HOST.get(kind.lower().replace("_", ""))
     return found and found.replace("(y)", f"(parts(y)[{part!r}])") if part else found
+
+
+def host_note(where: str, host: str) -> str:
+    """Return the note on an operator that the host computes."""
+    return f"{where}{_STAYS}{host}"

@@ -240,8 +240,7 @@ class Vectors:
         most = manifest.numerics.input.maximum
         shape = (steps, count, manifest.program.inputs)
         x = np.random.default_rng(0).integers(-most, most, shape, endpoint=True)
-        y = np.zeros((steps, count, manifest.program.outputs), dtype=np.int64)
-        y[:, :, manifest.schedule.output_index] = Golden(network).run(x).y
+        y = manifest.emitted(Golden(network).run(x).y)
         streams = np.tile(np.arange(count), (steps, 1))
         ends = np.zeros((steps, count), dtype=bool)
         if whole:
@@ -470,7 +469,7 @@ def c_header(manifest: Manifest, initial_state: InitialState | None = None) -> s
 
 def _shape(manifest: Manifest) -> Iterator[tuple[str, str]]:
     program, parameters, numerics = manifest.program, manifest.parameters, manifest.numerics
-    output = manifest.layers[-1].output
+    output = manifest.output
     if manifest.frames > 1:
         yield "FRAMES", f"{manifest.frames} /* of the model in a step's inputs, the oldest first */"
     for name, value in {
@@ -483,6 +482,8 @@ def _shape(manifest: Manifest) -> Iterator[tuple[str, str]]:
         "OUTPUT_FRACTION_BITS": output.fraction,
     }.items():
         yield name, str(value)
+    if manifest.decides:
+        yield "CLASSES", f"{manifest.classes} /* the output is the number of the largest of so many */"
     names: set[str] = set()
     for part, where in part_slices(manifest.parts).items():
         name = re.sub(r"\W+", "_", part, flags=re.ASCII).upper()

@@ -5,6 +5,7 @@ from amaranth.lib import fifo
 from amaranth.lib.stream import Interface as Stream
 
 from rtlstm.hdl.component import Component, In, Out, Struct
+from rtlstm.hdl.core.decision import Decision
 from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits, stream_bits
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
@@ -154,6 +155,8 @@ class InputBuffer(Component):
 class OutputQueue(Component):
     """Packs emitted results into beats and queues two steps of them, or more.
 
+    Where the device decides, the decision takes the place of a step's results, so many cycles later.
+
     Latency: a beat whose last result is written in cycle ``n`` is offered in cycle ``n + 1`` if
     the queue is empty. The sequencer reserves a step's beats before it starts the operation that
     emits them, so results never find the queue full.
@@ -188,16 +191,21 @@ class OutputQueue(Component):
         m.submodules.queue = queue = fifo.SyncFIFO(width=self._memory.width, depth=depth)
         slot, packed = Signal(range(beat)), Signal(len(self.y.payload.data))
         full = Signal(len(packed))
-        valid = Cat(bit.replicate(width // units) for bit in self.result.mask)
+        result, values = self.result, self.values
+        if self._manifest.parameters.decide:
+            m.submodules.decision = decision = Decision(self._manifest)
+            m.d.comb += [decision.result.eq(result), decision.values.eq(values)]
+            result, values = decision.decided, decision.number
+        valid = Cat(bit.replicate(width // units) for bit in result.mask)
         value = Signal(width)
-        emitted = self.result.valid & self.result.emit
-        ends = (slot == beat - 1) | self.result.last
+        emitted = result.valid & result.emit
+        ends = (slot == beat - 1) | result.last
         m.d.comb += [
-            value.eq(self.values & valid),
+            value.eq(values & valid),
             full.eq(packed | Cat(Mux(slot == i, value, 0) for i in range(beat))),
             queue.w_en.eq(emitted & ends),
-            queue.w_data.eq(Cat(full, self.result.stream, self.result.last)),
-            self.pushed_last.eq(emitted & self.result.last),
+            queue.w_data.eq(Cat(full, result.stream, result.last)),
+            self.pushed_last.eq(emitted & result.last),
             self.y.payload.eq(queue.r_data),
             self.y.valid.eq(queue.r_rdy & ~ResetSignal()),
             # The queue itself gives nothing while it is empty.

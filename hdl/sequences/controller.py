@@ -347,12 +347,20 @@ class SequenceMemory(Component):
             queue.result.valid.eq(pushes),
             queue.result.emit.eq(1),
             queue.result.last.eq(delay(m, giving & last, stages + 1)),
-            queue.result.mask.eq(Const(-1, units)),
+            queue.result.mask.eq(self._given_mask(m, giving & last, stages + 1)),
             queue.result.stream.eq(self._given_stream(m, active)),
             self.pushed_last.eq(queue.pushed_last),
         ]
         self._program.drive(m, [queue.step.eq(self.step)])
         wiring.connect(m, queue.y, wiring.flipped(self.y))
+
+    def _given_mask(self, m: Module, last: Value, stages: int) -> Value:
+        """Which results of a beat are outputs: where it is decided, words past the end are none."""
+        units = self._manifest.parameters.gate_units
+        left = (self._manifest.classes - 1) % units + 1
+        if not self._manifest.parameters.decide or left == units:
+            return Const(-1, units)
+        return Mux(delay(m, last, stages), Const((1 << left) - 1, units), Const(-1, units))
 
     def _given_stream(self, m: Module, active: Value) -> Signal:
         """The stream whose output is given: the next sequence's may be known before all of it has left."""

@@ -219,7 +219,7 @@ class Timeline:
             if op.from_input:
                 released = self.free - 1 - op.idle_cycles
             index = program.follows(index, suppress)
-        return released, self.results
+        return released, self.results + (0 if suppress else self.parameters.decision_cycles)
 
     def next_is_there(self, beats: Sequence[int]) -> bool:
         """Return whether the next step's input, accepted in these cycles, is there when this step ends."""
@@ -379,6 +379,9 @@ class StepSchedule(Schedule):
                 )
             )
             before = done
+        decides = parameters.decision_cycles
+        before += decides
+        layers[-1] = layers[-1].replace(overhead_cycles=layers[-1].overhead_cycles + decides)
         array_cycles = sum(layer.array_cycles for layer in layers)
         alone = Timeline(program, parameters, free=begins)
         _, first_step = alone.step(alone.beats(begins), first_step=True)

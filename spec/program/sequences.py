@@ -244,7 +244,7 @@ class _Merger:
             recurrent_end=len(self._ops),
             copy_words=0,
             inputs=self._widths[0],
-            outputs=self._positions[-1] + 1,
+            outputs=1 if self._parameters.decide else self._positions[-1] + 1,
             input_words=self._parameters.words(self._widths[0]),
             weight_rows=self._weights,
             bias_rows=self._biases,
@@ -338,7 +338,7 @@ class SequenceSchedule(Schedule):
     @cached_property
     def output_index(self) -> IntArray:
         """Index of each output among the values of a step's beats."""
-        return np.array(self.plan.output_positions)
+        return np.array((0,) if self.parameters.decide else self.plan.output_positions)
 
     def cycles(
         self,
@@ -401,7 +401,7 @@ class SequenceSchedule(Schedule):
             now += LOOK
             if not silent:
                 now += self.plan.output_beats
-            offered.append(-1 if silent else now - 1 + stages + GIVE)
+            offered.append(-1 if silent else now - 1 + stages + GIVE + self.parameters.decision_cycles)
         return offered, now
 
     def count(self, shapes: tuple[LayerShape, ...]) -> Cycles:

@@ -142,6 +142,7 @@ class Program(Record):
     """Distance in words of the vector memory from one copy of the first layer's h to the other."""
     inputs: int
     outputs: int
+    """Values that the device gives of a step: those of its last layer, or one that is decided of them."""
     input_words: int
     weight_rows: int
     bias_rows: int
@@ -342,7 +343,7 @@ def compile_program(
         recurrent_end=body + last + 1,
         copy_words=layout.copy_words,
         inputs=shapes[0].inputs,
-        outputs=shapes[-1].outputs,
+        outputs=1 if parameters.decide else shapes[-1].outputs,
         input_words=parameters.words(shapes[0].inputs),
         weight_rows=layout.weights,
         bias_rows=layout.biases,

@@ -1,0 +1,114 @@
+"""Reverses words with two builds: the final state of the encoder's begins the decoder's.
+
+The decoder's device gives the number of the largest score, one value in place of eight, and the driver
+gives it back as the next token. Run with ``python examples/encoder_decoder.py [BACKEND]``; needs
+``rtlstm[torch,sim]``.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+import rtlstm
+
+LETTERS, UNITS, LONGEST = 6, 32, 5
+BEGIN, STOP = LETTERS, LETTERS + 1
+Words = NDArray[np.int64]
+
+
+class Encoder(nn.Module):
+    """Letters ``(N, T)`` to the LSTM's outputs; its final state is what matters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.lstm = nn.Embedding(LETTERS, 8), nn.LSTM(8, UNITS, batch_first=True)
+
+    def forward(self, letters: torch.Tensor) -> Any:
+        """Return the outputs of every step."""
+        return self.lstm(self.table(letters))[0]
+
+
+class Decoder(nn.Module):
+    """Tokens ``(N, T)`` and a state to the scores of the next tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.lstm = nn.Embedding(LETTERS + 2, 8), nn.LSTM(8, UNITS, batch_first=True)
+        self.scores = nn.Linear(UNITS, LETTERS + 2)
+
+    def forward(self, tokens: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> Any:
+        """Return the scores of every step."""
+        return self.scores(self.lstm(self.table(tokens), (h, c))[0])
+
+
+def make_words(count: int, seed: int) -> tuple[Words, Words, Words]:
+    """Return words ``(N, T)``, their lengths, and what follows a word: it backwards, then stops."""
+    rng = np.random.default_rng(seed)
+    words, lengths = rng.integers(0, LETTERS, (count, LONGEST)), rng.integers(2, LONGEST + 1, count)
+    backwards = np.full((count, LONGEST + 1), STOP)
+    for word, length, reverse in zip(words, lengths, backwards, strict=True):
+        reverse[:length] = word[:length][::-1]
+    return words, lengths, backwards
+
+
+def train(updates: int = 500) -> tuple[Encoder, Decoder]:
+    """Train both on words that are reversed."""
+    torch.manual_seed(0)
+    encoder, decoder = Encoder(), Decoder()
+    optimiser = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], 0.01)
+    for update in range(updates):
+        words, lengths, backwards = map(torch.from_numpy, make_words(128, update))
+        packed = pack_padded_sequence(encoder.table(words), lengths, batch_first=True, enforce_sorted=False)
+        scores = decoder(begun(backwards), *encoder.lstm(packed)[1])
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(scores.flatten(0, 1), backwards.flatten()).backward()
+        optimiser.step()
+    return encoder.eval(), decoder.eval()
+
+
+def begun(backwards: Any) -> Any:
+    """Return what the decoder reads: its outputs, a step later."""
+    first = torch.full((len(backwards), 1), BEGIN)
+    return torch.cat([first, torch.as_tensor(backwards)[:, :-1]], dim=1)
+
+
+def make_builds(encoder: Encoder, decoder: Decoder, folder: Path) -> tuple[rtlstm.Build, rtlstm.Build]:
+    """Make a build of each; the decoder's formats are chosen in states in which the encoder ends."""
+    words, lengths, backwards = make_words(64, 10_000)
+    options: dict[str, Any] = {"weight_bits": 8, "data_bits": 12, "lanes": 8, "macs": 4, "streams": 8}
+    first = rtlstm.compile(
+        encoder, calibration=words, calibration_lengths=lengths, folder=folder / "encoder", **options
+    )
+    options |= {"calibration": begun(backwards).numpy(), "calibration_from": first, "decide": "argmax"}
+    return first, rtlstm.compile(decoder, folder=folder / "decoder", **options)
+
+
+def reverse(builds: tuple[rtlstm.Build, rtlstm.Build], words: Words, lengths: Words, backend: str) -> Words:
+    """Return what the two builds make of words, ``(N, T)``, with STOP behind the end."""
+    with builds[0].open(backend) as encoder, builds[1].open(backend) as decoder:
+        _, state = encoder.run(words, lengths, outputs="none")
+        tokens, _ = decoder.decode([BEGIN] * len(words), LONGEST + 1, stop=STOP, state=state)
+    return tokens
+
+
+def main(backend: str = "golden", updates: int = 500) -> float:
+    """Train, build and reverse; return the share of words that come out backwards."""
+    words, lengths, backwards = make_words(200, 20_000)
+    with tempfile.TemporaryDirectory() as folder:
+        tokens = reverse(make_builds(*train(updates), Path(folder)), words, lengths, backend)
+    right = float((tokens == backwards[:, : tokens.shape[1]]).all(axis=1).mean())
+    read, wrote = words[0, : lengths[0]], tokens[0][tokens[0] < LETTERS]
+    shown = ("".join("abcdef"[letter] for letter in each) for each in (read, wrote))
+    print(f"{' -> '.join(shown)}; {100 * right:g} of 100 words are right")
+    return right
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

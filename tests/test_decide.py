@@ -1,0 +1,339 @@
+"""Devices that decide: the number of the largest output, the first of equal ones, in place of the outputs."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from amaranth.hdl import Fragment
+from amaranth.sim import Simulator
+from support.lazy import nets, torch
+from support.netlist import netlist_build
+from support.no_logic import no_logic
+from support.quick import quick
+from support.small_builds import NARROW, normal_lstm
+
+import rtlstm
+from rtlstm.gen.builds.compare import compare
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.quantise.quantiser import quantise
+from rtlstm.hdl.core.decision import Decision
+from rtlstm.host import Accelerator, SharedAccelerator
+from rtlstm.host.torch import LSTM
+from rtlstm.sim.golden_device import GoldenDevice
+from rtlstm.sim.link_device import DeviceEngine
+from rtlstm.sim.link_port import SimulatedPort
+from rtlstm.sim.port_server import PortServer
+from rtlstm.spec.errors import ConfigurationError, InputError
+from rtlstm.spec.layout import OutputPart
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Bidirectional, Dense, Network
+from rtlstm.spec.parameters import Parameters
+
+
+def dense(inputs: int, outputs: int, name: str = "fc", **more: Any) -> Dense:
+    weight = np.random.default_rng(outputs).normal(size=(outputs, inputs))
+    return Dense(name=name, weight=weight, bias=np.linspace(-0.1, 0.1, outputs), **more)
+
+
+def lstm(inputs: int, units: int, name: str = "lstm", **more: Any) -> Any:
+    return normal_lstm(np.random.default_rng(units), inputs, units, name=name, **more)
+
+
+def both(inputs: int, units: int) -> Bidirectional:
+    backward = lstm(inputs, units, "backward", reverse=True)
+    return Bidirectional(forward=lstm(inputs, units, "forward"), backward=backward)
+
+
+def network(*layers: Any) -> Network:
+    return Network(name="n", layers=layers)
+
+
+CASES: dict[str, tuple[Network, dict[str, Any]]] = {
+    "dense behind an LSTM": (network(lstm(3, 5), dense(5, 11)), {"lanes": 4, "macs": 2, "streams": 2}),
+    "an LSTM's units": (network(lstm(3, 7)), {"lanes": 8, "macs": 4, "streams": 2}),
+    "dense alone": (network(dense(3, 7)), {"lanes": 4, "macs": 4, "streams": 2}),
+    "dense alone, a word": (network(dense(3, 3)), {"lanes": 4, "macs": 4, "streams": 2}),
+    "dense alone, two": (
+        network(dense(3, 7, "a", activation="tanh"), dense(7, 9)),
+        {"lanes": 16, "macs": 4, "gate_units": 4, "beat_out": 8, "streams": 2},
+    ),
+    "three units": (
+        network(lstm(3, 5), dense(5, 14)),
+        {"lanes": 12, "macs": 3, "gate_units": 3, "beat_out": 3, "streams": 4},
+    ),
+    "units over words": (
+        network(lstm(3, 5), dense(5, 13)),
+        {"lanes": 32, "macs": 4, "gate_units": 8, "beat_out": 8, "streams": 2},
+    ),
+    "both directions": (
+        network(both(3, 4), dense(8, 5)),
+        {"lanes": 8, "macs": 4, "gate_units": 2, "beat_out": 2, "max_steps": 15},
+    ),
+    "a direction in reverse": (
+        network(lstm(3, 5, reverse=True)),
+        {"lanes": 8, "macs": 4, "gate_units": 2, "beat_out": 2, "max_steps": 15},
+    ),
+    "ecp5": (network(lstm(3, 5), dense(5, 6)), {"family": "ecp5", "lanes": 8, "macs": 4}),
+}
+
+
+def build(folder: Path, case: str, decide: str | None = "argmax", **more: Any) -> Manifest:
+    """Make one of the builds, that decides or not."""
+    net, sizes = CASES[case]
+    family = sizes.get("family", "generic")
+    its = {key: size for key, size in sizes.items() if key != "family"}
+    parameters = Parameters.for_family(family, **its, **more, decide=decide)
+    return generate_build(net, folder, parameters=parameters, settings=NARROW)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build that decides."""
+    folder = tmp_path_factory.mktemp("decide") / "build"
+    build(folder, "dense behind an LSTM")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same build without a decision."""
+    folder = tmp_path_factory.mktemp("scores") / "build"
+    with no_logic():
+        build(folder, "dense behind an LSTM", None)
+    return folder
+
+
+X = np.random.default_rng(0).normal(size=(15, 4, 3)).astype(np.float32)
+LENGTHS = np.array([15, 9, 1, 4])
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
+@pytest.mark.parametrize("case", quick(CASES, "three units"))
+def test_the_rtl_decides_as_the_golden_model(case: str, simulator: Any, tmp_path: Path) -> None:
+    """Every decision and every cycle; the decision is that of the outputs of the build without."""
+    manifest = build(tmp_path / "build", case)
+    with no_logic():
+        plain = build(tmp_path / "plain", case, None)
+    late = manifest.parameters.decision_cycles
+    assert manifest.cycles.step_latency_cycles == plain.cycles.step_latency_cycles + late
+    assert manifest.cycles.step_interval_cycles == plain.cycles.step_interval_cycles
+    found, y = compare(tmp_path / "build", X, LENGTHS, simulator, verify=False)
+    assert found.passed, found.first_difference
+    wanted, _ = rtlstm.Build(tmp_path / "plain").run(X, LENGTHS)
+    valid = np.arange(15)[:, None] < LENGTHS
+    assert np.array_equal(y[valid], wanted[valid].argmax(axis=-1)) and not y[~valid].any()
+    assert len(np.unique(y[valid])) > 1
+
+
+@pytest.mark.parametrize("units", [1, 2, 3, 4, 7])
+def test_any_results_are_decided(units: int) -> None:
+    """Steps of random results, many of them equal, with pauses and results of other layers between."""
+    lanes = 4 * units
+    parameters = Parameters(
+        lanes=lanes, macs=units, gate_units=units, beat_out=units, streams=4, decide="argmax"
+    )
+    net, rng = network(lstm(3, 5), dense(5, 13)), np.random.default_rng(units)
+    quantised = quantise(net, NARROW)
+    manifest = Manifest.create("n", quantised.shapes, parameters, quantised.numerics, quantised.passes)
+    part, bits = Decision(manifest), manifest.numerics.output_bits
+    steps = [rng.integers(-3, 4, 13) - 10 * (index % 5 == 0) for index in range(30)]
+    steps[3] = np.array([-(1 << bits - 1)] * 12 + [(1 << bits - 1) - 1])
+    steps[4] = np.full(13, -(1 << bits - 1))
+    wanted = [(index % 4, int(step.argmax())) for index, step in enumerate(steps)]
+    found: list[tuple[int, int, int]] = []
+    ends: list[int] = []
+
+    async def drive(context: Any) -> None:
+        for index, step in enumerate(steps):
+            for first in range(0, 13, units):
+                beat = step[first : first + units]
+                while rng.random() < 0.3:
+                    # Nothing, or results that are not emitted.
+                    noise = int.from_bytes(rng.bytes(units * bits // 8))
+                    context.set(part.values, noise)
+                    context.set(part.result.valid, int(rng.random() < 0.5))
+                    context.set(part.result.emit, 0)
+                    context.set(part.result.last, int(rng.random() < 0.5))
+                    await context.tick()
+                # Past the end of a beat stands anything.
+                words = [*beat.tolist(), *[(1 << bits - 1) - 1] * (units - len(beat))]
+                mask = (1 << bits) - 1
+                context.set(part.values, sum((word & mask) << bits * at for at, word in enumerate(words)))
+                context.set(part.result.mask, (1 << len(beat)) - 1)
+                context.set(part.result.valid, 1)
+                context.set(part.result.emit, 1)
+                context.set(part.result.last, int(first + units >= 13))
+                context.set(part.result.stream, index % 4)
+                await context.tick()
+            ends.append(len(cycle))
+            context.set(part.result.valid, 0)
+        await context.tick().repeat(12)
+
+    cycle: list[int] = []
+
+    async def watch(context: Any) -> None:
+        async for _, _, valid, stream, number in context.tick().sample(
+            part.decided.valid, part.decided.stream, part.number
+        ):
+            cycle.append(0)
+            if valid:
+                found.append((stream, number, len(cycle) - 1))
+
+    simulator = Simulator(Fragment.get(part, None))
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(drive)
+    simulator.add_testbench(watch, background=True)
+    simulator.run()
+    assert [each[:2] for each in found] == wanted
+    assert {at - end for (*_, at), end in zip(found, ends, strict=True)} == {parameters.decision_cycles}
+
+
+def test_the_driver_gives_numbers(folder: Path, scores: Path) -> None:
+    wanted, (h, c) = rtlstm.Build(scores).run(X)
+    wanted = wanted.argmax(axis=-1)
+    assert rtlstm.Build(folder).outputs == 1
+    with Accelerator.open(folder) as accelerator:
+        y, (found_h, found_c) = accelerator.run(X)
+        assert y.dtype == np.int64 and np.array_equal(y, wanted)
+        assert np.array_equal(h, found_h) and np.array_equal(c, found_c)
+        assert np.array_equal(accelerator.run(X[:, 0])[0], wanted[:, 0])
+        assert np.array_equal(accelerator.run(X, outputs="last")[0], wanted[-1])
+        assert accelerator.run(X, outputs="none")[0].shape == (0, 4)
+        assert np.array_equal(accelerator.run(X.swapaxes(0, 1), batch_first=True)[0], wanted.T)
+        lengths = accelerator.run(X[::-1], LENGTHS, pad="front")[0]
+        assert lengths.shape == (15, 4) and not lengths[0, 1:].any()
+        assert accelerator.saturated_outputs == 0
+        with accelerator.stream() as one, accelerator.stream() as other:
+            assert int(one.step(X[0, 0])) == wanted[0, 0] and one.step(X[1, 0]).shape == ()
+            assert np.array_equal(other.steps(X[:5, 1]), wanted[:5, 1])
+            assert np.array_equal(
+                accelerator.step_many([one, other], [X[2, 0], X[5, 1]]), [wanted[2, 0], wanted[5, 1]]
+            )
+        with pytest.raises(
+            InputError, match="y holds numbers of outputs, which have no parts; take y itself"
+        ):
+            accelerator.parts(y)
+        with pytest.raises(ConfigurationError, match="number of the largest one; .*without `decide`"):
+            LSTM(accelerator)
+    with SharedAccelerator.open(folder) as shared, shared.stream() as stream:
+        assert int(stream.step(X[0, 0])) == wanted[0, 0]
+        assert np.array_equal(stream.steps(X[1:, 0]), wanted[1:, 0])
+
+
+def test_the_link_sends_one_value(folder: Path, scores: Path) -> None:
+    manifest = Manifest.load(folder)
+    device = DeviceEngine(GoldenDevice(folder, manifest), manifest)
+    with (
+        PortServer(SimulatedPort(device), tcp=0) as server,
+        Accelerator.open(folder, f"tcp:127.0.0.1:{server.port}") as accelerator,
+    ):
+        y, _ = accelerator.run(X)
+        assert np.array_equal(y, rtlstm.Build(scores).run(X)[0].argmax(axis=-1))
+        assert accelerator.measured_latency_cycles >= manifest.cycles.step_latency_cycles
+
+
+def test_what_cannot_be_decided_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    def make(net: Network, **options: Any) -> rtlstm.Build:
+        sizes = {"lanes": 4, "macs": 2, "folder": tmp_path / "build", "decide": "argmax"}
+        with no_logic(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", rtlstm.NoteWarning)
+            return rtlstm.compile(net, **sizes | options)
+
+    with pytest.raises(
+        ConfigurationError, match="two outputs or more, but this one has 1; leave `decide` out"
+    ):
+        make(network(lstm(3, 5), dense(5, 1)))
+    assert not make(network(lstm(3, 5), dense(5, 1)), decide=None).manifest.decides
+    many = network(lstm(3, 5), dense(5, 129))
+    with pytest.raises(
+        ConfigurationError, match=r"8 bits of one, 0 to 127, but .* has 129; .*`output_bits=9`"
+    ):
+        make(many, output_bits=8, data_bits=8)
+    assert make(many, output_bits=9, data_bits=8).manifest.decides
+    with pytest.raises(ConfigurationError, match="`data_bits=5`"):
+        make(network(lstm(3, 9)), data_bits=4)
+    assert make(network(lstm(3, 9)), data_bits=5).manifest.decides
+    with pytest.raises(ConfigurationError, match="bidirectional layer; put a dense layer behind it"):
+        make(network(both(3, 4)), max_steps=9)
+    assert make(network(both(3, 4), dense(8, 3)), max_steps=9).manifest.decides
+    parts = (OutputPart(name="a", width=2), OutputPart(name="b", width=3))
+    split = Network(name="n", layers=(lstm(3, 5), dense(5, 5)), parts=parts)
+    with pytest.raises(ConfigurationError, match=r"has 2 \(a, b\); choose one with `output`"):
+        make(split)
+    with pytest.raises(ConfigurationError, match="`decide`"):
+        make(many, decide="softmax")
+
+
+def test_an_output_of_several_is_chosen(tmp_path: Path) -> None:
+    """What the refusal of several outputs says."""
+    net = nets.Net(
+        lambda m, x: (lambda y: (m.a(y), m.b(y)))(m.lstm(x)[0]),
+        lstm=torch.nn.LSTM(3, 4), a=torch.nn.Linear(4, 3), b=torch.nn.Linear(4, 5),
+    )  # fmt: skip
+    options: dict[str, Any] = {"folder": tmp_path / "build", "lanes": 4, "macs": 2, "decide": "argmax"}
+    with no_logic(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", rtlstm.NoteWarning)
+        with pytest.raises(ConfigurationError, match="choose one with `output`"):
+            rtlstm.compile(net, **options)
+        assert rtlstm.compile(net, output="b", **options).manifest.classes == 5
+
+
+def test_a_build_that_decides_is_another_one(folder: Path, scores: Path) -> None:
+    mine, plain = Manifest.load(folder), Manifest.load(scores)
+    assert mine.build_hash != plain.build_hash
+    assert (mine.program.outputs, mine.classes, plain.classes) == (1, 11, 11)
+    assert "decide" not in plain.parameters.model_dump()
+    header = (folder / "rtlstm_registers.h").read_text()
+    assert "#define RTLSTM_OUTPUTS 1\n" in header and "#define RTLSTM_OUTPUT_FRACTION_BITS 0\n" in header
+    assert "#define RTLSTM_CLASSES 11 /*" in header
+    assert "RTLSTM_CLASSES" not in (scores / "rtlstm_registers.h").read_text()
+    assert "--decide argmax" in (folder / mine.rtl).read_text()
+    notes = rtlstm.Build(folder).report().notes
+    assert any("the device gives the number of the largest of 11 outputs" in note for note in notes)
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+@pytest.mark.parametrize("bus", ["axi", "axilite"])
+def test_decisions_behind_a_bus(bus: str, tmp_path: Path) -> None:
+    build(tmp_path, "three units", bus=bus)
+    found, _ = compare(tmp_path, X[:5], simulator="verilator", verify=False)
+    assert found.passed
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+@pytest.mark.tools
+def test_the_netlist_decides(tmp_path: Path) -> None:
+    manifest = build(tmp_path / "rtl", "ecp5")
+    netlist = netlist_build(tmp_path / "rtl", manifest, tmp_path / "netlist")
+    found, _ = compare(netlist, X[:5], simulator="verilator", verify=False)
+    assert found.passed, found.first_difference
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
+def test_a_loadable_core_decides_for_all_its_networks(simulator: str, tmp_path: Path) -> None:
+    folders = tmp_path / "one", tmp_path / "other"
+    one, other = network(lstm(3, 5), dense(5, 11)), network(lstm(2, 4), lstm(4, 6, "second"), dense(6, 20))
+    parameters = Parameters(lanes=8, macs=2, gate_units=2, beat_out=2, streams=2, decide="argmax")
+    room = {"weight_rows": 512, "shift_rows": 64, "bias_rows": 64, "partial_rows": 64, "vector_words": 64}
+    generate_build(
+        one,
+        folders[0],
+        parameters=parameters,
+        settings=NARROW,
+        capacities=room | {"cell_rows": 32, "inputs": 4},
+    )
+    generate_build(other, folders[1], device=folders[0])
+    x = {folder: X[:6, :, :size] for folder, size in zip(folders, (3, 2), strict=True)}
+    with Accelerator.open(folders[0], simulator) as accelerator:
+        for folder in (*folders, folders[0]):
+            accelerator.load(folder)
+            y, _ = accelerator.run(x[folder])
+            assert np.array_equal(y, rtlstm.Build(folder).run(x[folder])[0])
+            assert y.max() > 1
