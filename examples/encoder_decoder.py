@@ -111,4 +111,4 @@ def main(backend: str = "golden", updates: int = 500) -> float:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1] if len(sys.argv) > 1 else "golden")

@@ -274,11 +274,11 @@ def _decision(manifest: Manifest, of: Literal["luts", "registers", "tiles"]) -> 
     while left > 1:
         compared, left = compared + left // 2, -(-left // 2)
         kept += left * (bits + 1 + ceil_log2(parameters.gate_units))
-    late = parameters.decision_cycles
+    delay = parameters.decision_cycles
     sizes = {
         # A comparison and a choice for each pair; the last one's choice is the registers' enable.
         "luts": compared * _even(bits) + (compared - 1) * bits + 2 * numbers,
-        "registers": kept + bits + (late + 1) * numbers + late * (parameters.stream_bits + 2),
+        "registers": kept + bits + (delay + 1) * numbers + delay * (parameters.stream_bits + 2),
         "tiles": compared * _adder_tiles(bits),
     }
     return {"decision": sizes[of]}

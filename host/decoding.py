@@ -1,22 +1,40 @@
 """Greedy decoding: what is decided of a step is the next step's token."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from rtlstm.host.device import Device
+from rtlstm.host.embeddings import Tables
 from rtlstm.host.raw_values import argmax, as_array
 from rtlstm.host.state import State
+from rtlstm.host.stream import Stream
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest
 
-if TYPE_CHECKING:
-    from rtlstm.host.accelerator import Accelerator
-    from rtlstm.host.stream import Stream
+
+class DecodingDevice(Protocol):
+    """The part of an accelerator that decodes."""
+
+    manifest: Manifest
+    device: Device
+    tables: Tables
+
+    def stream(self) -> Stream:
+        """Reserve a stream."""
+
+    def step_many(self, streams: Sequence[Stream], x: ArrayLike) -> NDArray[Any]:
+        """Compute one step of each of several streams."""
+
+    def _free(self) -> list[int]:
+        """Numbers of the free streams."""
 
 
 def decode(
-    accelerator: "Accelerator", first: ArrayLike, steps: int, stop: int | None, state: Any
+    accelerator: DecodingDevice, first: ArrayLike, steps: int, stop: int | None, state: Any
 ) -> tuple[IntArray, State]:
     """Decode; see :meth:`rtlstm.host.Accelerator.decode`."""
     manifest, layout = accelerator.manifest, accelerator.device.layout
@@ -45,8 +63,8 @@ def decode(
         finally:
             for stream in streams:
                 stream.close()
-    ended = np.flatnonzero((found == stop).all(axis=1)) if stop is not None else ()
-    found = found[: ended[0] + 1] if len(ended) else found
+    if stop is not None and (ended := np.flatnonzero((found == stop).all(axis=1))).size:
+        found = found[: ended[0] + 1]
     result = layout.present(ends_h, ends_c, False, batched)
     if not batched:
         return found[:, 0], result
@@ -54,7 +72,7 @@ def decode(
 
 
 def _follow(
-    accelerator: "Accelerator", streams: "list[Stream]", tokens: IntArray, stop: int | None, found: IntArray
+    accelerator: DecodingDevice, streams: list[Stream], tokens: IntArray, stop: int | None, found: IntArray
 ) -> None:
     """Fill ``found``, ``(steps, N)``: the tokens of each stream, until it gives the one at which it stops."""
     alive = np.arange(len(streams))
@@ -66,7 +84,7 @@ def _follow(
             return
 
 
-def _check(accelerator: "Accelerator", first: ArrayLike, steps: Any, stop: Any) -> tuple[IntArray, bool]:
+def _check(accelerator: DecodingDevice, first: ArrayLike, steps: Any, stop: Any) -> tuple[IntArray, bool]:
     """Return the first tokens ``(N,)``, and whether they are a batch."""
     manifest, tables = accelerator.manifest, accelerator.tables.tables
     if manifest.sequence is not None or manifest.frames > 1:

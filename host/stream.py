@@ -87,7 +87,8 @@ class Stream(Closing):
             If the stream or the accelerator is closed, or the device fails.
         """
         advice = "; use steps for several at once"
-        return self.accelerator._stream_steps([self], x, (), stacklevel=2, advice=advice)[0]
+        y: NDArray[Any] = self.accelerator._stream_steps([self], x, (), stacklevel=2, advice=advice)[0]
+        return y
 
     def steps(self, x: ArrayLike) -> NDArray[Any]:
         """Compute ``T`` steps: ``(T, inputs)``, their frames or tokens ``(T,)``, to ``(T, outputs)``.

@@ -307,8 +307,8 @@ def _output_queue(manifest: Manifest) -> MemorySpec:
     parameters = manifest.parameters
     width = parameters.beat_out * manifest.numerics.output_bits + parameters.stream_bits + 1
     # What is decided of a step comes later, and must not keep the next but one back.
-    late = manifest.sequence is not None or parameters.decide is not None
-    steps = _QUEUED_STEPS << late
+    doubled = manifest.sequence is not None or manifest.decides
+    steps = _QUEUED_STEPS << doubled
     depth = steps * -(-manifest.capacity.outputs // parameters.beat_out)
     return MemorySpec("output queue", 1, width, depth, asynchronous=True, inferred=True)
 

@@ -317,8 +317,8 @@ class Manifest(Record):
     @property
     def output(self) -> Format:
         """Format of what the device gives; numbers of outputs are integers of as many bits."""
-        own = self.layers[-1].output
-        return Format(bits=self.numerics.output_bits, fraction=0) if self.decides else own
+        outputs = self.layers[-1].output
+        return Format(bits=self.numerics.output_bits, fraction=0) if self.decides else outputs
 
     def emitted(self, y: IntArray) -> IntArray:
         """Return the values of the device's beats for a network's outputs: ``(..., outputs)`` to those.
@@ -327,7 +327,7 @@ class Manifest(Record):
         ones.
         """
         if self.decides:
-            return y.argmax(axis=-1)[..., np.newaxis]
+            return np.asarray(y.argmax(axis=-1)[..., np.newaxis], dtype=np.int64)
         values = np.zeros((*y.shape[:-1], self.program.outputs), dtype=np.int64)
         values[..., self.schedule.output_index] = y
         return values

@@ -754,7 +754,7 @@ class _Reader:
                 self._check_classes(node, before.axes)
             host = host_classes(node.operator, self.names.get(node.inputs[0], "") if apart else "")
             self.report.node(node.label, node.kind, "outside", host or "")
-            self.report.note(host_note(node.where, host))
+            self.report.note(host_note(node.where, host or ""))
 
     @staticmethod
     def _check_classes(node: Node, axes: Axes) -> None:

@@ -9,7 +9,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 
 _Found = tuple[Value, Value, Value]
-"""Whether there is a result, the result, and its place in the beat."""
+"""Whether there is a result, the result, and its index in the beat."""
 
 
 class Decision(Component):
@@ -50,8 +50,9 @@ class Decision(Component):
         ]
         while len(found) > 1:
             pairs = [found[at : at + 2] for at in range(0, len(found), 2)]
-            found = [tuple(delay(m, each, 1) for each in _larger(m, *pair)) for pair in pairs]
-        _, value, place = found[0]
+            larger = [_larger(m, *pair) for pair in pairs]
+            found = [(delay(m, there, 1), delay(m, value, 1), delay(m, at, 1)) for there, value, at in larger]
+        _, value, index = found[0]
         value = value.as_signed()
         compared, last = delay_event(m, come, cycles - 1), delay(m, self.result.last, cycles - 1)
         its_first = delay(m, first, cycles - 1)
@@ -61,7 +62,7 @@ class Decision(Component):
         with m.If(compared):
             m.d.sync += begins.eq(last)
             with m.If(begins | (value > best)):
-                m.d.sync += [best.eq(value), number.eq(its_first + place)]
+                m.d.sync += [best.eq(value), number.eq(its_first + index)]
         m.d.comb += [
             self.decided.valid.eq(delay_event(m, come & self.result.last, cycles)),
             self.decided.emit.eq(1),
