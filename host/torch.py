@@ -3,9 +3,12 @@
 >>> model.lstm = rtlstm.host.torch.LSTM(accelerator)
 
 The call has PyTorch's form: padded tensors or a PackedSequence, with or without a state. The result has the
-same form.
+same form. :func:`attach` makes the build, too, and puts it in the place of a part of a module.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +16,47 @@ import torch
 from torch.nn.utils import rnn
 
 from rtlstm.host.accelerator import Accelerator
-from rtlstm.spec.errors import ConfigurationError, InputError
+from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """The form of what a recurrent module reads: tensors, or PackedSequences.
+
+    ``like`` is an empty tensor of the type and on the device of the input. ``packed`` is a PackedSequence
+    without its data and ``lengths`` its lengths, ``(N,)`` in the order of the batch; both are None without
+    one.
+    """
+
+    like: Any
+    packed: Any = None
+    lengths: Any = None
+
+    @classmethod
+    def of(cls, input: Any) -> "tuple[Any, Form]":
+        """Return an input as a tensor, ``(T, N, I)`` if it was packed, and its form.
+
+        Raises InputError if it holds no floats.
+        """
+        packed = input if isinstance(input, rnn.PackedSequence) else None
+        data = input if packed is None else packed.data
+        _check_floats("input", data)
+        like = data.detach().new_empty(0)
+        if packed is None:
+            return input, cls(like)
+        padded, lengths = rnn.pad_packed_sequence(packed)
+        return padded, cls(like, rnn.PackedSequence(like, *packed[1:]), lengths.numpy())
+
+    def give(self, y: Any) -> Any:
+        """Return outputs in this form; of packed sequences they are ``(T, N, O)``."""
+        if self.packed is None:
+            return y.to(self.like)
+        lengths = torch.from_numpy(self.lengths)
+        if self.packed.sorted_indices is not None:
+            order = self.packed.sorted_indices.cpu()
+            y, lengths = y.index_select(1, order), lengths[order]
+        data = rnn.pack_padded_sequence(y, lengths).data.to(self.like)
+        return rnn.PackedSequence(data, *self.packed[1:])
 
 
 class _Recurrent(torch.nn.Module):
@@ -83,32 +126,17 @@ class _Recurrent(torch.nn.Module):
         DeviceError
             If the device fails.
         """
-        if isinstance(input, rnn.PackedSequence):
-            return self._run_packed(input, hx)
-        _check_floats("input", input)
-        y, state = self._run(input, None, hx, self.batch_first)
-        return y.to(input), self._give(state, input)
+        x, form = Form.of(input)
+        y, state = self.accelerator.run(
+            _to_numpy(x),
+            lengths=form.lengths,
+            state=self._take(hx),
+            batch_first=self.batch_first if form.lengths is None else False,
+        )
+        return form.give(torch.from_numpy(np.ascontiguousarray(y))), self._give(state, form.like)
 
     def flatten_parameters(self) -> None:
         """Do nothing; the weights are in the device."""
-
-    def _run(self, x: Any, lengths: Any, hx: Any, batch_first: bool | None) -> tuple[Any, Any]:
-        y, state = self.accelerator.run(
-            _to_numpy(x), lengths=lengths, state=self._take(hx), batch_first=batch_first
-        )
-        return torch.from_numpy(np.ascontiguousarray(y)), state
-
-    def _run_packed(self, packed: Any, hx: Any) -> tuple[Any, Any]:
-        """Pad, run, and pack the outputs as the inputs were."""
-        _check_floats("input", packed.data)
-        padded, lengths = rnn.pad_packed_sequence(packed)  # in the order of the batch
-        y, state = self._run(padded, lengths.numpy(), hx, batch_first=False)
-        if packed.sorted_indices is not None:
-            order = packed.sorted_indices.cpu()
-            y, lengths = y.index_select(1, order), lengths[order]
-        data = rnn.pack_padded_sequence(y, lengths).data.to(packed.data)
-        outputs = rnn.PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
-        return outputs, self._give(state, packed.data)
 
     def _take(self, hx: Any) -> Any:
         """Convert PyTorch's state to the driver's."""
@@ -167,3 +195,162 @@ def _to_tensor(values: Any, like: Any) -> Any:
     if isinstance(values, tuple):
         return tuple(_to_tensor(part, like) for part in values)
     return torch.from_numpy(np.ascontiguousarray(values)).to(like)
+
+
+# A part of a module, replaced
+
+
+@contextmanager
+def instead_of(part: torch.nn.Module, function: Callable[..., Any]) -> Iterator[None]:
+    """Call a function in place of a module's ``forward``."""
+    had, before = "forward" in vars(part), part.forward
+    part.forward = function
+    try:
+        yield
+    finally:
+        if had:
+            part.forward = before
+        else:
+            del part.forward
+
+
+def calls_of(
+    model: torch.nn.Module, part: torch.nn.Module, args: Any, kwargs: Any
+) -> list[tuple[Any, dict[str, Any]]]:
+    """Run a model, and return the arguments of each call of one of its parts."""
+    found: list[tuple[Any, dict[str, Any]]] = []
+    forward = part.forward
+
+    def call(*given: Any, **named: Any) -> Any:
+        found.append((given, named))
+        return forward(*given, **named)
+
+    with torch.no_grad(), instead_of(part, call):
+        model(*args, **kwargs)
+    return found
+
+
+def as_calls(model: torch.nn.Module, x: Any) -> list[tuple[Any, dict[str, Any]]]:
+    """Return the calls of a model that ``x`` stands for, each as arguments.
+
+    ``x`` is one input, a tuple of inputs, a dictionary of them by name, or a list of these for several calls.
+    Arrays become tensors, floats of the model's type.
+    """
+    floats = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
+
+    def tensor(value: Any) -> Any:
+        if not isinstance(value, np.ndarray):
+            return value
+        made = torch.from_numpy(np.ascontiguousarray(value))
+        return made.to(floats) if made.is_floating_point() else made
+
+    def call(value: Any) -> tuple[Any, dict[str, Any]]:
+        if isinstance(value, dict):
+            return (), {name: tensor(each) for name, each in value.items()}
+        several = isinstance(value, tuple) and not isinstance(value, rnn.PackedSequence)
+        return tuple(map(tensor, value if several else (value,))), {}
+
+    if isinstance(x, list) and not x:
+        raise InputError("x must have the inputs of at least one call, but is an empty list")
+    return [call(each) for each in x] if isinstance(x, list) else [call(x)]
+
+
+class Attached(torch.nn.Module):
+    """A part of a module, as :func:`attach` put it there: its core runs on a build.
+
+    Leaving its ``with`` block, or :meth:`detach`, puts the part back and closes the accelerator.
+    """
+
+    def __init__(self, model: torch.nn.Module, name: str, split: Any, backend: str) -> None:
+        super().__init__()
+        self.front, self.build, self.back = split
+        self.accelerator: Accelerator | None = self.build.open(backend)
+        self._undo = (model, name, model.get_submodule(name))
+        _put(model, name, self)
+        self.eval()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Take what the part takes, and give what it gives; without gradients.
+
+        Raises
+        ------
+        DeviceError
+            If the part was put back, or the device fails.
+        """
+        if self.accelerator is None:
+            raise DeviceError(f"{self._undo[1]!r} was detached from its build; attach it again")
+        core, past = self.front(*args, **kwargs)
+        y, state = self.accelerator.run(**core)
+        return self.back(y, state, past)
+
+    def flatten_parameters(self) -> None:
+        """Do nothing; the weights are in the device."""
+
+    def detach(self) -> None:
+        """Put the part back, and close the accelerator; again changes nothing."""
+        accelerator, self.accelerator = self.accelerator, None
+        if accelerator is not None:
+            model, name, part = self._undo
+            _put(model, name, part)
+            accelerator.close()
+
+    def __enter__(self) -> "Attached":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()
+
+
+def _put(model: torch.nn.Module, name: str, part: torch.nn.Module) -> None:
+    parent, _, last = name.rpartition(".")
+    model.get_submodule(parent)._modules[last] = part
+
+
+def attach(model: torch.nn.Module, name: str, x: Any, *, backend: str = "golden", **options: Any) -> Attached:
+    """Replace a part of a module by one that runs on a build, and leave the rest as it is.
+
+    Parameters
+    ----------
+    model
+        In evaluation mode.
+    name
+        The part, as ``model.named_modules()`` has it: an LSTM, GRU or RNN, or a module with one in it. What
+        the core cannot compute of it stays in PyTorch.
+    x
+        Typical inputs of the model: one, a tuple of them, a dictionary by name, or a list of these, one for
+        each call. What the part gets of them determines the number formats.
+    backend
+        What the build runs on, as for :meth:`rtlstm.host.Accelerator.open`.
+    options
+        Those of :func:`rtlstm.compile` for the hardware and numbers, and ``folder``.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such part, the model does not call it, or it is in training mode.
+    ModelError
+        If the core can compute nothing of the part.
+    AbsentError
+        If only the driver of rtlstm is installed, which makes no builds.
+    """
+    import rtlstm
+
+    parts = dict(model.named_modules())
+    if not name or name not in parts:
+        recurrent = [repr(key) for key, part in parts.items() if key and isinstance(part, torch.nn.RNNBase)]
+        raise ConfigurationError(
+            f"name must be that of a part of {type(model).__name__}, but there is no {name!r}; its recurrent "
+            f"parts are {', '.join(recurrent) or 'none'}"
+        )
+    part = parts[name]
+    calls = [each for args, kwargs in as_calls(model, x) for each in calls_of(model, part, args, kwargs)]
+    if not calls:
+        raise ConfigurationError(f"the model must call {name!r} to run it on a build, but did not for x")
+    given: list[Any] = []
+    for args, kwargs in calls:
+        if args and kwargs:
+            raise ConfigurationError(
+                f"{name!r} must be called with arguments that are all given by position or all by name"
+            )
+        given.append(kwargs or args)
+    return Attached(model, name, rtlstm.split(part, given, **options), backend)

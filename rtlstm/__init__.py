@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rtlstm.gen.builds.compare import Comparison
     from rtlstm.gen.builds.compiled import Build, compile
     from rtlstm.gen.builds.report import BuildReport
+    from rtlstm.gen.builds.split import split
     from rtlstm.gen.frontends import ReadOptions, ReadResult, inspect_model, read_model
     from rtlstm.gen.quantise.quantiser import QuantizationSettings
     from rtlstm.host import (
@@ -105,6 +106,7 @@ __all__ = [
     "compile",
     "inspect_model",
     "read_model",
+    "split",
 ]
 
 _ERRORS = (
@@ -124,6 +126,7 @@ _HOMES = {
     "rtlstm.gen.builds.compare": ("Comparison",),
     "rtlstm.gen.builds.compiled": ("Build", "compile"),
     "rtlstm.gen.builds.report": ("BuildReport",),
+    "rtlstm.gen.builds.split": ("split",),
     "rtlstm.gen.frontends": ("ReadOptions", "ReadResult", "inspect_model", "read_model"),
     "rtlstm.gen.quantise.quantiser": ("QuantizationSettings",),
     "rtlstm.host": (

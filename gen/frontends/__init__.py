@@ -159,7 +159,7 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
     offered = find_front_end(source)
     if offered is not None:
         return read_offered(offered, source, options, report)
-    kind = "module" if _is_module(source) else "exported" if _is_live(source) else detect(Path(source))
+    kind = "module" if is_module(source) else "exported" if _is_live(source) else detect(Path(source))
     if options.begin is not None and kind not in ("onnx", "tflite"):
         raise ModelError("`begin` names a tensor of an ONNX or TFLite model, and this is none; leave it out")
     model = source if _is_live(source) else Path(source)
@@ -184,7 +184,7 @@ _READERS: Final = {
 
 def _unwrapped(source: Any) -> Any:
     """Return the module inside ``torch.compile``'s or ``DataParallel``'s wrapper: it computes the same."""
-    while _is_module(source):
+    while is_module(source):
         wrapper = type(source).__name__
         if wrapper == "OptimizedModule":
             source = source._orig_mod
@@ -195,7 +195,7 @@ def _unwrapped(source: Any) -> Any:
     return source
 
 
-def _is_module(source: Any) -> bool:
+def is_module(source: Any) -> bool:
     torch = sys.modules.get("torch")  # A caller that has a module has imported torch.
     return torch is not None and isinstance(source, torch.nn.Module)
 
@@ -203,7 +203,7 @@ def _is_module(source: Any) -> bool:
 def _is_live(source: Any) -> bool:
     """Whether ``source`` is an object of PyTorch: a module or an exported program."""
     torch = sys.modules.get("torch")
-    return _is_module(source) or (torch is not None and isinstance(source, torch.export.ExportedProgram))
+    return is_module(source) or (torch is not None and isinstance(source, torch.export.ExportedProgram))
 
 
 def _builder(source: Any, name: str | None) -> ReportBuilder:

@@ -172,6 +172,10 @@ class Wiring(Generic[N]):
         """Index of the node that gives a tensor; -1 for an input or a stored constant."""
         return self._producer.get(tensor, -1)
 
+    def reads(self, index: int) -> tuple[str, ...]:
+        """The tensors that a node reads, by its index."""
+        return self._read[index]
+
     def consumers(self, tensor: str) -> list[int]:
         """Indices of the nodes that read a tensor."""
         return self._consumers.get(tensor, [])

@@ -5,8 +5,8 @@ It alone decides where the core begins and ends, what is a state, and what is le
 
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rtlstm.gen.frontends.arithmetic import (
@@ -61,6 +61,23 @@ _BEFORE_CONVOLUTION = ("average_pool", "conv", "identity", "pad", "transpose")
 _Known = TypeVar("_Known", Value, State)
 
 
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What was found in a graph, read or refused: for whoever cuts the model where the core begins and ends.
+
+    ``begin`` is the tensor that the core reads and ``axes`` are those of it; ``values`` has what is known of
+    each tensor, ``ends`` the tensors that the core gives side by side, and ``recurrent`` the core's recurrent
+    nodes.
+    """
+
+    graph: Graph
+    begin: str
+    axes: tuple[str, ...]
+    values: Mapping[str, Known]
+    ends: Mapping[str, Axes]
+    recurrent: tuple[Node, ...]
+
+
 def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
     """Return the network of a graph; ``report`` records how every node is treated.
 
@@ -80,10 +97,14 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
     graph, joined, unclear = join_cells(graph)
     for note in (*written, *joined):
         report.note(note)
+    reader = None
     try:
-        return _Reader(graph, options, report).read()
+        reader = _Reader(graph, options, report)
+        return reader.read()
     except ModelError as error:
         raise ModelError("; ".join([str(error), *unclear])) from None
+    finally:
+        report.found = reader and reader.found()
 
 
 def is_recurrent(node: Node) -> bool:
@@ -107,6 +128,10 @@ class _Reader:
         self.chosen = options.output is not None
         self.needed = graph.ancestors(self.targets)
         self.known: dict[str, Known] = {}
+        self.begin = ""
+        """The tensor that the core reads."""
+        self.ends: dict[str, Axes] = {}
+        """The tensors that the core gives, side by side."""
         self.applied: dict[int, Applied] = {}
         self.fetched: set[str] = set()
         self.first: list[int] = []
@@ -147,6 +172,22 @@ class _Reader:
                 "cannot do; end before the strides, with `output`"
             )
         return network if self.frames == 1 else network.replace(frames=self.frames)
+
+    def found(self) -> Found:
+        """What was found until now."""
+        nodes = [self.graph.nodes[index] for index in sorted(self.applied)]
+        return Found(
+            self.graph,
+            self.begin,
+            self._input_order(),
+            self.known,
+            self.ends,
+            tuple(filter(is_recurrent, nodes)),
+        )
+
+    def _input_order(self) -> tuple[str, ...]:
+        found = (value.axes for value in self.known.values() if isinstance(value, Value))
+        return input_order(self.input_tags, found)
 
     # What to read
 
@@ -317,6 +358,7 @@ class _Reader:
     def _begin_with(self, source: str, value: Value) -> None:
         """Register the tensor to begin at, and forget what was found from another one."""
         self.known, self.applied, self.fetched, self.embeddings = {source: value}, {}, set(), []
+        self.begin = source
         self.input_tags = value.axes.tags
         self.sizes = KnownSizes(self.graph)
         self.sizes.begin(source, value.axes)
@@ -455,12 +497,11 @@ class _Reader:
 
     def _note_layout(self) -> None:
         """Record the order of the axes of the caller's data, as the layers have shown it."""
-        found = (value.axes for value in self.known.values() if isinstance(value, Value))
         why = self.graph.words.sequences_first
         node = self.graph.nodes[self.first[0]] if self.first else None
         if node is not None and node.attributes.get("why_sequences_first"):
             why = f"{node.where} {node.attributes['why_sequences_first']}"
-        note_input_order(input_order(self.input_tags, found), why, self.report)
+        note_input_order(self._input_order(), why, self.report)
 
     # Node by node
 
@@ -677,7 +718,7 @@ class _Reader:
         )
         width = table.shape[1]
         result = Value(Flow(width=width), Axes((*value.axes.tags, "F"), width))
-        self.input_tags = result.axes.tags
+        self.input_tags, self.begin = result.axes.tags, step.node.outputs[0]
         why = f"looked up by the host: {table.shape}"
         return Applied((result,), "outside", why, (note, *step.node.notes))
 
@@ -706,7 +747,7 @@ class _Reader:
             if name == last or (fits and not is_state(end.flow, computed[name].axes)):
                 parts[name] = end.flow
                 if isinstance(end, Value):
-                    axes[self.names[name]] = end.axes
+                    axes[self.names[name]] = self.ends[name] = end.axes
             elif ends is computed and aside:
                 raise ModelError(self._two_results(name, last))
             elif ends is computed:

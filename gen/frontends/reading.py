@@ -355,6 +355,8 @@ class ReportBuilder:
         self.batch_first: bool | None = None
         self.layout = ""
         self.state_inputs: tuple[str, ...] = ()
+        self.found: Any = None
+        """What the reader of graphs found, :class:`rtlstm.gen.frontends.reader.Found`; None without one."""
 
     def node(self, name: str, kind: str, role: Role, why: str = "") -> None:
         """Record one node."""

@@ -87,11 +87,11 @@ def trace(torch: Any, module: Any) -> Any:
 
 def translate(root: Any, graph: Any, options: ReadOptions, report: ReportBuilder) -> Graph:
     """Translate a graph of torch.fx, whose modules and tensors are attributes of ``root``."""
-    walk = _Walk(root, graph)
+    walk = Walk(root, graph)
     return walk.translated(options, report)
 
 
-class _Walk:
+class Walk:
     """Goes through the nodes once; ``values`` has what each of them gives."""
 
     def __init__(self, root: Any, graph: Any) -> None:
@@ -103,6 +103,7 @@ class _Walk:
         self.calls = Counter(node.target for node in self.nodes if node.op == "call_module")
 
     def translated(self, options: ReadOptions, report: ReportBuilder) -> Graph:
+        """The graph to read."""
         names: Mapping[str, Any] = {}
         results: Any = None
         for node in self.nodes:

@@ -1,0 +1,230 @@
+"""Finds where a model can be cut: in front of the core, and behind it.
+
+A framework's graph says what stands on each side, and the reader what the core between them computes.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rtlstm.gen.frontends import ReadOptions, ReadResult, _builder, _read
+from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.graph import Node, Wiring
+from rtlstm.gen.frontends.reader import Found, is_recurrent
+from rtlstm.gen.frontends.step import Value
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Bidirectional
+
+Move = tuple[str, list[int]]
+"""``select`` axis and index, ``transpose`` to an order of axes, or ``unsqueeze`` an axis."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """The axes of a tensor of the model: T, N and F, each at most once, and 1 for one of size 1.
+
+    ``step`` is ``last`` or ``first`` if it is that step alone.
+    """
+
+    tags: tuple[str, ...]
+    step: str = ""
+
+    @classmethod
+    def of(cls, axes: Axes) -> "Order | None":
+        """That of a tensor of the core; None if it is more than a reordering of what the core gives."""
+        tags = tuple("1" if tag == "D" else tag for tag in axes.tags)
+        squeezed = bool(axes.squeezed) and axes.features == 1
+        named = [tag for tag in tags if tag != "1"]
+        plain = len(set(named)) == len(named) and {*named} <= {"T", "N", "F"}
+        if axes.lost or not plain or ("F" in tags) == squeezed:
+            return None
+        return cls(tags, "last" if axes.last_step else "first" if axes.first_step else "")
+
+    @property
+    def sequences_first(self) -> bool:
+        """Whether sequences are before steps."""
+        return {"N", "T"} <= set(self.tags) and self.tags.index("N") < self.tags.index("T")
+
+    def run_tags(self, *, last: bool = False) -> tuple[str, ...]:
+        """The axes of what the driver takes for such a tensor, and of what it then gives."""
+        order = "NTF" if self.sequences_first else "TNF"
+        return tuple(tag for tag in order if tag in self.tags or tag == "F" or (tag == "T" and not last))
+
+    def unbatched(self) -> "Order":
+        """The same without an axis of sequences."""
+        return replace(self, tags=tuple(tag for tag in self.tags if tag != "N"))
+
+    def to_run(self) -> list[Move]:
+        """Make what the driver takes of such a tensor."""
+        moves, tags = _selected(list(self.tags), {"1"}, 0)
+        if "T" not in tags:
+            moves.append(("unsqueeze", [0]))
+            tags.insert(0, "T")
+        return [*moves, *_transposed(tags, self.run_tags())]
+
+    def from_run(self, tags: Sequence[str]) -> list[Move]:
+        """Make such a tensor of what the driver gives with these axes."""
+        dropped = {tag for tag in tags if tag not in self.tags}
+        moves, left = _selected(list(tags), dropped & {"T"}, -1 if self.step == "last" else 0)
+        more, left = _selected(left, dropped, 0)
+        wanted = [tag for tag in self.tags if tag in left]
+        new: list[Move] = [("unsqueeze", [at]) for at, tag in enumerate(self.tags) if tag not in left]
+        return [*moves, *more, *_transposed(left, wanted), *new]
+
+
+def _selected(tags: list[str], which: set[str], index: int) -> tuple[list[Move], list[str]]:
+    """Take one element of each of these axes; also return the axes that are left."""
+    moves: list[Move] = []
+    for at in reversed(range(len(tags))):
+        if tags[at] in which:
+            moves.append(("select", [at, index]))
+            tags = tags[:at] + tags[at + 1 :]
+    return moves, tags
+
+
+def _transposed(tags: Sequence[str], wanted: Sequence[str]) -> list[Move]:
+    return [] if list(tags) == list(wanted) else [("transpose", [tags.index(tag) for tag in wanted])]
+
+
+@dataclass(frozen=True, eq=False)
+class End:
+    """A tensor that the core gives, and the features of the core's output that it has."""
+
+    tensor: str
+    features: slice
+    order: Order
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A part of a model that the core computes.
+
+    ``begin`` is the tensor that it reads, and ``ends`` are those that it gives. ``recurrent`` has its
+    recurrent nodes, and of each the numbers of its layers in a state of the driver.
+    """
+
+    read: ReadResult
+    begin: str
+    order: Order
+    ends: tuple[End, ...]
+    recurrent: tuple[tuple[Node, tuple[int, ...]], ...]
+
+
+def find_cut(source: Any, options: ReadOptions, name: str | None, fits: Callable[[Cut], None]) -> Cut:
+    """Read as much of a model as the core can compute, and as the model can be cut around.
+
+    The core begins as the reader begins, or else with the first recurrent layer. Without ``output`` it ends
+    as late as possible. ``fits`` raises a ModelError if the model cannot be cut there.
+
+    Raises ModelError if nothing can be cut out: what was said first.
+    """
+    problems: list[str] = []
+    asked = options
+    while True:
+        found = _try(source, asked, name, fits, problems)
+        if isinstance(found, Cut):
+            return found
+        for tensor in _candidates(found) if options.output is None else ():
+            cut = _try(source, asked.replace(output=tensor), name, fits, problems)
+            if isinstance(cut, Cut):
+                return cut
+        nodes = [] if found is None else [node for node in found.graph.nodes if is_recurrent(node)]
+        if not nodes or asked.lstm is not None or asked.begin is not None:
+            raise ModelError(problems[0])
+        asked = asked.replace(lstm=nodes[0].label)
+
+
+def _try(
+    source: Any, options: ReadOptions, name: str | None, fits: Callable[[Cut], None], problems: list[str]
+) -> Cut | Found | None:
+    """A cut; or what was found if there is none, and ``problems`` gets the reason."""
+    report = _builder(source, name)
+    try:
+        cut = _cut(_read(source, options, report), report.found, exact=options.output is None)
+        fits(cut)
+    except ModelError as error:
+        problems.append(str(error))
+    else:
+        return cut
+    found: Found | None = report.found
+    return found
+
+
+def _candidates(found: Found | None) -> list[str]:
+    """The tensors to end at, the last ones first."""
+    if found is None:
+        return []
+    names = [
+        name
+        for name, value in found.values.items()
+        if isinstance(value, Value)
+        and not (value.state or value.front or value.extra or value.padded or value.flow.before)
+        and Order.of(value.axes) is not None
+    ]
+    return sorted(names, key=found.graph.index_of, reverse=True)
+
+
+def _cut(read: ReadResult, found: Found | None, *, exact: bool) -> Cut:
+    """The cut of what was read; ``exact`` refuses one whose layers read padding, where the core gives zeros.
+
+    Raises ModelError if there is none.
+    """
+    if found is None or not found.recurrent:
+        raise ModelError("a model must have a recurrent layer to be split; give this one to rtlstm.compile")
+    order, graph = Order(found.axes), found.graph
+    if not {*order.tags} <= {"T", "N", "F", "1"} or "F" not in order.tags:
+        raise ModelError(f"the core's input {found.begin!r} is more than a reordering of sequences")
+    inside = graph.ancestors([found.recurrent[0].inputs[0]]) - graph.ancestors([found.begin])
+    if any(graph.nodes[index].operator == "pack" for index in inside):
+        raise ModelError("the model packs sequences behind the core's input")
+    if not found.ends:
+        raise ModelError("the model gives final states alone")
+    ends, first = [], 0
+    widths = [part.width for part in read.network.parts] or [read.network.outputs]
+    for (tensor, axes), width in zip(found.ends.items(), widths, strict=True):
+        its, value = Order.of(axes), found.values[tensor]
+        if its is None or (exact and isinstance(value, Value) and value.padded):
+            raise ModelError(f"{tensor!r} is more than a reordering of what the core gives")
+        ends.append(End(tensor, slice(first, first + width), its))
+        first += width
+    names = [layer.name for layer in read.network.pseudo_layers]
+    recurrent = []
+    for node in found.recurrent:
+        layers = node.attributes["layers"]().layers
+        ours = [
+            one.name
+            for each in layers
+            for one in ((each.forward, each.backward) if isinstance(each, Bidirectional) else (each,))
+        ]
+        if any(names.count(name) != 1 for name in ours):
+            raise ModelError(f"the layers of {node.where} are not the core's as they stand")
+        recurrent.append((node, tuple(map(names.index, ours))))
+    return Cut(read, found.begin, order, tuple(ends), tuple(recurrent))
+
+
+def divide(
+    wiring: Wiring[Any], core: set[int], given: set[str], wanted: Sequence[str]
+) -> tuple[set[int], tuple[str, ...]]:
+    """Return the nodes behind the core that tensors need, and what these read from in front of the core.
+
+    ``core`` are the nodes whose results the core alone has, and ``given`` what it gives of them.
+
+    Raises ModelError if another of their results is needed.
+    """
+    behind = core | wiring.descendants(core)
+    inside: set[int] = set()
+    past: dict[str, None] = {}
+    waiting = list(wanted)
+    while waiting:
+        name = waiting.pop()
+        at = wiring.index_of(name)
+        if name in given or not name:
+            continue
+        if at in core:
+            raise ModelError(f"what stands behind the core also reads {name!r}, which is inside; end there")
+        if at not in behind and not wiring.is_constant(name):
+            past[name] = None
+        elif at >= 0 and at not in inside:
+            inside.add(at)
+            waiting += wiring.reads(at)
+    return inside, tuple(sorted(past, key=lambda name: (wiring.index_of(name), name)))

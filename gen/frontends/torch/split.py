@@ -1,0 +1,418 @@
+"""Splits a module of PyTorch: what stands in front of the core, and what stands behind it.
+
+If ``forward`` can be traced, its graph is divided. If it cannot, as where Python decides what to compute, the
+core is one submodule that is called once: what stands behind it then runs the module again, around it.
+"""
+
+import contextlib
+import operator
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import fx, nn
+from torch.fx.node import map_arg
+
+from rtlstm.gen.frontends.graph import Wiring
+from rtlstm.gen.frontends.reading import ReadOptions, ReadResult, ReportBuilder
+from rtlstm.gen.frontends.split import Cut, End, Move, Order, divide, find_cut
+from rtlstm.gen.frontends.torch.module import Walk, trace
+from rtlstm.gen.frontends.torch.translate import Packed, flat
+from rtlstm.host.torch import Form, calls_of, instead_of
+from rtlstm.spec.errors import ConfigurationError, InputError, ModelError
+from rtlstm.spec.network import Lstm
+
+RECURRENT = nn.RNNBase | nn.RNNCellBase
+
+
+class Past(NamedTuple):
+    """What goes past the core, from in front of it to behind it."""
+
+    form: Form
+    batched: bool
+    values: tuple[Any, ...]
+    call: tuple[Any, Any] = ((), {})
+    """The arguments of a module that is run again."""
+
+
+class Split(NamedTuple):
+    """A divided module: ``read`` has the network of the core."""
+
+    front: nn.Module
+    read: ReadResult
+    back: nn.Module
+
+
+def split_module(module: nn.Module, options: ReadOptions, name: str | None, calls: Sequence[Any]) -> Split:
+    """Divide a module; ``calls`` are arguments that it gets, pairs of a tuple and a dictionary.
+
+    Raises
+    ------
+    ConfigurationError
+        If the module is not in evaluation mode, or ``lstm`` names no part that is called once.
+    ModelError
+        If the core can compute no part of it.
+    """
+    if module.training:
+        raise ConfigurationError(
+            "a model must be in evaluation mode to be split, since dropout and batch normalisation compute "
+            f"something else in training; {type(module).__name__} is in training: call eval() on it first"
+        )
+    name = name or type(module).__name__
+    if isinstance(module, RECURRENT):
+        return _divided(_Alone(module), options, name)
+    part = dict(module.named_modules()).get(options.lstm or "")
+    if options.lstm and part is not None and not isinstance(part, RECURRENT):
+        return _around(module, options.lstm, options.replace(lstm=None), name, calls)
+    try:
+        trace(torch, module)
+    except ModelError:
+        return _around(module, options.lstm, options.replace(lstm=None), name, calls)
+    return _divided(module, options, name)
+
+
+class _Alone(nn.Module):  # type: ignore[misc]
+    """A recurrent module, called with a state or without."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.add_module(type(part).__name__.lower(), part)
+        self.eval()
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        """Call the module."""
+        (part,) = self.children()
+        return part(input, hx)
+
+
+# One graph, divided
+
+
+def _divided(module: nn.Module, options: ReadOptions, name: str) -> Split:
+    plan: list[_Plan] = []
+    traced = trace(torch, module)
+
+    def fits(cut: Cut) -> None:
+        plan[:] = [_Plan(module, traced, cut)]
+
+    read = find_cut(module, options, name, fits).read
+    return Split(plan[0].front(), read, plan[0].back())
+
+
+class _Nodes(Wiring[fx.Node]):
+    """The nodes of a graph of torch.fx, each of which gives one value of its name."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.nodes = list(graph.nodes)
+        self.constants: Any = {node.name: None for node in self.nodes if node.op == "get_attr"}
+        self._wire(lambda node: [each.name for each in node.all_input_nodes], lambda node: [node.name])
+
+
+class _Plan:
+    """Which nodes of a graph stand in front of the core and which behind it, and what goes between them."""
+
+    def __init__(self, module: nn.Module, traced: fx.Graph, cut: Cut) -> None:
+        self.module, self.cut, self.nodes = module, cut, _Nodes(traced)
+        walk = Walk(module, traced)
+        walk.translated(ReadOptions(), ReportBuilder(""))
+        self.values = walk.values
+        self.begin = self._node(cut.begin)
+        self.calls = [self._node(node.outputs[0], call=True) for node, _ in cut.recurrent]
+        states = [name for node, _ in cut.recurrent for name in node.outputs[1:]]
+        self.known = {end.tensor for end in cut.ends} | set(states)
+        self.given = {node.name for node in self.nodes.nodes if self._is_given(node)}
+        self.core = {self.nodes.index_of(node.name) for node in self.calls}
+        self.output = self.nodes.nodes[-1]
+        self.wanted = [node.name for node in self.output.all_input_nodes]
+        self.inside, self.past = divide(self.nodes, self.core, self.given, self.wanted)
+        self.states = [node.args[1] if len(node.args) > 1 else node.kwargs.get("hx") for node in self.calls]
+        read = [each for state in self.states for each in _nodes_in(state)]
+        self.before = self.nodes.ancestors([self.begin.name, *self.past, *(each.name for each in read)])
+        if self.before & (self.core | self.nodes.descendants(self.core)):
+            raise ModelError("a state in which the core begins depends on the core itself; end before that")
+
+    def _node(self, tensor: str, *, call: bool = False) -> fx.Node:
+        """The node that gives a tensor of the reader's graph; or the call of the module that does."""
+        for node in self.nodes.nodes:
+            value = self.values.get(node)
+            if call and node.op == "call_module" and next(flat(value), None) == tensor:
+                return node
+            if not call and str(value) == tensor and (node.name == tensor or self._takes(node)):
+                return node
+        raise ModelError(f"{tensor!r} is no result of one call in forward, so the model cannot be cut there")
+
+    def _takes(self, node: fx.Node) -> bool:
+        """Whether a node takes an item of a tuple."""
+        return node.target is operator.getitem and isinstance(self.values.get(node.args[0]), tuple | list)
+
+    def _is_given(self, node: fx.Node) -> bool:
+        value = self.values.get(node)
+        leaves = list(flat(value))
+        whole = node in self.calls or self._takes(node) or node.name == value
+        return bool(leaves) and whole and all(leaf in self.known for leaf in leaves)
+
+    def front(self) -> nn.Module:
+        """The module in front of the core."""
+        graph, new = fx.Graph(), dict[fx.Node, fx.Node]()
+        for at, node in enumerate(self.nodes.nodes):
+            if node.op == "placeholder" or at in self.before:
+                new[node] = _copied(graph, node, new)
+        named = {node.name: node for node in self.nodes.nodes}
+        states = [map_arg(state, new.__getitem__) for state in self.states]
+        graph.output((new[self.begin], states, tuple(new[named[name]] for name in self.past)))
+        return Front(fx.GraphModule(self.module, graph), self.cut)
+
+    @property
+    def packs(self) -> bool:
+        """Whether what the core reads is packed in forward, and not by the caller."""
+        return isinstance(self.values[self.begin], Packed)
+
+    def back(self) -> nn.Module:
+        """The module behind the core."""
+        graph, new = fx.Graph(), dict[fx.Node, fx.Node]()
+        read = {name for at in self.inside for name in self.nodes.reads(at)} | {*self.wanted}
+        named = {node.name: node for node in self.nodes.nodes}
+        given = [named[name] for name in sorted(read & self.given)]
+        for node in (*given, *(named[name] for name in self.past)):
+            new[node] = graph.placeholder(node.name)
+        for at in sorted(self.inside):
+            node = self.nodes.nodes[at]
+            new[node] = _copied(graph, node, new)
+        graph.node_copy(self.output, new.__getitem__)
+        values = [self.values[node] for node in given]
+        return Back(fx.GraphModule(self.module, graph), self.cut, values, self.packs)
+
+
+def _copied(graph: fx.Graph, node: fx.Node, new: dict[fx.Node, fx.Node]) -> fx.Node:
+    """Copy a node into another graph."""
+    made = graph.node_copy(node, new.__getitem__)
+    made.meta.pop("is_wrapped", None)  # Later traces in this process would look for it by its dotted name.
+    return made
+
+
+_PACKED = Order(("T", "N", "F"))
+"""The axes of a PackedSequence that was padded."""
+
+
+def _nodes_in(state: Any) -> list[fx.Node]:
+    found: list[fx.Node] = []
+    map_arg(state, found.append)
+    return found
+
+
+def _moved(x: torch.Tensor, moves: Sequence[Move]) -> torch.Tensor:
+    for kind, numbers in moves:
+        if kind == "transpose":
+            x = x.permute(numbers)
+        else:
+            x = x.select(*numbers) if kind == "select" else x.unsqueeze(*numbers)
+    return x
+
+
+class Front(nn.Module):  # type: ignore[misc]
+    """What stands in front of the core."""
+
+    def __init__(self, graph: fx.GraphModule, cut: Cut) -> None:
+        super().__init__()
+        self.graph, self._cut = graph, cut
+
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], Past]:
+        """Take what the model takes; without gradients, which the core does not have.
+
+        Returns
+        -------
+        core
+            The arguments of :meth:`rtlstm.Build.run`: ``x`` and ``batch_first``, and where the model has
+            them, ``lengths``, ``state`` and ``outputs``.
+        past
+            What goes past the core, for the module behind it.
+        """
+        with torch.no_grad():
+            given, states, values = self.graph(*args, **kwargs)
+        x, form = Form.of(given)
+        order = self._cut.order if form.packed is None else _PACKED
+        batched = x.dim() == len(order.tags)
+        moved = _moved(x, (order if batched else order.unbatched()).to_run())
+        core: dict[str, Any] = {"x": _array(moved), "batch_first": order.sequences_first}
+        if form.lengths is not None:
+            core["lengths"] = form.lengths
+        if any(state is not None for state in states):
+            core["state"] = self._state(states, (moved.shape[not order.sequences_first],) if batched else ())
+        if all(end.order.step == "last" for end in self._cut.ends):
+            core["outputs"] = "last"
+        return core, Past(form, batched, values)
+
+    def _state(self, states: Sequence[Any], rows: tuple[int, ...]) -> Any:
+        """The states of all layers as the driver takes them, of those that the model gives."""
+        layers = self._cut.read.network.pseudo_layers
+        h: Any = [np.zeros((*rows, layer.outputs)) for layer in layers]
+        c = {at: np.zeros((*rows, layer.units)) for at, layer in enumerate(layers) if isinstance(layer, Lstm)}
+        for state, (_, numbers) in zip(states, self._cut.recurrent, strict=True):
+            for part, given in zip((h, c), flat([state]), strict=False):
+                rank = 1 + len(rows)
+                each = given if given.dim() > rank else given.unsqueeze(0)
+                for number, one in zip(numbers, each, strict=True):
+                    part[number] = _array(one)
+        return tuple(h), tuple(c.values())
+
+
+def _array(x: torch.Tensor) -> Any:
+    return x.detach().to("cpu", torch.float64 if x.dtype == torch.float64 else torch.float32).numpy()
+
+
+class Back(nn.Module):  # type: ignore[misc]
+    """What stands behind the core."""
+
+    def __init__(self, graph: fx.GraphModule, cut: Cut, given: Sequence[Any], packs: bool) -> None:
+        super().__init__()
+        self.graph, self._cut, self._given, self._packs = graph, cut, given, packs
+        self._ends = {end.tensor: end for end in cut.ends}
+        self._states = {
+            name: (part, numbers)
+            for node, numbers in cut.recurrent
+            for part, name in enumerate(node.outputs[1:])
+        }
+
+    def forward(self, y: Any, state: Any = None, past: Any = None) -> Any:
+        """Give what the model gives, of what the core gave and what went past it.
+
+        Parameters
+        ----------
+        y, state
+            What :meth:`rtlstm.Build.run` returned for the arguments that the module in front gave.
+        past
+            What that module gave beside them.
+
+        Raises
+        ------
+        InputError
+            If ``past`` is not from the module in front.
+        """
+        if not isinstance(past, Past):
+            raise InputError(
+                "past must be what the module in front gave beside the core's arguments, not "
+                f"{type(past).__name__}: core, past = front(x); y, state = build.run(**core); "
+                "back(y, state, past)"
+            )
+        return self.graph(*(self._leaf(each, y, state, past) for each in self._given), *past.values)
+
+    def _leaf(self, value: Any, y: Any, state: Any, past: Past) -> Any:
+        if isinstance(value, tuple | list):
+            return tuple(self._leaf(each, y, state, past) for each in value)
+        if value in self._ends:
+            return self._end(self._ends[value], isinstance(value, Packed), y, past)
+        part, numbers = self._states[value]
+        layers = self._cut.read.network.pseudo_layers
+        ranks = [at for at, layer in enumerate(layers) if part == 0 or isinstance(layer, Lstm)]
+        found = [torch.as_tensor(state[part][ranks.index(at)]).to(past.form.like) for at in numbers]
+        return found[0] if self._is_cell(value) else torch.stack(found)
+
+    def _is_cell(self, tensor: str) -> bool:
+        node = next(node for node, _ in self._cut.recurrent if tensor in node.outputs)
+        return "T" not in node.attributes["axes"]
+
+    def _end(self, end: End, packed: bool, y: Any, past: Past) -> Any:
+        order, begin = end.order, self._cut.order
+        if past.form.packed is not None:
+            begin, packed = _PACKED, packed or not self._packs
+            order = _PACKED if packed and not order.step else order
+        last = all(each.order.step == "last" for each in self._cut.ends)
+        tags = begin.run_tags(last=last)
+        if not past.batched:
+            order, tags = order.unbatched(), tuple(tag for tag in tags if tag != "N")
+        moved = _moved(torch.as_tensor(y)[..., end.features], order.from_run(tags))
+        return past.form.give(moved) if packed and not end.order.step else moved.to(past.form.like)
+
+
+# One submodule, around which the module runs
+
+
+def _around(
+    module: nn.Module, part: str | None, options: ReadOptions, name: str, calls: Sequence[Any]
+) -> Split:
+    found = dict(module.named_modules())
+    if part is None:
+        part = _first_called(module, calls)
+    if part not in found:
+        names = ", ".join(repr(key) for key, each in found.items() if isinstance(each, RECURRENT))
+        raise ConfigurationError(
+            f"`lstm` must name a submodule, but there is no {part!r}; recurrent ones are {names or 'none'}"
+        )
+    for args, kwargs in calls:
+        count = len(calls_of(module, found[part], args, kwargs))
+        if count != 1:
+            raise ConfigurationError(
+                f"{part!r} must be called once to be split from the rest, not {count} times: the core would "
+                "run between parts of one module. rtlstm.host.torch.attach(model, "
+                f"{part!r}, x) takes every call to the core"
+            )
+    inner = [calls_of(module, found[part], args, kwargs)[0] for args, kwargs in calls]
+    front, read, back = split_module(found[part], options, name, inner)
+    return Split(_FrontAround(module, part, front), read, _BackAround(module, part, back))
+
+
+def _first_called(module: nn.Module, calls: Sequence[Any]) -> str:
+    order: list[str] = []
+    args, kwargs = calls[0]
+    with contextlib.ExitStack() as stack:
+        for name, part in module.named_modules():
+            if isinstance(part, RECURRENT):
+                stack.enter_context(instead_of(part, partial(_noted, order, name, part.forward)))
+        with torch.no_grad():
+            module(*args, **kwargs)
+    if not order:
+        raise ConfigurationError(
+            "a model must call a recurrent module of torch.nn to be split, but calls none; name the part for "
+            "the core with `lstm`"
+        )
+    return order[0]
+
+
+def _noted(order: list[str], name: str, forward: Any, *args: Any, **kwargs: Any) -> Any:
+    order.append(name)
+    return forward(*args, **kwargs)
+
+
+class _Reached(BaseException):
+    """Ends a run of the module where the core begins; no error, so that no handler of errors takes it."""
+
+
+class _FrontAround(nn.Module):  # type: ignore[misc]
+    """Runs a module until it calls one of its parts, and what stands in front of the core in that."""
+
+    def __init__(self, module: nn.Module, part: str, front: nn.Module) -> None:
+        super().__init__()
+        self.module, self.part, self.front = module, part, front
+
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], Past]:
+        """As :meth:`Front.forward`."""
+        found: list[Any] = []
+
+        def reached(*given: Any, **named: Any) -> None:
+            found.append((given, named))
+            raise _Reached
+
+        part = self.module.get_submodule(self.part)
+        with torch.no_grad(), instead_of(part, reached), contextlib.suppress(_Reached):
+            self.module(*args, **kwargs)
+        if not found:
+            raise InputError(f"the model must call {self.part!r}, which the core computes, but does not")
+        core, past = self.front(*found[0][0], **found[0][1])
+        return core, Past(past.form, past.batched, (past,), (args, kwargs))
+
+
+class _BackAround(nn.Module):  # type: ignore[misc]
+    """Runs a module again, with what the core gave as the result of one of its parts."""
+
+    def __init__(self, module: nn.Module, part: str, back: nn.Module) -> None:
+        super().__init__()
+        self.module, self.part, self.back = module, part, back
+
+    def forward(self, y: Any, state: Any = None, past: Any = None) -> Any:
+        """As :meth:`Back.forward`."""
+        result = self.back(y, state, past.values[0] if isinstance(past, Past) else past)
+        with instead_of(self.module.get_submodule(self.part), lambda *_, **__: result):
+            args, kwargs = past.call
+            return self.module(*args, **kwargs)
