@@ -283,6 +283,15 @@ class Attached(torch.nn.Module):
         y, state = self.accelerator.run(**core)
         return self.back(y, state, past)
 
+    def __getattr__(self, name: str) -> Any:
+        """What the part has, such as its ``hidden_size``."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if "_undo" not in vars(self):
+                raise
+            return getattr(self._undo[2], name)
+
     def flatten_parameters(self) -> None:
         """Do nothing; the weights are in the device."""
 

@@ -12,6 +12,7 @@ from rtlstm.gen.builds.compiled import OPTIONS, Build, compile
 from rtlstm.gen.frontends import ReadOptions, is_module
 from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.files import as_path
 from rtlstm.spec.options import option_values, shows_options
 
 _CALIBRATION = (
@@ -74,10 +75,28 @@ def split(
         found = import_module("rtlstm.gen.frontends.torch.split").split_module(model, reading, name, calls)
         cores = [found.front(*args, **kwargs)[0] for args, kwargs in calls]
         return found.front, _build(found.read, cores, folder, name, rest), found.back
+    if isinstance(model, str | Path) and Path(model).suffix == ".onnx":
+        return _split_file(as_path("the model", model), x, reading, folder, name, rest)
     raise ConfigurationError(
         f"split takes a torch.nn.Module or the path of an ONNX file, not {type(model).__name__}; read other "
         "models with `lstm` and `output`, and compute the rest yourself"
     )
+
+
+def _split_file(
+    path: Path, x: Any, reading: ReadOptions, folder: Any, name: str | None, options: dict[str, Any]
+) -> tuple[Path | None, Build, Path | None]:
+    """Split an ONNX file into files beside the build's folder."""
+    onnx = import_module("rtlstm.gen.frontends.onnx.split")
+    calls, found = onnx.inputs_by_name(path, x), onnx.split_onnx(path, reading, name)
+    build = _build(found.read, found.cores(calls), folder, name, options)
+    files: list[Path | None] = []
+    for part, model in (("front", found.front), ("back", found.back)):
+        target = build.folder.parent / f"{build.folder.name}_{part}.onnx"
+        if model is not None:
+            target.write_bytes(model.SerializeToString())
+        files.append(None if model is None else target)
+    return files[0], build, files[1]
 
 
 def _build(

@@ -129,6 +129,8 @@ class Words:
     """What may stand around a recurrent layer, for the refusal of something else."""
     needed: str = "a recurrent layer, or one with weights, on the way to its output"
     """What a model must have."""
+    split: str = ""
+    """How what stands outside of the core is kept as it is; empty if it is not."""
     sequences_first: str = "the model's input has sequences before steps"
     """Why data have sequences first, if the layers show that they have."""
 

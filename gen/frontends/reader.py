@@ -102,7 +102,8 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
         reader = _Reader(graph, options, report)
         return reader.read()
     except ModelError as error:
-        raise ModelError("; ".join([str(error), *unclear])) from None
+        split = graph.words.split if reader is not None and reader.stands_outside(error) else ""
+        raise ModelError("; ".join(filter(None, [str(error), *unclear, split]))) from None
     finally:
         report.found = reader and reader.found()
 
@@ -141,6 +142,7 @@ class _Reader:
         self.input_tags: tuple[str, ...] = ()
         """The axes of the caller's data, before a layer has shown what they are."""
         self.embeddings: list[Embedding] = []
+        self.refused: Node | None = None
         self.front_problem = ""
         """Why the core cannot compute the nodes in front of the first recurrent layer."""
 
@@ -172,6 +174,11 @@ class _Reader:
                 "cannot do; end before the strides, with `output`"
             )
         return network if self.frames == 1 else network.replace(frames=self.frames)
+
+    def stands_outside(self, error: ModelError) -> bool:
+        """Whether what was refused is not a recurrent layer or damaged, and may stay outside of the core."""
+        layer = self.refused is not None and is_recurrent(self.refused)
+        return bool(self.first) and not layer and not isinstance(error, WeightsError)
 
     def found(self) -> Found:
         """What was found until now."""
@@ -253,7 +260,9 @@ class _Reader:
             raise ModelError(
                 f"output {listed(self.targets)} does not depend on {graph.words.begin}; it has {names}"
             )
-        first = [index for index in used if graph.ancestors(nodes[index].inputs).isdisjoint(found)]
+        self.first = first = [
+            index for index in used if graph.ancestors(nodes[index].inputs).isdisjoint(found)
+        ]
         if len({nodes[index].inputs[0] for index in first}) > 1:
             labels = [nodes[index].label for index in first]
             if len(set(labels)) < len(labels):  # One layer that is called for each step: it says so itself.
@@ -263,7 +272,6 @@ class _Reader:
                 f"LSTM nodes must follow one another, but these stand side by side: {names}; "
                 "choose one as `lstm` and, if needed, an end as `output`"
             )
-        self.first = first
 
     def _leave_others(self) -> None:
         """Leave outputs that do not come from the layer to begin with, if others do."""
@@ -486,10 +494,11 @@ class _Reader:
         self.report.input = tensor
         nodes = self._leave(upstream)
         if nodes:
-            self.report.note(
+            note = (
                 f"{len(nodes)} nodes before the first recurrent layer stay outside of the core: its input is "
                 f"{tensor!r}{self.front_problem}"
             )
+            self.report.note("; ".join(filter(None, [note, self.graph.words.split])))
         for index in sorted(upstream):
             self._measure(index)
         for index in self.first:
@@ -540,7 +549,9 @@ class _Reader:
                 self._report(before, applied)
             node = self.graph.nodes[index]
             self.report.node(node.label, node.kind, "refused", str(error))
-            raise ModelError(self._with_end(str(error), node)) from None
+            self.refused = node
+            kind = WeightsError if isinstance(error, WeightsError) else ModelError
+            raise kind(self._with_end(str(error), node)) from None
 
     def _with_end(self, text: str, node: Node) -> str:
         """Name the tensor to end at in a refusal: the last one before the node that can be an end."""

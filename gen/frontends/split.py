@@ -16,14 +16,19 @@ from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional
 
 Move = tuple[str, list[int]]
-"""``select`` axis and index, ``transpose`` to an order of axes, or ``unsqueeze`` an axis."""
+"""``select`` axis and index, ``transpose`` to an order of axes, or ``unsqueeze`` an axis; ``rows``: all axes
+but the features are steps, or these again as they were."""
+
+
+_ROWS = ("*", "F")
 
 
 @dataclass(frozen=True)
 class Order:
     """The axes of a tensor of the model: T, N and F, each at most once, and 1 for one of size 1.
 
-    ``step`` is ``last`` or ``first`` if it is that step alone.
+    Dense layers alone read any axes in front of F, which are ``*``. ``step`` is ``last`` or ``first`` if it
+    is that step alone.
     """
 
     tags: tuple[str, ...]
@@ -33,6 +38,8 @@ class Order:
     def of(cls, axes: Axes) -> "Order | None":
         """That of a tensor of the core; None if it is more than a reordering of what the core gives."""
         tags = tuple("1" if tag == "D" else tag for tag in axes.tags)
+        if len(tags) > 1 and tags[-1] == "F" and all(tag[0] == "?" for tag in tags[:-1]):
+            return cls(_ROWS)
         squeezed = bool(axes.squeezed) and axes.features == 1
         named = [tag for tag in tags if tag != "1"]
         plain = len(set(named)) == len(named) and {*named} <= {"T", "N", "F"}
@@ -48,7 +55,8 @@ class Order:
     def run_tags(self, *, last: bool = False) -> tuple[str, ...]:
         """The axes of what the driver takes for such a tensor, and of what it then gives."""
         order = "NTF" if self.sequences_first else "TNF"
-        return tuple(tag for tag in order if tag in self.tags or tag == "F" or (tag == "T" and not last))
+        left = {"F", *("T" * (not last)), *({"N"} & set(self.tags))}
+        return tuple(tag for tag in order if tag in left)
 
     def unbatched(self) -> "Order":
         """The same without an axis of sequences."""
@@ -56,6 +64,8 @@ class Order:
 
     def to_run(self) -> list[Move]:
         """Make what the driver takes of such a tensor."""
+        if self.tags == _ROWS:
+            return [("rows", [])]
         moves, tags = _selected(list(self.tags), {"1"}, 0)
         if "T" not in tags:
             moves.append(("unsqueeze", [0]))
@@ -64,6 +74,8 @@ class Order:
 
     def from_run(self, tags: Sequence[str]) -> list[Move]:
         """Make such a tensor of what the driver gives with these axes."""
+        if self.tags == _ROWS:
+            return [("rows", [])]
         dropped = {tag for tag in tags if tag not in self.tags}
         moves, left = _selected(list(tags), dropped & {"T"}, -1 if self.step == "last" else 0)
         more, left = _selected(left, dropped, 0)
@@ -100,7 +112,8 @@ class Cut:
     """A part of a model that the core computes.
 
     ``begin`` is the tensor that it reads, and ``ends`` are those that it gives. ``recurrent`` has its
-    recurrent nodes, and of each the numbers of its layers in a state of the driver.
+    recurrent nodes, and of each the numbers of its layers in a state of the driver. ``begun`` says that the
+    build knows the state in which the model begins.
     """
 
     read: ReadResult
@@ -108,6 +121,7 @@ class Cut:
     order: Order
     ends: tuple[End, ...]
     recurrent: tuple[tuple[Node, tuple[int, ...]], ...]
+    begun: bool
 
 
 def find_cut(source: Any, options: ReadOptions, name: str | None, fits: Callable[[Cut], None]) -> Cut:
@@ -140,7 +154,7 @@ def _try(
     """A cut; or what was found if there is none, and ``problems`` gets the reason."""
     report = _builder(source, name)
     try:
-        cut = _cut(_read(source, options, report), report.found, exact=options.output is None)
+        cut = _cut(_read(source, options, report), report.found, options)
         fits(cut)
     except ModelError as error:
         problems.append(str(error))
@@ -154,27 +168,31 @@ def _candidates(found: Found | None) -> list[str]:
     """The tensors to end at, the last ones first."""
     if found is None:
         return []
+    recurrent = any(map(is_recurrent, found.graph.nodes))
     names = [
         name
         for name, value in found.values.items()
         if isinstance(value, Value)
-        and not (value.state or value.front or value.extra or value.padded or value.flow.before)
+        and not (value.state or value.front or value.extra or value.padded)
+        and (value.flow.layers or value.flow.dense)
+        and not (recurrent and value.flow.before)
         and Order.of(value.axes) is not None
     ]
     return sorted(names, key=found.graph.index_of, reverse=True)
 
 
-def _cut(read: ReadResult, found: Found | None, *, exact: bool) -> Cut:
-    """The cut of what was read; ``exact`` refuses one whose layers read padding, where the core gives zeros.
+def _cut(read: ReadResult, found: Found | None, options: ReadOptions) -> Cut:
+    """The cut of what was read. Without ``output``, no layer may read padding, where the core gives zeros.
 
     Raises ModelError if there is none.
     """
-    if found is None or not found.recurrent:
-        raise ModelError("a model must have a recurrent layer to be split; give this one to rtlstm.compile")
-    order, graph = Order(found.axes), found.graph
-    if not {*order.tags} <= {"T", "N", "F", "1"} or "F" not in order.tags:
+    if found is None:
+        raise ModelError("a model must have a graph to be split; give this one to rtlstm.compile")
+    order, graph = Order.of(Axes(found.axes, 0)), found.graph
+    if order is None:
         raise ModelError(f"the core's input {found.begin!r} is more than a reordering of sequences")
-    inside = graph.ancestors([found.recurrent[0].inputs[0]]) - graph.ancestors([found.begin])
+    first = [node.inputs[0] for node in found.recurrent[:1]]
+    inside = graph.ancestors(first) - graph.ancestors([found.begin])
     if any(graph.nodes[index].operator == "pack" for index in inside):
         raise ModelError("the model packs sequences behind the core's input")
     if not found.ends:
@@ -183,7 +201,7 @@ def _cut(read: ReadResult, found: Found | None, *, exact: bool) -> Cut:
     widths = [part.width for part in read.network.parts] or [read.network.outputs]
     for (tensor, axes), width in zip(found.ends.items(), widths, strict=True):
         its, value = Order.of(axes), found.values[tensor]
-        if its is None or (exact and isinstance(value, Value) and value.padded):
+        if its is None or (options.output is None and isinstance(value, Value) and value.padded):
             raise ModelError(f"{tensor!r} is more than a reordering of what the core gives")
         ends.append(End(tensor, slice(first, first + width), its))
         first += width
@@ -199,7 +217,8 @@ def _cut(read: ReadResult, found: Found | None, *, exact: bool) -> Cut:
         if any(names.count(name) != 1 for name in ours):
             raise ModelError(f"the layers of {node.where} are not the core's as they stand")
         recurrent.append((node, tuple(map(names.index, ours))))
-    return Cut(read, found.begin, order, tuple(ends), tuple(recurrent))
+    begun = options.lstm is None and not read.report.state_inputs
+    return Cut(read, found.begin, order, tuple(ends), tuple(recurrent), begun)
 
 
 def divide(

@@ -161,6 +161,7 @@ def translate(onnx_graph: OnnxGraph, unread: list[str] | None = None) -> Graph:
             ", ".join(["LSTM, GRU, RNN", *supported()]),
             "an LSTM, GRU or RNN node at the top of its graph, or a Gemm, MatMul or Conv node on the way to "
             "its output",
+            split="rtlstm.split(path, x) leaves in ONNX files what the core cannot compute",
         ),
         dimensions=onnx_graph.dimensions,
         folded_dimensions=onnx_graph.folded_dimensions,

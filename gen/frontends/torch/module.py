@@ -5,6 +5,7 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -91,13 +92,16 @@ def translate(root: Any, graph: Any, options: ReadOptions, report: ReportBuilder
     return walk.translated(options, report)
 
 
+_SPLIT = "rtlstm.split(model, x) leaves in PyTorch what the core cannot compute"
+
+
 class Walk:
     """Goes through the nodes once; ``values`` has what each of them gives."""
 
     def __init__(self, root: Any, graph: Any) -> None:
         self.root, self.nodes = root, list(graph.nodes)
         self.modules = dict(root.named_modules(remove_duplicate=False))
-        self.to = Translator(words(), find)
+        self.to = Translator(replace(words(), split=_SPLIT), find)
         self.to.reserve(node.name for node in self.nodes)
         self.values: dict[Any, Any] = {}
         self.calls = Counter(node.target for node in self.nodes if node.op == "call_module")

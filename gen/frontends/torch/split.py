@@ -32,6 +32,8 @@ class Past(NamedTuple):
 
     form: Form
     batched: bool
+    rows: tuple[int, ...]
+    """The axes in front of the features of what the core reads."""
     values: tuple[Any, ...]
     call: tuple[Any, Any] = ((), {})
     """The arguments of a module that is run again."""
@@ -60,17 +62,48 @@ def split_module(module: nn.Module, options: ReadOptions, name: str | None, call
             "a model must be in evaluation mode to be split, since dropout and batch normalisation compute "
             f"something else in training; {type(module).__name__} is in training: call eval() on it first"
         )
-    name = name or type(module).__name__
+    name = name or type(module).__name__.lower()
     if isinstance(module, RECURRENT):
-        return _divided(_Alone(module), options, name)
+        # The build has the name of the class.
+        return _divided(type(type(module).__name__, (_Alone,), {})(module), options, name)
     part = dict(module.named_modules()).get(options.lstm or "")
     if options.lstm and part is not None and not isinstance(part, RECURRENT):
         return _around(module, options.lstm, options.replace(lstm=None), name, calls)
-    try:
-        trace(torch, module)
-    except ModelError:
+    if not _is_traced(module, calls):
         return _around(module, options.lstm, options.replace(lstm=None), name, calls)
     return _divided(module, options, name)
+
+
+def _is_traced(module: nn.Module, calls: Sequence[Any]) -> bool:
+    """Whether a trace of a module computes the same: what Python decides by the inputs is not in it."""
+    try:
+        traced = fx.GraphModule(module, _traced(module))
+    except ModelError:
+        return False
+    with torch.no_grad():
+        for args, kwargs in calls:
+            try:
+                found = traced(*args, **kwargs)
+            except Exception:  # The trace left something out that the module does.
+                return False
+            one, other = list(flat(found)), list(flat(module(*args, **kwargs)))
+            alike = len(one) == len(other) and all(map(_equal, one, other))
+            if not alike:
+                return False
+    return True
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.shape == other.shape and bool(torch.allclose(one, other, equal_nan=True))
+    return isinstance(one, torch.Tensor) == isinstance(other, torch.Tensor)
+
+
+def _traced(module: nn.Module) -> fx.Graph:
+    graph: fx.Graph = trace(torch, module)
+    for node in graph.nodes:
+        node.meta.pop("is_wrapped", None)  # Later traces in this process would look for its dotted name.
+    return graph
 
 
 class _Alone(nn.Module):  # type: ignore[misc]
@@ -92,7 +125,7 @@ class _Alone(nn.Module):  # type: ignore[misc]
 
 def _divided(module: nn.Module, options: ReadOptions, name: str) -> Split:
     plan: list[_Plan] = []
-    traced = trace(torch, module)
+    traced = _traced(module)
 
     def fits(cut: Cut) -> None:
         plan[:] = [_Plan(module, traced, cut)]
@@ -123,7 +156,9 @@ class _Plan:
         states = [name for node, _ in cut.recurrent for name in node.outputs[1:]]
         self.known = {end.tensor for end in cut.ends} | set(states)
         self.given = {node.name for node in self.nodes.nodes if self._is_given(node)}
-        self.core = {self.nodes.index_of(node.name) for node in self.calls}
+        # Without a recurrent layer, what reads the core's input is the core's.
+        begins = self.nodes.consumers(self.begin.name) if not self.calls else []
+        self.core = {*begins, *(self.nodes.index_of(node.name) for node in self.calls)}
         self.output = self.nodes.nodes[-1]
         self.wanted = [node.name for node in self.output.all_input_nodes]
         self.inside, self.past = divide(self.nodes, self.core, self.given, self.wanted)
@@ -158,11 +193,24 @@ class _Plan:
         graph, new = fx.Graph(), dict[fx.Node, fx.Node]()
         for at, node in enumerate(self.nodes.nodes):
             if node.op == "placeholder" or at in self.before:
-                new[node] = _copied(graph, node, new)
+                new[node] = graph.node_copy(node, new.__getitem__)
         named = {node.name: node for node in self.nodes.nodes}
         states = [map_arg(state, new.__getitem__) for state in self.states]
         graph.output((new[self.begin], states, tuple(new[named[name]] for name in self.past)))
-        return Front(fx.GraphModule(self.module, graph), self.cut)
+        return Front(fx.GraphModule(self.module, graph), self.cut, self.outputs)
+
+    @property
+    def used(self) -> list[fx.Node]:
+        """The nodes of the core that those behind it read."""
+        read = {name for at in self.inside for name in self.nodes.reads(at)} | {*self.wanted}
+        return [node for node in self.nodes.nodes if node.name in read & self.given]
+
+    @property
+    def outputs(self) -> str:
+        """Which outputs the driver must compute."""
+        leaves = {str(leaf) for node in self.used for leaf in flat(self.values[node])}
+        steps = {end.order.step for end in self.cut.ends if end.tensor in leaves}
+        return "none" if not steps else "last" if steps == {"last"} else "all"
 
     @property
     def packs(self) -> bool:
@@ -172,24 +220,15 @@ class _Plan:
     def back(self) -> nn.Module:
         """The module behind the core."""
         graph, new = fx.Graph(), dict[fx.Node, fx.Node]()
-        read = {name for at in self.inside for name in self.nodes.reads(at)} | {*self.wanted}
-        named = {node.name: node for node in self.nodes.nodes}
-        given = [named[name] for name in sorted(read & self.given)]
+        named, given = {node.name: node for node in self.nodes.nodes}, self.used
         for node in (*given, *(named[name] for name in self.past)):
             new[node] = graph.placeholder(node.name)
         for at in sorted(self.inside):
             node = self.nodes.nodes[at]
-            new[node] = _copied(graph, node, new)
+            new[node] = graph.node_copy(node, new.__getitem__)
         graph.node_copy(self.output, new.__getitem__)
         values = [self.values[node] for node in given]
-        return Back(fx.GraphModule(self.module, graph), self.cut, values, self.packs)
-
-
-def _copied(graph: fx.Graph, node: fx.Node, new: dict[fx.Node, fx.Node]) -> fx.Node:
-    """Copy a node into another graph."""
-    made = graph.node_copy(node, new.__getitem__)
-    made.meta.pop("is_wrapped", None)  # Later traces in this process would look for it by its dotted name.
-    return made
+        return Back(fx.GraphModule(self.module, graph), self.cut, values, self.packs, self.outputs)
 
 
 _PACKED = Order(("T", "N", "F"))
@@ -202,9 +241,11 @@ def _nodes_in(state: Any) -> list[fx.Node]:
     return found
 
 
-def _moved(x: torch.Tensor, moves: Sequence[Move]) -> torch.Tensor:
+def _moved(x: torch.Tensor, moves: Sequence[Move], rows: Sequence[int] = (-1,)) -> torch.Tensor:
     for kind, numbers in moves:
-        if kind == "transpose":
+        if kind == "rows":
+            x = x.reshape(*rows, x.shape[-1])
+        elif kind == "transpose":
             x = x.permute(numbers)
         else:
             x = x.select(*numbers) if kind == "select" else x.unsqueeze(*numbers)
@@ -214,9 +255,9 @@ def _moved(x: torch.Tensor, moves: Sequence[Move]) -> torch.Tensor:
 class Front(nn.Module):  # type: ignore[misc]
     """What stands in front of the core."""
 
-    def __init__(self, graph: fx.GraphModule, cut: Cut) -> None:
+    def __init__(self, graph: fx.GraphModule, cut: Cut, outputs: str) -> None:
         super().__init__()
-        self.graph, self._cut = graph, cut
+        self.graph, self._cut, self._outputs = graph, cut, outputs
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], Past]:
         """Take what the model takes; without gradients, which the core does not have.
@@ -240,9 +281,9 @@ class Front(nn.Module):  # type: ignore[misc]
             core["lengths"] = form.lengths
         if any(state is not None for state in states):
             core["state"] = self._state(states, (moved.shape[not order.sequences_first],) if batched else ())
-        if all(end.order.step == "last" for end in self._cut.ends):
-            core["outputs"] = "last"
-        return core, Past(form, batched, values)
+        if self._outputs != "all":
+            core["outputs"] = self._outputs
+        return core, Past(form, batched, tuple(x.shape[:-1]), values)
 
     def _state(self, states: Sequence[Any], rows: tuple[int, ...]) -> Any:
         """The states of all layers as the driver takes them, of those that the model gives."""
@@ -265,9 +306,12 @@ def _array(x: torch.Tensor) -> Any:
 class Back(nn.Module):  # type: ignore[misc]
     """What stands behind the core."""
 
-    def __init__(self, graph: fx.GraphModule, cut: Cut, given: Sequence[Any], packs: bool) -> None:
+    def __init__(
+        self, graph: fx.GraphModule, cut: Cut, given: Sequence[Any], packs: bool, outputs: str
+    ) -> None:
         super().__init__()
         self.graph, self._cut, self._given, self._packs = graph, cut, given, packs
+        self._last = outputs == "last"
         self._ends = {end.tensor: end for end in cut.ends}
         self._states = {
             name: (part, numbers)
@@ -318,11 +362,10 @@ class Back(nn.Module):  # type: ignore[misc]
         if past.form.packed is not None:
             begin, packed = _PACKED, packed or not self._packs
             order = _PACKED if packed and not order.step else order
-        last = all(each.order.step == "last" for each in self._cut.ends)
-        tags = begin.run_tags(last=last)
+        tags = begin.run_tags(last=self._last)
         if not past.batched:
             order, tags = order.unbatched(), tuple(tag for tag in tags if tag != "N")
-        moved = _moved(torch.as_tensor(y)[..., end.features], order.from_run(tags))
+        moved = _moved(torch.as_tensor(y)[..., end.features], order.from_run(tags), past.rows)
         return past.form.give(moved) if packed and not end.order.step else moved.to(past.form.like)
 
 
@@ -400,7 +443,7 @@ class _FrontAround(nn.Module):  # type: ignore[misc]
         if not found:
             raise InputError(f"the model must call {self.part!r}, which the core computes, but does not")
         core, past = self.front(*found[0][0], **found[0][1])
-        return core, Past(past.form, past.batched, (past,), (args, kwargs))
+        return core, past._replace(values=(past,), call=(args, kwargs))
 
 
 class _BackAround(nn.Module):  # type: ignore[misc]
