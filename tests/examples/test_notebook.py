@@ -81,6 +81,7 @@ def test_cells_show_what_they_should(tmp_path: Path) -> None:
         "device: GoldenDevice",
         "cycles per time step",
         "rtlstm-pictures",
+        "16 inputs of the core, 0.000",
         "build.tcl",
     ):
         assert part in text
@@ -91,6 +92,7 @@ def test_notebook_has_the_calls_of_the_front_door() -> None:
     source = Path(NOTEBOOK).read_text()
     for call in (
         "rtlstm.compile(model",
+        "rtlstm.split(",
         ".run(x)",
         ".simulate(",
         ".open(",
