@@ -9,6 +9,7 @@ same form. :func:`attach` makes the build, too, and puts it in the place of a pa
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
@@ -342,8 +343,6 @@ def attach(model: torch.nn.Module, name: str, x: Any, *, backend: str = "golden"
     AbsentError
         If only the driver of rtlstm is installed, which makes no builds.
     """
-    import rtlstm
-
     parts = dict(model.named_modules())
     if not name or name not in parts:
         recurrent = [repr(key) for key, part in parts.items() if key and isinstance(part, torch.nn.RNNBase)]
@@ -362,4 +361,6 @@ def attach(model: torch.nn.Module, name: str, x: Any, *, backend: str = "golden"
                 f"{name!r} must be called with arguments that are all given by position or all by name"
             )
         given.append(kwargs or args)
-    return Attached(model, name, rtlstm.split(part, given, **options), backend)
+    # The driver must not need what makes builds.
+    split = import_module("rtlstm").split
+    return Attached(model, name, split(part, given, **options), backend)

@@ -191,8 +191,8 @@ def _cut(read: ReadResult, found: Found | None, options: ReadOptions) -> Cut:
     order, graph = Order.of(Axes(found.axes, 0)), found.graph
     if order is None:
         raise ModelError(f"the core's input {found.begin!r} is more than a reordering of sequences")
-    first = [node.inputs[0] for node in found.recurrent[:1]]
-    inside = graph.ancestors(first) - graph.ancestors([found.begin])
+    reads = [node.inputs[0] for node in found.recurrent[:1]]
+    inside = graph.ancestors(reads) - graph.ancestors([found.begin])
     if any(graph.nodes[index].operator == "pack" for index in inside):
         raise ModelError("the model packs sequences behind the core's input")
     if not found.ends:
@@ -240,7 +240,10 @@ def divide(
         if name in given or not name:
             continue
         if at in core:
-            raise ModelError(f"what stands behind the core also reads {name!r}, which is inside; end there")
+            raise ModelError(
+                f"the core must give all that is read behind it, but {name!r}, which is inside, is read there: "
+                f"end at `output={name!r}`, or leave `output` out"
+            )
         if at not in behind and not wiring.is_constant(name):
             past[name] = None
         elif at >= 0 and at not in inside:

@@ -148,6 +148,19 @@ class Behind(nn.Module):
         return self.what(self.lstm(x)[0])
 
 
+class Twice(nn.Module):
+    """A result of the LSTM is read by a layer behind it, and beside that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(4, 6), nn.Linear(6, 6)
+
+    def forward(self, x):
+        """Return results of every step."""
+        y, _ = self.lstm(x)
+        return torch.cumsum(self.head(y), 0) * torch.cumsum(y, 0)
+
+
 class Unknown(nn.Module):
     """An operator that no reader knows."""
 

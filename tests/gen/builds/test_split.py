@@ -268,6 +268,14 @@ def test_wrong_calls(tmp_path):
         back(*build.run(np.zeros((3, 7, 4), "float32")))
 
 
+def test_an_end_that_hides_what_is_read_behind_it(tmp_path):
+    model, x = models.Twice().eval(), draw(7, 3, 4)
+    with pytest.raises(ModelError, match=r"end at `output='lstm'`, or leave `output` out"):
+        rtlstm.split(model, x, output="head")
+    for options in ({"output": "lstm"}, {}):
+        assert layers(same(model, x, tmp_path / "build", **options)[1]) == ["lstm"]
+
+
 @pytest.mark.slow
 @pytest.mark.rtl
 def test_parts_around_a_simulated_core(tmp_path):
