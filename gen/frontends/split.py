@@ -241,8 +241,8 @@ def divide(
             continue
         if at in core:
             raise ModelError(
-                f"the core must give all that is read behind it, but {name!r}, which is inside, is read there: "
-                f"end at `output={name!r}`, or leave `output` out"
+                f"the core must give all that is read behind it, but {name!r}, which is inside, is read "
+                f"there: end at `output={name!r}`, or leave `output` out"
             )
         if at not in behind and not wiring.is_constant(name):
             past[name] = None
