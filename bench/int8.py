@@ -90,10 +90,15 @@ class _Writer:
 
         given = ["x"]
         for layer in network.layers:
-            x = self._node("Relu", given[-1]) if layer.input_relu else given[-1]
-            given.append(
-                self._dense(layer, x, given) if isinstance(layer, Dense) else self._recurrent(layer, x)
-            )
+            read = [
+                self._node("Relu", given[-one.back]) if one.relu else given[-one.back]
+                for one in layer.sources
+            ]
+            if isinstance(layer, Dense):
+                given.append(self._dense(layer, read))
+            else:
+                x = read[0] if len(read) == 1 else self._node("Concat", *read, axis=-1)
+                given.append(self._recurrent(layer, x))
         self._nodes.append(helper.make_node("Identity", given[-1:], ["y"]))
         shapes: dict[str, list[str | int]] = {"x": ["T", "N", network.inputs]}
         shapes |= {name: [1, "N", units] for name, units in self._begins.items()}
@@ -116,13 +121,10 @@ class _Writer:
         self._constants[name] = values
         return name
 
-    def _dense(self, layer: Dense, x: str, given: list[str]) -> str:
-        y = self._node("MatMul", x, self._constant(layer.weight.T))
-        y = self._node("Add", y, self._constant(layer.bias))
-        if layer.skip is not None:
-            other = given[-layer.skips]
-            other = self._node("Relu", other) if layer.skip_relu else other
-            y = self._node("Add", y, self._node("MatMul", other, self._constant(layer.skip.T)))
+    def _dense(self, layer: Dense, read: list[str]) -> str:
+        y = self._constant(layer.bias)
+        for values, (_, weight) in zip(read, layer.products, strict=True):
+            y = self._node("Add", self._node("MatMul", values, self._constant(weight.T)), y)
         if layer.activation == "identity":
             return y
         if layer.activation not in _ACTIVATIONS:
@@ -194,13 +196,12 @@ def run_int8(network: Network, data: Calibration, per_channel: bool) -> Floats:
     """
     x, given, states = data.x, [data.x], iter([]) if data.state is None else _begins(network, data.state)
     for layer in network.layers:
-        x = np.maximum(x, 0.0) if layer.input_relu else x
+        read = [np.maximum(given[-one.back], 0.0) if one.relu else given[-one.back] for one in layer.sources]
+        x = np.concatenate(read, axis=-1)
         if isinstance(layer, Dense):
-            y = _dynamic(x) @ _symmetric(layer.weight, 8, per_channel).T + layer.bias
-            if layer.skip is not None:
-                other = given[-layer.skips]
-                other = np.maximum(other, 0.0) if layer.skip_relu else other
-                y = y + _dynamic(other) @ _symmetric(layer.skip, 8, per_channel).T
+            y = layer.bias
+            for values, (_, weight) in zip(read, layer.products, strict=True):
+                y = y + _dynamic(values) @ _symmetric(weight, 8, per_channel).T
             x = np.where(data.alive[..., None], layer.function(y), 0.0)
         elif all(map(_plain, _directions(layer))):
             found = [
@@ -211,7 +212,8 @@ def run_int8(network: Network, data: Calibration, per_channel: bool) -> Floats:
         else:
             some = [next(states) for _ in _directions(layer)] if data.state is not None else []
             begin = ([h for h, _ in some], [c for _, c in some if c is not None]) if some else None
-            x = run_float(Network(layers=(layer,)), x, begin, data.lengths).y
+            alone = layer if isinstance(layer, Bidirectional) else layer.replace(reads=(), input_relu=False)
+            x = run_float(Network(layers=(alone,)), x, begin, data.lengths).y
         given.append(x)
     return x
 

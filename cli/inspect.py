@@ -74,7 +74,7 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Pat
             "inputs": layer.inputs,
             "outputs": layer.outputs,
             "options": layer_options(layer),
-            "input_relu": layer.input_relu,
+            "input_relu": layer.sources[0].relu,
         }
         for layer in found.network.layers
     ]

@@ -195,13 +195,11 @@ def run_float(
     layer_ranges: list[tuple[LayerRange, ...]] = []
     given = [values]
     for layer in network.layers:
-        values = np.maximum(values, 0.0) if layer.input_relu else values
+        read = [(given[-source.back], source.relu) for source in layer.sources]
+        values = np.concatenate([np.maximum(x, 0.0) if relu else x for x, relu in read], axis=-1)
         if isinstance(layer, Dense):
             ranges = LayerRange()
             pre = values @ layer.weight.T + layer.bias
-            if layer.skip is not None:
-                other = given[-layer.skips]
-                pre = pre + (np.maximum(other, 0.0) if layer.skip_relu else other) @ layer.skip.T
             ranges.see("preactivation", pre)
             values = np.where(alive[..., None], layer.function(pre), 0.0)
             ranges.see("output", values)

@@ -3,7 +3,8 @@
 import base64
 import math
 from abc import abstractmethod
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +50,68 @@ def _expect_shape(name: str, array: NDArray[np.float64], shape: tuple[int, ...])
         raise ValueError(f"{name} must have shape {shape}, not {array.shape}")
 
 
-class Recurrent(Record):
+class Read(Record):
+    """One of the results that a layer reads: ``width`` values of the layer that is ``back`` layers earlier.
+
+    1 is the layer before; the position before the first layer is the network's input. ``relu`` applies ReLU.
+    """
+
+    back: Annotated[int, Field(ge=1)] = 1
+    width: Annotated[int, Field(ge=1)]
+    relu: bool = False
+
+
+def read_fields(reads: Sequence[Read]) -> dict[str, Any]:
+    """Return the fields of a :class:`Reader` that reads these, the shortest that say it."""
+    if [read.back for read in reads] == [1]:
+        return {"reads": (), "input_relu": reads[0].relu}
+    return {"reads": tuple(reads), "input_relu": False}
+
+
+class Reader(Record):
+    """A layer that reads results of earlier layers, side by side, in the order of its matrix's columns."""
+
+    reads: tuple[Read, ...] = ()
+    """What it reads; nothing said, the results of the layer before."""
+    input_relu: bool = False
+    """Apply ReLU to all that the layer reads."""
+
+    @property
+    @abstractmethod
+    def input_weights(self) -> NDArray[np.float64]:
+        """The matrix that what it reads is multiplied by, ``(rows, inputs)``."""
+
+    @property
+    def inputs(self) -> int:
+        """Number of values that the layer reads."""
+        return int(self.input_weights.shape[1])
+
+    @property
+    def sources(self) -> tuple[Read, ...]:
+        """What it reads, each with its width."""
+        return self.reads or (Read(width=self.inputs, relu=self.input_relu),)
+
+    @property
+    def products(self) -> tuple[tuple[Read, NDArray[np.float64]], ...]:
+        """What it reads, each with its columns of the matrix."""
+        ends = np.cumsum([read.width for read in self.sources])[:-1]
+        return tuple(zip(self.sources, np.split(self.input_weights, ends, axis=1), strict=True))
+
+    @model_validator(mode="after")
+    def _check_reads(self) -> Self:
+        if not self.reads or self.input_weights.ndim != 2:
+            return self
+        if self.input_relu:
+            raise ValueError("a layer whose reads are given has a ReLU in each of them; leave input_relu out")
+        width = sum(read.width for read in self.reads)
+        if width != self.inputs:
+            raise ValueError(
+                f"its reads must have the {self.inputs} values of its matrix's rows, not {width}"
+            )
+        return self
+
+
+class Recurrent(Reader):
     """Base class of recurrent layers: rows gate by gate, units in order within a gate.
 
     ``w_ih`` is ``(gates * units, inputs)`` and ``w_hh`` ``(gates * units, outputs)``.
@@ -60,8 +122,6 @@ class Recurrent(Record):
     name: str = "recurrent"
     w_ih: FloatArray
     w_hh: FloatArray
-    input_relu: bool = False
-    """Apply ReLU to the layer's input."""
     reverse: bool = False
     """Go from a sequence's last valid step to its first; each output has the index of its input."""
     reversed_output: bool = False
@@ -86,9 +146,9 @@ class Recurrent(Record):
         return self.GATES
 
     @property
-    def inputs(self) -> int:
-        """Width of the layer's input."""
-        return int(self.w_ih.shape[1])
+    def input_weights(self) -> NDArray[np.float64]:
+        """The matrix ``w_ih``."""
+        return cast(NDArray[np.float64], self.w_ih)
 
     @property
     def units(self) -> int:
@@ -310,15 +370,19 @@ class Bidirectional(Record):
         """Apply ReLU to what the layer reads."""
         return self.forward.input_relu
 
+    @property
+    def sources(self) -> tuple[Read, ...]:
+        """What both directions read."""
+        return self.forward.sources
 
-class Dense(Record):
+
+class Dense(Reader):
     """A fully connected layer, ``activation(weight @ relu?(x) + bias)``.
 
     ``weight`` is ``(outputs, inputs)`` and ``bias`` ``(outputs,)``. ``input_relu`` applies ReLU
-    to the layer's input, as in silero's head. With a ``skip`` ``(outputs, values)`` the layer adds the
-    product of the skip and the output of the layer that is ``skips`` layers earlier: 2 skips one layer. A
-    number that leads to the position before the first layer means the network's input. An identity makes a
-    residual.
+    to the layer's input, as in silero's head. ``skip=s`` ``(outputs, values)``, ``skips=2`` and
+    ``skip_relu=False`` are short for a second :class:`Read`, of the layer that is ``skips`` layers earlier,
+    with the matrix ``s``. An identity makes a residual.
     """
 
     kind: Literal["dense"] = "dense"
@@ -329,27 +393,39 @@ class Dense(Record):
     alpha: float | None = None
     beta: float | None = None
     """Parameters of the activation; its defaults if None."""
-    input_relu: bool = False
-    skip: FloatArray | None = None
-    skips: Annotated[int, Field(ge=2)] = 2
-    skip_relu: bool = False
-    """Apply ReLU to the skip's input."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_skip(cls, fields: Any) -> Any:
+        """Make a second read of a skip."""
+        if not isinstance(fields, dict) or not {"skip", "skips", "skip_relu"} & fields.keys():
+            return fields
+        fields = dict(fields)
+        skip, back, relu = fields.pop("skip", None), fields.pop("skips", 2), fields.pop("skip_relu", False)
+        if skip is None:
+            raise ValueError("skips and skip_relu need a skip: give its weights, too")
+        weight, skip = _load_array(fields.get("weight", ())), _load_array(skip)
+        if weight.ndim != 2 or skip.ndim != 2 or len(skip) != len(weight):
+            raise ValueError(f"skip must be ({len(weight)}, values), not {skip.shape}")
+        if fields.get("reads"):
+            raise ValueError("a layer whose reads are given needs no skip: give one more of them")
+        reads = (
+            Read(width=weight.shape[1], relu=fields.pop("input_relu", False)),
+            Read(back=back, width=skip.shape[1], relu=relu),
+        )
+        return {**fields, "weight": np.concatenate([weight, skip], axis=1), "reads": reads}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.weight.ndim != 2 or 0 in self.weight.shape:
             raise ValueError(f"weight must be (outputs, inputs), not {self.weight.shape}")
-        if self.skip is None and (self.skips != 2 or self.skip_relu):
-            raise ValueError("skips and skip_relu need a skip: give its weights, too")
-        if self.skip is not None and (self.skip.ndim != 2 or len(self.skip) != len(self.weight)):
-            raise ValueError(f"skip must be ({len(self.weight)}, values), not {self.skip.shape}")
         _expect_shape("bias", self.bias, (self.weight.shape[0],))
         return self
 
     @property
-    def inputs(self) -> int:
-        """Width of the layer's input."""
-        return int(self.weight.shape[1])
+    def input_weights(self) -> NDArray[np.float64]:
+        """The matrix ``weight``."""
+        return cast(NDArray[np.float64], self.weight)
 
     @property
     def outputs(self) -> int:
@@ -382,37 +458,35 @@ class Network(Record):
             raise ValueError("a network must have a layer")
         if self.inputs % self.frames:
             raise ValueError(f"{self.inputs} inputs must be {self.frames} frames of as many values each")
-        for before, after in zip(self.layers, self.layers[1:], strict=False):
-            if after.inputs != before.outputs:
-                raise ValueError(
-                    f"layer {after.name!r} reads {after.inputs} values, "
-                    f"but layer {before.name!r} gives {before.outputs}"
-                )
-        check_parts(self.parts, self.outputs)
-        widths = [self.layers[0].inputs, *(layer.outputs for layer in self.layers)]
+        widths = [self.layers[0].sources[0].width, *(layer.outputs for layer in self.layers)]
         for index, layer in enumerate(self.layers):
-            if isinstance(layer, Dense) and layer.skip is not None:
-                self._check_skip(layer, layer.skip.shape[1], widths[: max(0, index + 2 - layer.skips)])
+            self._check_reads(layer, widths[: index + 1])
+        check_parts(self.parts, self.outputs)
         return self
 
-    def _check_skip(self, layer: Dense, width: int, given: list[int]) -> None:
-        """Check the source of a skip and its width; ``given`` are the widths up to its source's."""
-        if not given:
-            raise ValueError(f"layer {layer.name!r} skips {layer.skips} layers, more than come before it")
-        if width != given[-1]:
+    def _check_reads(self, layer: Layer, given: list[int]) -> None:
+        """Check what a layer reads; ``given`` are the widths of the input and of the layers before."""
+        for read in layer.sources:
+            if read.back > len(given):
+                raise ValueError(
+                    f"layer {layer.name!r} reads what stands {read.back} layers back, more than come before"
+                )
+            if read.width != given[-read.back]:
+                source = self.layers[len(given) - 1 - read.back] if read.back < len(given) else None
+                raise ValueError(
+                    f"layer {layer.name!r} reads {read.width} values, but "
+                    f"{'the input' if source is None else f'layer {source.name!r}'} gives {given[-read.back]}"
+                )
+        if self.whole_sequences and [read.back for read in layer.sources] != [1]:
             raise ValueError(
-                f"the skip of layer {layer.name!r} reads {width} values, but its source has {given[-1]}"
-            )
-        if self.whole_sequences:
-            raise ValueError(
-                f"layer {layer.name!r} has a skip, which a network with a reverse direction cannot have; "
-                "build the layers before and after it, and add on the host"
+                f"layer {layer.name!r} reads other results than those of the layer before, which a network "
+                "with a reverse direction cannot do; build the layers before and after it, join on the host"
             )
 
     @property
     def inputs(self) -> int:
         """Width of one step's input."""
-        return self.layers[0].inputs
+        return self.layers[0].sources[0].width
 
     @property
     def outputs(self) -> int:

@@ -350,7 +350,7 @@ def keep_integers(settings: QuantizationSettings, source: ModelReport | None) ->
         return None
     kept = False
     for given in source.integer_weights:
-        spare = settings.bits_of(given.weight in ("weight", "skip")) - given.largest.bit_length() - 1
+        spare = settings.bits_of(given.weight == "weight") - given.largest.bit_length() - 1
         kept |= given.exact_bits is None and 0 <= spare < _SPARE_BITS
     return settings.replace(scale_bits=SCALE_UNIT) if kept else None
 

@@ -14,7 +14,7 @@ from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.step import Step, Value
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.layout import OutputPart
-from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Rnn
+from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Read, Rnn
 
 
 def _affine(value: Value, step: Step, scale: Floats | float, shift: Floats | float) -> Value:
@@ -409,7 +409,7 @@ def _behind(flow: Flow, base: Flow) -> Flow | None:
         return None
     layers: list[Layer] = list(base.layers)
     for number, layer in enumerate(moved, start=stem):
-        if not isinstance(layer, Dense) or (number == stem and layer.skip is not None):
+        if not isinstance(layer, Dense) or (number == stem and len(layer.sources) > 1):
             return None
         layers.append(_placed(layer, number, stem, layers))
     placed = (*base.placed, *flow.placed[stem:])
@@ -420,13 +420,20 @@ def _placed(layer: Dense, number: int, stem: int, before: Sequence[Layer]) -> De
     """Layer ``number`` of a branch, behind other layers than those that stood before it."""
     update: dict[str, Any] = {}
     if number == stem:
+        (read,) = layer.sources
         update = {
-            "weight": np.zeros((layer.outputs, before[-1].outputs)),
+            "weight": np.concatenate([np.zeros((layer.outputs, before[-1].outputs)), layer.weight], axis=1),
+            "reads": (
+                Read(width=before[-1].outputs),
+                read.replace(back=len(before) + 1 - stem),
+            ),
             "input_relu": False,
-            "skip": layer.weight,
-            "skips": len(before) + 1 - stem,
-            "skip_relu": layer.input_relu,
         }
-    elif layer.skip is not None and number + 1 - layer.skips <= stem:
-        update = {"skips": layer.skips + len(before) - number}
+    elif layer.reads:
+        moved = len(before) - number
+        reads = [
+            read.replace(back=read.back + moved) if number + 1 - read.back <= stem else read
+            for read in layer.reads
+        ]
+        update = {"reads": tuple(reads)}
     return layer.replace(**update, name=fresh(layer.name, {one.name for one in before}.__contains__))

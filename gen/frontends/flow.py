@@ -24,7 +24,18 @@ from rtlstm.spec.activations.functions import IDENTITY, RELU, ActivationFunction
 from rtlstm.spec.archives import check_size
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.layout import OutputPart
-from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Network, PseudoLayer, Rnn
+from rtlstm.spec.network import (
+    Bidirectional,
+    Dense,
+    Gru,
+    Layer,
+    Lstm,
+    Network,
+    PseudoLayer,
+    Read,
+    Rnn,
+    read_fields,
+)
 
 Columns = NDArray[np.int64]
 
@@ -128,7 +139,7 @@ class _Widener:
         check_size((width,), f"an input of {frames} frames a step")
         self.sources = [_Source(EACH_STEP, 0, np.arange(width).reshape(frames, -1), width)]
         self.made: list[Layer] = []
-        self.skips = any(isinstance(layer, Dense) and layer.skip is not None for layer in layers)
+        self.skips = any(len(layer.sources) > 1 for layer in layers)
 
     def widened(self) -> tuple[Layer, ...]:
         for number, (layer, its) in enumerate(zip(self.layers, self.placed, strict=True)):
@@ -155,17 +166,15 @@ class _Widener:
 
     def _dense(self, layer: Dense, pace: Pace, number: int) -> None:
         count = self.frames // pace.every
-        update: dict[str, Any] = {
-            "weight": self._spread(layer.weight, pace, self.sources[-1], layer.name),
-            "bias": np.tile(layer.bias, count),
-        }
-        if layer.skip is not None:
-            source = self.sources[number + 1 - layer.skips]
-            update["skip"] = self._spread(layer.skip, pace, source, layer.name)
-            update["skips"] = len(self.made) + 1 - source.position
-        self._add(
-            layer.replace(**update), pace, np.arange(count * layer.outputs).reshape(count, layer.outputs)
+        weights, reads = [], []
+        for read, matrix in layer.products:
+            source = self.sources[number + 1 - read.back]
+            weights.append(self._spread(matrix, pace, source, layer.name))
+            reads.append(Read(back=len(self.made) + 1 - source.position, width=source.width, relu=read.relu))
+        wide = layer.replace(
+            weight=np.concatenate(weights, axis=1), bias=np.tile(layer.bias, count), **read_fields(reads)
         )
+        self._add(wide, pace, np.arange(count * layer.outputs).reshape(count, layer.outputs))
 
     def _delays(self, line: Rnn, its: Placed, number: int) -> None:
         """A line of delays that takes several values at once; a copy if a step's own are all it gives."""
@@ -210,8 +219,7 @@ class _Widener:
         """The values of a layer that others read, in a step."""
         pace = self.placed[number].pace
         for reader, layer in enumerate(self.layers):
-            skipped = isinstance(layer, Dense) and layer.skip is not None and reader - layer.skips == number
-            if reader == number + 1 or skipped:
+            if any(reader - read.back == number for read in layer.sources):
                 yield from self.placed[reader].pace.numbers(pace, self.frames)
 
     def _recurrent(self, layer: PseudoLayer | Bidirectional, pace: Pace) -> None:
@@ -459,16 +467,14 @@ class Flow:
         count = len(self.layers) + 1
         if base.placed[count - 1].pace != self.pace:
             return None
-        pairs = [(self.matrix, layer.weight)]
-        if self.skip is not None and layer.skip is not None:
-            pairs.append((self.skip.matrix, layer.skip))
-        mine, fields = self._skip_fields(), ("skips", "skip_relu")
-        alike = all(mine[name] == getattr(layer, name) for name in fields) if mine else layer.skip is None
+        mine = [self.matrix] if self.skip is None else [self.matrix, self.skip.matrix]
+        pairs = [(matrix, weight) for matrix, (_, weight) in zip(mine, layer.products, strict=False)]
         shapes = all(matrix.shape == weight.shape for matrix, weight in pairs)
-        if not alike or not shapes or layer.input_relu != self.relu:
+        if not shapes or layer.sources != self._reads():
             return None
-        largest = np.unravel_index(np.abs(layer.weight).argmax(), layer.weight.shape)
-        factor = self.matrix[largest] / (layer.weight[largest] or 1.0)
+        weight = layer.products[0][1]
+        largest = np.unravel_index(np.abs(weight).argmax(), weight.shape)
+        factor = self.matrix[largest] / (weight[largest] or 1.0)
         if not all(np.allclose(factor * weight, matrix, rtol=1e-12, atol=0.0) for matrix, weight in pairs):
             return None
         return Flow(
@@ -511,7 +517,7 @@ class Flow:
         """Add a recurrent layer, whose input weights absorb the affine function."""
         flow = self._settled() if self.dense or self.skip else self._merged()
         flow = flow._known(layer.inputs, where)
-        if looks_back([layer]) and any(getattr(before, "skip", None) is not None for before in flow.layers):
+        if looks_back([layer]) and any(len(before.sources) > 1 for before in flow.layers):
             raise ModelError(
                 f"{where} goes through sequences from their end, behind a layer that reads two layers' "
                 "results (a residual), which has to go step by step; make two builds of them"
@@ -630,22 +636,22 @@ class Flow:
         check_size((kept + matrix.size,), f"the dense layers up to {name!r}, as a whole")
         layer = Dense(
             name=self._unique(name),
-            weight=matrix,
+            weight=matrix if self.skip is None else np.concatenate([matrix, self.skip.matrix], axis=1),
             bias=bias,
             activation=function.name,
             alpha=function.alpha,
             beta=function.beta,
-            input_relu=self.relu,
-            **self._skip_fields(),
+            **read_fields(self._reads(matrix.shape[1])),
         )
         return self._with_layer(layer)
 
-    def _skip_fields(self) -> dict[str, Any]:
-        """Return the fields of a dense layer for the skip."""
+    def _reads(self, width: int = 0) -> tuple[Read, ...]:
+        """What its affine function reads; ``width`` is that of the last layer's results."""
+        mine = Read(width=width or self.matrix.shape[1], relu=self.relu)
         if self.skip is None:
-            return {}
-        skips = len(self.layers) + 1 - self.skip.source
-        return {"skip": self.skip.matrix, "skips": skips, "skip_relu": self.skip.relu}
+            return (mine,)
+        back = len(self.layers) + 1 - self.skip.source
+        return (mine, Read(back=back, width=self.skip.matrix.shape[1], relu=self.skip.relu))
 
     def _merged(self) -> "Flow":
         """Return the flow with a sum or mean of a bidirectional layer's halves as that layer's merge mode."""
@@ -700,12 +706,15 @@ def _gathered(flows: Sequence[Flow], kind: tuple[int, bool], where: str) -> list
     check_size((width + count, max(width, rows[0].shape[1])), f"{where}: results side by side")
     layer = Dense(
         name=base._unique("gathered"),
-        weight=np.eye(width + count, width),
+        weight=np.concatenate(
+            [np.eye(width + count, width), np.concatenate([np.zeros((width, rows[0].shape[1])), *rows])],
+            axis=1,
+        ),
         bias=np.zeros(width + count),
-        input_relu=base.relu,
-        skip=np.concatenate([np.zeros((width, rows[0].shape[1])), *rows]),
-        skips=len(base.layers) + 1 - source,
-        skip_relu=relu,
+        reads=(
+            Read(width=width, relu=base.relu),
+            Read(back=len(base.layers) + 1 - source, width=rows[0].shape[1], relu=relu),
+        ),
     )
     behind, first, found = base._with_layer(layer), width, []
     for flow, its in zip(flows, mine, strict=True):

@@ -17,7 +17,7 @@ from rtlstm.spec.network import Bidirectional, FloatArray, Network
 from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record
 
-MATRICES = ("w_ih", "w_hh", "projection", "weight", "skip")
+MATRICES = ("w_ih", "w_hh", "projection", "weight")
 """The fields of layers that are matrices of weights."""
 
 

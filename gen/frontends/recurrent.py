@@ -318,8 +318,8 @@ def layer_options(layer: Layer) -> str:
         return ", ".join(filter(None, [kinds, layer.merge, forward, other, final]))
     if isinstance(layer, Dense):
         function = [str(layer.function)] if layer.activation != "identity" else []
-        skip = [] if layer.skip is None else [f"adds what stands {layer.skips} layers back"]
-        return ", ".join(function + skip)
+        others = [f"adds what stands {read.back} layers back" for read in layer.reads if read.back > 1]
+        return ", ".join(function + others)
     reversed_output = ["outputs reversed"] if layer.reversed_output else []
     limits = [f"clip {layer.clip:g}"] if layer.clip is not None else []
     return ", ".join([*_details(layer), *limits, *(["reverse"] if layer.reverse else []), *reversed_output])

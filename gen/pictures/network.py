@@ -106,11 +106,11 @@ def describe_blocks(network: Network) -> tuple[Block, ...]:
 
 
 def _block(index: int, layer: Layer) -> Block:
-    details = ["ReLU first"] if layer.input_relu else []
+    details = ["ReLU first"] if layer.sources[0].relu else []
+    skip = next((index - read.back for read in layer.sources if read.back > 1), None)
     known = {"name": layer.name, "inputs": layer.inputs, "outputs": layer.outputs}
     if isinstance(layer, Dense):
         details += [] if layer.activation == "identity" else [layer.activation.replace("_", " ")]
-        skip = None if layer.skip is None else index - layer.skips
         return Block(kind="dense", details=tuple(details), skip_from=skip, **known)
     if isinstance(layer, Bidirectional):
         both = (layer.forward, layer.backward)

@@ -27,7 +27,7 @@ from rtlstm.spec.cells.kinds import (
     product_cell,
     rnn_cell,
 )
-from rtlstm.spec.network import Activation, CellLayer, Dense, Gru, Lstm, Rnn
+from rtlstm.spec.network import Activation, CellLayer, Dense, Gru, Lstm, Reader, Rnn
 from rtlstm.spec.numerics import ShapeKind, has_four_rows, steps_back
 from rtlstm.spec.program.passes import Passes, feeds, part_layers
 
@@ -120,7 +120,8 @@ def is_fused(layers: Sequence[ArrayLayer], passes: Passes) -> bool:
 def lower(unfolded: Unfolded) -> tuple[tuple[ArrayLayer, ...], Passes]:
     """Return the array's layers, and the passes that they belong to."""
     layers: list[ArrayLayer] = []
-    if any(origin < layer.skips for origin, layer in _skipping(unfolded)):
+    late = [(at, layer) for at, layer in enumerate(unfolded.layers) if at > 0 and isinstance(layer, Reader)]
+    if any(read.back == at + 1 for at, layer in late for read in layer.sources):
         layers.append(_copy(unfolded.layers[0].inputs))
     for origin, layer in enumerate(unfolded.layers):
         match layer:
@@ -136,7 +137,7 @@ def lower(unfolded: Unfolded) -> tuple[tuple[ArrayLayer, ...], Passes]:
                 layers.append(_product(layer, origin, layers))
             case Dense():
                 dense = _dense(layer, origin)
-                layers += [dense] if layer.skip is None else _sum(dense, layer, layers)
+                layers += [dense] if len(layer.sources) == 1 else _sum(dense, layer, layers)
     counts = Counter(layer.origin for layer in layers)
     passes = tuple(
         tuple(
@@ -297,12 +298,6 @@ def _product(layer: Product, origin: int, before: list[ArrayLayer]) -> ArrayLaye
     )
 
 
-def _skipping(unfolded: Unfolded) -> list[tuple[int, Dense]]:
-    """Return the dense layers with a skip, and their indices."""
-    layers = enumerate(unfolded.layers)
-    return [(at, layer) for at, layer in layers if isinstance(layer, Dense) and layer.skip is not None]
-
-
 def _copy(width: int) -> ArrayLayer:
     """Return a layer that copies the input: the input buffer does not keep it until a skip reads it."""
     return _dense(Dense(name="input copy", weight=np.eye(width), bias=np.zeros(width)), -1)
@@ -310,14 +305,15 @@ def _copy(width: int) -> ArrayLayer:
 
 def _sum(dense: ArrayLayer, layer: Dense, before: list[ArrayLayer]) -> list[ArrayLayer]:
     """Return the two layers of a dense layer with a skip: the skip's product plus bias, and the sum."""
-    assert layer.skip is not None
-    source = max(at for at, other in enumerate(before) if other.origin == dense.origin - layer.skips)
+    (read, weight), (other, skipped) = layer.products
+    source = max(at for at, one in enumerate(before) if one.origin == dense.origin - other.back)
     skip = replace(
         dense,
         kind="skip",
         name=f"{layer.name}_skip",
-        w_in=layer.skip,
+        w_in=skipped,
         skips=len(before) - source,
-        input_relu=layer.skip_relu,
+        input_relu=other.relu,
     )
-    return [skip, replace(dense, kind="sum", bias=np.zeros_like(layer.bias))]
+    bias = np.zeros_like(layer.bias)
+    return [skip, replace(dense, kind="sum", w_in=weight, bias=bias, input_relu=read.relu)]

@@ -131,20 +131,21 @@ def _matrices(network: Network) -> list[Floats]:
 
 def _with_input_weights(network: Network, change: Callable[[Floats], Floats]) -> Network:
     """Change the matrices that the network's input is multiplied by: the first layer's, and skips'."""
-    first, *layers = network.layers
-    if isinstance(first, Bidirectional):
-        directions = {"forward": first.forward, "backward": first.backward}
-        first = first.replace(
-            **{name: direction.replace(w_ih=change(direction.w_ih)) for name, direction in directions.items()}
-        )
-    elif isinstance(first, Dense):
-        first = first.replace(weight=change(first.weight))
-    else:
-        first = first.replace(w_ih=change(first.w_ih))
+    layers = list(network.layers)
     for index, layer in enumerate(layers):
-        if isinstance(layer, Dense) and layer.skip is not None and layer.skips == index + 2:
-            layers[index] = layer.replace(skip=change(layer.skip))
-    return network.replace(layers=(first, *layers))
+        if isinstance(layer, Bidirectional):
+            if index == 0:
+                both = {"forward": layer.forward, "backward": layer.backward}
+                layers[0] = layer.replace(
+                    **{name: one.replace(w_ih=change(one.w_ih)) for name, one in both.items()}
+                )
+            continue
+        if all(read.back != index + 1 for read in layer.sources):
+            continue
+        parts = [change(matrix) if read.back == index + 1 else matrix for read, matrix in layer.products]
+        name = "weight" if isinstance(layer, Dense) else "w_ih"
+        layers[index] = layer.replace(**{name: np.concatenate(parts, axis=1)})
+    return network.replace(layers=tuple(layers))
 
 
 def keeps_integers(network: Network, weight_bits: int) -> bool:

@@ -28,18 +28,18 @@ def dense(width: int = UNITS, **options: object) -> Dense:
 
 
 def test_a_skip_that_leads_too_far_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="skips 3 layers, more than come before it"):
+    with pytest.raises(ConfigurationError, match="reads what stands 3 layers back, more than come before"):
         Network(layers=(lstm(), dense(skips=3)))
 
 
 def test_a_skip_of_another_width_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="reads 2 values, but its source has 3"):
+    with pytest.raises(ConfigurationError, match="reads 2 values, but the input gives 3"):
         Network(layers=(lstm(), dense(2)))
 
 
 def test_a_skip_beside_a_reverse_direction_is_refused() -> None:
     both = Bidirectional(forward=lstm(), backward=lstm(reverse=True), merge="sum")
-    with pytest.raises(ConfigurationError, match="add on the host"):
+    with pytest.raises(ConfigurationError, match="join on the host"):
         Network(layers=(both, lstm(), dense()))
 
 

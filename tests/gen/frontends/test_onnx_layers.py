@@ -161,7 +161,7 @@ def test_residual_around_an_lstm(path, kind, inputs):
     save(path, [node("MatMul", "x w", "u"), *nodes, last], [*weights, const("w", rand(I, H))])
     dense = check(path).layers[-1]
     # What the LSTM reads is a layer's result, and is not computed again.
-    assert dense.skips == 2 and dense.skip.shape[1] == H
+    assert [(read.back, read.width) for read in dense.reads] == [(1, H), (2, H)]
 
 
 def test_residual_around_a_chosen_lstm(path):
@@ -170,7 +170,7 @@ def test_residual_around_a_chosen_lstm(path):
     nodes = [*before, node("Squeeze", "a.y one", "u", "squeeze.a"), *nodes, node("Add", "s u", "out")]
     save(path, nodes, [*weights, *more])
     network = read_model(path, ReadOptions(lstm="b")).network
-    assert kinds(network) == ["lstm", "dense"] and network.layers[1].skips == 2
+    assert kinds(network) == ["lstm", "dense"] and [read.back for read in network.layers[1].reads] == [1, 2]
 
 
 @pytest.mark.parametrize("turn", [[1, 0, 2], [0, 2, 1]])

@@ -75,7 +75,7 @@ def test_residuals(name):
         wide=nn.Linear(2 * H, 3),
     )  # fmt: skip
     network = equal(module, steps())
-    assert [layer.skips for layer in network.layers if getattr(layer, "skip", None) is not None] == skips
+    assert [layer.reads[1].back for layer in network.layers if layer.sources[1:]] == skips
 
 
 MISTAKEN = {
