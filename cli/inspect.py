@@ -29,6 +29,7 @@ from rtlstm.spec.errors import BuildError, ConfigurationError, ImageError, Input
 from rtlstm.spec.files import check_writable, write_file
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest, read_listed
+from rtlstm.spec.numerics import SKIPS
 from rtlstm.spec.packing import check_image
 from rtlstm.spec.program.step import Op
 from rtlstm.spec.record import Record
@@ -195,7 +196,9 @@ def _nodes(found: Found) -> list[Found]:
 def _activation(layer: Found) -> str:
     """A dense layer's or a sum's; what else a kind of layer computes is its name."""
     kind, activation = str(layer["kind"]), str(layer["activation"])
-    return {"dense": activation, "sum": activation, "skip": "", "product": ""}.get(kind, kind)
+    if kind in SKIPS:
+        return ""
+    return {"dense": activation, "sum": activation, "product": ""}.get(kind, kind)
 
 
 def _parameters(found: Found) -> list[tuple[str, str]]:

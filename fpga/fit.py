@@ -30,7 +30,7 @@ from rtlstm.spec.inventory import (
     weight_memory,
 )
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.numerics import LayerShape, Numerics, array_words, vector_lengths
+from rtlstm.spec.numerics import SKIPS, LayerShape, Numerics, array_words, vector_lengths
 from rtlstm.spec.parameters import MultiplierKind, Parameters, TableMemory, WeightMemory
 from rtlstm.spec.program.passes import Passes, part_layers
 from rtlstm.spec.program.sequences import check_gate_units, longest_sequence
@@ -546,16 +546,18 @@ class _Search:
 
     def _fewest_in_step(self, lanes: int, macs: int, stages: Parameters) -> int:
         """Return a lower bound of a step's cycles: a layer's first group may be almost done at its input."""
-        cycles, timing = 0, self._numerics.unit.timing(stages)
+        timing = self._numerics.unit.timing(stages)
+        free, there = 0, [0]
         for index, shape in enumerate(self._shapes):
             groups, columns = -(-shape.rows // lanes), -(-shape.inputs // macs)
-            cycles += (groups - 1) * columns + 1
-            if shape.kind != "skip":
-                # Partial sums of a skip are added without idle cycles.
-                # A layer's words are issued before the results that they contain are there.
-                results = stages.preactivation + unit_cycles(shape, timing)
-                cycles += results - (stages.pipeline.operand if index else 0)
-        return cycles
+            read = there[index + 1 - shape.before] if index else 0
+            free = max(free, read) + (groups - 1) * columns + 1
+            # Partial sums of a skip are added without idle cycles.
+            # A layer's words are issued before the results that they contain are there.
+            ahead = stages.pipeline.operand if index else 0
+            results = stages.preactivation + unit_cycles(shape, timing) - ahead
+            there.append(free if shape.kind in SKIPS else free + results)
+        return max(there)
 
     def _least(self, candidate: _Candidate) -> _Excess:
         """Compare a lower bound of resources, for lanes and weights only, with the device."""

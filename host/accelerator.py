@@ -105,7 +105,7 @@ class Accelerator(Closing):
         self._bounded = (
             manifest.decides or not last.dense or ActivationFunction.of(last.activation).within_one
         )
-        ends = {at + layer.feedback for at, layer in enumerate(manifest.layers) if layer.recurrent}
+        ends = {at + layer.feedback for at, layer in enumerate(manifest.layers) if layer.has_h}
         self._gives_states = len(manifest.layers) - 1 in ends
         self._progress = progress
         self._image: WeightImage | None = None

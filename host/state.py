@@ -52,7 +52,7 @@ class StateFormats:
     """
 
     def __init__(self, layers: Sequence[LayerShape], numerics: Numerics) -> None:
-        recurrent = [(index, layer) for index, layer in enumerate(layers) if layer.recurrent]
+        recurrent = [(index, layer) for index, layer in enumerate(layers) if layer.has_h]
         self._hidden = [layers[index + layer.feedback].output for index, layer in recurrent]
         self._kept = [layer.state for layer in layers if layer.state is not None and layer.has_state]
         stateful = [layer.kind for layer in layers if layer.has_state]

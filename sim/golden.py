@@ -139,7 +139,7 @@ class Golden:
                 shapes = golden.network.shapes
                 mine = None
                 if given is not None:
-                    h = [next(given[0]) for shape in shapes if shape.recurrent]
+                    h = [next(given[0]) for shape in shapes if shape.has_h]
                     mine = h, [next(given[1]) for shape in shapes if shape.has_state]
                 result = golden._run(values[order], mine, None if alive is None else alive[order])
                 y = result.y[order]

@@ -15,11 +15,13 @@ from rtlstm.spec.cells.graph import CellGraph, Node
 from rtlstm.spec.fixed import IntArray, round_odd, saturate
 from rtlstm.spec.numerics import (
     GUARD_BITS,
+    SKIPS,
     LayerShape,
     Numerics,
     QuantizedDense,
     QuantizedLayer,
     QuantizedNetwork,
+    joins_sums,
     scale_factors,
 )
 
@@ -95,7 +97,7 @@ class GraphLayer:
             self._w_rec = self._scaled(layer.w_hh, layer.shift_hh)
             self._scale = scale_factors(layer.scale_ih)
             self._recurrent_scale = scale_factors(layer.scale_hh)
-            self._constants = () if layer.parameters is None else [*layer.parameters.T]
+        self._constants = () if layer.parameters is None else [*layer.parameters.T]
         self._bias = layer.bias.astype(np.float64)
 
     def _scaled(self, weights: IntArray, shift: IntArray) -> Floats:
@@ -110,7 +112,7 @@ class GraphLayer:
             if self._w_rec is not None:
                 assert h is not None
                 total = total + self._part(h @ self._w_rec, self._recurrent_scale)
-        return np.asarray(total + (self._bias if partials is None else partials))
+        return np.asarray(total + self._bias + (0.0 if partials is None else partials))
 
     def _part(self, sums: Floats, scale: Floats | None) -> Floats:
         part = self.round_down(sums)
@@ -166,23 +168,25 @@ class CellStream:
     def step(self, x: IntArray, alive: Mask | None = None) -> IntArray:
         """Compute a step, ``(N, inputs)`` to ``(N, outputs)``; sequences not ``alive`` keep their state."""
         given: list[IntArray] = []
-        partials = None
+        partials, shapes = None, self._network.shapes
         h_number, c_number = 0, -1
         feeds: dict[int, int] = {}
         for index, layer in enumerate(self._network.layers):
             shape, h = layer.shape, None
-            if shape.recurrent:
-                h = self._h[h_number]
+            if shape.has_h:
+                h = self._h[h_number] if shape.recurrent else None
                 feeds[index + shape.feedback] = h_number
                 h_number += 1
             c_number += shape.has_state
             stateful = layer.graph.reads_state or layer.graph.state is not None
-            state = self._c[c_number] if stateful else None
+            state = self._c[c_number] if stateful and c_number >= 0 else None
             values = given[index - shape.before] if index else x
-            sums = layer.sums(values, h, partials if shape.continues else None)
-            values, kept, saturated = layer.results(sums, state)
+            partials = layer.sums(values, h, partials if joins_sums(shapes, index) else None)
+            if shape.kind in SKIPS:
+                given.append(values)
+                continue
+            values, kept, saturated = layer.results(partials, state)
             given.append(values)
-            partials = sums
             if kept is not None:
                 self.cell_saturations += int((saturated if alive is None else saturated & alive).sum())
                 self._c[c_number] = _where(alive, kept, self._c[c_number])
@@ -206,11 +210,12 @@ class CellNetwork:
     def __init__(self, network: QuantizedNetwork, layers: Sequence[GraphLayer] = ()) -> None:
         pairs = zip(network.layers, network.shapes, strict=True)
         self.layers = layers or [GraphLayer(layer, shape, network.numerics) for layer, shape in pairs]
+        self.shapes = network.shapes
 
     def zeros(self, batch: int) -> tuple[list[IntArray], list[IntArray]]:
         """Return the zero state."""
         shapes = [layer.shape for layer in self.layers]
-        h = [shapes[i + shape.feedback].outputs for i, shape in enumerate(shapes) if shape.recurrent]
+        h = [shapes[i + shape.feedback].outputs for i, shape in enumerate(shapes) if shape.has_h]
         c = [shape.outputs for shape in shapes if shape.has_state]
         return _zeros(batch, h), _zeros(batch, c)
 

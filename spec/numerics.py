@@ -3,11 +3,11 @@ of its sums: no input makes an accumulator overflow."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from rtlstm.spec.activations.functions import PiecewiseLinear
 from rtlstm.spec.activations.interpolated import ActivationTable
@@ -21,12 +21,30 @@ from rtlstm.spec.program.passes import Passes, feeds, part_layers
 from rtlstm.spec.record import Record
 
 ShapeKind = Literal[
-    "lstm", "gru", "gru_reset", "gru_candidate", "unit", "product", "rnn", "dense", "skip", "sum"
+    "lstm", "gru", "gru_reset", "gru_candidate", "unit", "product", "rnn", "dense", "skip", "unit_skip", "sum"
 ]
 """What the array computes for a layer. ``lstm`` keeps a c, ``gru`` its h, ``unit`` no state.
 A GRU that resets before the product becomes two layers: ``gru_reset`` gives ``r h`` to ``gru_candidate``.
-A dense layer with a skip becomes two: ``skip`` stores the skip's product as partial sums, ``sum`` adds to it.
+A layer that reads several results has a ``skip`` in front of it for each but the last, which stores that
+product as partial sums; a ``unit_skip`` has four rows per unit. A dense layer behind skips is a ``sum``.
 ``product`` multiplies two directions; it reads each unit's two values with one row each."""
+
+C = TypeVar("C")
+
+SKIPS: Final = ("skip", "unit_skip")
+"""Kinds of layers that store partial sums for the layer that follows, and give no results."""
+
+
+class OfKind(Protocol):
+    """A layer of the array, with or without its weights."""
+
+    @property
+    def kind(self) -> ShapeKind:
+        """What the array computes."""
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether it has a recurrent product."""
 
 
 def has_four_rows(kind: ShapeKind) -> bool:
@@ -34,13 +52,35 @@ def has_four_rows(kind: ShapeKind) -> bool:
     return kind not in ("rnn", "dense", "skip", "sum")
 
 
-def continues_sums(kind: ShapeKind) -> bool:
-    """Whether a layer of this kind adds to the partial sums that the layer before stored, with biases."""
-    return kind in ("gru_candidate", "sum")
+def has_h(kind: ShapeKind) -> bool:
+    """Whether a layer of this kind has an h."""
+    return kind in ("lstm", "gru", "gru_reset", "unit", "rnn")
+
+
+def joins_sums(layers: Sequence[OfKind], index: int) -> bool:
+    """Whether a layer's products are added to those of the layer before it: both belong together."""
+    return layers[index].kind == "gru_candidate" or (index > 0 and layers[index - 1].kind in SKIPS)
+
+
+def continues_sums(layers: Sequence[OfKind], index: int) -> bool:
+    """Whether a layer adds to partial sums that hold its biases.
+
+    The recurrent product of a layer holds them if it has one; else its first product does.
+    """
+    if layers[index].kind in SKIPS and layers[leads_to(layers, index)].recurrent:
+        return True
+    return joins_sums(layers, index) and not layers[index].recurrent
+
+
+def leads_to(layers: Sequence[OfKind], index: int) -> int:
+    """Return the index of the layer that a skip is part of; of another layer its index."""
+    while layers[index].kind in SKIPS:
+        index += 1
+    return index
 
 
 def steps_back(kind: ShapeKind, skips: int) -> int:
-    """Return the distance in layers to the layer whose results are read; ``skips`` is that of a skip."""
+    """Return the distance in layers to the layer whose results are read; ``skips`` is what a layer says."""
     return skips or (2 if kind == "sum" else 1)
 
 
@@ -63,7 +103,18 @@ class LayerShape(Record):
     feedback: Annotated[int, Field(ge=0, le=1)] = 0
     """Distance to the later layer whose results its recurrent part reads (1 with a projection)."""
     skips: Annotated[int, Field(ge=0)] = 0
-    """Distance in layers from a ``skip`` back to the layer whose results it reads."""
+    """Distance in layers back to the layer whose results it reads; 0 for the one before, of a ``sum`` for the
+    one before its skip."""
+    feedforward: bool = False
+    """Its rows do not read h: it has no recurrent product."""
+
+    @model_serializer(mode="wrap")
+    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what few layers say: the others have the builds that they had."""
+        fields: dict[str, Any] = handler(self)
+        if not self.feedforward:
+            del fields["feedforward"]
+        return fields
 
     @property
     def four_rows(self) -> bool:
@@ -72,7 +123,7 @@ class LayerShape(Record):
 
     @property
     def dense(self) -> bool:
-        """Whether it is a dense layer, one of its two products, or the product of two directions."""
+        """Whether it is a dense layer, one of its products, or the product of two directions."""
         return self.kind in ("dense", "skip", "sum", "product")
 
     @property
@@ -88,12 +139,12 @@ class LayerShape(Record):
     @property
     def recurrent(self) -> bool:
         """Whether it has a recurrent product."""
-        return self.kind in ("lstm", "gru", "gru_reset", "unit", "rnn")
+        return self.has_h and not self.feedforward
 
     @property
-    def continues(self) -> bool:
-        """Whether it adds to the partial sums that the layer before stored."""
-        return continues_sums(self.kind)
+    def has_h(self) -> bool:
+        """Whether its results, or what is made of them and fed back, are an h, which is part of the state."""
+        return has_h(self.kind)
 
     @property
     def before(self) -> int:
@@ -179,12 +230,22 @@ def rounding_offsets(readers: Sequence[Cell | CellGraph], rows: int, outputs: in
     """Return what the biases of a layer's rows hold beside the network's, in units of the sums, ``(rows,)``.
 
     It is half a unit of the format read next, so that sums are rounded half up and not just rounded down,
-    for the gates that need it (:func:`rounded_gates`). ``readers`` are the layer's cell and that of a
-    layer behind that continues its sums; none of a layer that continues sums itself, which hold it already.
+    for the gates that need it (:func:`rounded_gates`). ``readers`` are those of :func:`sum_readers`.
     """
     rounded = sorted(frozenset[int]().union(*map(rounded_gates, readers)))
     gates = np.arange(rows) // outputs
     return np.where(np.isin(gates, rounded), 1 << (GUARD_BITS - 1), 0).astype(np.int64)
+
+
+def sum_readers(layers: Sequence[OfKind], cells: Sequence[C], index: int) -> list[C]:
+    """Return the cells that read a layer's sums: its cell, and that of a layer behind that continues them.
+
+    None reads those of a layer that continues sums, which hold what is added for rounding already.
+    """
+    if continues_sums(layers, index):
+        return []
+    joined = index + 1 < len(layers) and joins_sums(layers, index + 1)
+    return list(cells[index : index + 1 + joined])
 
 
 class Numerics(Record):
@@ -455,19 +516,17 @@ class QuantizedRecurrent:
 
 @dataclass(frozen=True)
 class QuantizedDense:
-    """Integers of a dense layer: ``weight`` (O, I), ``bias`` (O,), ``shift`` (O,), perhaps ``scale`` (O,).
+    """Integers of one product: ``weight`` (O, I), ``bias`` and ``shift`` (O,), perhaps ``scale`` (O,).
 
     As in :class:`QuantizedRecurrent`; the format read next is the pre-activation format for sigmoid
-    and tanh, and the layer's output format for identity and ReLU.
+    and tanh, and the layer's output format for identity and ReLU. A layer that continues sums has no bias.
     """
 
     weight: IntArray
     bias: IntArray
     shift: IntArray
-    continues: bool = False
-    """Rows are added to the partial sums of the layer before and have no bias: those of a sum, or of a GRU's
-    candidate, with four per unit."""
     scale: IntArray | None = None
+    parameters: IntArray | None = None
 
 
 QuantizedLayer = QuantizedRecurrent | QuantizedDense
@@ -604,8 +663,10 @@ def row_parts(layer: QuantizedLayer) -> tuple[RowPart, ...]:
     return (RowPart("products", layer.weight, layer.shift, layer.scale),)
 
 
-def bound_sums(layers: Iterable[QuantizedLayer], data: Format, align: int) -> SumBounds:
-    """Bound every sum of every row over all inputs.
+def bound_sums(
+    layers: Iterable[QuantizedLayer], data: Format, align: int, shapes: Sequence[OfKind] = ()
+) -> SumBounds:
+    """Bound every sum of every row over all inputs; without ``shapes``, as if no layer joined another's sums.
 
     A lane's sum is at most ``sum(|w|) * 2**(bits-1)``: the L1 bound, with inputs at their most
     negative.
@@ -614,7 +675,8 @@ def bound_sums(layers: Iterable[QuantizedLayer], data: Format, align: int) -> Su
     partials: list[SumBound] = []
     total: IntArray = np.zeros(0, dtype=np.int64)
     for index, layer in enumerate(layers):
-        total = total if isinstance(layer, QuantizedDense) and layer.continues else np.abs(layer.bias)
+        joined = total if shapes and joins_sums(shapes, index) else np.zeros_like(layer.bias)
+        total = joined + np.abs(layer.bias)
         for part in row_parts(layer):
             most = np.abs(part.weights).sum(axis=1) * -data.lowest
             lanes.append(SumBound(index, part.what, int(most.max())))

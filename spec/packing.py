@@ -19,6 +19,7 @@ from rtlstm.spec.numerics import (
     QuantizedNetwork,
     QuantizedRecurrent,
     bound_sums,
+    continues_sums,
     row_parts,
 )
 from rtlstm.spec.parameters import Parameters
@@ -282,7 +283,7 @@ def _check_network(network: QuantizedNetwork, manifest: Manifest) -> None:
 def _check_sums(network: QuantizedNetwork) -> None:
     """Refuse weights whose sums could overflow the accumulators and wrap around."""
     numerics = network.numerics
-    needed = bound_sums(network.layers, numerics.input, numerics.accumulator.align)
+    needed = bound_sums(network.layers, numerics.input, numerics.accumulator.align, network.shapes)
     if lacking := needed.lacking(numerics.accumulator, network.shapes):
         raise ImageError(
             f"sums must fit in this build's accumulators, but {lacking}; generate a separate build for "
@@ -476,11 +477,11 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
                 scales[:, op.shifts : op.shifts + four_rows.shape[1]] = spread(
                     _by_four(product.scale, op), units
                 )
-            if isinstance(layer, QuantizedRecurrent) and layer.parameters is not None:
+            if layer.parameters is not None:
                 unit_constants[:, op.shifts : op.shifts + four_rows.shape[1]] = spread(
                     layer.parameters, units
                 )
-        if not manifest.layers[index].continues:
+        if not continues_sums(manifest.layers, index):
             first = products[0].op.addends
             four_rows = spread(_by_four(layer.bias, products[-1].op), units)
             biases[:, first : first + four_rows.shape[1]] = four_rows
@@ -529,13 +530,13 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
         shift, scale = rows_of(drain, shifts, count), scale_of(drain, count)
         positions = _positions(manifest, index)
         matrix = _read_matrix(weights, drain, parameters, (shape.rows, positions[-1] + 1))[:, positions]
-        if shape.continues:
-            none = np.zeros(shape.rows, dtype=np.int64)
-            layers.append(QuantizedDense(matrix, none, shift, continues=True, scale=scale))
-            continue
-        bias = _rows(gather(biases[:, (recurrent or drain).addends :], count), drain)
+        bias = np.zeros(shape.rows, dtype=np.int64)
+        if not continues_sums(manifest.layers, index):
+            bias = _rows(gather(biases[:, (recurrent or drain).addends :], count), drain)
+        has = shape.has_h and numerics.unit_parameters
+        constants = gather(unit_constants[:, drain.shifts :], count) if has else None
         if recurrent is None:
-            layers.append(QuantizedDense(matrix, bias, shift, scale=scale))
+            layers.append(QuantizedDense(matrix, bias, shift, scale, constants))
             continue
         read_back = manifest.layers[index + shape.feedback].outputs
         layers.append(
@@ -547,9 +548,7 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
                 shift_hh=rows_of(recurrent, shifts, count),
                 scale_ih=scale,
                 scale_hh=scale_of(recurrent, count),
-                parameters=gather(unit_constants[:, drain.shifts :], count)
-                if numerics.unit_parameters
-                else None,
+                parameters=constants,
             )
         )
     return QuantizedNetwork(

@@ -18,7 +18,7 @@ from rtlstm.spec.cells.graph import CellGraph, Node
 from rtlstm.spec.cells.kinds import is_fused_cell
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import Format
-from rtlstm.spec.numerics import GUARD_BITS, QuantizedNetwork
+from rtlstm.spec.numerics import GUARD_BITS, SKIPS, QuantizedNetwork, joins_sums
 from rtlstm.spec.program.passes import part_layers
 from rtlstm.train.cells import (
     FLOAT32_BITS,
@@ -77,7 +77,7 @@ class TorchLayers(torch.nn.Module):
             offsets = torch.from_numpy(plan.offsets).double()
             self.register_buffer(f"offsets_{index}", offsets, persistent=False)
         self._states = {at: number for number, at in enumerate(self._with(lambda shape: shape.has_state))}
-        self._hidden = {at: number for number, at in enumerate(self._with(lambda shape: shape.recurrent))}
+        self._hidden = {at: number for number, at in enumerate(self._with(lambda shape: shape.has_h))}
 
     def _with(self, wanted: Any) -> list[int]:
         return [index for index, shape in enumerate(self.shapes) if wanted(shape)]
@@ -160,11 +160,13 @@ class TorchLayers(torch.nn.Module):
             shape = self.shapes[index]
             values = x if index == layers[0] else given[index - shape.before]
             last = index + shape.feedback
-            if shape.recurrent:
-                given |= self._recurrence(index, last, arrays, values, h, c, run)
+            partials = partials if joins_sums(self.shapes, index) else None
+            if shape.has_h:
+                given |= self._recurrence(index, last, arrays, values, partials, h, c, run)
                 run.seen[index] = given[last]
             else:
                 partials = self._sums(index, arrays[index], values, partials, run)
+            if shape.kind not in SKIPS and not shape.has_h:
                 given[index] = self._results(index, arrays[index], partials, None, run)[0]
             index = last + 1
         return given[layers[-1]]
@@ -183,12 +185,13 @@ class TorchLayers(torch.nn.Module):
         return straight_through(torch.floor(product), product)
 
     def _sums(self, index: int, arrays: LayerArrays, values: Any, partials: Any, run: _Run) -> Any:
-        """Return a layer's sums without the recurrent part: with the bias, or with partial sums."""
+        """Return a layer's sums without the recurrent part: with the bias, and with partial sums if any."""
         plan, shape = self.plans[index], self.shapes[index]
         read = torch.relu(values) if shape.input_relu else values
         product = self._product(index, False, arrays, read, run)
-        if shape.continues:
-            return product + partials
+        product = product if partials is None else product + partials
+        if plan.continues:
+            return product
         bias = arrays["bias"]
         if not run.rounding:
             return product + bias
@@ -254,15 +257,20 @@ class TorchLayers(torch.nn.Module):
         last: int,
         arrays: Sequence[LayerArrays],
         x: Any,
+        partials: Any,
         h: list[Any],
         c: list[Any],
         run: _Run,
     ) -> dict[int, Any]:
-        """Run a recurrent layer, and the layer behind it whose results it reads back, if there is one."""
+        """Run a recurrent layer, and the layer behind it whose results it reads back, if there is one.
+
+        ``partials`` are the sums of what else it reads; None for nothing.
+        """
         at = self._hidden[first]
         number = self._states.get(first)
         # The gradients of ranges are those of the cell's graph.
-        layer = self._fused(first, arrays[first]) if run.rounding and not run.ranges else None
+        alone = partials is None and run.rounding and not run.ranges
+        layer = self._fused(first, arrays[first]) if alone else None
         if layer is not None and number is not None:
             mine = arrays[first]
             read = torch.relu(x) if self.shapes[first].input_relu else x
@@ -271,17 +279,19 @@ class TorchLayers(torch.nn.Module):
                 layer, read.to(weights[0].dtype), h[at], c[number], *weights, run.alive
             )
             return {first: y}
-        simple = run.alive is None and run.squares is None
+        simple = run.alive is None and run.squares is None and partials is None
         if number is not None and not run.rounding and simple and self._is_plain(first):
             mine = arrays[first]
             read = torch.relu(x) if self.shapes[first].input_relu else x
             y, h[at], c[number] = _run_float(read, h[at], c[number], mine)
             return {first: y}
-        inputs = self._sums(first, arrays[first], x, None, run)
+        inputs = self._sums(first, arrays[first], x, partials, run)
         found: dict[int, list[Any]] = {index: [] for index in range(first, last + 1)}
         for step, part in enumerate(inputs):
             alive = None if run.alive is None else run.alive[step]
-            sums = part + self._product(first, True, arrays[first], h[at], run)
+            sums = part
+            if self.shapes[first].recurrent:
+                sums = part + self._product(first, True, arrays[first], h[at], run)
             for index in range(first, last + 1):
                 if index > first:
                     sums = self._sums(index, arrays[index], found[index - 1][-1], sums, run)
@@ -391,7 +401,7 @@ class States:
         self._stateful: list[Any] = [shape for shape in shapes if shape.has_state]
         self._lstms = [number for number, shape in enumerate(self._stateful) if shape.kind == "lstm"]
         numbers = {id(shape): number for number, shape in enumerate(self._stateful)}
-        recurrent = [(index, shape) for index, shape in enumerate(shapes) if shape.recurrent]
+        recurrent = [(index, shape) for index, shape in enumerate(shapes) if shape.has_h]
         self._wide = [None if shape.kind == "lstm" else numbers.get(id(shape)) for _, shape in recurrent]
         """For each recurrent layer, the state that is its h with more bits, if any."""
         self._forms = [shapes[index + shape.feedback].output for index, shape in recurrent]

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from rtlstm.gen.quantise.plan import RowPlan
 from rtlstm.gen.quantise.rounding import Moments, round_columns
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.numerics import continues_sums
 from rtlstm.train.cells import RoundedRows, round_to, row_codes, straight_through
 from rtlstm.train.parameters import LayerArrays
 
@@ -170,7 +169,7 @@ class LayerRows(torch.nn.Module):
         for name, part, mask in pairs:
             found[name] = torch.from_numpy(part)
             self.fixed[name] = torch.from_numpy(mask.copy()), torch.from_numpy(part).to(arrays[name].dtype)
-        if moments is not None and not continues_sums(self.plan.layer.kind):
+        if moments is not None and not self.plan.continues:
             mean = moments.mean.copy()
             if self.plan.zeros is not None:
                 mean[: len(self.plan.zeros)] -= self.plan.zeros

@@ -23,10 +23,10 @@ from rtlstm.spec.numerics import (
     QuantizedDense,
     QuantizedLayer,
     QuantizedNetwork,
-    QuantizedRecurrent,
     RowPart,
     rounding_offsets,
     row_parts,
+    sum_readers,
 )
 
 Floats = NDArray[np.float64]
@@ -61,10 +61,8 @@ def gate_format(network: QuantizedNetwork, index: int) -> Format:
 
 def _offsets(network: QuantizedNetwork, cells: Sequence[Cell | CellGraph], index: int) -> IntArray:
     """Return what the biases of a layer hold for rounding; ``cells`` are those of all layers."""
-    shape, *behind = network.shapes[index : index + 2]
-    readers = [] if shape.continues else [cells[index]]
-    readers += [cells[index + 1] for each in behind if each.continues]
-    return rounding_offsets(readers, shape.rows, shape.outputs)
+    shape = network.shapes[index]
+    return rounding_offsets(sum_readers(network.shapes, cells, index), shape.rows, shape.outputs)
 
 
 def layers_of_build(network: QuantizedNetwork) -> tuple[FloatLayer, ...]:
@@ -83,7 +81,7 @@ def unit_constants(network: QuantizedNetwork, index: int) -> Floats | None:
     layer = network.layers[index]
     graph = network.numerics.cells[network.shapes[index].cell]
     form = _format_of(graph, "parameter")
-    if form is None or not isinstance(layer, QuantizedRecurrent) or layer.parameters is None:
+    if form is None or layer.parameters is None:
         return None
     return form.to_floats(layer.parameters)
 

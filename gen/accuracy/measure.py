@@ -23,7 +23,7 @@ from rtlstm.gen.accuracy.samples import Floats, Labels, Samples
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.network import Network
-from rtlstm.spec.numerics import LayerShape, QuantizedNetwork
+from rtlstm.spec.numerics import SKIPS, LayerShape, QuantizedNetwork
 from rtlstm.spec.progress import Progress, tell
 from rtlstm.spec.record import few_digits
 
@@ -127,8 +127,8 @@ class _Errors:
     """Errors against a float run: of each layer that has results, and of the outputs, which come last."""
 
     def __init__(self, shapes: Sequence[LayerShape], exact: MixedRun, samples: Samples) -> None:
-        # The first product of a layer with a skip has no results of its own.
-        self._shapes = {index: shape for index, shape in enumerate(shapes) if shape.kind != "skip"}
+        # Of several products of a layer, the last one gives results.
+        self._shapes = {index: shape for index, shape in enumerate(shapes) if shape.kind not in SKIPS}
         self._exact, self._alive = self._values(exact), samples.alive
         self.steps_per_point = -(-len(samples.x) // _POINTS)
 

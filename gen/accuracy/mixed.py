@@ -232,6 +232,10 @@ class _MixedLayer(GraphLayer):
 
     def values(self, reverse: bool, alive: Mask) -> LayerValues:
         """Return what it computed where sequences are ``alive``, ``(T, N, 1)``."""
+        if not self._seen:  # Of a product that another one adds to.
+            shape = self.shape
+            none = [np.zeros(size, dtype=np.int64) for size in (shape.rows, shape.outputs, shape.outputs)]
+            return LayerValues(np.zeros((*alive.shape[:2], shape.outputs)), *none)
         order = slice(None, None, -1 if reverse else 1)
         results, *saturated = (np.stack(each)[order] for each in zip(*self._seen, strict=True))
         return LayerValues(np.where(alive, results, 0.0), *((each & alive).sum((0, 1)) for each in saturated))

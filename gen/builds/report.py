@@ -36,7 +36,7 @@ from rtlstm.spec.fixed import Format
 from rtlstm.spec.inventory import memories, multipliers, wrapper_memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
-from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.numerics import QuantizedNetwork, continues_sums
 from rtlstm.spec.parameters import MultiplierKind
 from rtlstm.spec.record import Record
 
@@ -305,10 +305,14 @@ def layer_reports(manifest: Manifest) -> tuple[LayerReport, ...]:
             cycles,
             shape,
             parameters=shape.rows
-            * (shape.inputs + (not shape.continues) + (shape.outputs if shape.recurrent else 0)),
+            * (
+                shape.inputs
+                + (not continues_sums(manifest.layers, index))
+                + (shape.outputs if shape.recurrent else 0)
+            ),
             output_format=str(shape.output),
         )
-        for shape, cycles in zip(manifest.layers, manifest.cycles.layers, strict=True)
+        for index, (shape, cycles) in enumerate(zip(manifest.layers, manifest.cycles.layers, strict=True))
     )
 
 
@@ -344,7 +348,7 @@ def _hidden_formats(manifest: Manifest) -> list[tuple[str, Format]]:
     codes = "" if numerics.hidden_rounding == "half_up" else ", odd codes"
     names: dict[Format, list[str]] = {}
     for index, layer in enumerate(layers):
-        if layer.recurrent:
+        if layer.has_h:
             names.setdefault(layers[index + layer.feedback].output, []).append(layer.name)
     if len(names) < 2:
         return [(f"hidden state h{codes}", next(iter(names), numerics.hidden))]

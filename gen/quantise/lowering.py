@@ -1,8 +1,8 @@
 """Lowers a model's layers to the layers that the array computes, still in floats.
 
 A projection becomes a dense layer whose results its LSTM reads back. A GRU that resets before the recurrent
-product becomes two layers, and so does a dense layer with a skip. Every layer gets the cell that computes its
-results.
+product becomes two layers. A layer that reads several results gets a layer in front of it for each but the
+last, which stores that product. Every layer gets the cell that computes its results.
 """
 
 from collections import Counter
@@ -27,8 +27,8 @@ from rtlstm.spec.cells.kinds import (
     product_cell,
     rnn_cell,
 )
-from rtlstm.spec.network import Activation, CellLayer, Dense, Gru, Lstm, Reader, Rnn
-from rtlstm.spec.numerics import ShapeKind, has_four_rows, steps_back
+from rtlstm.spec.network import Activation, CellLayer, Dense, Gru, Lstm, Read, Reader, Rnn
+from rtlstm.spec.numerics import SKIPS, ShapeKind, has_four_rows, steps_back
 from rtlstm.spec.program.passes import Passes, feeds, part_layers
 
 Floats = NDArray[np.float64]
@@ -65,6 +65,11 @@ class ArrayLayer:
     """Per-unit constants, ``(units, K)``."""
 
     @property
+    def recurrent(self) -> bool:
+        """Whether it has a recurrent product."""
+        return self.w_rec is not None
+
+    @property
     def before(self) -> int:
         """How many layers before this one the layer is whose results it reads."""
         return steps_back(self.kind, self.skips)
@@ -77,7 +82,7 @@ class ArrayLayer:
     @property
     def in_format_of_h(self) -> bool:
         """Whether its results are within -1 .. 1 but for a larger h in which sequences begin."""
-        return self.within_one and self.kind not in ("dense", "skip", "sum") and not self.projected
+        return self.within_one and self.kind not in ("dense", "sum", *SKIPS) and not self.projected
 
     @property
     def outputs(self) -> int:
@@ -105,13 +110,14 @@ def fold_zeros(layers: Sequence[ArrayLayer], passes: Passes, offset: Floats) -> 
 def is_fused(layers: Sequence[ArrayLayer], passes: Passes) -> bool:
     """Whether the fused LSTM gate unit computes a network.
 
-    It does if all cells are that unit's, each layer reads only the one before it, and, unless there are
+    It does if all cells are that unit's, each layer reads the one before it alone, and, unless there are
     passes, dense layers come last.
     """
     dense = [layer.kind == "dense" for layer in layers]
     return (bool(passes) or dense == sorted(dense)) and all(
         is_fused_cell(layer.cell)
         and layer.feedback == 0
+        and layer.before == 1
         and (layer.kind == "dense" or (layer.kind == "lstm" and layer.within_one))
         for layer in layers
     )
@@ -120,24 +126,27 @@ def is_fused(layers: Sequence[ArrayLayer], passes: Passes) -> bool:
 def lower(unfolded: Unfolded) -> tuple[tuple[ArrayLayer, ...], Passes]:
     """Return the array's layers, and the passes that they belong to."""
     layers: list[ArrayLayer] = []
-    late = [(at, layer) for at, layer in enumerate(unfolded.layers) if at > 0 and isinstance(layer, Reader)]
-    if any(read.back == at + 1 for at, layer in late for read in layer.sources):
-        layers.append(_copy(unfolded.layers[0].inputs))
+    readers = [(at, layer) for at, layer in enumerate(unfolded.layers) if isinstance(layer, Reader)]
+    of_input = [(at, read) for at, layer in readers for read in layer.sources if read.back == at + 1]
+    if not unfolded.passes and len(of_input) > 1:
+        layers.append(_copy(of_input[0][1].width))
     for origin, layer in enumerate(unfolded.layers):
         match layer:
             case Lstm():
-                layers += _lstm(layer, origin)
+                found = _lstm(layer, origin)
             case Gru():
-                layers += _gru(layer, origin)
+                found = _gru(layer, origin)
             case Rnn():
-                layers.append(_rnn(layer, origin))
+                found = [_rnn(layer, origin)]
             case CellLayer():
-                layers.append(_of_cell(layer, origin))
+                found = [_of_cell(layer, origin)]
             case Product():
-                layers.append(_product(layer, origin, layers))
+                found = [_product(layer, origin, layers)]
             case Dense():
-                dense = _dense(layer, origin)
-                layers += [dense] if len(layer.sources) == 1 else _sum(dense, layer, layers)
+                found = [_dense(layer, origin)]
+        if isinstance(layer, Reader) and not unfolded.passes:
+            found = _reading(found, layer, layers)
+        layers += found
     counts = Counter(layer.origin for layer in layers)
     passes = tuple(
         tuple(
@@ -299,21 +308,46 @@ def _product(layer: Product, origin: int, before: list[ArrayLayer]) -> ArrayLaye
 
 
 def _copy(width: int) -> ArrayLayer:
-    """Return a layer that copies the input: the input buffer does not keep it until a skip reads it."""
+    """Return a layer that copies the input: the input buffer does not keep it until a second product."""
     return _dense(Dense(name="input copy", weight=np.eye(width), bias=np.zeros(width)), -1)
 
 
-def _sum(dense: ArrayLayer, layer: Dense, before: list[ArrayLayer]) -> list[ArrayLayer]:
-    """Return the two layers of a dense layer with a skip: the skip's product plus bias, and the sum."""
-    (read, weight), (other, skipped) = layer.products
-    source = max(at for at, one in enumerate(before) if one.origin == dense.origin - other.back)
-    skip = replace(
-        dense,
-        kind="skip",
-        name=f"{layer.name}_skip",
-        w_in=skipped,
-        skips=len(before) - source,
-        input_relu=other.relu,
+def _reading(found: list[ArrayLayer], layer: Reader, before: Sequence[ArrayLayer]) -> list[ArrayLayer]:
+    """Return the layers that a layer became, with the results that it reads.
+
+    What is there first is multiplied first, and all but the last of the products store their sums.
+    """
+    ends = {one.origin: at for at, one in enumerate(before)}
+    core, origin = found[0], found[0].origin
+    *early, (read, weights) = sorted(_products_of(core, layer), key=lambda pair: -pair[0].back)
+    skips: list[ArrayLayer] = []
+    for number, (other, skipped) in enumerate(early, 1):
+        skip = replace(
+            core,
+            kind="unit_skip" if has_four_rows(core.kind) else "skip",
+            name=f"{core.name}_skip{number if number > 1 else ''}",
+            w_in=skipped,
+            w_rec=None,
+            bias=core.bias if number == 1 and not core.recurrent else np.zeros_like(core.bias),
+            feedback=0,
+            skips=len(before) + len(skips) - ends.get(origin - other.back, -1),
+            input_relu=other.relu,
+        )
+        skips.append(skip)
+    kind: ShapeKind = "sum" if skips and core.kind == "dense" else core.kind
+    distance = len(before) + len(skips) - ends.get(origin - read.back, -1)
+    core = replace(
+        core,
+        kind=kind,
+        w_in=weights,
+        bias=core.bias if core.recurrent or not skips else np.zeros_like(core.bias),
+        skips=0 if distance == steps_back(kind, 0) else distance,
+        input_relu=read.relu,
     )
-    bias = np.zeros_like(layer.bias)
-    return [skip, replace(dense, kind="sum", w_in=weight, bias=bias, input_relu=read.relu)]
+    return [*skips, core, *found[1:]]
+
+
+def _products_of(core: ArrayLayer, layer: Reader) -> list[tuple[Read, Floats]]:
+    """Return what a layer reads, each with its columns of the array layer's rows."""
+    ends = np.cumsum([read.width for read in layer.sources])[:-1]
+    return list(zip(layer.sources, np.split(core.w_in, ends, axis=1), strict=True))

@@ -41,7 +41,9 @@ from rtlstm.spec.numerics import (
     SCALE_UNIT,
     SCALED_FRACTION,
     continues_sums,
+    leads_to,
     rounding_offsets,
+    sum_readers,
 )
 from rtlstm.spec.options import Option
 from rtlstm.spec.parameters import Tables
@@ -130,7 +132,7 @@ def _matrices(network: Network) -> list[Floats]:
 
 
 def _with_input_weights(network: Network, change: Callable[[Floats], Floats]) -> Network:
-    """Change the matrices that the network's input is multiplied by: the first layer's, and skips'."""
+    """Change the matrices that the network's input is multiplied by, of all layers that read it."""
     layers = list(network.layers)
     for index, layer in enumerate(layers):
         if isinstance(layer, Bidirectional):
@@ -385,6 +387,8 @@ class RowPlan:
     it."""
     scale_bits: int = 0
     """Bits of the rows' scales; 0 if these are powers of two."""
+    continues: bool = False
+    """Whether the layer adds to sums that hold its biases."""
     zeros: Floats | None = None
     """What the layer reads for zeros, ``(inputs,)``, if not zeros; its biases make up for it."""
 
@@ -530,8 +534,8 @@ class Lowered:
         read_back = any(
             at + layer.feedback == last for at, layer in enumerate(layers) if layer.w_rec is not None
         )
-        # A layer with a skip has two products, in one format.
-        mine = index == last or (index == last - 1 and layers[last].kind == "sum")
+        # All products of a layer have one format.
+        mine = leads_to(layers, index) == last
         alone = not self.passes or len(self.passes[-1]) == 1
         return mine and layers[last].kind in ("dense", "sum") and not read_back and alone
 
@@ -800,6 +804,7 @@ class Plan(Lowered):
                     constants=self.constants(index),
                     offsets=self._offsets(index),
                     scale_bits=self.scale_bits,
+                    continues=continues_sums(self.layers, index),
                     zeros=self._offset if reads and self._offset.any() else None,
                 )
             )
@@ -807,10 +812,8 @@ class Plan(Lowered):
 
     def _offsets(self, index: int) -> IntArray:
         """Return what the biases of a layer's rows hold for rounding."""
-        layer, *behind = self.layers[index : index + 2]
-        continued = [each.cell for each in behind if continues_sums(each.kind)]
-        readers = [] if continues_sums(layer.kind) else [layer.cell, *continued]
-        return rounding_offsets(readers, len(layer.bias), layer.outputs)
+        readers = sum_readers(self.layers, [layer.cell for layer in self.layers], index)
+        return rounding_offsets(readers, len(self.layers[index].bias), self.layers[index].outputs)
 
     @property
     def most_weight_bits(self) -> int:

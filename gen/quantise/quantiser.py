@@ -65,7 +65,7 @@ from rtlstm.spec.numerics import (
     QuantizedNetwork,
     QuantizedRecurrent,
     bound_sums,
-    continues_sums,
+    has_h,
     row_parts,
 )
 from rtlstm.spec.progress import Progress
@@ -160,7 +160,7 @@ class _Build:
             cell_shifts=plan.cell_shifts,
             cell_argument=plan.cell_argument,
             accumulator=hardware.accumulator(
-                bound_sums(layers, plan.input, align), align, plan.most_weight_bits, shapes
+                bound_sums(layers, plan.input, align, shapes), align, plan.most_weight_bits, shapes
             ),
             shift_bits=hardware.shift_bits(_largest_shift(layers), plan.settings.data_bits, align),
             scale_bits=plan.scale_bits,
@@ -192,18 +192,14 @@ class _Build:
         for index, (rows, each) in enumerate(zip(plans, rounded, strict=True)):
             layer = rows.layer
             # What a layer adds to stored sums has no bias of its own.
-            change = 0.0 if continues_sums(layer.kind) else each.bias_change
+            change = 0.0 if rows.continues else each.bias_change
             bias = round_half_up(layer.bias + change, rows.target).astype(np.int64) + rows.offsets
             shifts = [scale + align - rows.shifted for scale in scales[index]]
             its_scales = each.scales or (None,) * len(shifts)
+            constants = self._constants(index, layer)
             if layer.w_rec is None:
-                layers.append(
-                    QuantizedDense(
-                        each.matrices[0], bias, shifts[0], continues_sums(layer.kind), its_scales[0]
-                    )
-                )
+                layers.append(QuantizedDense(each.matrices[0], bias, shifts[0], its_scales[0], constants))
             else:
-                constants = self._constants(index, layer)
                 w_ih, w_hh = each.matrices
                 given, recurrent = zip(shifts, its_scales, strict=True)
                 layers.append(
@@ -239,7 +235,7 @@ class _Build:
     def _constants(self, index: int, layer: ArrayLayer) -> IntArray | None:
         """Return a layer's per-unit constants in integers, padded to the largest number of any layer."""
         count, form = self._plan.unit_parameters, self._plan.constants(index)
-        if not count:
+        if not count or not has_h(layer.kind):
             return None
         values = np.zeros((layer.outputs, count), dtype=np.int64)
         if layer.unit_constants is not None and form is not None:
@@ -269,6 +265,7 @@ class _Build:
             state=formats.state,
             feedback=layer.feedback,
             skips=layer.skips,
+            feedforward=has_h(layer.kind) and not layer.recurrent,
         )
 
 

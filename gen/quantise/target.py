@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.quantise.lowering import ArrayLayer
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
-from rtlstm.spec.numerics import Accumulator, LayerShape, Numerics, SumBounds
+from rtlstm.spec.numerics import Accumulator, LayerShape, Numerics, SumBounds, has_h
 
 FINEST = 10
 """Bits by which a row's scale may be finer than that of its products with the smallest input."""
@@ -168,4 +168,5 @@ def describe_layer(layer: ArrayLayer | LayerShape) -> str:
     text += f" {layer.activation}" if layer.kind in ("dense", "sum", "product") else ""
     text += " with h of the next layer" if layer.feedback else ""
     text += f" from {layer.skips} layers back" if layer.skips else ""
+    text += " without a product with h" if has_h(layer.kind) and not layer.recurrent else ""
     return text + (" behind a ReLU" if layer.input_relu else "")

@@ -11,13 +11,19 @@ from itertools import pairwise
 from typing import Literal
 
 from rtlstm.spec.cells.unit import UnitTiming
-from rtlstm.spec.numerics import LayerShape
+from rtlstm.spec.numerics import SKIPS, LayerShape, continues_sums, leads_to
 from rtlstm.spec.parameters import Needs, Parameters
 from rtlstm.spec.program.passes import NOTHING_SKIPPED, Groups, Kept, check_groups, no_loadable_program
 from rtlstm.spec.record import Record
 
 CREDIT_CYCLES = 4
 """Cycles after a beat is offered in which the sequencer hears that the output queue has room for another."""
+
+STATE_CYCLES = 5
+"""Least cycles from a state being kept to the next one of the same unit being used, by their stages."""
+
+_MOST_OUTSTANDING = 3
+"""Operations whose results are on the way that the sequencer counts."""
 
 OpKind = Literal["recurrent", "input", "dense"]
 
@@ -29,9 +35,9 @@ class Op(Record):
     A group drains ``gate_units`` units or outputs at a time, a beat. A recurrent layer has a
     ``recurrent`` and an ``input`` product. The first one adds the biases and ``writes_partials``;
     the other ``adds_partials`` and ``yields``: its beats go to the gate unit. ``dense`` adds the biases, and
-    its beats go to the activation. Of the two products of a layer with a skip, the first adds the biases and
-    ``writes_partials``, the second yields. Addresses marked *context* are relative to the stream's part of
-    that memory.
+    its beats go to the activation. Of several products of a layer, the first adds the biases, all but the
+    last ``writes_partials``, and the last yields. Addresses marked *context* are relative to the stream's
+    part of that memory.
     """
 
     kind: OpKind
@@ -222,10 +228,11 @@ class _Layout:
         self.weights = self.shifts = self.biases = self.partials = self.cells = 0
         self.copy_words = parameters.words(shapes[0].outputs) if copies else 0
         self.vectors = self.copy_words
-        read_back = {index + layer.feedback for index, layer in enumerate(shapes) if layer.recurrent}
+        # What is an h is part of the state, even if no row reads it back.
+        states = {index + layer.feedback for index, layer in enumerate(shapes) if layer.has_h}
         self.outputs_at: list[int | None] = []
         for index, layer in enumerate(shapes):
-            is_read = index in read_back or (index < len(shapes) - 1 and layer.kind != "skip")
+            is_read = index in states or (index < len(shapes) - 1 and layer.kind not in SKIPS)
             # The first layer's two copies are adjacent.
             self.outputs_at.append((0 if index == 0 else self.vectors) if is_read else None)
             self.vectors += parameters.words(layer.outputs) if is_read else 0
@@ -287,9 +294,14 @@ class _Layout:
 
     def space(self, first: int, after: int, adder: int) -> None:
         """Add idle cycles after ``after``, so that partial sums of ``first`` are there for ``adder``."""
-        path = self.ops[first : after + 1]
-        idle_cycles = idle_between(path, self.ops[adder], self.parameters.partial_to_add)
-        self.ops[after] = self.ops[after].model_copy(update={"idle_cycles": idle_cycles})
+        self.space_path([*range(first, after + 1)], adder)
+
+    def space_path(self, path: Sequence[int], adder: int) -> None:
+        """Add idle cycles after operations that follow each other, so that partial sums of the first one are
+        there for ``adder``."""
+        ops, last = [self.ops[index] for index in path], path[-1]
+        more = idle_between(ops, self.ops[adder], self.parameters.partial_to_add)
+        self.ops[last] = self.ops[last].model_copy(update={"idle_cycles": ops[-1].idle_cycles + more})
 
 
 def compile_program(
@@ -313,29 +325,32 @@ def compile_program(
     prefetches = shapes[0].recurrent and shapes[0].feedback == 0
     layout = _Layout(shapes, parameters, timing, prefetches, kept)
     body = sum(layer.recurrent for layer in shapes)
-    bias_of, partials_at, hidden = _prepare(layout, body, prefetches)
+    bias_of, partials_at = _prepare(layout, body, prefetches)
     cells = _compute(layout, partials_at, prefetches)
     prefetch = len(layout.ops)
     if prefetches:
         # Before idle cycles are added: repeated operations need other numbers of them.
         _prefetch(layout, body, bias_of[0], partials_at[0])
-    if body:
-        first = next(index for index, layer in enumerate(shapes) if layer.recurrent)
-        layout.space(0, body - 1, body + first)
-    for skip in (body + index for index, layer in enumerate(shapes) if layer.kind == "skip"):
-        layout.space(skip, skip, skip + 1)
+    # Without a recurrent product, a step with a suppressed output is computed as any other.
+    last = max((index + layer.feedback for index, layer in enumerate(shapes) if layer.has_h), default=0)
+    last = last if body else len(shapes) - 1
+    steps = _step_paths(len(layout.ops), body, prefetch, body + last + 1)
+    _await_results(layout.ops, body, steps)
+    _space_sums(layout, body, prefetch)
     if prefetches:
         # The first layer's results take longest, so they overtake none of the step before.
         assert layout.ops[body].results == max(op.results for op in layout.ops)
     else:
         _keep_order(layout.ops, body)
+    if not body:
+        _keep_states(layout, timing)
     if not body and not kept_results:
         _leave_room(layout.ops, parameters)
-    # Without a recurrent layer, a step with a suppressed output is computed as any other.
-    last = max(
-        (index + layer.feedback for index, layer in enumerate(shapes) if layer.recurrent),
-        default=len(shapes) - 1,
-    )
+    hidden = [
+        (layout.outputs_at[index + layer.feedback] or 0, shapes[index + layer.feedback].outputs)
+        for index, layer in enumerate(shapes)
+        if layer.has_h
+    ]
     program = Program(
         ops=tuple(layout.ops),
         body=body,
@@ -401,11 +416,107 @@ def _leave_room(ops: list[Op], parameters: Parameters) -> None:
     ops[-1] = last.replace(idle_cycles=idle_cycles)
 
 
-def _prepare(
-    layout: _Layout, body: int, prefetches: bool
-) -> tuple[dict[int, int], dict[int, int], list[tuple[int, int]]]:
-    """Append the recurrent operations; return rows of biases and partial sums, and addresses of h."""
-    bias_of, partials_at, hidden = {}, {}, []
+def _step_paths(count: int, body: int, prefetch: int, recurrent_end: int) -> list[list[int]]:
+    """Return the operations of a step in order, for each course that it may take."""
+    starts = [[*range(body + 1)]]
+    if prefetch < count:
+        starts.append([*range(prefetch, count)])
+    ends = [prefetch, *([recurrent_end] if body else [])]
+    return [[*start, *range(body + 1, end)] for start in starts for end in ends]
+
+
+def _await_results(ops: list[Op], body: int, steps: Sequence[Sequence[int]]) -> None:
+    """Make operations wait for results that may not be there, whatever course steps take.
+
+    What another operation has waited for is there. Results come in order: if a word of some is there, all
+    earlier ones are.
+    """
+    for before in steps:
+        for step in steps:
+            path = [*before, *before, *step]
+            found = _newer_results([ops[index] for index in path], [index == body - 1 for index in path])
+            for index, newer in list(zip(path, found, strict=True))[2 * len(before) :]:
+                if newer is not None:
+                    op = ops[index]
+                    least = min(newer, op.newer_results) if op.waits_for_results else newer
+                    ops[index] = op.model_copy(update={"waits_for_results": True, "newer_results": least})
+
+
+def _newer_results(path: Sequence[Op], waits: Sequence[bool]) -> list[int | None]:
+    """Return how many later results each operation need not wait for; None if it waits for none.
+
+    ``waits`` says which operations wait for all results in any case.
+    """
+    found: list[int | None] = []
+    written: dict[int, int] = {}
+    stored = known = 0
+    for op, always in zip(path, waits, strict=True):
+        read = None if op.from_input else written.get(op.source)
+        newer: int | None = None
+        if always:
+            newer = 0
+        elif read is not None and read >= known:
+            newer = min(stored - 1 - read, 1)
+        elif op.destination is not None and stored - known >= _MOST_OUTSTANDING:
+            newer = 1
+        if newer is not None:
+            known = max(known, stored - newer - (read != stored - 1 - newer))
+        if op.destination is not None:
+            written[op.destination] = stored
+            stored += 1
+        found.append(newer)
+    return found
+
+
+def _space_sums(layout: _Layout, body: int, prefetch: int) -> None:
+    """Add idle cycles where partial sums would not be there when they are added."""
+    shapes, count = layout.shapes, len(layout.ops)
+    # The first product of each recurrent layer in the second part.
+    adders = [
+        body + next(at for at in range(index + 1) if leads_to(shapes, at) == index)
+        for index, layer in enumerate(shapes)
+        if layer.recurrent
+    ]
+    if adders:
+        layout.space(0, body - 1, adders[0])
+    for skip in (body + index for index, layer in enumerate(shapes) if layer.kind in SKIPS):
+        layout.space(skip, skip, skip + 1)
+    if prefetch < count:
+        layout.space(prefetch, prefetch, prefetch + 1)
+    if prefetch < count and body > 1:
+        layout.space(prefetch + 2, count - 1, adders[1])
+    for number, adder in enumerate(adders):
+        paths = [[*range(number, adder)]]
+        if prefetch < count and number:
+            paths.append([*range(prefetch + 1 + number, count), *range(body + 1, adder)])
+        for path in paths:
+            if not _waits_within([layout.ops[index] for index in [*path, adder]]):
+                layout.space_path(path, adder)
+
+
+def _waits_within(path: Sequence[Op]) -> bool:
+    """Whether an operation waits for results of an earlier one of these: that takes longer than a sum."""
+    stored = 0
+    for op in path:
+        if op.waits_for_results and stored > op.newer_results:
+            return True
+        stored += op.destination is not None
+    return False
+
+
+def _keep_states(layout: _Layout, timing: UnitTiming) -> None:
+    """Add idle cycles after a step without a wait, so that a state is there when the next step reads it."""
+    ops = layout.ops
+    if not layout.cells or any(op.waits_for_results for op in ops):
+        return
+    needed = timing.keep - timing.state + STATE_CYCLES
+    idle_cycles = needed - sum(op.words + op.idle_cycles for op in ops) + ops[-1].idle_cycles
+    ops[-1] = ops[-1].replace(idle_cycles=max(ops[-1].idle_cycles, idle_cycles))
+
+
+def _prepare(layout: _Layout, body: int, prefetches: bool) -> tuple[dict[int, int], dict[int, int]]:
+    """Append the recurrent operations; return rows of biases and partial sums."""
+    bias_of, partials_at = {}, {}
     for index, layer in enumerate(layout.shapes):
         if not layer.recurrent:
             continue
@@ -419,24 +530,26 @@ def _prepare(
             adds_partials=False,
             writes_partials=True,
             yields=False,
-            # Only the last one waits: for the h of every other layer, a layer after it has waited already.
-            waits_for_results=len(layout.ops) == body - 1,
             reads_copy=index == 0 and prefetches,
             addends=bias_of[index],
             partials_row=partials_at[index],
         )
-        hidden.append((source, layout.shapes[index + layer.feedback].outputs))
-    return bias_of, partials_at, hidden
+    return bias_of, partials_at
 
 
 def _compute(layout: _Layout, partials_at: dict[int, int], prefetches: bool) -> list[tuple[int, int]]:
     """Append the operations that need the input; return the addresses of cell states."""
     cells: list[tuple[int, int]] = []
-    for index, layer in enumerate(layout.shapes):
-        skips = layer.kind == "skip"
-        if skips:
-            partials_at[index] = layout.take("partials", index)
-        partials = partials_at.get(index - layer.continues)
+    shapes = layout.shapes
+    for index, layer in enumerate(shapes):
+        skips = layer.kind in SKIPS
+        stores = skips or layer.kind == "gru_reset"
+        adds = layer.recurrent or continues_sums(shapes, index)
+        # Partial sums belong to the layer that a skip leads to; those of a candidate to the layer before.
+        owner = index - 1 if layer.kind == "gru_candidate" else leads_to(shapes, index)
+        if skips and owner not in partials_at:
+            partials_at[owner] = layout.take("partials", index)
+        partials = partials_at.get(owner)
         read = index - layer.before
         if layer.has_state:
             cells.append((layout.take("cells", index), layer.outputs))
@@ -447,14 +560,12 @@ def _compute(layout: _Layout, partials_at: dict[int, int], prefetches: bool) -> 
             source=(layout.outputs_at[read] or 0) if index else 0,
             from_input=index == 0,
             relu=layer.input_relu,
-            # An earlier layer has already waited for the results that a skip reads.
-            waits_for_results=index > 0 and not skips,
             reads_copy=read == 0 and prefetches,
             writes_copy="current" if index == 0 and prefetches else None,
-            adds_partials=layer.recurrent or layer.continues,
-            addends=layout.take("biases", index) if layer.dense and not layer.continues else partials,
-            writes_partials=layer.kind in ("gru_reset", "skip"),
-            partials_row=partials if layer.kind in ("gru_reset", "skip") else 0,
+            adds_partials=adds,
+            addends=partials if adds else layout.take("biases", index),
+            writes_partials=stores,
+            partials_row=partials if stores else 0,
             yields=not skips,
             cell=cells[-1][0] if stateful else 0,
             destination=layout.outputs_at[index],
@@ -465,7 +576,6 @@ def _compute(layout: _Layout, partials_at: dict[int, int], prefetches: bool) -> 
 
 def _prefetch(layout: _Layout, body: int, bias: int, partials: int) -> None:
     """Append the third part."""
-    prefetch = len(layout.ops)
     finished = ("addends", "cell", "destination", "emit", "yields", "adds_partials", "beat_cycles")
     first = {name: getattr(layout.ops[body], name) for name in finished}
     layout.again(
@@ -480,14 +590,9 @@ def _prefetch(layout: _Layout, body: int, bias: int, partials: int) -> None:
         emit=False,
         writes_copy=None,
     )
-    layout.again(0, writes_partials=False, waits_for_results=body == 1, writes_copy="other", **first)
+    layout.again(0, writes_partials=False, writes_copy="other", **first)
     for index in range(1, body):
-        # The results of the last layer, then those of the first, have not been written yet.
-        layout.again(index, newer_results=1 if index == body - 1 else 0)
-    layout.space(prefetch, prefetch, prefetch + 1)
-    if body > 1:
-        second = next(op.layer for op in layout.ops[1:body])
-        layout.space(prefetch + 2, len(layout.ops) - 1, body + second)
+        layout.again(index)
 
 
 def group_ends(op: Op, start: int, drain_free: int, readable: Sequence[int] = ()) -> tuple[list[int], int]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from rtlstm.spec.activations.functions import RELU, SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.cells.description import CellBuilder
-from rtlstm.spec.network import Custom, Dense, Gru, Lstm, Network, Rnn
+from rtlstm.spec.network import Custom, Dense, Gru, Lstm, Network, Read, Rnn
 
 __all__ = ["CELL_NETWORKS"]
 
@@ -48,15 +48,17 @@ class _Draw:
     def dense(self, inputs: int, outputs: int, **options: object) -> Dense:
         return Dense(weight=self.array(outputs, inputs), bias=self.array(outputs), **options)
 
-    def custom(self, cell: CellBuilder, result: object, own: int = 0) -> Custom:
+    def custom(
+        self, cell: CellBuilder, result: object, own: int = 0, inputs: int = INPUTS, **options: object
+    ) -> Custom:
         built = cell.build("own", result)
-        return Custom(
-            cell=built,
-            w_ih=self.array(built.gates * UNITS, INPUTS),
-            w_hh=self.array(built.gates * UNITS, UNITS),
-            bias=self.array(built.gates * UNITS),
-            parameters=self.array(UNITS, own) if own else None,
-        )
+        arrays = {
+            "w_ih": self.array(built.gates * UNITS, inputs),
+            "w_hh": self.array(built.gates * UNITS, UNITS),
+            "bias": self.array(built.gates * UNITS),
+            "parameters": self.array(UNITS, own) if own else None,
+        }
+        return Custom(cell=built, **(arrays | options))
 
 
 def _lstms(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
@@ -113,9 +115,34 @@ def _skips(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
     yield "skip_around_a_projection", [draw.lstm(), draw.lstm(UNITS, projection=2), relu]
 
 
+def reads(*widths: tuple[int, int] | tuple[int, int, bool]) -> dict[str, object]:
+    """What a layer reads: of each, how far back it is, its width, and whether a ReLU is in front."""
+    return {"reads": tuple(Read(back=back, width=width, relu=bool(relu)) for back, width, *relu in widths)}
+
+
+def _graphs(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
+    front = draw.dense(INPUTS, 4, activation="tanh")
+    both = draw.dense(2 * UNITS, 3, **reads((1, UNITS), (2, UNITS)))
+    yield "side_by_side", [front, draw.lstm(4), draw.lstm(4, **reads((2, 4))), both]
+    four = reads((4, INPUTS), (3, UNITS, True), (1, UNITS), (2, UNITS))
+    lstms = [draw.lstm(), draw.gru(UNITS), draw.lstm(INPUTS, **reads((3, INPUTS)))]
+    yield "dense_of_four", [*lstms, draw.dense(INPUTS + 3 * UNITS, 3, activation="sigmoid", **four)]
+    twice = draw.dense(2 * INPUTS, 4, activation="relu", **reads((1, INPUTS, True), (1, INPUTS)))
+    two = draw.lstm(4 + INPUTS, **reads((1, 4), (2, INPUTS)))
+    yield "lstm_of_two", [twice, two, draw.lstm(UNITS + 4, projection=2, **reads((1, UNITS), (2, 4)))]
+    first, second = draw.gru(), draw.gru(UNITS + INPUTS, reset_after=False, **reads((2, INPUTS), (1, UNITS)))
+    three = reads((3, INPUTS), (1, UNITS), (2, UNITS, True))
+    yield "grus_of_several", [first, second, draw.gru(INPUTS + 2 * UNITS, **three)]
+    rnns = [draw.rnn(), draw.rnn(), draw.rnn(INPUTS, **reads((3, INPUTS)))]
+    rnns[1] = draw.rnn(INPUTS, **reads((2, INPUTS)))
+    all_of_them = reads((1, UNITS), (2, UNITS), (3, UNITS), (4, INPUTS))
+    linear = draw.rnn(3 * UNITS + INPUTS, activation=RELU, **all_of_them)
+    yield "rnns_in_parallel", [*rnns, linear, draw.rnn(UNITS, **reads((3, UNITS)))]
+
+
 CELL_NETWORKS = {
     name: Network(name=name, layers=tuple(layers))
-    for seed, kind in enumerate((_lstms, _others, _customs, _skips))
+    for seed, kind in enumerate((_lstms, _others, _customs, _skips, _graphs))
     for name, layers in kind(_Draw(seed))
 }
 """Networks that the LSTM's own gate unit does not compute."""

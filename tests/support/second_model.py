@@ -88,6 +88,10 @@ def _parts(layer: QuantizedLayer) -> list[tuple[list[Row], Row, list[int | None]
     return found
 
 
+WITH_H = ("lstm", "gru", "gru_reset", "unit", "rnn")
+"""Kinds of layers whose results, or those of the next layer, are an h."""
+
+
 class SecondModel:
     """Sequences through a network, one integer at a time."""
 
@@ -109,7 +113,7 @@ class SecondModel:
     def zeros(self) -> State:
         """Of a sequence that has not begun."""
         shapes = self.network.shapes
-        h = [shapes[at + shape.feedback].outputs for at, shape in enumerate(shapes) if shape.recurrent]
+        h = [shapes[at + shape.feedback].outputs for at, shape in enumerate(shapes) if shape.kind in WITH_H]
         c = [shape.outputs for shape in shapes if shape.has_state]
         return State([[0] * size for size in h], [[0] * size for size in c])
 
@@ -136,17 +140,20 @@ class SecondModel:
         given: dict[int, Row] = {}
         sums: list[Row] = []
         read_back: dict[int, int] = {}
-        h_number = sum(shape.recurrent for shape in shapes[: layers[0]])
+        h_number = sum(shape.kind in WITH_H for shape in shapes[: layers[0]])
         c_number = sum(shape.has_state for shape in shapes[: layers[0]]) - 1
         for at in layers:
             shape = shapes[at]
-            if shape.recurrent:
+            if shape.kind in WITH_H:
                 read_back[at + shape.feedback] = h_number
                 h_number += 1
             c_number += shape.has_state
             values = given[at - self._before(shape)] if at > layers[0] else x
-            h = state.h[read_back[at + shape.feedback]] if shape.recurrent else None
+            has_h = shape.kind in WITH_H and not shape.feedforward
+            h = state.h[read_back[at + shape.feedback]] if has_h else None
             sums = self._sums(at, values, h, sums)
+            if shape.kind in ("skip", "unit_skip"):
+                continue
             c = state.c[c_number] if c_number >= 0 and self._keeps(shape) else [0] * shape.outputs
             given[at], kept = self._results(at, sums, c)
             if kept is not None:
@@ -157,7 +164,7 @@ class SecondModel:
 
     @staticmethod
     def _before(shape: LayerShape) -> int:
-        return shape.skips if shape.kind == "skip" else 2 if shape.kind == "sum" else 1
+        return shape.skips or (2 if shape.kind == "sum" else 1)
 
     def _keeps(self, shape: LayerShape) -> bool:
         if self._fused:
@@ -178,7 +185,8 @@ class SecondModel:
             x = [max(0, value) for value in x]
         if self.numerics.input.lowest in x:
             self.events["input: lowest code"] += 1
-        goes_on = shape.kind in ("gru_candidate", "sum")
+        behind_skip = at > 0 and self.network.shapes[at - 1].kind in ("skip", "unit_skip")
+        goes_on = shape.kind == "gru_candidate" or behind_skip
         flat = [a + b for a, b in zip(bias, chain(*partials), strict=True)] if goes_on else list(bias)
         for part, vector in zip(self._parts[at], [x] if h is None else [x, h], strict=True):
             for row, (mine, shift, scale) in enumerate(zip(*part, strict=True)):
