@@ -257,14 +257,26 @@ class CellLayer(Recurrent):
 
     bias: FloatArray
     parameters: FloatArray | None = None
+    reads_h: bool = True
+    """Whether gates read h; by default, whether ``w_hh`` has a number that is not 0."""
 
     @abstractmethod
     def step_cell(self) -> Cell:
         """Return the step function."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _find_reads_h(cls, fields: Any) -> Any:
+        """Say whether gates read h, if the user has not."""
+        if not isinstance(fields, dict) or "reads_h" in fields or "w_hh" not in fields:
+            return fields
+        return {**fields, "reads_h": bool(np.any(_load_array(fields["w_hh"])))}
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         _expect_shape("bias", self.bias, (self.gates * self.units,))
+        if not self.reads_h and self.w_hh.any():
+            raise ValueError("a layer whose gates do not read h has a w_hh of zeros; leave reads_h out")
         if self.clip is not None:
             raise ValueError("a custom layer clips only where its cell does; leave clip out")
         cell = self.step_cell()

@@ -44,6 +44,8 @@ def _arrays(network: Network) -> dict[Path, Floats]:
         for direction, record in _records(layer)
         for field in type(record).model_fields
         if isinstance(getattr(record, field), np.ndarray)
+        # Zeros that say that h is not read are no numbers to train.
+        and (field != "w_hh" or getattr(record, "reads_h", True))
     }
 
 

@@ -260,7 +260,7 @@ def _of_cell(layer: CellLayer, origin: int) -> ArrayLayer:
         name=layer.name,
         origin=origin,
         w_in=w_in,
-        w_rec=w_rec,
+        w_rec=w_rec if layer.reads_h else None,
         bias=bias,
         cell=cell,
         wide=True,

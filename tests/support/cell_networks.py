@@ -140,9 +140,38 @@ def _graphs(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
     yield "rnns_in_parallel", [*rnns, linear, draw.rnn(UNITS, **reads((3, UNITS)))]
 
 
+def _without_h(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
+    cell = CellBuilder()
+    share = cell.apply(SIGMOID, cell.gate(0))
+    kept = cell.keep(cell.state() + share * (cell.gate(1) - cell.state()))
+    mean = draw.custom(cell, kept, w_hh=None)
+    yield "min_gru", [mean]
+    product = CellBuilder()
+    glu = draw.custom(
+        product,
+        product.gate(0) * product.gate(1),
+        inputs=UNITS + 4,
+        w_hh=None,
+        name="product",
+        **reads((1, UNITS), (2, 4)),
+    )
+    front = draw.dense(INPUTS, 4, activation="tanh")
+    after = mean.replace(w_ih=draw.array(2 * UNITS, 4), name="mean")
+    yield "product_of_two", [front, after, glu, draw.dense(UNITS, 2, activation="relu")]
+    cell = CellBuilder()
+    kept = cell.keep(cell.parameter(0) * cell.state() + cell.apply(TANH, cell.gate(0)))
+    leaky = draw.custom(cell, kept * cell.apply(SIGMOID, cell.gate(1)), own=1, w_hh=None)
+    rows = {"w_ih": draw.array(2 * UNITS, UNITS + INPUTS), **reads((2, INPUTS), (1, UNITS))}
+    yield "states_beside_an_lstm", [leaky.replace(parameters=leaky.parameters * 0.5), leaky.replace(**rows)]
+    yield (
+        "state_behind_an_lstm",
+        [draw.lstm(), after.replace(w_ih=draw.array(2 * UNITS, UNITS)), draw.gru(UNITS)],
+    )
+
+
 CELL_NETWORKS = {
     name: Network(name=name, layers=tuple(layers))
-    for seed, kind in enumerate((_lstms, _others, _customs, _skips, _graphs))
+    for seed, kind in enumerate((_lstms, _others, _customs, _skips, _graphs, _without_h))
     for name, layers in kind(_Draw(seed))
 }
 """Networks that the LSTM's own gate unit does not compute."""

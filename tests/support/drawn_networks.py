@@ -15,7 +15,19 @@ from rtlstm.spec.activations.functions import ACTIVATIONS, SIGMOID, TANH, Activa
 from rtlstm.spec.cells.description import Cell, CellBuilder
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES, Pipeline
-from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Layer, Lstm, Network, PseudoLayer, Rnn
+from rtlstm.spec.network import (
+    Bidirectional,
+    Custom,
+    Dense,
+    Gru,
+    Layer,
+    Lstm,
+    Network,
+    PseudoLayer,
+    Read,
+    Rnn,
+    read_fields,
+)
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
 from support.random_builds import possible_gate_units
@@ -170,43 +182,52 @@ def _custom(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: di
     return Custom(
         cell=cell,
         w_ih=weights.matrix(rows, inputs),
-        w_hh=weights.matrix(rows, outputs),
+        w_hh=weights.matrix(rows, outputs) if draw(st.booleans()) else None,
         bias=weights.vector(rows),
         parameters=weights.matrix(outputs, cell.parameters) if cell.parameters else None,
         **common,
     )
 
 
+def _reads(draw: Draw, widths: list[int], any_of: bool) -> tuple[int, dict[str, Any]]:
+    """What a layer behind values of these widths reads: how many values, and its fields.
+
+    Up to three of them, at any distance, if ``any_of``; else the last ones.
+    """
+    backs = [1]
+    if any_of and draw(st.integers(0, 2)) == 0:
+        backs = draw(st.lists(st.integers(1, len(widths)), min_size=1, max_size=3))
+    reads = [Read(back=back, width=widths[-back], relu=draw(st.booleans())) for back in backs]
+    return sum(read.width for read in reads), read_fields(reads)
+
+
 def _recurrent(
-    draw: Draw, weights: _Weights, inputs: int, outputs: int, relu: bool, reverse: bool
+    draw: Draw,
+    weights: _Weights,
+    inputs: int,
+    outputs: int,
+    reads: dict[str, Any],
+    reverse: bool,
 ) -> PseudoLayer:
     make = draw(st.sampled_from([_lstm, _lstm, _gru, _rnn, _custom]))
     reversed_output = reverse and draw(st.booleans())
-    common = {"input_relu": relu, "reverse": reverse, "reversed_output": reversed_output}
+    common = {"reverse": reverse, "reversed_output": reversed_output, **reads}
     layer: PseudoLayer = make(draw, weights, inputs, outputs, common)
     return layer
 
 
-def _dense(draw: Draw, weights: _Weights, widths: list[int], outputs: int, skips: bool) -> Dense:
-    """A dense layer behind values of these widths, perhaps with a skip."""
+def _dense(draw: Draw, weights: _Weights, widths: list[int], outputs: int, any_of: bool) -> Dense:
+    """A dense layer behind values of these widths, of which it may read any."""
     usual = ActivationFunction.of(draw(st.sampled_from(["identity", "relu", "sigmoid", "tanh"])))
     function = draw(functions(usual))
-    skip: dict[str, Any] = {}
-    if skips and len(widths) > 1 and draw(st.booleans()):
-        back = draw(st.integers(2, len(widths)))
-        skip = {
-            "skip": weights.matrix(outputs, widths[-back]),
-            "skips": back,
-            "skip_relu": draw(st.booleans()),
-        }
+    inputs, reads = _reads(draw, widths, any_of)
     return Dense(
-        weight=weights.matrix(outputs, widths[-1]),
+        weight=weights.matrix(outputs, inputs),
         bias=weights.vector(outputs, zero=draw(st.booleans())),
         activation=function.name,
         alpha=function.alpha,
         beta=function.beta,
-        input_relu=draw(st.booleans()),
-        **skip,
+        **reads,
     )
 
 
@@ -227,19 +248,18 @@ def drawn_networks(draw: Draw, whole: bool | None = None, sizes: int = 5) -> Net
         if draw(st.integers(0, 3)) == 0:
             layers.append(_dense(draw, weights, widths, draw(size), backward is None))
             widths.append(layers[-1].outputs)
-        outputs, relu = draw(size), draw(st.booleans())
+        outputs = draw(size)
+        inputs, reads = _reads(draw, widths, backward is None)
         directions = ["forward"] if backward is None else ["forward", "reverse", "both", "both"]
         direction = draw(st.sampled_from(directions[1:] if index == backward else directions))
         if direction == "both":
             merge = draw(st.sampled_from(["concat", "concat", "sum", "average", "product"]))
             other = draw(size) if merge == "concat" else outputs
-            forward = _recurrent(draw, weights, widths[-1], outputs, relu, reverse=False)
-            back = _recurrent(draw, weights, widths[-1], other, relu, reverse=True)
+            forward = _recurrent(draw, weights, inputs, outputs, reads, reverse=False)
+            back = _recurrent(draw, weights, inputs, other, reads, reverse=True)
             layers.append(Bidirectional(forward=forward, backward=back, merge=merge))
         else:
-            layers.append(
-                _recurrent(draw, weights, widths[-1], outputs, relu, reverse=direction == "reverse")
-            )
+            layers.append(_recurrent(draw, weights, inputs, outputs, reads, direction == "reverse"))
         widths.append(layers[-1].outputs)
     for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
         layers.append(_dense(draw, weights, widths, draw(size), backward is None))
