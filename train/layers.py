@@ -294,7 +294,8 @@ class TorchLayers(torch.nn.Module):
                 sums = part + self._product(first, True, arrays[first], h[at], run)
             for index in range(first, last + 1):
                 if index > first:
-                    sums = self._sums(index, arrays[index], found[index - 1][-1], sums, run)
+                    joined = sums if joins_sums(self.shapes, index) else None
+                    sums = self._sums(index, arrays[index], found[index - 1][-1], joined, run)
                 state = None if number is None else c[number]
                 values, kept = self._results(index, arrays[index], sums, state, run)
                 found[index].append(values)

@@ -129,7 +129,8 @@ class NetworkParameters(torch.nn.Module):
 
     def forward(self) -> list[LayerArrays]:
         """Return the arrays of every array layer, as they follow from the parameters."""
-        return [maps(self.parameter) for maps in self._maps]
+        dtype = next(self.parameters()).dtype
+        return [maps(self.parameter, dtype) for maps in self._maps]
 
     def parameter(self, path: Path) -> Any:
         """Return a network's array as it follows from its parameters."""
@@ -217,8 +218,8 @@ class _Maps(torch.nn.Module):
                     factor = torch.tensor(share.factor)
                     self.register_buffer(f"{name}_factor_{number}", factor, persistent=False)
 
-    def forward(self, parameter: Any) -> LayerArrays:
-        """Return the arrays, in the type of the parameters; ``parameter`` returns that of a path."""
+    def forward(self, parameter: Any, dtype: Any) -> LayerArrays:
+        """Return the arrays, in this type of the parameters; ``parameter`` returns that of a path."""
         found = {}
         for name, lowered in self._made.items():
             total = getattr(self, f"{name}_constant")
@@ -228,5 +229,5 @@ class _Maps(torch.nn.Module):
                     factor = getattr(self, f"{name}_factor_{number}").to(source.dtype)
                     source = source[getattr(self, f"{name}_index_{number}")] * factor
                 total = total.to(source.dtype) + source.reshape(total.shape)
-            found[name] = total
+            found[name] = total.to(dtype)
         return found

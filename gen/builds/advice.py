@@ -11,7 +11,14 @@ from pydantic import Field
 
 from rtlstm.fpga.fit import Fit, FitRequest, fit_device
 from rtlstm.gen.builds.hardware import formats_note
-from rtlstm.gen.frontends.reading import MATRICES, InitialState, IntegerWeights, ModelReport, change_text
+from rtlstm.gen.frontends.reading import (
+    MATRICES,
+    InitialState,
+    IntegerWeights,
+    ModelReport,
+    change_text,
+    read_parts,
+)
 from rtlstm.gen.quantise.accuracy import Accuracy
 from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
 from rtlstm.gen.quantise.directions import unfold
@@ -374,15 +381,17 @@ def scales_refused_note(settings: QuantizationSettings, refused: ConfigurationEr
 
 def _with_steps(network: Network, given: Sequence[IntegerWeights]) -> Network:
     """Return the network with the model's steps as its weights; 0 where it has none."""
-    known = {(one.layer, one.weight): np.array(one.steps) for one in given}
+    known = {(one.layer, one.weight, one.read): np.array(one.steps) for one in given}
 
     def with_steps(layer: PseudoLayer | Dense) -> PseudoLayer | Dense:
-        matrices = {name: getattr(layer, name, None) for name in MATRICES}
-        found = {
-            name: np.broadcast_to(known.get((layer.name, name), np.zeros(1))[:, None], matrix.shape)
-            for name, matrix in matrices.items()
-            if matrix is not None
-        }
+        found = {}
+        for name in MATRICES:
+            parts = [
+                np.broadcast_to(known.get((layer.name, name, read), np.zeros(1))[:, None], matrix.shape)
+                for read, matrix in enumerate(read_parts(layer, name))
+            ]
+            if parts:
+                found[name] = np.concatenate(parts, axis=1)
         return layer.replace(**found)
 
     layers = [

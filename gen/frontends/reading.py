@@ -13,7 +13,7 @@ from rtlstm.host.embeddings import Embedding, Tables
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import WeightFormat
 from rtlstm.spec.layout import Pad
-from rtlstm.spec.network import Bidirectional, FloatArray, Network
+from rtlstm.spec.network import Bidirectional, FloatArray, Network, Reader
 from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record
 
@@ -26,7 +26,9 @@ class IntegerWeights(Record):
 
     layer: str
     weight: str
-    """The layer's field: ``w_ih``, ``w_hh``, ``projection``, ``weight`` or ``skip``."""
+    """The layer's field: ``w_ih``, ``w_hh``, ``projection`` or ``weight``."""
+    read: int = 0
+    """Index of the result that the layer reads whose columns these are."""
     bits: int
     """Bits of the model's integers."""
     largest: int
@@ -77,7 +79,7 @@ class IntegerRows:
         """Return which of a network's matrices these are, and notes on them for the user."""
         found, notes = [], []
         used: set[str] = set()
-        for layer, name, matrix in _matrices(network):
+        for layer, name, read, matrix in _matrices(network):
             rows = [self._rows.get(_key(row)) if row.any() else None for row in matrix]
             known = [row for row in rows if row is not None]
             if not known or len(known) < int(matrix.any(axis=1).sum()):
@@ -87,6 +89,7 @@ class IntegerRows:
             weights = IntegerWeights(
                 layer=layer,
                 weight=name,
+                read=read,
                 bits=max(row.bits for row in known),
                 largest=round(float((np.abs(matrix).max(axis=1) / np.where(steps, steps, 1.0)).max())),
                 zero_points=any(row.zero_points for row in known),
@@ -118,15 +121,22 @@ def _key(row: Floats) -> bytes:
     return blake2b(np.ascontiguousarray(row + 0.0).tobytes(), digest_size=16).digest()
 
 
-def _matrices(network: Network) -> Iterator[tuple[str, str, Floats]]:
-    """Yield the name of the layer, that of the field, and the matrix."""
+def read_parts(layer: Reader, name: str) -> tuple[Floats, ...]:
+    """Return a matrix of a layer: its columns for each result that it reads, or all if they read h."""
+    matrix = getattr(layer, name, None)
+    if matrix is layer.input_weights:
+        return tuple(columns for _, columns in layer.products)
+    return () if matrix is None else (matrix,)
+
+
+def _matrices(network: Network) -> Iterator[tuple[str, str, int, Floats]]:
+    """Yield the name of the layer, that of the field, the index of what is read, and the matrix."""
     for layer in network.layers:
         both = (layer.forward, layer.backward) if isinstance(layer, Bidirectional) else (layer,)
         for one in both:
             for name in MATRICES:
-                matrix = getattr(one, name, None)
-                if matrix is not None:
-                    yield one.name, name, matrix
+                for read, matrix in enumerate(read_parts(one, name)):
+                    yield one.name, name, read, matrix
 
 
 def _note(weights: IntegerWeights, matrix: Floats, steps: Floats) -> str:
@@ -137,8 +147,9 @@ def _note(weights: IntegerWeights, matrix: Floats, steps: Floats) -> str:
     kind = "powers of two" if exact else "not powers of two" if len(some) > 1 else "not a power of two"
     if exact and len(some) == 1:
         kind = "a power of two"
+    name = f"{weights.weight} (read {weights.read + 1})" if weights.read else weights.weight
     text = (
-        f"{weights.weight} of {weights.layer!r} has integers of {weights.bits} bits in the model, {zero}"
+        f"{name} of {weights.layer!r} has integers of {weights.bits} bits in the model, {zero}"
         f"in steps of {of_rows} ({kind}): "
     )
     if exact:

@@ -17,6 +17,7 @@ import rtlstm
 from rtlstm.host import Accelerator
 from rtlstm.host.state import StateFormats, StateLayout
 from rtlstm.sim.golden import Golden
+from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
@@ -108,6 +109,28 @@ def test_inputs_with_codes_of_zero(kind: str):
     check(q, x)
     loaded.load_state_dict(q.state_dict())
     check(loaded, x)
+
+
+GRAPHS = ("side_by_side", "grus_of_several", "lstm_of_two", "product_of_two", "states_beside_an_lstm")
+
+
+@pytest.mark.parametrize("name", quick(GRAPHS, "grus_of_several", "product_of_two"))
+def test_graphs_of_layers(name: str) -> None:
+    """Layers that read several results, and cells that do not read h, which trains no zeros."""
+    rng, network = np.random.default_rng(5), CELL_NETWORKS[name]
+    q = train.prepare(network, weight_bits=6, data_bits=8, train_ranges=True)
+    x = rng.normal(size=(STEPS, BATCH, network.inputs))
+    check(q, x, np.array([STEPS, 2, 4]))
+    y = q(torch.from_numpy(x))[0]
+    y.square().sum().backward()
+    trained = [named for named in q.weights.named_parameters() if named[1].requires_grad]
+    assert all(parameter.grad is not None and bool(parameter.grad.any()) for _, parameter in trained)
+    q.rounding = False
+    y = q(torch.from_numpy(x))[0].detach().numpy()
+    np.testing.assert_allclose(y, run_float(network, x).y, rtol=1e-3, atol=1e-4)
+    q.rounding = True
+    change(q, rng)
+    check(q, x)
 
 
 @pytest.mark.slow

@@ -9,12 +9,12 @@ from support.quantised_files import dynamic, float_model, inputs
 import rtlstm
 from rtlstm.gen.builds.advice import measure_changes
 from rtlstm.gen.frontends.arrays import reorder
-from rtlstm.gen.frontends.reading import IntegerWeights
+from rtlstm.gen.frontends.reading import IntegerRows, IntegerWeights
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.fixed import WeightFormat
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Network
+from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Network, Read
 from rtlstm.spec.packing import unpack
 
 
@@ -145,3 +145,23 @@ def test_residuals_and_layers_that_were_floats():
     (change,) = measure_changes(network, quantise(network, QuantizationSettings(weight_bits=8)), given)
     assert change.layer == "sum" and 0 < change.largest_steps <= 1
     assert measure_changes(network, quantise(network), ()) == ()
+
+
+def test_integers_of_one_of_several_reads():
+    rng = np.random.default_rng(4)
+    first = Lstm(w_ih=rng.normal(size=(8, 2)), w_hh=rng.normal(size=(8, 2)), bias=np.zeros(8))
+    known = integers(rng, 8, 2, step=0.01)
+    both = Lstm(
+        name="both",
+        w_ih=np.concatenate([rng.normal(size=(8, 2)), known], axis=1),
+        w_hh=rng.normal(size=(8, 2)),
+        bias=np.zeros(8),
+        reads=(Read(width=2), Read(back=2, width=2)),
+    )
+    network, rows = Network(layers=[first, both]), IntegerRows()
+    rows.add("W", known, np.full_like(known, 0.01), 8, False)
+    given, notes = rows.find(network)
+    assert [(one.layer, one.weight, one.read) for one in given] == [("both", "w_ih", 1)]
+    assert "w_ih (read 2) of 'both' has integers of 8 bits" in notes[0]
+    (change,) = measure_changes(network, quantise(network, QuantizationSettings(weight_bits=8)), given)
+    assert change.layer == "both_skip" and 0 < change.largest_steps <= 1
