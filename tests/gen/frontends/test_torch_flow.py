@@ -242,7 +242,7 @@ def test_embedding_is_the_hosts():
     assert result.report.input == "the output of table"
     assert any("Embedding 'table' is looked up by the host" in note for note in result.report.notes)
     for wrong in ([11], [-1], [0.5]):
-        with pytest.raises(InputError, match="whole numbers from 0 to 10"):
+        with pytest.raises(InputError, match="must hold tokens"):
             table(wrong)
 
 
