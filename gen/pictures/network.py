@@ -96,8 +96,8 @@ class Block(Record):
     """What it keeps from step to step: ``h``, or ``h, c``."""
     directions: tuple[str, ...] = ()
     """The directions of a bidirectional layer: the kind and the units of each."""
-    skip_from: int | None = None
-    """The block whose results it adds, -1 for the network's input; None if it adds none."""
+    reads: tuple[int, ...]
+    """The blocks whose results it reads, each once; -1 for the network's input."""
 
 
 def describe_blocks(network: Network) -> tuple[Block, ...]:
@@ -106,12 +106,12 @@ def describe_blocks(network: Network) -> tuple[Block, ...]:
 
 
 def _block(index: int, layer: Layer) -> Block:
-    details = ["ReLU first"] if layer.sources[0].relu else []
-    skip = next((index - read.back for read in layer.sources if read.back > 1), None)
-    known = {"name": layer.name, "inputs": layer.inputs, "outputs": layer.outputs}
+    details = ["ReLU first"] if all(read.relu for read in layer.sources) else []
+    reads = tuple(dict.fromkeys(index - read.back for read in layer.sources))
+    known = {"name": layer.name, "inputs": layer.inputs, "outputs": layer.outputs, "reads": reads}
     if isinstance(layer, Dense):
         details += [] if layer.activation == "identity" else [layer.activation.replace("_", " ")]
-        return Block(kind="dense", details=tuple(details), skip_from=skip, **known)
+        return Block(kind="dense", details=tuple(details), **known)
     if isinstance(layer, Bidirectional):
         both = (layer.forward, layer.backward)
         directions = tuple(f"{each.kind.upper()}, {each.units:,}" for each in both)
@@ -144,10 +144,15 @@ def draw_network(inputs: int, blocks: Sequence[Block], host: Sequence[NodeReport
     top = 20.0 + _GAP
     for index, block in enumerate(blocks):
         (_draw_directions if block.directions else _draw_layer)(diagram, block, top)
-        if block.skip_from is not None:
-            _draw_skip(diagram, wires[block.skip_from], top + _HEIGHT / 2, lanes[index])
+        skips = _skips(index, block)
+        for number, source in enumerate(skips, 1):
+            end = top + _HEIGHT * number / (len(skips) + 1)
+            _draw_skip(diagram, wires[source], end, lanes[index, source])
         top += _HEIGHT
-        diagram.arrow(_MIDDLE, top, top + _GAP)
+        if index + 1 == len(blocks) or index in blocks[index + 1].reads:
+            diagram.arrow(_MIDDLE, top, top + _GAP)
+        else:
+            diagram.line(f"M{_MIDDLE:g} {top:g}V{top + _GAP / 2 - 3:g}")
         if block.directions or index < len(blocks) - 1:
             # At the left: a skip begins at the right.
             told = " ".join((*(block.details if block.directions else ()), f"{block.outputs:,}"))
@@ -163,16 +168,20 @@ def _values(count: int) -> str:
     return f"{count:,} value{'s' if count != 1 else ''}"
 
 
-def _skip_lanes(blocks: Sequence[Block]) -> dict[int, int]:
-    """Return the lane of each block's skip, so that no two lines of one lane overlap."""
+def _skips(index: int, block: Block) -> list[int]:
+    """Return the blocks that a block reads beside the one before it."""
+    return [source for source in block.reads if source != index - 1]
+
+
+def _skip_lanes(blocks: Sequence[Block]) -> dict[tuple[int, int], int]:
+    """Return the lane of each block's skips by their sources, so that no two lines of one lane overlap."""
     ends: list[int] = []
     lanes = {}
     for index, block in enumerate(blocks):
-        if block.skip_from is None:
-            continue
-        free = (lane for lane, end in enumerate(ends) if end <= block.skip_from)
-        lanes[index] = next(free, len(ends))
-        ends[lanes[index] : lanes[index] + 1] = [index]
+        for source in _skips(index, block):
+            free = (lane for lane, end in enumerate(ends) if end <= source)
+            lane = lanes[index, source] = next(free, len(ends))
+            ends[lane : lane + 1] = [index]
     return lanes
 
 

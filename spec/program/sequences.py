@@ -390,8 +390,8 @@ class SequenceSchedule(Schedule):
         ops = self.program.ops[part.first : part.last + 1]
         for op in ops:
             timeline.run(op)
-        # Steps of a single word are issued every second cycle.
-        timeline.free += sum(op.words for op in ops) == 1
+        # Steps of a single word are issued every second cycle, if none are idle anyway.
+        timeline.free += sum(op.words for op in ops) == 1 and not ops[-1].idle_cycles
 
     def _give(self, suppress: Sequence[bool], now: int) -> tuple[list[int], int]:
         """Give the output; return the cycle that offers each step's, and the cycle after all were read."""

@@ -30,7 +30,7 @@ def test_everything_is_in_the_picture_and_apart(name: str):
     directions = sum(2 if isinstance(layer, Bidirectional) else 1 for layer in network.layers)
     assert len(drawn) == directions
     assert sum(each.fill == "recurrent" for each in drawn) == len(network.pseudo_layers)
-    skips = sum(isinstance(layer, Dense) and layer.skip is not None for layer in network.layers)
+    skips = sum(len({read.back for read in layer.sources} - {1}) for layer in network.layers)
     assert sum(shape.stroke == "skip" for shape in shapes(picture, "path")) == skips
     assert texts(picture)[-1] == "and 3 more"
     assert max(bar.right for bar in drawn) < size(picture)[0]
@@ -40,7 +40,7 @@ def test_skips_come_from_their_sources():
     """``around`` adds the first layer's results, which are two layers earlier than what it reads."""
     network = CELL_NETWORKS["skip_around_two"]
     blocks = describe_blocks(network)
-    assert [block.skip_from for block in blocks] == [None, None, None, 0, None]
+    assert [block.reads for block in blocks] == [(-1,), (0,), (1,), (2, 0), (3,)]
     assert [block.state for block in blocks] == ["h", "h", "h, c", "", ""]
     picture = draw_network(network.inputs, blocks)
     (skip,) = (shape.element.attrib["d"] for shape in shapes(picture, "path") if shape.stroke == "skip")
@@ -48,6 +48,16 @@ def test_skips_come_from_their_sources():
     first, second, *_, around, _ = bars(picture)
     assert first.top + first.height < start < second.top
     assert around.top < end < around.top + around.height
+
+
+def test_layers_side_by_side_have_no_arrow_between_them():
+    network = CELL_NETWORKS["side_by_side"]
+    blocks = describe_blocks(network)
+    assert [block.reads for block in blocks] == [(-1,), (0,), (0,), (2, 1)]
+    drawn = list(shapes(draw_network(network.inputs, blocks), "path"))
+    arrows = sum(shape.element.attrib["d"].endswith("l-4 -7h8z") for shape in drawn)
+    # Into the first two, into the dense layer, and out of it; not between the two LSTMs.
+    assert arrows == 4, [shape.element.attrib["d"] for shape in drawn]
 
 
 def test_what_is_said_of_layers():
