@@ -278,7 +278,7 @@ def round_weights(network: Network, bits: int) -> Network:
     def rounded(layer: Layer) -> Layer:
         if isinstance(layer, Bidirectional):
             return layer.replace(forward=rounded(layer.forward), backward=rounded(layer.backward))
-        names = ("weight", "skip", "w_ih", "w_hh", "projection")
+        names = ("weight", "w_ih", "w_hh", "projection")
         found = {name: getattr(layer, name, None) for name in names}
         return layer.replace(
             **{name: _symmetric(each, bits) for name, each in found.items() if each is not None}

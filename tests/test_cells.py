@@ -26,7 +26,7 @@ from rtlstm.spec.parameters import Parameters, TableMemory
 pytestmark = pytest.mark.rtl
 
 NAMES = sorted(CELL_NETWORKS)
-QUICK = ("coupled_and_clipped", "custom_stateless", "gru_reset_before")
+QUICK = ("coupled_and_clipped", "custom_stateless", "gru_reset_before", "grus_of_several", "product_of_two")
 """What the simulator computes in any case. The pipelines of families have peepholes and others."""
 
 

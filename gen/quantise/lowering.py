@@ -27,7 +27,7 @@ from rtlstm.spec.cells.kinds import (
     product_cell,
     rnn_cell,
 )
-from rtlstm.spec.network import Activation, CellLayer, Dense, Gru, Lstm, Read, Reader, Rnn
+from rtlstm.spec.network import Activation, CellLayer, Dense, Gru, Lstm, Reader, Rnn
 from rtlstm.spec.numerics import SKIPS, ShapeKind, has_four_rows, steps_back
 from rtlstm.spec.program.passes import Passes, feeds, part_layers
 
@@ -319,7 +319,9 @@ def _reading(found: list[ArrayLayer], layer: Reader, before: Sequence[ArrayLayer
     """
     ends = {one.origin: at for at, one in enumerate(before)}
     core, origin = found[0], found[0].origin
-    *early, (read, weights) = sorted(_products_of(core, layer), key=lambda pair: -pair[0].back)
+    columns = np.split(core.w_in, np.cumsum([read.width for read in layer.sources])[:-1], axis=1)
+    products = zip(layer.sources, columns, strict=True)
+    *early, (read, weights) = sorted(products, key=lambda product: -product[0].back)
     skips: list[ArrayLayer] = []
     for number, (other, skipped) in enumerate(early, 1):
         skip = replace(
@@ -345,9 +347,3 @@ def _reading(found: list[ArrayLayer], layer: Reader, before: Sequence[ArrayLayer
         input_relu=read.relu,
     )
     return [*skips, core, *found[1:]]
-
-
-def _products_of(core: ArrayLayer, layer: Reader) -> list[tuple[Read, Floats]]:
-    """Return what a layer reads, each with its columns of the array layer's rows."""
-    ends = np.cumsum([read.width for read in layer.sources])[:-1]
-    return list(zip(layer.sources, np.split(core.w_in, ends, axis=1), strict=True))

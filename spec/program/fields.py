@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from rtlstm.spec.cells.unit import Unit, UnitTiming
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.step import CREDIT_CYCLES, Op, Program
+from rtlstm.spec.program.step import CREDIT_CYCLES, STATE_CYCLES, Op, Program
 
 BEAT_FLAGS = ("writes_partial", "lstm", "dense", "relu", "sigmoid", "tanh", "emit", "store")
 """Flags that all beats of an operation share, in addition to the index of their cell's kind."""
@@ -112,13 +112,14 @@ def issue_widths(parameters: Parameters, timing: UnitTiming) -> dict[str, int]:
 
 
 def _most_idle_cycles(parameters: Parameters, timing: UnitTiming) -> int:
-    """Idle cycles that an operation may have after it: for partial sums, for the order of results, and for
-    room in the output queue; :mod:`rtlstm.spec.program.step` adds them.
+    """Idle cycles that an operation may have after it: for partial sums, for the order of results, for
+    states, and for room in the output queue; :mod:`rtlstm.spec.program.step` adds them.
     """
     drain = parameters.most_drain_cycles
     in_order = timing.spread + drain
     leaves = drain + parameters.preactivation + timing.slowest + CREDIT_CYCLES
-    return max(parameters.partial_to_add, in_order, -(-leaves // 2))
+    states = timing.keep - timing.state + STATE_CYCLES
+    return max(parameters.partial_to_add, in_order, -(-leaves // 2), states)
 
 
 def drain_fields(program: Program, layers: Sequence[LayerShape], unit: Unit) -> Fields:
