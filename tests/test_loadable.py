@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.linked_core import LinkedPort, compile_linked
-from support.loadable_builds import NARROW, Build, build_for, check, make_device, stacked
+from support.loadable_builds import NARROW, Build, build_for, check, make_device, stacked, switch
 from support.quick import quick
 from support.random_builds import random_network, random_parameters
 
@@ -34,21 +34,6 @@ WIDE = SMALL.replace(
     beat_out=2,
     pipeline=Pipeline(operand=3, multiplier=3, collect=2, narrow=4, table=2, window=2, accept=1, result=1),
 )
-
-
-def switch(device: Build, others: list[Build], backend: str, tmp_path: Path, steps: int = 5) -> None:
-    """Run the device's own network, each of the others, and its own again."""
-    verilog = core_to_verilog(device.manifest)
-    # The hardware does not depend on the network that it is made from.
-    builds = [device, *others, device]
-    folders = [build.save(tmp_path / str(number), verilog) for number, build in enumerate(builds)]
-    # Weights are read back where that takes little.
-    verify = backend != "icarus"
-    with Accelerator.open(folders[0], backend, verify) as accelerator:
-        check(accelerator, device, 0, steps)
-        for number, build in enumerate(builds[1:], 1):
-            accelerator.load(folders[number], verify)
-            check(accelerator, build, number, steps)
 
 
 @pytest.mark.parametrize("parameters", quick((SMALL, WIDE), SMALL), ids=["small", "wide"])

@@ -9,7 +9,9 @@ import numpy as np
 from rtlstm.gen.builds.hardware import device_settings, with_capacity
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
+from rtlstm.host.state import StateLayout
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.fixed import IntArray
@@ -19,6 +21,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import offer_cycles
+from support.sequence_checks import check_states
 from support.small_builds import normal_lstm
 
 NARROW = QuantizationSettings(weight_bits=6, data_bits=6, gate_bits=6, cell_bits=10)
@@ -93,11 +96,9 @@ def check(accelerator: Accelerator, build: Build, seed: int, steps: int = 5) -> 
     """Run a build that is loaded: every bit is the golden model's, every cycle the schedule's."""
     x = build.inputs(steps, seed)
     result = Golden(build.network).run(x)
-    y, (h, c) = accelerator.run(x)
+    y, state = accelerator.run(x)
     np.testing.assert_array_equal(y, result.y)
-    for found, expected in ((h, result.h), (c, result.c)):
-        for layer, want in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(layer, want)
+    check_states(StateLayout(build.manifest), state, result)
     transport = accelerator.device.transport
     if isinstance(transport, SimulatedDevice):
         program, parameters = build.manifest.program, build.manifest.parameters
@@ -105,3 +106,18 @@ def check(accelerator: Accelerator, build: Build, seed: int, steps: int = 5) -> 
         streams = np.tile(np.arange(parameters.streams), steps).tolist()
         predicted = offer_cycles(program, parameters, len(streams), streams=streams)
         np.testing.assert_array_equal(cycles.offered - (cycles.accepted[0] - (beats - 1)), predicted)
+
+
+def switch(device: Build, others: list[Build], backend: str, tmp_path: Path, steps: int = 5) -> None:
+    """Run the device's own network, each of the others, and its own again."""
+    verilog = core_to_verilog(device.manifest)
+    # The hardware does not depend on the network that it is made from.
+    builds = [device, *others, device]
+    folders = [build.save(tmp_path / str(number), verilog) for number, build in enumerate(builds)]
+    # Weights are read back where that takes little.
+    verify = backend != "icarus"
+    with Accelerator.open(folders[0], backend, verify) as accelerator:
+        check(accelerator, device, 0, steps)
+        for number, build in enumerate(builds[1:], 1):
+            accelerator.load(folders[number], verify)
+            check(accelerator, build, number, steps)
