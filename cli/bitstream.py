@@ -279,7 +279,8 @@ def board(
             min=0,
             max=65535,
             metavar="PORT",
-            help="UDP port of this machine at which a board with --ip takes datagrams; 0 takes any free one.",
+            help="UDP port of this machine for datagrams to a board with --ip, or raw transfers with --spi; 0 "
+            "takes any free one.",
         ),
     ] = None,
     pty: Annotated[
@@ -306,18 +307,24 @@ def board(
         asked = BoardOptions(**options)
         if asked.ip is not None and udp is None:
             raise ConfigurationError("a board on Ethernet needs --udp PORT, too; 0 takes any free one")
-        if udp is not None and asked.ip is None:
+        raw_spi = asked.spi and asked.raw
+        if udp is not None and asked.ip is None and not raw_spi:
             raise ConfigurationError(
-                "--udp is for a board on Ethernet, which needs --ip ADDRESS; leave it out for other links"
+                "--udp is for a board on Ethernet, which needs --ip ADDRESS, or for raw transfers with --spi "
+                "--raw; leave it out for other links"
+            )
+        if raw_spi and (udp is None or tcp is None):
+            raise ConfigurationError(
+                "a board with --spi and --raw needs --tcp PORT for frames, which load the weights, and "
+                "--udp PORT for raw transfers, a datagram each; 0 takes any free one"
             )
         terminal = pty and asked.ip is None and not asked.spi
         if udp is None and tcp is None and not terminal:
             advice = "give --tcp PORT" if asked.spi else "leave out --no-pty, or give --tcp PORT"
             raise ConfigurationError(f"a board needs a line to its user: {advice}")
-        if asked.raw and (asked.spi or faults):
+        if asked.raw and faults:
             raise ConfigurationError(
-                "raw transfers must be simulated without --faults, and on SPI by a program: leave out --raw, "
-                "or call `transfer` of NativeBoard (docs/boards.md)"
+                "raw transfers must be simulated without --faults: leave out one of them"
             )
         build = OnBoard.asked(folder, asked)
         check_free(tcp, udp)
@@ -335,7 +342,8 @@ def board(
 
             port = FaultyPort(port, faults, seed, longest=_PAUSE)
         span = _NETWORK_SPAN if isinstance(line, Ethernet) else _SPAN
-        with PortServer(port, terminal=terminal, tcp=tcp, udp=udp, linger=_LINGER, span=span) as server:
+        lines = {"terminal": terminal, "tcp": tcp, "udp": udp, "linger": _LINGER, "span": span}
+        with PortServer(port, **lines, transfer=native.transfer if raw_spi else None) as server:
 
             def stopped(*_: Any) -> None:
                 server.stop()
@@ -347,7 +355,8 @@ def board(
                 target=_target_fields(build),
                 terminal=server.path and str(server.path),
                 tcp=server.port,
-                udp=server.udp_port,
+                udp=None if raw_spi else server.udp_port,
+                raw=server.udp_port if raw_spi else None,
             )
             try:
                 server.wait()
@@ -375,5 +384,6 @@ _SERVED = (
     _if_there("terminal", "serial port: serial:{terminal}"),
     _if_there("tcp", "TCP: tcp:localhost:{tcp}"),
     _if_there("udp", "UDP: udp:localhost:{udp}"),
+    _if_there("raw", "raw transfers: UDP port {raw} of localhost, a datagram each"),
     Text("Ctrl-C ends it."),
 )

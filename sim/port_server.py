@@ -7,6 +7,7 @@ import termios
 import threading
 import time
 import tty
+from collections.abc import Callable
 from pathlib import Path
 
 from rtlstm.host.link.byte_ports import BytePort, PortBroken, split_datagrams
@@ -41,6 +42,9 @@ class PortServer(Closing):
         last one.
     span
         Seconds of the port's time between two checks of who is connected.
+    transfer
+        Makes a raw transfer and returns the bytes that come meanwhile: then each datagram is one, and is
+        answered with these.
     linger
         Seconds after a byte in which the port's time goes on without a pause: a board may have more to send.
     """
@@ -54,8 +58,10 @@ class PortServer(Closing):
         udp: int | None = None,
         linger: float = 0.0,
         span: float = 0.001,
+        transfer: Callable[[bytes], bytes] | None = None,
     ) -> None:
         self._port, self._linger, self._span = port, linger, span
+        self._transfer = transfer
         # It alone has datagrams that need not be whole frames.
         self._ethernet = port if isinstance(port, EthernetPort) else None
         self._datagrams = None if udp is None else _bind(udp)
@@ -165,7 +171,9 @@ class PortServer(Closing):
         try:
             if heard:
                 self._port.write(heard)
-            if datagram:
+            if datagram and self._transfer and self._datagrams and self._asker:
+                self._datagrams.sendto(self._transfer(datagram), self._asker)
+            elif datagram:
                 (self._ethernet.send if self._ethernet else self._port.write)(datagram)
             said = self._answers()
             self._say(said)
@@ -217,7 +225,7 @@ class PortServer(Closing):
 
     def _say(self, said: list[bytes]) -> None:
         data = b"".join(said)
-        if self._datagrams is not None and self._asker is not None:
+        if self._datagrams is not None and self._asker is not None and self._transfer is None:
             for datagram in said if self._ethernet else split_datagrams(data):
                 self._datagrams.sendto(datagram, self._asker)
         if data and self._client is not None:

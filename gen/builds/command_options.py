@@ -117,7 +117,7 @@ class BoardOptions(Record):
         str, Option("Board, such as ulx3s-85f, icebreaker, colorlight-i9 or zybo-z7-20.", metavar="BOARD")
     ]
     clock_mhz: Annotated[
-        ClockMhz | None,
+        Annotated[float, Field(gt=0, allow_inf_nan=False)] | None,  # The board says which it can have.
         Option(
             "Clock of the core in MHz. Default: the fastest that the bitstream meets; of a simulated board "
             "without a bitstream, the expected one; of a Zynq board, 50 (KV260: 100).",

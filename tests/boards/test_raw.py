@@ -11,6 +11,7 @@ from support.c_client import load_client
 from support.loadable_builds import NARROW, ROOMY, stacked
 from support.paths import ROOT
 from support.raw_transfers import input_bytes, raw_step, result_bytes, result_in, sealed
+from support.served_board import running, said
 
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.boards.top import TOP
@@ -21,7 +22,7 @@ from rtlstm.host import Accelerator
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.framing import Deframer, Frame, encode_values
 from rtlstm.host.link.link_transport import LinkTransport
-from rtlstm.host.link.raw import RawLink
+from rtlstm.host.link.raw import RawLink, UdpExchange
 from rtlstm.host.transport import Transport, open_transport
 from rtlstm.sim.cocotb_run import Design, run_tests
 from rtlstm.sim.simulated_board import BoardPort, NativeBoard
@@ -251,5 +252,24 @@ def test_broken_transfers_at_the_pins(on_board: OnBoard, compiled, tmp_path: Pat
 def test_refused(cli, board_build: Path):
     done = cli("bitstream", board_build, "--board", "ulx3s-12f", "--raw")
     done.refused("the raw mode is for SPI or Ethernet; give --spi or --ip, or no --raw")
-    done = cli("board", board_build, "--board", "ulx3s-12f", "--spi", "--raw", "--tcp", 0)
-    done.refused("on SPI by a program: leave out --raw")
+    raw = ("board", board_build, "--board", "ulx3s-12f", "--spi", "--raw")
+    cli(*raw, "--tcp", 0).refused("--udp PORT for raw transfers")
+    cli(*raw, "--udp", 0).refused("--tcp PORT for frames")
+    cli(*raw, "--tcp", 0, "--udp", 0, "--faults", 0.1).refused("without --faults")
+
+
+@pytest.mark.slow
+def test_raw_transfers_served_at_a_port(
+    on_board: OnBoard, golden: Transport, board_user: Path, tmp_path: Path
+):
+    """Frames at a TCP port load the weights; then each datagram is a transfer."""
+    x = drawn(on_board.manifest, 10, 3)
+    command = f"rtlstm board {on_board.folder} --board ulx3s-12f --spi --raw --clock 100 --tcp 0 --udp 0"
+    with running(command, tmp_path) as process:
+        port = said(process, r"tcp:localhost:(\d+)")
+        other = said(process, r"UDP port (\d+) of localhost")
+        with Accelerator.open(on_board.folder, f"tcp:localhost:{port}"):
+            pass
+        with UdpExchange("localhost", int(other), 60.0) as exchange:
+            link = RawLink(on_board.manifest, exchange, SPARE, seconds=60.0)
+            assert [link.step(row).tolist() for row in x] == run(golden, x)

@@ -170,6 +170,6 @@ def test_refused(cli, board_build: Path):
     cli("board", board_build, "--board", "ulx3s").refused("there is no board 'ulx3s'; near names: ulx3s-12f")
     cli("board", board_build, "--board", "icebreaker").refused("generate it with --family ice40")
     cli("board", board_build, "--board", "ulx3s-85f", "--no-pty").refused("give --tcp PORT")
-    done = cli("board", board_build, "--board", "ulx3s-85f", "--clock", "900", "--json")
+    done = cli("board", board_build, "--board", "ulx3s-85f", "--clock", "9000", "--json")
     done.refused("must be 3.125 to 400 MHz")
     assert "400 MHz" in json.loads(done.out)["error"]
