@@ -279,8 +279,8 @@ def board(
             min=0,
             max=65535,
             metavar="PORT",
-            help="UDP port of this machine for datagrams to a board with --ip, or raw transfers with --spi; 0 "
-            "takes any free one.",
+            help="UDP port of this machine for datagrams to a board with --ip, or raw transfers with --spi; "
+            "0 takes any free one.",
         ),
     ] = None,
     pty: Annotated[

@@ -42,6 +42,8 @@ _MOST_UNITS = 16
 _MOST = 1024
 """Largest numbers of lanes, and of multipliers per lane, that can be built."""
 _MOST_REFUSED = 100
+_BLOCK_BITS, _LUT_BITS = 36 * 1024, 64
+"""The most bits that a block RAM, or a LUT as memory, has in any family."""
 """Largest number of refused arrays that are estimated, to find the one that is nearest to fitting."""
 _SIZES = ("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory", "table_memory")
 """The fields of a request that determine the array."""
@@ -152,6 +154,17 @@ class FitRequest(HardwareRequest):
                 "delays; give it in MHz, such as `clock_mhz=200`"
             )
         return estimates
+
+    def check_weights(self, name: str, weights: int, bits: int) -> None:
+        """Raise NothingFitsError if the device could not hold weights of so many bits in all its memories."""
+        device, large = self.chosen.device, self.chosen.device.large_ram
+        most = device.block_rams * _BLOCK_BITS + device.luts * _LUT_BITS
+        most += 0 if large is None else large.count * large.kibit * 1024
+        share = weights * bits / most
+        if share > 1:
+            whole, target = f"{name} with its link" if self.board else name, self.board or device.name
+            text = f"whatever the array: {weights:,} weights of {bits} bits are {share:.3g} times its memory"
+            raise NothingFitsError(text, share, whole, target)
 
     @property
     def given_sizes(self) -> tuple[str, ...]:

@@ -519,6 +519,7 @@ def find_fit_advice(
     for number, (narrower, more) in enumerate(tried):
         tell(progress, "look for what fits", number, len(tried))
         try:
+            free.check_weights(name, network.weight_count, narrower.most_weight_bits)
             choices = choose_formats(network, narrower, data, searched=searched, initial_state=initial_state)
             quantised = quantise_with(network, narrower, choices)
             asked = free.replace(tables=narrower.tables)
@@ -528,6 +529,11 @@ def find_fit_advice(
             continue
         return FitAdvice(more, less, narrower, choices, quantised, parameters, fit)
     return None
+
+
+def least_weight_bits(settings: QuantizationSettings) -> int:
+    """Return the fewest bits of weights with which :func:`find_fit_advice` tries a network."""
+    return min(each.most_weight_bits for each, _ in _attempts(settings, True))
 
 
 def _attempts(settings: QuantizationSettings, as_is: bool) -> Iterator[tuple[QuantizationSettings, _Fields]]:

@@ -15,6 +15,7 @@ from rtlstm.fpga.fit import Fit, FitRequest, NothingFitsError
 from rtlstm.gen.builds.advice import (
     find_fit_advice,
     keep_integers,
+    least_weight_bits,
     refuse_fit_anyway,
     scales_note,
     scales_refused_note,
@@ -352,6 +353,12 @@ def _design(
     if trained is not None:
         settings, quantised = trained.settings, trained.quantised()
     else:
+        if request.fit is not None:
+            bits = least_weight_bits(settings) if advise else settings.most_weight_bits
+            try:  # At once: to quantise and search takes minutes for a network that no array makes fit.
+                request.fit.check_weights(name, network.weight_count, bits)
+            except NothingFitsError as refused:
+                raise refused.advised("choose a larger device") from None
         hardware = capacity_hardware(capacities)
         choices = choose_formats(
             network, settings, data, hardware, initial_state=request.initial_state, progress=progress

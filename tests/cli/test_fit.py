@@ -203,6 +203,16 @@ def test_a_pipeline_with_copies_is_offered_for_one_block(monkeypatch):
     assert found.pipeline == "default" and parameters.blocks == 2
 
 
+def test_far_too_many_weights_are_refused_at_once(cli, monkeypatch, tmp_path):
+    """Before they are quantised, with the fewest bits that would be tried."""
+    shapes = {"weight_ih_l0": (1200, 300), "weight_hh_l0": (1200, 300), "bias_ih_l0": (1200,)}
+    tensors = {name: np.ones(shape, "float32") for name, shape in shapes.items()}
+    save_file(tensors | {"bias_hh_l0": tensors["bias_ih_l0"]}, tmp_path / "large.safetensors")
+    monkeypatch.setattr("rtlstm.gen.builds.generate.choose_formats", None)
+    done = cli("generate", tmp_path / "large.safetensors", "-o", tmp_path / "build", "--fit", "up5k")
+    done.refused("721,200 weights of 4 bits", "times its memory; choose a larger device")
+
+
 def test_nothing_fits():
     with pytest.raises(
         NothingFitsError, match=r"up5k, with `lanes=16`, `macs=4`: .* logic cells \(of 5,280, of which 4,8"
