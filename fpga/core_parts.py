@@ -276,8 +276,9 @@ def _decision(manifest: Manifest, of: Literal["luts", "registers", "tiles"]) -> 
         kept += left * (bits + 1 + ceil_log2(parameters.gate_units))
     delay = parameters.decision_cycles
     sizes = {
-        # A comparison and a choice for each pair; the last one's choice is the registers' enable.
-        "luts": compared * _even(bits) + (compared - 1) * bits + 2 * numbers,
+        # A comparison, whose one side is inverted, and a choice for each pair; the last one's choice is the
+        # registers' enable.
+        "luts": 2 * compared * _even(bits) + (compared - 1) * bits + 6 * numbers,
         "registers": kept + bits + (delay + 1) * numbers + delay * (parameters.stream_bits + 2),
         "tiles": compared * _adder_tiles(bits),
     }
