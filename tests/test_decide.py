@@ -337,3 +337,21 @@ def test_a_loadable_core_decides_for_all_its_networks(simulator: str, tmp_path: 
             y, _ = accelerator.run(x[folder])
             assert np.array_equal(y, rtlstm.Build(folder).run(x[folder])[0])
             assert y.max() > 1
+
+
+def test_commands(cli: Any, tmp_path: Path, without_verilog: None, model: Path) -> None:
+    """Generate, run, measure and inspect a build that decides, and see what its page and report say."""
+    np.save(tmp_path / "x.npy", X)
+    made = ("generate", model, "-o", tmp_path / "build", "--dense", "fc", "--decide", "argmax")
+    found = cli(
+        *made, "--lanes", 4, "--macs", 2, "--calibrate", tmp_path / "x.npy", "--no-batch-first", "--json"
+    ).json
+    assert found["report"]["accuracy"]["decisions"] == 60
+    given = ("--input", tmp_path / "x.npy", "--no-batch-first", "--json")
+    ran = cli("run", tmp_path / "build", *given, "--output", tmp_path / "y.npy").json
+    y = np.load(tmp_path / "y.npy")
+    assert ran["output_shape"] == [15, 4] == list(y.shape) and y.dtype.kind == "i"
+    assert {ran["output_minimum"], ran["output_maximum"]} == {0, 1}
+    assert cli("accuracy", tmp_path / "build", *given).json["total_steps"] == 60
+    assert "outputs" in cli("inspect", tmp_path / "build").out
+    cli(*made[:4], "--dense", "none", "--decide", "top").refused("--decide", "argmax", "top")
