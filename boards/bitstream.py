@@ -130,7 +130,8 @@ def make_bitstream(
     chosen, top = board.chosen, Top(TOP, verilog)
     synthesis = synthesise(core, manifest.name, chosen.device, yosys, folder, top=top, progress=progress)
     whole = f"{manifest.name} with its link"
-    check_fit(whole, synthesis.core + synthesis.harness, chosen.device, board.name)
+    taken, spatial = synthesis.core + synthesis.harness, manifest.spatial is not None
+    check_fit(whole, taken, chosen.device, board.name, spatial=spatial)
     check_chains(whole, synthesis.folder / NETLIST, chosen.device, insist=insist, board=board.name)
     route = partial(
         place_and_route,

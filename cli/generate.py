@@ -284,6 +284,10 @@ _KINDS = {"rounded": "rounded only", "first": "before training", "trained": "tra
 
 
 def _array(report: Found) -> str:
+    if report["spatial"] is not None:
+        from rtlstm.gen.builds.report import SpatialReport
+
+        return SpatialReport.model_validate(report["spatial"]).text
     text = f"{report['lanes']} lanes x {report['macs']} multipliers"
     in_luts, more = report["lut_macs"], report["lut_lanes"]
     if in_luts:
@@ -297,8 +301,13 @@ def _array(report: Found) -> str:
     return f"{text}, {report['gate_units']} gate units" if report["gate_units"] > 1 else text
 
 
-def _headroom(report: Found) -> str:
-    return Headroom(**report["headroom"]).text
+def _use(report: Found) -> str | None:
+    return None if report["spatial"] else f"{100 * report['cycles']['array_use']:.1f} %"
+
+
+def _headroom(report: Found) -> str | None:
+    """None where no retrained weights can be loaded."""
+    return None if report["spatial"] else Headroom(**report["headroom"]).text
 
 
 def _estimates(found: Found) -> list[Found]:
@@ -352,7 +361,7 @@ _BUILD = (
             Field("memory", lambda found: f"{found['report']['memory_bits'] / 1024:.1f} Kibit"),
             Field("step latency", "{report[cycles][step_latency_cycles]:,} cycles"),
             Field("step interval", "{report[cycles][step_interval_cycles]:,} cycles"),
-            Field("array in use", lambda found: f"{100 * found['report']['cycles']['array_use']:.1f} %"),
+            Field("array in use", lambda found: _use(found["report"])),
             Field("error against float", lambda found: _error(found, trained=False)),
             Field("error against the trained weights in float", lambda found: _error(found, trained=True)),
             Field("largest float output", "{report[accuracy][max_abs_output]:.4g}"),

@@ -15,6 +15,7 @@ from rtlstm.fpga.implementation import Implementation, ResourceUse
 from rtlstm.gen.builds.advice import Headroom, measure_headroom
 from rtlstm.gen.builds.report import (
     BuildReport,
+    SpatialReport,
     format_reports,
     layer_reports,
     memory_reports,
@@ -154,6 +155,7 @@ def _report(console: Console, folder: Path, manifest: Manifest) -> BuildReport |
 
 def _describe_build(manifest: Manifest) -> dict[str, Any]:
     """The JSON object of what a manifest says."""
+    spatial = SpatialReport.of(manifest.spatial)
     return {
         "name": manifest.name,
         "rtlstm_version": manifest.rtlstm_version,
@@ -162,6 +164,7 @@ def _describe_build(manifest: Manifest) -> dict[str, Any]:
         "capacities": _capacities(manifest),
         "parameters": manifest.parameters.model_dump(mode="json"),
         "pipeline_name": manifest.parameters.pipeline_name,
+        "spatial": None if spatial is None else spatial.model_dump(),
         "layers": [layer.model_dump() for layer in layer_reports(manifest)],
         "formats": [form.model_dump() for form in format_reports(manifest)],
         "input_factors": list(manifest.numerics.input_factors),
@@ -203,6 +206,9 @@ def _activation(layer: Found) -> str:
 
 def _parameters(found: Found) -> list[tuple[str, str]]:
     values = found["parameters"] | {"pipeline": found["pipeline_name"]}
+    if found["spatial"] is not None:
+        kept = ("beat_in", "beat_out", "bus", "family")
+        values = {name: values[name] for name in kept} | found["spatial"]
     return [
         (name.replace("_", " "), "no limit" if value is None else str(value))
         for name, value in values.items()
@@ -250,7 +256,10 @@ def _in_unit(name: str, unit: str) -> Callable[[Implementation], str | None]:
     return reading
 
 
-def _headroom(found: Found) -> str:
+def _headroom(found: Found) -> str | None:
+    """None where no retrained weights can be loaded."""
+    if found["spatial"] is not None:
+        return None
     return f"headroom for a retrained model: {Headroom(**found['headroom']).text}"
 
 
@@ -465,6 +474,8 @@ def describe_program(manifest: Manifest) -> tuple[OpWords, ...]:
 def program_notes(manifest: Manifest) -> tuple[str, ...]:
     """Say what the words mean: sizes of the array, and which operations take the place of which."""
     parameters, program = manifest.parameters, manifest.program
+    if manifest.spatial is not None:
+        return ()
     notes = [
         f"cycles: groups of {parameters.lanes} rows x words of {parameters.macs} columns, a word a cycle; "
         "what waits, begins when the results that it reads have been written"

@@ -184,8 +184,8 @@ def estimate(
     """
     device = chosen.device
     family = fpga_family(device.family).estimates
-    # The factors hold for builds of the family, not for generic ones.
-    if family is None or manifest.parameters.family != device.family:
+    # The factors hold for builds of the family, not for generic ones, and for arrays.
+    if family is None or manifest.parameters.family != device.family or manifest.spatial is not None:
         return None
     hard = multipliers and device.multipliers > 0
     if family.inferred_multipliers and not hard:
@@ -491,5 +491,5 @@ def check_inventory(
         other = without_blocks(board) if cores * found.multipliers > device.multipliers else ""
         raise ConfigurationError(
             f"{design_name(manifest.name, cores)} does not fit {device.name}: it takes at least "
-            f"{', '.join(lacking)}; {fit_advice(device, board, other, cores)}"
+            f"{', '.join(lacking)}; {fit_advice(device, board, other, cores, manifest.spatial is not None)}"
         )

@@ -98,6 +98,11 @@ class FitRequest(HardwareRequest):
         given, or the given properties cannot be built.
         """
         device = self.chosen.device
+        if self.array == "spatial" or self.loop_registers is not None:
+            raise ConfigurationError(
+                "`fit` chooses arrays, and no spatial builds yet: leave it out and give `family`, or leave "
+                "out `array` and `loop_registers`"
+            )
         remedy = f"give `family={device.family!r}`, `lanes` and `macs`"
         estimates = self.need_estimates("`fit`", remedy)
         if self.clock_mhz is not None and estimates.knows_clocks:
@@ -133,7 +138,7 @@ class FitRequest(HardwareRequest):
                 f"`macs` can be at most {_MOST}, but multiples of `gate_units={units}` "
                 f"and `beat_in={self.beat_in}` begin with {macs}; give a smaller one"
             )
-        self.array(device.family, self.lanes or _up(self.least_lanes, 4 * units), macs)
+        self.sized(device.family, self.lanes or _up(self.least_lanes, 4 * units), macs)
 
     def need_estimates(self, option: str, remedy: str) -> Estimates:
         """Return the estimates of the device's family; ``option`` names it, and ``remedy`` is one without.

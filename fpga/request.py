@@ -7,9 +7,12 @@ from pydantic import BeforeValidator, Field
 from rtlstm.spec.family import FamilyName
 from rtlstm.spec.options import Option
 from rtlstm.spec.parameters import HARDWARE, CoreOptions, Parameters, Size, TableMemory, WeightMemory
+from rtlstm.spec.program.spatial import LoopRegisters
 
 ClockMhz = Annotated[float, Field(ge=1, le=1000)]
 Router = Literal["router1", "router2"]
+ArrayKind = Literal["shared", "spatial"]
+"""An array that computes all layers in turn, or logic for each layer."""
 Placer = Literal["heap", "static"]
 """nextpnr's placer."""
 
@@ -35,6 +38,21 @@ class HardwareRequest(CoreOptions):
             "Device family: generic (the default), ecp5, ice40, nexus, gowin, xilinx, "
             "ultrascale, intel, or one of an installed package. Leave it out if a device is "
             "fitted.",
+            group=HARDWARE,
+        ),
+    ] = None
+    array: Annotated[
+        ArrayKind,
+        Option(
+            "One array for all layers in turn (shared), or logic for each layer, with constant weights "
+            "(spatial).",
+            group=HARDWARE,
+        ),
+    ] = "shared"
+    loop_registers: Annotated[
+        LoopRegisters | None,
+        Option(
+            "Registers from h to the next h of a spatial build, 1 to 9: the cycles of a step. Default: 3.",
             group=HARDWARE,
         ),
     ] = None
@@ -155,7 +173,7 @@ class HardwareRequest(CoreOptions):
         """The fewest multipliers per lane of which so many can be made of LUTs."""
         return max(1, (self.lut_macs or 0) + bool(self.lut_lanes))
 
-    def array(self, family: str, lanes: int, macs: int, **more: Any) -> Parameters:
+    def sized(self, family: str, lanes: int, macs: int, **more: Any) -> Parameters:
         """Return the parameters of an array of this size, with the defaults of what was not chosen.
 
         ``more`` as for :meth:`rtlstm.spec.parameters.Parameters.for_family`.

@@ -111,8 +111,12 @@ def resource_uses(sizes: Resources, device: FpgaDevice) -> Iterator[tuple[str, f
         yield large_name(device), sizes.large_rams, 0 if large is None else large.count
 
 
-def fit_advice(device: FpgaDevice, board: str = "", other: str = "", cores: int = 1) -> str:
+def fit_advice(
+    device: FpgaDevice, board: str = "", other: str = "", cores: int = 1, spatial: bool = False
+) -> str:
     """Return advice for a design that is too large for a device or board; ``other`` is another remedy."""
+    if spatial:
+        return "generate it without `array='spatial'`, or choose a larger device"
     fewer = "with fewer `lanes` or `macs`"
     # An array that is chosen for the device leaves no room for a second core.
     family = fpga_family(device.family)
@@ -124,7 +128,9 @@ def fit_advice(device: FpgaDevice, board: str = "", other: str = "", cores: int 
     return f"{', '.join(remedies)}, or choose a larger device"
 
 
-def check_fit(name: str, counts: Counts, device: FpgaDevice, board: str = "", cores: int = 1) -> None:
+def check_fit(
+    name: str, counts: Counts, device: FpgaDevice, board: str = "", cores: int = 1, spatial: bool = False
+) -> None:
     """Check that so many cores of these counts fit a device; ``board`` is the design's board, or empty.
 
     Raises ConfigurationError if it does not fit; the message names every resource of which there is too
@@ -138,7 +144,7 @@ def check_fit(name: str, counts: Counts, device: FpgaDevice, board: str = "", co
     if lacking:
         raise ConfigurationError(
             f"{design_name(name, cores)} does not fit {device.name}: it takes {', '.join(lacking)}; "
-            f"{fit_advice(device, board, cores=cores)}"
+            f"{fit_advice(device, board, cores=cores, spatial=spatial)}"
         )
 
 

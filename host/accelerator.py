@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.decoding import decode
-from rtlstm.host.device import Device, check_loadable
+from rtlstm.host.device import Device, check_loadable, refuse_spatial
 from rtlstm.host.embeddings import Tables, load_tables
 from rtlstm.host.raw_values import (
     CodesWarning,
@@ -30,7 +30,7 @@ from rtlstm.host.steps import as_codes, check_values
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Closing, Factory, Transport, open_transport
 from rtlstm.spec.activations.functions import ActivationFunction
-from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
+from rtlstm.spec.errors import ConfigurationError, DeviceError, ImageError, InputError
 from rtlstm.spec.files import as_path
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage
@@ -210,13 +210,20 @@ class Accelerator(Closing):
         ImageError
             If the image is damaged or belongs to another build, or sums of its weights need more bits than
             the build has. The device is unchanged.
+        ConfigurationError
+            If the build is spatial and the image is not its own, which holds nothing: its weights are
+            constants of the hardware.
         DeviceError
             If ``verify`` is set and a word does not read back, or the link is dead.
         """
         self._check_open()
         verify, keep_states = as_flag("verify", verify), as_flag("keep_states", keep_states)
-        image = weights if isinstance(weights, WeightImage) else WeightImage.load(weights, self.manifest)
-        check_image(image, self.manifest)
+        try:
+            image = weights if isinstance(weights, WeightImage) else WeightImage.load(weights, self.manifest)
+            check_image(image, self.manifest)
+        except ImageError:
+            refuse_spatial(self.manifest)
+            raise
         with self.device.owner, shown(self._progress) as progress:
             try:
                 self.device.load(image, verify, progress, keep_states)

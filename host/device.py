@@ -23,6 +23,16 @@ _POLLS = 100_000
 """Reads of STATUS, in addition to the cycles of a few steps, before a device counts as dead."""
 
 
+def refuse_spatial(device: Manifest) -> None:
+    """Raise a ConfigurationError if a device's weights are constants of its hardware."""
+    if device.spatial is not None:
+        raise ConfigurationError(
+            f"weights of {device.name!r} cannot be loaded, because they are constants of its logic: generate "
+            "the retrained model as a build of its own, and place and route that; or leave out "
+            "`array='spatial'`"
+        )
+
+
 def check_loadable(manifest: Manifest, device: Manifest) -> None:
     """Check that ``manifest``'s network can be loaded into the hardware that ``device`` describes.
 
@@ -31,6 +41,7 @@ def check_loadable(manifest: Manifest, device: Manifest) -> None:
     """
     if manifest.device_hash == device.device_hash:
         return
+    refuse_spatial(device)
     if device.parameters.capacity is None:
         raise ConfigurationError(
             f"a device must have a loadable program to be given another network, but that of {device.name!r} "

@@ -14,7 +14,7 @@ import numpy as np
 from amaranth.hdl import Value
 from numpy.typing import NDArray
 
-from rtlstm.hdl.core.core import Core
+from rtlstm.hdl.core.core import CorePorts
 from rtlstm.hdl.sequences.part_steps import make_core
 from rtlstm.sim.amaranth_platform import simulator
 from rtlstm.sim.backends import SimulatedDevice
@@ -219,7 +219,7 @@ class _Source:
 
     def __init__(
         self,
-        core: Core,
+        core: CorePorts,
         ports: PortSpec,
         streams: NDArray[np.int32],
         x: NDArray[np.int32],
@@ -273,7 +273,7 @@ class _Sink:
     """Takes steps from a core's output, and notes when their last beats are offered."""
 
     def __init__(
-        self, core: Core, ports: PortSpec, streams: NDArray[np.int32], suppress: NDArray[np.bool_]
+        self, core: CorePorts, ports: PortSpec, streams: NDArray[np.int32], suppress: NDArray[np.bool_]
     ) -> None:
         self._y, self._ports = core.y, ports
         self._streams, self._suppress = streams, suppress

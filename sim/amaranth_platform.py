@@ -140,6 +140,10 @@ def _read(
     m: Module, words: "memory.Memory[Any, Any]", spec: MemorySpec, read: ReadPort, undefined: Value
 ) -> None:
     """Add a read port; what it reads in a cycle with ``undefined`` is inverted."""
+    if spec.asynchronous:
+        at_once = words.read_port(domain="comb")
+        m.d.comb += [at_once.addr.eq(read.addr), read.data.eq(at_once.data)]
+        return
     port = words.read_port()
     inverts = Signal(reset_less=True)
     m.d.comb += port.addr.eq(read.addr)

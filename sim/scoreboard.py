@@ -21,6 +21,7 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.schedule import Schedule, StepSchedule, Timeline
 from rtlstm.spec.program.sequences import SequenceSchedule
+from rtlstm.spec.program.spatial import SpatialSchedule
 from rtlstm.spec.registers import Command, Region, Register, field
 
 
@@ -93,6 +94,26 @@ class StepPrediction(Prediction):
         self._ready -= set(streams)
 
 
+class SpatialPrediction(Prediction):
+    """The prediction for a spatial build: a step waits only for the one before."""
+
+    def __init__(self, schedule: SpatialSchedule) -> None:
+        self._schedule = schedule
+        self._before: int | None = None
+
+    def complete(self, beats: Sequence[int], stream: int, suppress: bool, last: bool) -> list[int]:
+        """Take a step; return the cycle of its last output beat."""
+        self._before = self._schedule.accept(beats[-1], self._before)
+        return [self._before - 1 + self._schedule.latency_of_step]
+
+    def forget(self, streams: Sequence[int]) -> None:
+        """Nothing is prepared in such a build."""
+
+    def settle(self) -> None:
+        """The next step waits for none before."""
+        self._before = None
+
+
 class SequencePrediction(Prediction):
     """The prediction for a build that takes whole sequences: each is read, computed, given, then the next."""
 
@@ -120,6 +141,8 @@ def prediction(schedule: Schedule) -> Prediction:
     """Return a prediction that begins in an idle core."""
     if isinstance(schedule, SequenceSchedule):
         return SequencePrediction(schedule)
+    if isinstance(schedule, SpatialSchedule):
+        return SpatialPrediction(schedule)
     assert isinstance(schedule, StepSchedule)
     return StepPrediction(schedule)
 

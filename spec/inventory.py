@@ -4,7 +4,7 @@
 multiplier's size, number and kind is made here and nowhere else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 from typing import Literal
@@ -33,6 +33,7 @@ from rtlstm.spec.parameters import (
     WeightMemory,
     ceil_log2,
 )
+from rtlstm.spec.program.spatial import SpatialPlan
 from rtlstm.spec.registers import Region
 
 TIMED_STEPS = 8
@@ -204,6 +205,8 @@ def activation_spec(
 def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
     """Describe the units that evaluate the numerics' tables, in the order of the unit's ``table_uses``."""
     parameters, uses = manifest.parameters, manifest.numerics.unit.table_uses
+    if manifest.spatial is not None:
+        return tuple(_spatial_tables(manifest))
     names, family = [name for name, _, _ in uses], FAMILIES.named(parameters.family)
     return tuple(
         activation_spec(
@@ -223,6 +226,15 @@ def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
     )
 
 
+def _spatial_tables(manifest: Manifest) -> Iterator[ActivationSpec]:
+    """Yield the tables of a spatial build: logic without a register, of each unit and each dense row."""
+    for index, (name, table, count) in enumerate(manifest.numerics.unit.table_uses):
+        count *= manifest.most_saturated
+        count += sum(shape.outputs for shape in manifest.layers if shape.dense and shape.activation == name)
+        spec = activation_spec(name, table, count=count, tables="direct", table_memory="rom", number=index)
+        yield replace(spec, memory=replace(spec.memory, asynchronous=True))
+
+
 def constant_tables(manifest: Manifest) -> tuple[ActivationSpec, ...]:
     """Describe the units whose tables are constants; :func:`memories` has all others' tables."""
     return tuple(activation for activation in activations(manifest) if activation.constant)
@@ -230,6 +242,9 @@ def constant_tables(manifest: Manifest) -> tuple[ActivationSpec, ...]:
 
 def memories(manifest: Manifest) -> dict[str, MemorySpec]:
     """Return all memories of a core, by name."""
+    if manifest.spatial is not None:
+        found = _spatial_memories(manifest)
+        return {memory.name: memory for memory in found}
     found = (
         *_operand_memories(manifest),
         *_drain_memories(manifest),
@@ -238,6 +253,15 @@ def memories(manifest: Manifest) -> dict[str, MemorySpec]:
         _output_queue(manifest),
     )
     return {memory.name: memory for memory in found}
+
+
+def _spatial_memories(manifest: Manifest) -> Sequence[MemorySpec]:
+    """Return the memories of a spatial build: of times, and of steps' outputs, side by side."""
+    schedule = manifest.spatial_schedule
+    width = manifest.program.outputs * manifest.numerics.output_bits
+    queue = MemorySpec("output queue", 1, width, schedule.depth, asynchronous=True, inferred=True)
+    # Two steps more may have come than are on their way.
+    return _clocked("input times", 32, 1 << ceil_log2(schedule.depth + 2), 1), queue
 
 
 def weight_memory(lanes: int, width: int, rows: int, kind: WeightMemory) -> MemorySpec:
@@ -413,6 +437,9 @@ def raw_sizes(manifest: Manifest) -> dict[str, int]:
 def multipliers(manifest: Manifest) -> dict[str, MultiplierSpec]:
     """Return all multipliers of a core, by name; the number may be 0."""
     parameters = manifest.parameters
+    if manifest.spatial is not None:
+        found = _spatial_multipliers(manifest, manifest.spatial)
+        return {multiplier.name: multiplier for multiplier in found}
     slopes = (activation.slope for activation in activations(manifest))
     found = (
         *(some for kind in lane_kinds(manifest) for some in (kind.hard, kind.soft)),
@@ -423,14 +450,33 @@ def multipliers(manifest: Manifest) -> dict[str, MultiplierSpec]:
     return {multiplier.name: multiplier for multiplier in found}
 
 
+def _spatial_multipliers(manifest: Manifest, plan: SpatialPlan) -> Sequence[MultiplierSpec]:
+    """Return the multipliers of a spatial build, three for each unit, with the registers behind them."""
+    *gates, output = manifest.numerics.unit.products
+    kinds = [(product, "multiplied") for product in gates] + [(output, "output")]
+    return tuple(
+        MultiplierSpec(
+            product.name,
+            manifest.most_saturated,
+            1,
+            product.a_bits,
+            product.b_bits,
+            stages=int(kind in plan.registered),
+        )
+        for product, kind in kinds
+    )
+
+
 def lane_kinds(manifest: Manifest) -> tuple[LaneKind, ...]:
-    """Return the kinds of lanes: one, or two if some have one more multiplier of LUTs.
+    """Return the kinds of lanes: one, or two if some have one more multiplier of LUTs; none in space.
 
     These are the last lanes. Lanes of a kind are then neighbours, as the two of a pair must be, and lanes
     without a DSP block are at the end of the floorplan's line, not in gaps of it. Multipliers of LUTs have a
     register for their value of the vector, one for all lanes of a block: so the fewest blocks have one more.
     """
     parameters = manifest.parameters
+    if manifest.spatial is not None:
+        return ()
     first = parameters.lanes - parameters.lut_lanes
     most = _lane_kind(manifest, range(first), parameters.lut_macs)
     if not parameters.lut_lanes:

@@ -30,6 +30,7 @@ from rtlstm.spec.program.fields import (
 from rtlstm.spec.program.passes import NOTHING_SKIPPED, Kept, Passes
 from rtlstm.spec.program.schedule import Cycles, Schedule, StepSchedule
 from rtlstm.spec.program.sequences import SequencePlan, SequenceSchedule, compile_sequences
+from rtlstm.spec.program.spatial import SpatialPlan, SpatialSchedule, spatial_program
 from rtlstm.spec.program.step import Program, compile_program
 from rtlstm.spec.record import Record, describe_validation
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Region, Register
@@ -147,6 +148,9 @@ class Manifest(Record):
     """The passes of whole sequences through the layers; none if steps are computed one by one."""
     sequence: SequencePlan | None = None
     """The programs for whole sequences, if the device computes them."""
+    spatial: SpatialPlan | None = None
+    """The weights of a spatial build, and its registers; None if an array computes all layers in turn. Lanes
+    and gate units then mean nothing, and ``macs`` is how many values of h the memory window has in a row."""
     frames: Annotated[int, Field(ge=1)] = 1
     """Frames of the model in a step, side by side, the oldest first: the product of its strides. They say
     what the inputs mean; the hardware takes any."""
@@ -204,10 +208,12 @@ class Manifest(Record):
         numerics: Numerics,
         passes: Passes = (),
         kept: Kept = NOTHING_SKIPPED,
+        spatial: SpatialPlan | None = None,
     ) -> Self:
         """Compile the program, count its cycles and hash the result.
 
-        ``kept`` says which words of weights are kept of products that skip some.
+        ``kept`` says which words of weights are kept of products that skip some; ``spatial`` has the weights
+        of a spatial build.
 
         Raises ConfigurationError if the parameters do not fit the numerics, no core of these parameters can
         take the sequences of ``passes``, the network does not fit the parameters' capacities, or ``kept``
@@ -216,8 +222,13 @@ class Manifest(Record):
         parameters = parameters.with_scales(numerics.scale_bits)
         timing = numerics.unit.timing(parameters)
         schedule: Schedule
-        hashed, plan = {}, None
-        if passes:
+        hashed: dict[str, Any] = {}
+        plan = None
+        if spatial is not None:
+            program = spatial_program(layers, parameters)
+            schedule = SpatialSchedule(spatial, layers, parameters)
+            hashed = {"spatial": spatial.model_dump(mode="json")}
+        elif passes:
             program, plan = compile_sequences(layers, passes, parameters, timing, kept)
             schedule = SequenceSchedule(program, parameters, plan)
             parted = [[part.model_dump(mode="json") for part in parts] for parts in passes]
@@ -252,6 +263,7 @@ class Manifest(Record):
             cycles=schedule.count(layers),
             passes=passes,
             sequence=plan,
+            spatial=spatial,
             batch_first=False,
         )
 
@@ -294,6 +306,8 @@ class Manifest(Record):
     @cached_property
     def schedule(self) -> Schedule:
         """When the device computes what, to the cycle."""
+        if self.spatial is not None:
+            return self.spatial_schedule
         if self.sequence is None:
             return StepSchedule(self.program, self.parameters)
         return SequenceSchedule(self.program, self.parameters, self.sequence)
@@ -341,6 +355,19 @@ class Manifest(Record):
     def timing(self) -> UnitTiming:
         """The stages in which cells read their state and give their results."""
         return self.numerics.unit.timing(self.parameters)
+
+    @property
+    def spatial_schedule(self) -> SpatialSchedule:
+        """The schedule of a spatial build; nobody asks for that of another one."""
+        assert self.spatial is not None, "only a spatial build has such a schedule"
+        return SpatialSchedule(self.spatial, self.layers, self.parameters)
+
+    @property
+    def most_saturated(self) -> int:
+        """Cell states that can saturate in one cycle."""
+        if self.spatial is None:
+            return self.parameters.gate_units
+        return sum(layer.outputs for layer in self.layers if layer.has_state)
 
     @property
     def paired_lanes(self) -> bool:
@@ -473,6 +500,8 @@ class Manifest(Record):
         return {
             region: RegionLayout(region=region, banks=banks, rows=rows, image_rows=image_rows, width=width)
             for region, (banks, rows, image_rows, width) in sizes.items()
+            # All else of a spatial build is a constant of its logic.
+            if self.spatial is None or region in (Region.VECTORS, Region.CELLS)
         }
 
     def to_json(self) -> str:
@@ -517,7 +546,13 @@ class Manifest(Record):
         """Refuse values that do not follow from the others, with a ConfigurationError that names one."""
         try:
             expected = self.create(
-                self.name, self.layers, self.parameters, self.numerics, self.passes, self.program.kept
+                self.name,
+                self.layers,
+                self.parameters,
+                self.numerics,
+                self.passes,
+                self.program.kept,
+                self.spatial,
             )
         except _DISAGREEMENT as error:
             apart = "its layers, passes, parameters and formats are inconsistent"

@@ -456,6 +456,9 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
     """
     _check_network(network, manifest)
     regions, numerics = manifest.regions, manifest.numerics
+    if manifest.spatial is not None:
+        # They are constants of the hardware.
+        return WeightImage(build_hash=manifest.build_hash, regions={})
     parameters = manifest.parameters
     units = parameters.gate_units
     weights = np.zeros(
@@ -505,6 +508,8 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
     """
     image.check(manifest)
     numerics, parameters = manifest.numerics, manifest.parameters
+    if manifest.spatial is not None:
+        return manifest.spatial.network(manifest.layers, numerics)
     for region, table in (pack_tables(numerics) | _program(manifest)).items():
         if not np.array_equal(image.regions[region], table):
             what = "program" if region == Region.PROGRAM else f"{region.name} table"

@@ -311,7 +311,7 @@ class Build:
         against = f"error against {'the trained weights in ' * report.trained}float"
         return {
             "network": f"{self.inputs} inputs, {len(report.layers)} layers, {self.outputs} outputs",
-            "array": f"{parameters.lanes} lanes x {parameters.macs} multipliers, {parameters.family}",
+            "array": f"{report.array}, {parameters.family}",
             "step latency": f"{cycles.step_latency_cycles:,} cycles",
             "step interval": f"{cycles.step_interval_cycles:,} cycles",
             against: f"{accuracy.max_abs_error:.3g} at most, {accuracy.rms_error:.3g} rms",

@@ -30,6 +30,7 @@ from rtlstm.gen.builds.folder import (
     write_files,
 )
 from rtlstm.gen.builds.hardware import (
+    SPATIAL,
     ArrayRequest,
     Asked,
     capacity_hardware,
@@ -55,7 +56,7 @@ from rtlstm.gen.quantise.quantiser import (
     quantise_with,
 )
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host.device import check_loadable
+from rtlstm.host.device import check_loadable, refuse_spatial
 from rtlstm.host.embeddings import Embedding, embeddings_file
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.layout import Pad
@@ -145,6 +146,11 @@ class BuildRequest:
         """Whether the model has the batch first; None if it does not tell. A network alone has not."""
         return False if self.source is None else self.source.batch_first
 
+    @property
+    def in_space(self) -> bool:
+        """Whether the build is a spatial one."""
+        return self.array is not None and self.array.array == "spatial"
+
     def check(self) -> None:
         """Refuse choices of hardware that cannot be made together.
 
@@ -166,6 +172,16 @@ class BuildRequest:
                 "`fit` does not count on skipped words when it chooses an array: leave it out and "
                 "state `lanes` and `macs`, or leave out `skip_zeros`"
             )
+        if self.in_space:
+            refuse_capacities(
+                self.capacities,
+                "a spatial build has no program to load: leave out `capacities`, or `array='spatial'`",
+            )
+            if headroom_bits:
+                raise ConfigurationError(
+                    "`headroom_bits` is for weights that are loaded later, and those of a spatial build are "
+                    "constants: leave it out"
+                )
         if self.array is not None and self.array.skip_zeros:
             refuse_capacities(self.capacities, no_loadable_program())
         if self.trained is not None:
@@ -200,7 +216,10 @@ class BuildRequest:
         Raises ConfigurationError if the hardware cannot be built.
         """
         whole = with_capacity(name, quantised, parameters, self.capacities)
-        manifest = Manifest.create(name, quantised.shapes, whole, quantised.numerics, quantised.passes)
+        plan = None if self.array is None else self.array.spatial_plan(quantised)
+        manifest = Manifest.create(
+            name, quantised.shapes, whole, quantised.numerics, quantised.passes, spatial=plan
+        )
         skips = self.array is not None and self.array.skip_zeros
         return _skip_zeros(quantised, manifest) if skips else (manifest, ())
 
@@ -359,7 +378,7 @@ def _design(
                 request.fit.check_weights(name, network.weight_count, bits)
             except NothingFitsError as refused:
                 raise refused.advised("choose a larger device") from None
-        hardware = capacity_hardware(capacities)
+        hardware = SPATIAL if request.in_space else capacity_hardware(capacities)
         choices = choose_formats(
             network, settings, data, hardware, initial_state=request.initial_state, progress=progress
         )
@@ -413,6 +432,7 @@ class _Device:
     def load(cls, folder: Path, target: Path) -> Self:
         """Read its manifest; ``target`` is the new build's folder."""
         manifest = Manifest.load(folder)
+        refuse_spatial(manifest)
         if target == Path(folder).resolve():
             raise BuildError(
                 f"the build must not replace the device {folder} that it is for; choose another folder"

@@ -27,8 +27,17 @@ from rtlstm.spec.numerics import (
 )
 from rtlstm.spec.options import option_values
 from rtlstm.spec.parameters import Capacity, Parameters
+from rtlstm.spec.program.spatial import SpatialPlan
 from rtlstm.spec.record import Record
 
+_OF_ARRAYS = (
+    *("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory", "table_memory"),
+    *("skip_zeros", "max_steps"),
+)
+"""Options that a spatial build does not have."""
+_LOOP_REGISTERS = 3
+SPATIAL = TargetHardware(finer_arguments=1)
+"""What a network in space is quantised for: each bit of an argument doubles the tables of every unit."""
 _LANES, _MACS = 4, 32
 """The reference array, for each gate unit."""
 _STEPS = 50
@@ -58,7 +67,41 @@ class ArrayRequest(HardwareRequest):
                 f"`clock_mhz={self.clock_mhz:g}` is assumed of a device to fit: give `fit`, too, or leave "
                 "out `clock_mhz`"
             )
-        self.largest()
+        if self.array == "spatial":
+            self._check_spatial()
+        elif self.loop_registers is None:
+            self.largest()
+        else:
+            raise ConfigurationError(
+                f"`loop_registers={self.loop_registers}` is for spatial builds: give `array='spatial'`, too, "
+                "or leave it out"
+            )
+
+    def _check_spatial(self) -> None:
+        """Refuse what is for arrays."""
+        given = ", ".join(f"`{name}`" for name in _OF_ARRAYS if name in self.model_fields_set)
+        if given:
+            raise ConfigurationError(
+                f"a spatial build has no array, whose options are {given}: leave them out, or leave out "
+                "`array='spatial'`"
+            )
+        if self.streams > 1:
+            raise ConfigurationError(
+                f"`array='spatial'` has one stream, not `streams={self.streams}`; leave either out"
+            )
+        if self.tables != "direct":
+            raise ConfigurationError(
+                "`array='spatial'` has tables with one entry for each argument: give `tables='direct'`, too"
+            )
+
+    def spatial_plan(self, network: QuantizedNetwork) -> SpatialPlan | None:
+        """Return the plan of a spatial build; None for an array.
+
+        Raises ConfigurationError if there is no spatial build of such a network.
+        """
+        if self.array != "spatial":
+            return None
+        return SpatialPlan.of(network, self.loop_registers or _LOOP_REGISTERS)
 
     @property
     def multiple(self) -> int:
@@ -74,7 +117,7 @@ class ArrayRequest(HardwareRequest):
 
     def parameters(self, lanes: int, macs: int, factor_bits: int) -> Parameters:
         """Return the parameters of an array of this size; ``factor_bits`` as for a family's pipeline."""
-        return self.array(self.family or GENERIC, lanes, macs, factor_bits=factor_bits)
+        return self.sized(self.family or GENERIC, lanes, macs, factor_bits=factor_bits)
 
 
 def check_hardware(fit: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,6 +168,8 @@ def choose_array(network: QuantizedNetwork, request: ArrayRequest) -> Parameters
 
     Raises ConfigurationError if the user's choices cannot be built.
     """
+    if request.array == "spatial":
+        return _spatial_sizes(network, request)
     bits = network.numerics.factor_bits
     large = request.largest(bits)
     if request.lanes and request.macs:
@@ -141,6 +186,21 @@ def choose_array(network: QuantizedNetwork, request: ArrayRequest) -> Parameters
         if its_latency <= latency and its_interval <= interval:
             return found
     return large
+
+
+def _spatial_sizes(network: QuantizedNetwork, request: ArrayRequest) -> Parameters:
+    """Return a spatial build's parameters: its ports are as wide as a step in the loop's cycles needs."""
+    cycles = request.loop_registers or _LOOP_REGISTERS
+    beat = request.beat_in if "beat_in" in request.model_fields_set else -(-network.inputs // cycles)
+    if beat > network.inputs:
+        raise ConfigurationError(f"`beat_in` ({beat}) must be at most the {network.inputs} inputs of a step")
+    return Parameters.for_family(
+        request.family or GENERIC,
+        lanes=_LANES,
+        macs=beat,
+        beat_out=request.beat_out or -(-network.outputs // cycles),
+        **request.core_options | {"beat_in": beat},
+    )
 
 
 def _smaller(

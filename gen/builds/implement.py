@@ -56,7 +56,8 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
         cores=asked.cores,
         progress=progress,
     )
-    check_fit(manifest.name, synthesis.core, device, cores=asked.cores)
+    spatial = manifest.spatial is not None
+    check_fit(manifest.name, synthesis.core, device, cores=asked.cores, spatial=spatial)
     # A design with an estimate has been compared with the limits already.
     check_chains(
         manifest.name,

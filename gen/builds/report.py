@@ -30,6 +30,7 @@ from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.plan import Trial
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.activations.interpolated import ActivationTable, correctly_rounded
+from rtlstm.spec.adders import share_adders
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.files import read_file
 from rtlstm.spec.fixed import Format
@@ -38,6 +39,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork, continues_sums
 from rtlstm.spec.parameters import MultiplierKind
+from rtlstm.spec.program.spatial import SpatialPlan
 from rtlstm.spec.record import Record
 
 CLOCKS_MHZ = (50, 100, 200)
@@ -128,6 +130,36 @@ class CycleReport(Record):
     array_use: float
 
 
+class SpatialReport(Record):
+    """The constant products of a spatial build."""
+
+    loop_registers: int
+    adders: int
+    """Adders of all products, which rows share."""
+    depth: int
+    """Adders behind each other in a product, at most."""
+
+    @classmethod
+    def of(cls, plan: SpatialPlan | None) -> Self | None:
+        """Describe a build's products; None if it has an array."""
+        if plan is None:
+            return None
+        graphs = [share_adders(matrix) for layer in plan.layers for matrix in layer.matrices]
+        return cls(
+            loop_registers=plan.loop_registers,
+            adders=sum(len(graph.adders) for graph in graphs),
+            depth=max(graph.depth for graph in graphs),
+        )
+
+    @property
+    def text(self) -> str:
+        """What stands where other builds have their array."""
+        return (
+            f"none: in space, {self.loop_registers} registers in the loop of h, {self.adders:,} adders with "
+            f"at most {self.depth} behind each other"
+        )
+
+
 class BuildReport(Record):
     """What ``report.json`` holds."""
 
@@ -180,6 +212,8 @@ class BuildReport(Record):
     host: tuple[NodeReport, ...] = ()
     """Parts of the model that stay on the host."""
     multipliers: tuple[MultiplierReport, ...] = ()
+    spatial: SpatialReport | None = None
+    """The products of a spatial build, whose lanes and multipliers in them mean nothing."""
     gate_units: int = 1
     lut_macs: int = 0
     lut_lanes: int = 0
@@ -251,10 +285,15 @@ class BuildReport(Record):
         text = "; ".join(parts)
         return text[0].upper() + text[1:] + "."
 
+    @property
+    def array(self) -> str:
+        """What multiplies."""
+        return f"{self.lanes} lanes x {self.macs} multipliers" if self.spatial is None else self.spatial.text
+
     def __str__(self) -> str:
         sizes = f"{self.inputs} inputs, {self.outputs} outputs, {self.parameters:,} weights and biases"
         source = f" from {self.source}" if self.source else ""
-        array = f"{self.lanes} lanes x {self.macs} multipliers, {self.family}, {self.streams} streams"
+        array = f"{self.array}, {self.family}, {self.streams} streams"
         cycles = self.cycles
         lines = [
             f"Build {self.name}{source}",
@@ -481,6 +520,7 @@ def create_report(
         memories=held,
         memory_bits=sum(memory.bits for memory in held),
         multipliers=multiplier_reports(manifest),
+        spatial=SpatialReport.of(manifest.spatial),
         tables=_table_reports(manifest),
         cycles=cycle_report(manifest),
         times=time_reports(manifest),

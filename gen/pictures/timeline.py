@@ -59,6 +59,9 @@ class Activity:
 def activities(manifest: Manifest) -> tuple[Activity, ...]:
     """Return what is to be drawn of a build: a step and two back to back, or a sequence."""
     schedule = manifest.schedule
+    if manifest.spatial is not None:
+        # All layers work in every cycle.
+        return ()
     if isinstance(schedule, SequenceSchedule):
         return (sequence_activity(manifest, schedule),)
     return step_activity(manifest), steps_activity(manifest)

@@ -614,7 +614,9 @@ class Plan(Lowered):
         if settings.gate_bits is None and settings.tables == "interpolated":
             gate_bits = max(gate_bits, min(gate_bits + choices.candidate.more_gate_bits, _MOST_GATE_BITS))
         self.gate = Format(bits=gate_bits, fraction=gate_bits - 1)
-        self._argument_bits = min(gate_bits + 2, DIRECT_BITS if settings.tables == "direct" else 20)
+        self._argument_bits = min(
+            gate_bits + self.hardware.finer_arguments, DIRECT_BITS if settings.tables == "direct" else 20
+        )
         fixed = self.hardware.fixed
         self.input = fixed.input if fixed else Format.covering(bits, choices.input_range)
         codes = np.ldexp(choices.input_offsets, self.input.fraction)

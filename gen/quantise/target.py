@@ -29,6 +29,8 @@ class TargetHardware:
     headroom: int | None = None
     device: Numerics | None = None
     layers: tuple[LayerShape, ...] = ()
+    finer_arguments: int = 2
+    """Bits that sigmoid and tanh read beyond those that they give."""
 
     @property
     def shared(self) -> bool:

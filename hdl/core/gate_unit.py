@@ -37,6 +37,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Value, signed
 
 from rtlstm.hdl.component import Struct
 from rtlstm.hdl.core.layouts import upper_sum_bits
+from rtlstm.hdl.core.rounding import clipped, exact_sum, odd_codes, rounded_state, with_sign
 from rtlstm.hdl.core.unit import ResultKind, Unit, round_down
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.hdl.primitives.staged import Staged, combine, mux
@@ -133,36 +134,26 @@ class GateUnit(Unit):
         kept = kept.map(lambda product: self.shifted(product, kept.stage, of_product, "cell_shift"))
         added = gates[0].times(gates[2], self._multipliers["i g"], "added")
 
-        def exact_sum(kept: Value, added: Value, minus: Value) -> Value:
-            kept = kept.shift_left(fraction - numerics.gate.fraction - numerics.cell.fraction)
-            added = added.shift_left(fraction - 2 * numerics.gate.fraction)
-            added = added ^ minus.replicate(bits).as_signed()
-            # -a is ~a + 1, and the 1 comes in as the carry below the lowest bit.
-            with_carry = Cat(Const(1, 1), kept).as_signed() + Cat(minus, added).as_signed()
-            return with_carry.shift_right(1)
-
-        total = combine(exact_sum, kept, added, Staged(m, self.negative[2], 0))
+        shifts_to_sum = (
+            fraction - numerics.gate.fraction - numerics.cell.fraction,
+            fraction - 2 * numerics.gate.fraction,
+        )
+        total = exact_sum(kept, added, Staged(m, self.negative[2], 0), shifts_to_sum, bits)
         return total.registered("total", signed(bits), zero=self.window)
 
     def _round_cell(self, m: Module, total: Staged) -> None:
-        """Round the sum to the cell that is kept.
-
-        Limits are compared with the sum as it is, beside the rounding and not behind it.
-        """
+        """Round the sum to the cell that is kept."""
         numerics, timing = self._manifest.numerics, self._manifest.timing
         drop = numerics.cell_sum_fraction - numerics.cell.fraction
         if len(shifts := self._unit.cell_shifts) > 1:
             # What is shifted out changes neither a comparison with a limit nor what is rounded half up.
             shifted = self.shifted(total.value, total.stage, shifts, "cell_shift", right=True)
             total = Staged(m, shifted, total.stage).registered("shifted_total")
-        limit, half = numerics.cell.maximum, (1 << drop) >> 1
         registers = self._manifest.parameters.pipeline.cell - 3
-        over = (total >= ((limit + 1) << drop) - half).later(registers)
-        under = (total < (-limit << drop) - half).later(registers)
-        rounded = total.map(lambda value: _round(value, drop)).later(registers)
-        cell = mux(over, limit, mux(under, -limit, rounded)).registered("cell", signed(numerics.cell.bits))
+        cell, clips = rounded_state(total, drop, numerics.cell.maximum, registers)
+        cell = cell.registered("cell", signed(numerics.cell.bits))
         beat = self._beat_at(timing.keep)
-        self._write_state(m, beat.valid & beat.lstm, cell, (over | under).registered("clipped"))
+        self._write_state(m, beat.valid & beat.lstm, cell, clips.registered("clipped"))
 
     def _hidden(self, m: Module, output_gate: Staged, total: Staged) -> Staged:
         """Multiply tanh of the sum, rounded down, with the output gate."""
@@ -183,8 +174,8 @@ class GateUnit(Unit):
         drop = 2 * numerics.gate.fraction - numerics.hidden.fraction
         if numerics.hidden_rounding == "odd":
             nothing = (output_gate == 0) | (activated == 0)
-            return _odd(product[:-1], negative & ~nothing, drop, numerics.hidden).named("h")
-        return _signed(product[:-1], negative, drop, numerics.hidden, "h", self._compared)
+            return odd_codes(product[:-1], negative & ~nothing, drop, numerics.hidden).named("h")
+        return with_sign(product[:-1], negative, drop, numerics.hidden, "h", self._compared)
 
     def _linear(self, m: Module) -> Staged:
         """Return the sum itself, perhaps with ReLU, ``1 + result`` cycles after the pre-activations."""
@@ -203,7 +194,7 @@ class GateUnit(Unit):
             limit = Format(bits=width, fraction=0).maximum
             # The lowest code of this width, whose magnitude counts as the limit, is beyond it, too.
             over = ((magnitude > limit) | (negative & (magnitude == limit))).later(self._compared)
-            result = mux(zero, 0, _clipped(over, negative, limit, value))
+            result = mux(zero, 0, clipped(over, negative, limit, value))
             return result.as_signed(width).named(f"linear{width}")
 
         return self._dense(fit)
@@ -221,7 +212,7 @@ class GateUnit(Unit):
             form, drop = Format(bits=width, fraction=0), gate.fraction - (width - 1)
             # Results that are wider than gates have zeros behind.
             given = value if drop >= 0 else value.map(lambda bits: bits.shift_left(-drop))
-            return _signed(given, sign, max(0, drop), form, f"activated{width}", self._compared - chosen)
+            return with_sign(given, sign, max(0, drop), form, f"activated{width}", self._compared - chosen)
 
         return self._dense(fit)
 
@@ -266,54 +257,3 @@ def _sum_bits(manifest: Manifest) -> int:
     kept += fraction - numerics.gate.fraction - numerics.cell.fraction
     added = 2 * (numerics.gate.bits - 1) + fraction - 2 * numerics.gate.fraction + 1
     return max(kept, added) + 1
-
-
-def _round(value: Value, drop: int) -> Value:
-    """Drop low bits, rounding half up."""
-    return value if drop == 0 else (value + Const(1 << (drop - 1))).shift_right(drop)
-
-
-def _signed(
-    magnitude: Staged, negative: Staged, drop: int, form: Format, name: str, registers: int
-) -> Staged:
-    """Give a magnitude its sign, drop low bits rounding half up, and limit; one carry chain deep.
-
-    Takes ``registers`` (0 or 1) cycles: the register, if any, stands before the limiting.
-    """
-    limit = form.maximum
-    half = (1 << drop) >> 1
-
-    def half_up(magnitude: Value, negative: Value) -> Value:
-        # In halves of its last bit: 2 * m + 1 for m, 2 * ~m + 2 for -m.
-        wide = Cat(Const(1, 1), magnitude ^ negative.replicate(len(magnitude)), negative).as_signed()
-        rounding = Cat(negative, Const(half, max(1, drop)), Const(0, 1)).as_signed()
-        return (wide + rounding).shift_right(1 + drop)
-
-    def beyond(magnitude: Value, negative: Value) -> Value:
-        # Half a unit below the next value counts for a positive one and not for a negative one.
-        return Cat(~negative, magnitude) > 2 * (((limit + 1) << drop) - half) if drop else magnitude > limit
-
-    over = combine(beyond, magnitude, negative).named(f"{name}_over").later(registers)
-    rounded = combine(half_up, magnitude, negative).named(f"{name}_rounded").later(registers)
-    return _clipped(over, negative, limit, rounded).as_signed(form.bits).named(name)
-
-
-def _odd(magnitude: Staged, negative: Staged, drop: int, form: Format) -> Staged:
-    """Give a magnitude its sign, drop low bits, and set the last one that is left; no carry chain.
-
-    Of a magnitude whose last bit is set, the complement with its last bit set is the negative: nothing is
-    added. The magnitude is within the format's range.
-    """
-    kept = magnitude[drop + 1 : drop + form.bits - 1]
-    return combine(
-        lambda kept, negative: Cat(Const(1, 1), kept ^ negative.replicate(len(kept)), negative).as_signed(),
-        kept,
-        negative,
-    )
-
-
-def _clipped(over: Staged, negative: Staged, limit: int, value: Staged) -> Staged:
-    """Return the value, or beyond the limit, that with its sign; chosen where ``over`` is known."""
-    return combine(
-        lambda over, negative, value: Mux(over, Mux(negative, -limit, limit), value), over, negative, value
-    )

@@ -94,7 +94,7 @@ class MemoryWindow(Component):
     """COMMAND, for the sequencer."""
     flags: Signal = In(3)
     step_done: Signal = In(1)
-    saturated: Signal = In(lambda manifest: range(manifest.parameters.gate_units + 1))
+    saturated: Signal = In(lambda manifest: range(manifest.most_saturated + 1))
     since: Signal = In(32)
     now: Signal = Out(32)
     """What the counters count."""

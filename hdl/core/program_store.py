@@ -214,9 +214,9 @@ class _ConstantProgram(ProgramStore):
         values = Cat(Const(self.at_reset[name], each.width) for name, each in self.step_layout)
         self._loaded = Loaded(View(self.step_layout, values), Const(0, 1))
         self.first_op = program.body
-        self.most_words = max(op.columns for op in ops)
-        self.latest_results = max(op.results for op in ops)
-        self.most_drain_cycles = max(op.drain_cycles for op in ops)
+        self.most_words = max((op.columns for op in ops), default=0)
+        self.latest_results = max((op.results for op in ops), default=0)
+        self.most_drain_cycles = max((op.drain_cycles for op in ops), default=0)
         self.drained = self._constants(drain_fields(program, manifest.layers, manifest.numerics.unit))
 
     def issued(self, more: Mapping[str, list[int]] | None = None) -> OpFields:
@@ -224,7 +224,7 @@ class _ConstantProgram(ProgramStore):
 
     def _constants(self, values: Mapping[str, list[int]]) -> OpFields:
         """Return constant fields, as wide as they need to be."""
-        widths = {name: max(1, *each).bit_length() for name, each in values.items()}
+        widths = {name: max((1, *each)).bit_length() for name, each in values.items()}
         return OpFields(self._manifest, widths, values)
 
     def read_issued(

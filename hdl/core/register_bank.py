@@ -51,7 +51,7 @@ class RegisterBank(Component):
     shape: Signal = In(32)
     """What is told, as it is in the cycle before that of the address's register."""
     step_done: Signal = In(1)
-    saturated: Signal = In(lambda manifest: range(manifest.parameters.gate_units + 1))
+    saturated: Signal = In(lambda manifest: range(manifest.most_saturated + 1))
     since: Signal = In(32)
     now: Signal = Out(32)
     """What the counters count, as those of :class:`rtlstm.hdl.core.memory_window.MemoryWindow`."""

@@ -234,7 +234,7 @@ def _with_attributes(text: str, module: str, attributes: Mapping[str, Mapping[st
 
 
 _MODULE = """
-// Constants of LUTs: {rows} words of {name}. A word comes {latency} after its row.
+// Constants of LUTs: {rows} words of {name}. A word comes {when} its row.
 module {module} (
   input clk,
   input [{row}:0] row,
@@ -254,6 +254,7 @@ module {module} (
     endcase
 endmodule
 """
+_AT_ONCE = "  always @(*) word = found;"
 _DIRECTLY = "  always @(posedge clk) word <= found;"
 _BY_REGISTER = """\
   reg [{row}:0] address;
@@ -271,16 +272,17 @@ def table_modules(manifest: Manifest) -> str:
 def _module(activation: ActivationSpec) -> str:
     memory, registered = activation.memory, activation.memory.output_register
     row = ceil_log2(memory.depth) - 1
+    read = _BY_REGISTER.format(row=row) if registered else _AT_ONCE if memory.asynchronous else _DIRECTLY
     return _MODULE.format(
         name=memory.name,
         module=f"rtlstm_{activation.module}",
         rows=memory.depth,
-        latency="2 cycles" if registered else "a cycle",
+        when="2 cycles after" if registered else "with" if memory.asynchronous else "a cycle after",
         row=row,
         word=memory.width - 1,
         address="address" if registered else "row",
         contents="\n".join(_cases(activation.table.words, row + 1, memory.width)),
-        read=_BY_REGISTER.format(row=row) if registered else _DIRECTLY,
+        read=read,
     )
 
 

@@ -12,6 +12,7 @@ from rtlstm.hdl.core.sequencer.sequencer import Sequencer
 from rtlstm.hdl.core.sequencer.steps import CurrentStream, Steps
 from rtlstm.hdl.primitives.pipeline import lookup
 from rtlstm.hdl.sequences.controller import SequenceMemory
+from rtlstm.hdl.spatial.core import SpatialCore
 from rtlstm.spec.manifest import Manifest
 
 
@@ -149,8 +150,10 @@ class PartSequencer(PartPorts, Sequencer):
         super().__init__(PartSteps(manifest))
 
 
-def make_core(manifest: Manifest) -> Core:
-    """Return the core of a build: one of single steps, or of whole sequences."""
+def make_core(manifest: Manifest) -> Core | SpatialCore:
+    """Return the core of a build: in space, or with an array, of single steps or of whole sequences."""
+    if manifest.spatial is not None:
+        return SpatialCore(manifest)
     return Core(manifest, StepEnds(manifest) if manifest.sequence is None else SequenceEnds(manifest))
 
 

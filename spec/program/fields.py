@@ -168,7 +168,7 @@ def drain_widths(parameters: Parameters, unit: Unit) -> dict[str, int]:
 def step_fields(program: Program, parameters: Parameters) -> dict[str, int]:
     """The fields of a step that are not part of its operations."""
     beat = parameters.beat_in
-    first = program.ops[program.body]
+    first = program.ops[program.body].words if program.ops else 0
     return {
         "body": program.body,
         "prefetch": program.prefetch or 0,
@@ -179,7 +179,7 @@ def step_fields(program: Program, parameters: Parameters) -> dict[str, int]:
         # Of a data port's beats: how many follow the first, and a mask of the values that count in the last.
         "last_beat": (1 << ((program.inputs - 1) % beat + 1)) - 1,
         # All of the input's product is issued in one cycle.
-        "one_word": int(first.words == 1),
+        "one_word": int(first == 1),
         "beats_out": -(-program.outputs // parameters.beat_out),
     }
 

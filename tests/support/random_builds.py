@@ -24,6 +24,7 @@ from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters, TableKind
+from rtlstm.spec.program.spatial import SpatialPlan
 
 SIZES = (1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 32, 37, 41, 43, 47, 53, 59, 61, 64, 67, 70)
 ACTIVATIONS = ("identity", "relu", "sigmoid", "tanh")
@@ -209,10 +210,16 @@ def random_case(seed: int, sizes: tuple[int, ...] = SIZES, steps: int = 4) -> Ca
     return make_case(seed, network, random_parameters(rng, settings.tables), steps)
 
 
-def make_case(seed: int, network: QuantizedNetwork, parameters: Parameters, steps: int) -> Case:
+def make_case(
+    seed: int,
+    network: QuantizedNetwork,
+    parameters: Parameters,
+    steps: int,
+    spatial: SpatialPlan | None = None,
+) -> Case:
     """Draw states, stalls and ``steps`` steps (and one for each stream) for a network."""
     rng = np.random.default_rng(seed)
-    manifest = Manifest.create(f"random{seed}", network.shapes, parameters, network.numerics)
+    manifest = Manifest.create(f"random{seed}", network.shapes, parameters, network.numerics, spatial=spatial)
     streams = manifest.parameters.streams
     order = np.concatenate([np.arange(streams), rng.integers(0, streams, size=steps)])
     rng.shuffle(order)

@@ -1,0 +1,1 @@
+"""Cores in which every layer has logic of its own, and weights are constants of it."""

@@ -1,0 +1,181 @@
+"""The core of a spatial build: its layers, and the same ports as a core with an array."""
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal, Value, signed
+from amaranth.lib import fifo, wiring
+
+from rtlstm.hdl.component import Component
+from rtlstm.hdl.core.array import any_of
+from rtlstm.hdl.core.core import CorePorts
+from rtlstm.hdl.core.memory_window import MemoryWindow
+from rtlstm.hdl.primitives.pipeline import delay_event, storage
+from rtlstm.hdl.primitives.staged import Staged
+from rtlstm.hdl.spatial.layers import DenseLayer, LstmLayer, StateAccess
+from rtlstm.spec.inventory import memories
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import Region
+
+
+class SpatialCore(CorePorts, Component):
+    """A network whose weights are constants of the hardware.
+
+    Latency and throughput: ``manifest.cycles``, exact. Results: :class:`rtlstm.sim.golden.Golden`, exact.
+    Ports: ``docs/ports.md``. In cycle 0 a step is accepted: its input stands in registers, and the step
+    before is ``interval`` cycles old. No later stage waits.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest, self._schedule = manifest, manifest.spatial_schedule
+        super().__init__(manifest)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        self._accepts, self._held, self._room = Signal(), Signal(), Signal(init=1)
+        m.submodules.window = self._window = MemoryWindow(self._manifest, read_back=0)
+        wiring.connect(m, wiring.flipped(self.bus), self._window.bus)
+        x = self._take_input(m)
+        self._valid: list[Value] = [self._accepts]
+        emits: Value = self._accepts & self._wanted
+        for _ in range(self._schedule.results):
+            self._valid.append(delay_event(m, self._valid[-1], 1))
+            emits = delay_event(m, emits, 1)
+        self._add_layers(m, x)
+        self._give_output(m, emits)
+        self._control(m)
+        self._count(m, emits)
+        return m
+
+    def _take_input(self, m: Module) -> list[Staged]:
+        """Collect a step's beats, and accept it once it is whole; return its values."""
+        bits, inputs = self._manifest.numerics.data_bits, self._manifest.program.inputs
+        beats, per_beat = self._schedule.input_beats, self._manifest.parameters.beat_in
+        values = [Signal(signed(bits), reset_less=True, name=f"x{index}") for index in range(inputs)]
+        full, wanted, beat = Signal(name="full"), Signal(reset_less=True, name="wanted"), Signal(range(beats))
+        taken, last = Signal(name="taken"), beat == beats - 1
+        room = ~full | self._accepts
+        self._fills, self._full, self._wanted = taken & last, full, wanted
+        m.d.comb += [self.x.ready.eq(~ResetSignal() & room), taken.eq(self.x.valid & room)]
+        m.d.sync += full.eq(self._fills | (full & ~self._accepts))
+        with m.If(taken):
+            m.d.sync += [beat.eq(Mux(last, 0, beat + 1)), wanted.eq(~self.x.payload.suppress)]
+            for index, value in enumerate(values):
+                with m.If(beat == index // per_beat):
+                    m.d.sync += value.eq(self.x.payload.data.word_select(index % per_beat, bits))
+        # Of the next step, as many cycles after this one as the layers need.
+        interval = self._schedule.interval
+        since = Signal(range(interval))
+        with m.If(self._accepts):
+            m.d.sync += since.eq(interval - 1)
+        with m.Elif(since != 0):
+            m.d.sync += since.eq(since - 1)
+        free = (since == 0) & ~self._held & (self._room | ~wanted)
+        m.d.comb += self._accepts.eq(full & free)
+        return [Staged(m, value, 0) for value in values]
+
+    def _add_layers(self, m: Module, x: Sequence[Staged]) -> None:
+        """Add layer behind layer; the last one's results are the outputs."""
+        self._lstms: list[LstmLayer] = []
+        program = self._manifest.program
+        self._rows: dict[Region, list[tuple[Value, Value]]] = {Region.VECTORS: [], Region.CELLS: []}
+        """Whether the window is at a row, and what that holds: of h, and of c."""
+        for index, shape in enumerate(self._manifest.layers):
+            name = f"layer{index}"
+            if not shape.recurrent:
+                x = DenseLayer(self._manifest, index).add(m, name, x)
+                continue
+            layer = LstmLayer(self._manifest, index)
+            number = len(self._lstms)
+            self._lstms.append(layer)
+            access = self._access(m, layer, program.hidden[number][0], program.cells[number][0])
+            x = layer.add(m, name, x, self._valid, access)
+        assert x[0].stage == self._schedule.results, "the schedule counts every register"
+        bits = self._manifest.numerics.output_bits
+        self._outputs = Cat(_extended(value.value, bits) for value in x)
+
+    def _access(self, m: Module, layer: LstmLayer, word: int, row: int) -> StateAccess:
+        """Say where the window has a layer's h and c."""
+        window, per_word = self._window, self._manifest.parameters.macs
+        bits, units = self._manifest.numerics.data_bits, range(layer.shape.outputs)
+        at_word = [window.row == word + index for index in range(-(-len(units) // per_word))]
+        at_row = [window.row == row + unit for unit in units]
+        self._rows[Region.VECTORS] += [
+            (here, Cat(_extended(h, bits) for h in layer.h[index * per_word : (index + 1) * per_word]))
+            for index, here in enumerate(at_word)
+        ]
+        self._rows[Region.CELLS] += list(zip(at_row, map(Value.cast, layer.c), strict=True))
+        return StateAccess(
+            writes_h=[window.write[Region.VECTORS] & at_word[unit // per_word] for unit in units],
+            writes_c=[window.write[Region.CELLS] & here for here in at_row],
+            h=[window.write_data.word_select(unit % per_word, bits) for unit in units],
+            data=window.write_data,
+            reset=window.reset_stream,
+        )
+
+    def _give_output(self, m: Module, emits: Value) -> None:
+        """Queue steps' outputs, and give them beat by beat."""
+        schedule, depth = self._schedule, self._schedule.depth
+        m.submodules.queue = queue = fifo.SyncFIFO(width=len(self._outputs), depth=depth)
+        beats, bits = schedule.output_beats, len(self.y.payload.data)
+        beat = Signal(range(beats))
+        last, gives = beat == beats - 1, self.y.valid & self.y.ready
+        m.d.comb += [
+            queue.w_data.eq(self._outputs),
+            queue.w_en.eq(emits),
+            self.y.payload.data.eq(queue.r_data.word_select(beat, bits)),
+            self.y.payload.last.eq(last),
+            self.y.valid.eq(queue.r_rdy & ~ResetSignal()),
+            queue.r_en.eq(gives & last),
+        ]
+        with m.If(gives):
+            m.d.sync += beat.eq(Mux(last, 0, beat + 1))
+        # Room for the steps on their way is reserved when they are accepted.
+        left = Signal(range(depth + 1), init=depth)
+        takes, returns = self._accepts & self._wanted, Signal()
+        now = left - takes + returns
+        m.d.sync += [returns.eq(gives & last), left.eq(now), self._room.eq(now != 0)]
+
+    def _control(self, m: Module) -> None:
+        """Open the window between steps; while it waits or writes, none is accepted."""
+        window, busy = self._window, any_of(self._valid)
+        zero, here = Signal(init=1, name="zero"), Signal(reset_less=True, name="at_cells")
+        m.d.sync += [
+            self._held.eq(window.active | window.stores),
+            # What is under way now was accepted before anything was held.
+            window.granted.eq(window.active & self._held & ~busy),
+            zero.eq(window.reset_stream | (zero & ~window.state_written & ~self._accepts)),
+            here.eq(window.region == Region.CELLS),
+        ]
+        words = {
+            region: any_of([Mux(at, row, 0) for at, row in rows] or [Const(0)])
+            for region, rows in self._rows.items()
+        }
+        m.d.comb += [
+            window.busy.eq(busy | self._full),
+            window.flags.eq(zero),
+            window.read_data.eq(Mux(here, words[Region.CELLS], words[Region.VECTORS])),
+        ]
+
+    def _count(self, m: Module, emits: Value) -> None:
+        """Tell what the counters count."""
+        window = self._window
+        read, write = storage(m, memories(self._manifest)["input times"], "begun")
+        came, given = (Signal(len(read.addr), name=name) for name in ("came", "given"))
+        counts = self._fills & ~self.x.payload.suppress
+        done = delay_event(m, emits, self._schedule.output_beats - 1)
+        m.d.sync += [came.eq(came + counts), given.eq(given + done)]
+        clipped = [bit for layer in self._lstms for bit in layer.saturated]
+        m.d.comb += [
+            write.addr.eq(came),
+            write.data.eq(window.now),
+            write.en.eq(counts),
+            read.addr.eq(given),
+            window.since.eq(read.data),
+            window.step_done.eq(done),
+            window.saturated.eq(sum(clipped, Const(0))),
+        ]
+
+
+def _extended(value: Value, bits: int) -> Value:
+    """Return a signed value in so many bits."""
+    return Cat(value, value[-1].replicate(bits - len(value)))

@@ -1,0 +1,210 @@
+"""Products of constant matrices with vectors, as graphs of adders that rows share.
+
+Each weight is a sum of powers of two in canonical signed digits, the fewest possible. A row is then a sum of
+shifted inputs. The pair of terms that most rows have in common becomes an adder of its own, again and again,
+until no pair occurs twice. Only terms of equal depth are paired: so no row gets deeper than a tree of its
+terms alone.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from rtlstm.spec.fixed import IntArray
+
+
+@dataclass(frozen=True, order=True)
+class Term:
+    """A node's value times ``2**shift``, or that with its sign changed."""
+
+    node: int
+    shift: int
+    negative: bool = False
+
+
+@dataclass(frozen=True)
+class Adder:
+    """The sum of two terms, of which the first is not negative."""
+
+    first: Term
+    second: Term
+
+
+@dataclass(frozen=True)
+class AdderGraph:
+    """Adders whose results include a matrix's products with a vector.
+
+    Nodes ``0`` to ``inputs - 1`` are the vector, those from ``inputs`` on the adders, each behind the nodes
+    that it adds.
+    """
+
+    inputs: int
+    adders: tuple[Adder, ...]
+    rows: tuple[Term | None, ...]
+    """What each row's product is; None if the row is zero."""
+    largest: tuple[int, ...]
+    """Each node's largest magnitude, in units of the largest input's."""
+    depth: int
+    """Adders behind each other, at most."""
+
+    def compute(self, vector: Sequence[int]) -> list[int]:
+        """Return the products of the rows."""
+        values = list(vector)
+
+        def of(term: Term) -> int:
+            value = values[term.node] << term.shift
+            return -value if term.negative else value
+
+        for adder in self.adders:
+            values.append(of(adder.first) + of(adder.second))
+        return [0 if term is None else of(term) for term in self.rows]
+
+
+Pattern = tuple[int, int, int, bool]
+"""Two nodes, the second's shift less the first's, and whether their signs differ."""
+
+
+def signed_digits(value: int) -> Iterator[tuple[int, bool]]:
+    """Yield the shifts of an integer's canonical signed digits, and whether they are negative."""
+    shift = 0
+    while value:
+        if value & 1:
+            digit = 2 - (value & 3)
+            yield shift, digit < 0
+            value -= digit
+        value >>= 1
+        shift += 1
+
+
+def share_adders(matrix: IntArray) -> AdderGraph:
+    """Return a graph of the products with a matrix ``(rows, columns)``."""
+    return _Sharing(matrix).graph()
+
+
+class _Sharing:
+    """Rows as sets of terms, and how often each pair of terms occurs in them."""
+
+    def __init__(self, matrix: IntArray) -> None:
+        self._inputs = matrix.shape[1]
+        self._adders: list[Adder] = []
+        self._depths = [0] * self._inputs
+        self._forms: list[Counter[int]] = [Counter({column: 1}) for column in range(self._inputs)]
+        """Each node as a sum of inputs."""
+        self._made: dict[Pattern, int] = {}
+        self._rows = [
+            {Term(column, *digit) for column, value in enumerate(row) for digit in signed_digits(value)}
+            for row in matrix.tolist()
+        ]
+        self._counts: Counter[Pattern] = Counter()
+        self._changed = set[Pattern]()
+        """Patterns that have become more."""
+        self._where: defaultdict[Pattern, Counter[int]] = defaultdict(Counter)
+        for number, terms in enumerate(self._rows):
+            ordered = sorted(terms)
+            for index, term in enumerate(ordered):
+                self._count(number, term, ordered[:index], 1)
+
+    def graph(self) -> AdderGraph:
+        """Share what rows have in common, then add what is left of each row."""
+        self._share()
+        rows = tuple(self._add_all(terms) for terms in self._rows)
+        depth = max((self._depths[term.node] for term in rows if term is not None), default=0)
+        largest = tuple(sum(abs(factor) for factor in form.values()) for form in self._forms)
+        return AdderGraph(self._inputs, tuple(self._adders), rows, largest, depth)
+
+    def _count(self, row: int, term: Term, others: Sequence[Term], change: int) -> None:
+        for other in others:
+            if self._depths[term.node] == self._depths[other.node]:
+                pattern = _pattern(term, other)
+                self._counts[pattern] += change
+                self._where[pattern][row] += change
+                if change > 0 and self._counts[pattern] > 1:
+                    self._changed.add(pattern)
+
+    def _share(self) -> None:
+        best = [(-self._counts[pattern], pattern) for pattern in self._changed]
+        heapify(best)
+        while best:
+            count, pattern = heappop(best)
+            now = self._counts[pattern]
+            if now < 2:
+                continue
+            if now != -count:
+                heappush(best, (-now, pattern))
+                continue
+            found = [
+                (row, pairs)
+                for row in sorted(row for row, count in self._where[pattern].items() if count)
+                if (pairs := self._pairs(row, pattern))
+            ]
+            if sum(len(pairs) for _, pairs in found) < 2:
+                # Of terms that overlap, one is taken alone.
+                self._counts[pattern] = 0
+                continue
+            self._changed = set()
+            for row, pairs in found:
+                for first, second in pairs:
+                    self._replace(row, first, second)
+            for other in sorted(self._changed):
+                heappush(best, (-self._counts[other], other))
+
+    def _pairs(self, row: int, pattern: Pattern) -> list[tuple[Term, Term]]:
+        """Return the pairs of a row that have a pattern, each term in one of them at most."""
+        node, other, distance, differ = pattern
+        terms, used, found = self._rows[row], set[Term](), list[tuple[Term, Term]]()
+        for term in sorted(term for term in terms if term.node == node):
+            partner = Term(other, term.shift + distance, term.negative != differ)
+            if term not in used and partner in terms and partner not in used and partner != term:
+                used |= {term, partner}
+                found.append((term, partner))
+        return found
+
+    def _replace(self, row: int, first: Term, second: Term) -> None:
+        terms = self._rows[row]
+        for term in (first, second):
+            terms.remove(term)
+            self._count(row, term, list(terms), -1)
+        sum_of = self._add(first, second)
+        while sum_of in terms:
+            # Twice the same is one with the next shift.
+            terms.remove(sum_of)
+            self._count(row, sum_of, list(terms), -1)
+            sum_of = Term(sum_of.node, sum_of.shift + 1, sum_of.negative)
+        self._count(row, sum_of, list(terms), 1)
+        terms.add(sum_of)
+
+    def _add(self, first: Term, second: Term) -> Term:
+        """Return the sum of two terms, of an adder that is there already if there is one."""
+        pattern = _pattern(first, second)
+        first, second = sorted((first, second))
+        low = min(first.shift, second.shift)
+        # The adder's value, with the sign of its first term.
+        if pattern not in self._made:
+            self._made[pattern] = len(self._depths)
+            one = Term(first.node, first.shift - low)
+            other = Term(second.node, second.shift - low, first.negative != second.negative)
+            self._adders.append(Adder(one, other))
+            self._depths.append(1 + max(self._depths[first.node], self._depths[second.node]))
+            form = Counter[int]()
+            for term in (one, other):
+                for column, factor in self._forms[term.node].items():
+                    form[column] += (-factor if term.negative else factor) << term.shift
+            self._forms.append(form)
+        return Term(self._made[pattern], low, first.negative)
+
+    def _add_all(self, terms: set[Term]) -> Term | None:
+        """Add terms, the shallowest first."""
+        waiting = [(self._depths[term.node], term) for term in terms]
+        heapify(waiting)
+        while len(waiting) > 1:
+            (_, first), (_, second) = heappop(waiting), heappop(waiting)
+            whole = self._add(first, second)
+            heappush(waiting, (self._depths[whole.node], whole))
+        return waiting[0][1] if waiting else None
+
+
+def _pattern(one: Term, other: Term) -> Pattern:
+    """Return what two terms have in common with any others of the same distance."""
+    first, second = sorted((one, other))
+    return first.node, second.node, second.shift - first.shift, first.negative != second.negative

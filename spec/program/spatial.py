@@ -1,0 +1,296 @@
+"""Builds in space: weights are constants of the fabric, and a step of the recurrence takes few registers.
+
+All layers compute at once, each with logic of its own. :class:`SpatialPlan` is what such a build has beside
+shapes, formats and parameters: its weights, and how many registers are in the loop from h to the next h. The
+same kinds of values have a register in every layer; behind every layer, and behind what a recurrent layer
+makes of its input, there is one in any case.
+
+A step is accepted when its last input beat has come and the step before is ``interval`` cycles old. From then
+on nothing waits: outputs go to a queue that has room for all steps on their way.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.numerics import (
+    LayerShape,
+    Numerics,
+    QuantizedDense,
+    QuantizedLayer,
+    QuantizedNetwork,
+    QuantizedRecurrent,
+)
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program.schedule import Cycles, LayerCycles, Schedule
+from rtlstm.spec.program.step import Program
+from rtlstm.spec.record import Record
+
+ValueKind = Literal["products", "sums", "gates", "multiplied", "total", "argument", "bent", "output"]
+"""Values in a layer that may have a register behind them, in their order: products of the matrices; rounded
+pre-activations; what sigmoid and tanh make of them; products with gates; their exact sum; the argument of c's
+tanh; that tanh; its product with the output gate."""
+
+_REGISTERED: dict[int, frozenset[ValueKind]] = {
+    1: frozenset(),
+    2: frozenset({"multiplied"}),
+    3: frozenset({"sums", "total"}),
+    4: frozenset({"products", "gates", "bent"}),
+    5: frozenset({"products", "gates", "multiplied", "bent"}),
+    6: frozenset({"products", "gates", "multiplied", "argument", "bent"}),
+    7: frozenset({"products", "gates", "multiplied", "argument", "bent", "output"}),
+    8: frozenset({"products", "sums", "gates", "multiplied", "argument", "bent", "output"}),
+    9: frozenset({"products", "sums", "gates", "multiplied", "total", "argument", "bent", "output"}),
+}
+"""Values with a register, by the registers in the loop, of which h is one."""
+MOST_LOOP_REGISTERS = max(_REGISTERED)
+_OF_ROWS: tuple[ValueKind, ...] = ("products", "sums", "gates")
+"""What a dense layer has of them, too."""
+
+LoopRegisters = Annotated[int, Field(ge=1, le=MOST_LOOP_REGISTERS)]
+Integers = tuple[int, ...]
+Matrix = tuple[Integers, ...]
+
+
+def _integers(values: Integers | Matrix) -> IntArray:
+    return np.array(values, dtype=np.int64)
+
+
+class ConstantLayer(Record):
+    """Integers of a layer, as :data:`~rtlstm.spec.numerics.QuantizedLayer` has them; with h if it has any."""
+
+    weight: Matrix
+    bias: Integers
+    shift: Integers
+    recurrent_weight: Matrix = ()
+    recurrent_shift: Integers = ()
+
+    @classmethod
+    def of(cls, layer: QuantizedLayer) -> Self:
+        """Return the integers of a layer."""
+        if isinstance(layer, QuantizedDense):
+            return cls(weight=layer.weight.tolist(), bias=layer.bias.tolist(), shift=layer.shift.tolist())
+        return cls(
+            weight=layer.w_ih.tolist(),
+            bias=layer.bias.tolist(),
+            shift=layer.shift_ih.tolist(),
+            recurrent_weight=layer.w_hh.tolist(),
+            recurrent_shift=layer.shift_hh.tolist(),
+        )
+
+    @property
+    def matrices(self) -> tuple[IntArray, ...]:
+        """The weights for the input and, if the layer is recurrent, those for h."""
+        return tuple(map(_integers, filter(None, (self.weight, self.recurrent_weight))))
+
+    def quantised(self) -> QuantizedLayer:
+        """Return the layer; the inverse of :meth:`of`."""
+        bias, shift = _integers(self.bias), _integers(self.shift)
+        weight, *recurrent = self.matrices
+        if not recurrent:
+            return QuantizedDense(weight, bias, shift)
+        return QuantizedRecurrent(weight, recurrent[0], bias, shift, _integers(self.recurrent_shift))
+
+
+class SpatialPlan(Record):
+    """What a spatial build has beside shapes, formats and parameters."""
+
+    loop_registers: LoopRegisters
+    """Registers from h to the next h, and so cycles of a step of the recurrence."""
+    layers: tuple[ConstantLayer, ...]
+
+    @classmethod
+    def of(cls, network: QuantizedNetwork, loop_registers: int) -> Self:
+        """Return the plan of a network. Raises ConfigurationError if no spatial build computes it."""
+        check_spatial(network.shapes, network.numerics)
+        layers = tuple(map(ConstantLayer.of, network.layers))
+        return cls(loop_registers=loop_registers, layers=layers)
+
+    def network(self, shapes: tuple[LayerShape, ...], numerics: Numerics) -> QuantizedNetwork:
+        """Return the network whose weights these are."""
+        return QuantizedNetwork(shapes, numerics, tuple(layer.quantised() for layer in self.layers))
+
+    @property
+    def registered(self) -> frozenset[ValueKind]:
+        """The values with a register behind them, in every layer."""
+        return _REGISTERED[self.loop_registers]
+
+    @property
+    def input_registers(self) -> int:
+        """Registers from a recurrent layer's input to its share of the pre-activations."""
+        return 1 + ("products" in self.registered)
+
+    def registers(self, layer: LayerShape) -> int:
+        """Return the registers from a layer's input to its results."""
+        if layer.recurrent:
+            return self.input_registers + self.loop_registers
+        kinds = _OF_ROWS[:2] if layer.linear else _OF_ROWS
+        return 1 + sum(kind in self.registered for kind in kinds)
+
+
+def check_spatial(shapes: Sequence[LayerShape], numerics: Numerics) -> None:
+    """Raise a ConfigurationError unless there is a spatial build of such a network, with a way out."""
+    kinds = ("lstm", "dense")
+    for shape in shapes:
+        if shape.kind not in kinds or shape.feedback or shape.skips or shape.feedforward:
+            raise ConfigurationError(
+                f"`array='spatial'` is for plain LSTM layers and dense layers behind them, but layer "
+                f"{shape.name!r} is of kind {shape.kind}{' with a projection' * bool(shape.feedback)}; "
+                "leave it out"
+            )
+    if numerics.fused_lstm is None:
+        raise ConfigurationError(
+            "`array='spatial'` is for plain LSTM layers, without cells of their own; leave it out"
+        )
+    if numerics.scale_bits:
+        raise ConfigurationError("`array='spatial'` has no scales of rows; leave out `scale_bits`")
+    if not all(table.direct for table in numerics.tables):
+        raise ConfigurationError(
+            "`array='spatial'` has tables with one entry for each argument: give `tables='direct'`"
+        )
+
+
+def spatial_program(shapes: Sequence[LayerShape], parameters: Parameters) -> Program:
+    """Return the addresses of h and c in the memory window; there are no operations."""
+    hidden, cells, word, row = list[tuple[int, int]](), list[tuple[int, int]](), 0, 0
+    for shape in shapes:
+        if shape.recurrent:
+            hidden.append((word, shape.outputs))
+            cells.append((row, shape.outputs))
+            word, row = word + parameters.words(shape.outputs), row + shape.outputs
+    return Program(
+        ops=(),
+        body=0,
+        prefetch=None,
+        recurrent_end=0,
+        copy_words=0,
+        inputs=shapes[0].inputs,
+        outputs=shapes[-1].outputs,
+        input_words=parameters.words(shapes[0].inputs),
+        weight_rows=0,
+        bias_rows=0,
+        partials_context=0,
+        shift_rows=0,
+        vector_context=word,
+        cell_context=row,
+        hidden=tuple(hidden),
+        cells=tuple(cells),
+    )
+
+
+@dataclass(frozen=True)
+class SpatialSchedule(Schedule):
+    """The schedule of a spatial build."""
+
+    plan: SpatialPlan
+    shapes: tuple[LayerShape, ...]
+    parameters: Parameters
+
+    @property
+    def input_beats(self) -> int:
+        """Beats of a step's input."""
+        return -(-self.shapes[0].inputs // self.parameters.beat_in)
+
+    @property
+    def output_beats(self) -> int:
+        """Beats of a step's output."""
+        return -(-self.shapes[-1].outputs // self.parameters.beat_out)
+
+    @property
+    def interval(self) -> int:
+        """Cycles from a step's acceptance to the next one's, if its input is there."""
+        loop = self.plan.loop_registers if any(shape.recurrent for shape in self.shapes) else 1
+        return max(loop, self.output_beats)
+
+    @property
+    def results(self) -> int:
+        """Cycles from a step's acceptance to its outputs, side by side."""
+        return sum(self.plan.registers(shape) for shape in self.shapes)
+
+    @property
+    def latency_of_step(self) -> int:
+        """Cycles from a step's last input beat to its last output beat: it is accepted behind the one, and
+        its outputs are offered behind the queue."""
+        return 1 + self.results + self.output_beats
+
+    @property
+    def depth(self) -> int:
+        """Steps that the output queue holds, so that it delays none while outputs are taken."""
+        return -(-self.latency_of_step // self.interval) + 2
+
+    @property
+    def prepares(self) -> bool:
+        """Nothing is computed before a step's input comes."""
+        return False
+
+    @cached_property
+    def output_index(self) -> IntArray:
+        """Index of each output among the values of a step's beats."""
+        return np.arange(self.shapes[-1].outputs)
+
+    def count(self, shapes: tuple[LayerShape, ...]) -> Cycles:
+        """Count the cycles that the manifest states; nothing of them is an array's."""
+        latency = self.latency_of_step
+        return Cycles(
+            step_latency_cycles=latency,
+            array_cycles=0,
+            overhead_cycles=latency,
+            recurrent_cycles=0,
+            first_step_latency_cycles=latency,
+            step_interval_cycles=max(self.interval, self.input_beats),
+            layers=tuple(
+                LayerCycles(
+                    name=shape.name,
+                    array_cycles=0,
+                    overhead_cycles=self.plan.registers(shape),
+                    recurrent_cycles=0,
+                )
+                for shape in shapes
+            ),
+        )
+
+    def order(self, lengths: IntArray) -> tuple[IntArray, IntArray, None]:
+        """Return step and sequence of all steps of a batch, in the order to send them; no ends."""
+        step, sequence = np.nonzero(np.arange(lengths.max())[:, None] < lengths)
+        return step, sequence, None
+
+    def accept(self, last_beat: int, before: int | None) -> int:
+        """Return the cycle that accepts a step with this last beat; the one before was in ``before``."""
+        return last_beat + 1 if before is None else max(last_beat + 1, before + self.interval)
+
+    def steps(self, count: int) -> list[tuple[int, int]]:
+        """Return the cycles of the last input beat and of the last output beat of steps back to back."""
+        found, last, before = [], self.input_beats - 1, None
+        for _ in range(count):
+            before = self.accept(last, before)
+            found.append((last, before - 1 + self.latency_of_step))
+            # The next one's beats come from the cycle on that accepts this one.
+            last = before + self.input_beats - 1
+        return found
+
+    def offered(self, streams: IntArray, ends: NDArray[np.bool_]) -> list[int]:
+        """Return the cycle that offers each step's last output beat; cycle 0 accepts the first input beat."""
+        return [offered for _, offered in self.steps(len(streams))]
+
+    def latency(
+        self,
+        streams: IntArray,
+        ends: NDArray[np.bool_],
+        ready: NDArray[np.bool_],
+        suppress: NDArray[np.bool_],
+    ) -> int:
+        """Return the latency of the last step with an output, its wait for earlier ones included."""
+        last = int(np.flatnonzero(~suppress)[-1])
+        came, offered = self.steps(last + 1)[last]
+        return offered - came
+
+    def duration(self, length: int) -> int:
+        """Return the cycles of a sequence among others."""
+        return length * max(self.interval, self.input_beats)

@@ -1,0 +1,54 @@
+"""Products of constant matrices as shared adders: exact, no deeper than trees, and fewer."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from rtlstm.spec.adders import share_adders, signed_digits
+
+
+@pytest.mark.parametrize("value", [0, 1, -1, 3, 7, -7, 11, 85, -128, 127])
+def test_signed_digits_are_the_fewest(value: int) -> None:
+    digits = list(signed_digits(value))
+    assert sum((-1 if negative else 1) << shift for shift, negative in digits) == value
+    shifts = [shift for shift, _ in digits]
+    # No two are neighbours: that makes them the fewest.
+    assert all(later - shift > 1 for shift, later in pairwise(shifts))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_products_are_exact(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, columns = rng.integers(1, 24, size=2)
+    most = 1 << int(rng.integers(1, 8))
+    matrix = rng.integers(-most, most, size=(rows, columns))
+    graph = share_adders(matrix)
+    for _ in range(5):
+        vector = rng.integers(-128, 128, size=columns)
+        assert graph.compute(vector.tolist()) == (matrix @ vector).tolist()
+    worst = [graph.largest[term.node] << term.shift for term in graph.rows if term is not None]
+    assert max(worst, default=0) == np.abs(matrix).sum(axis=1).max()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sharing_saves_adders_and_no_row_gets_deeper(seed: int) -> None:
+    matrix = np.random.default_rng(seed).integers(-7, 8, size=(32, 8))
+    digits = [sum(len(list(signed_digits(value))) for value in row) for row in matrix.tolist()]
+    graph = share_adders(matrix)
+    assert len(graph.adders) < 0.75 * (sum(digits) - len(digits))
+    assert graph.depth == (max(digits) - 1).bit_length()
+
+
+def test_equal_rows_take_no_adders_of_their_own() -> None:
+    row = [3, -5, 7, 2]
+    one, four = (share_adders(np.array([row] * count)) for count in (1, 4))
+    assert len(four.adders) == len(one.adders)
+    assert four.rows[0] == four.rows[3]
+
+
+def test_a_row_of_zeros_is_none() -> None:
+    graph = share_adders(np.array([[0, 0], [0, 4]]))
+    assert graph.rows[0] is None
+    assert not graph.adders
+    assert graph.compute([5, -3]) == [0, -12]

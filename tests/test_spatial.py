@@ -1,0 +1,179 @@
+"""Spatial builds: golden model, Icarus, Verilator and Amaranth agree on every bit and every cycle."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.lazy import torch
+from support.quick import quick
+from support.random_builds import Case, make_case, random_network
+from support.step_checks import check_device, check_netlist
+
+import rtlstm
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.network import Dense, Network
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program.spatial import MOST_LOOP_REGISTERS, SpatialPlan
+
+pytestmark = pytest.mark.rtl
+
+SIZES = (2, 3, 4, 5, 7, 8, 11, 20)
+SMALL = (2, 3, 4)
+ALL = range(301, 331)
+
+
+def spatial_case(seed: int, sizes: tuple[int, ...], registers: int | None = None, steps: int = 12) -> Case:
+    """Draw a network, its formats and the registers of its loop."""
+    rng = np.random.default_rng(seed)
+    data = int(rng.integers(4, 10))
+    settings = QuantizationSettings(
+        tables="direct",
+        weight_bits=int(rng.integers(3, 9)),
+        data_bits=data,
+        gate_bits=int(rng.integers(max(6, data), 11)),
+        cell_bits=int(rng.integers(8, 15)),
+        input_range=float(rng.choice([0.5, 1.0, 4.0])),
+        cell_range=float(rng.choice([1.0, 2.0, 8.0])),
+        hidden_rounding=("half_up", "odd")[int(rng.integers(2))],
+    )
+    network = quantise(random_network(rng, sizes), settings)
+    beat = int(rng.integers(1, network.inputs + 1))
+    parameters = Parameters(
+        lanes=4,
+        macs=beat,
+        beat_in=beat,
+        beat_out=int(rng.integers(1, network.outputs + 1)),
+        tables="direct",
+    )
+    drawn = int(rng.integers(1, MOST_LOOP_REGISTERS + 1))
+    plan = SpatialPlan.of(network, registers or drawn)
+    return make_case(seed, network, parameters, steps, plan)
+
+
+@pytest.mark.parametrize("registers", quick(range(1, MOST_LOOP_REGISTERS + 1), 1, 3, 6, 9))
+def test_icarus_equals_golden(registers: int, tmp_path: Path) -> None:
+    check_device(spatial_case(300 - registers, SMALL, registers), tmp_path, "icarus")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["icarus", "verilator"])
+@pytest.mark.parametrize("seed", ALL)
+def test_both_simulators_equal_golden(seed: int, backend: str, tmp_path: Path) -> None:
+    check_device(spatial_case(seed, SIZES), tmp_path, backend)
+
+
+def test_amaranth_equals_golden(tmp_path: Path) -> None:
+    check_device(spatial_case(299, SMALL, 6), tmp_path, "amaranth")
+
+
+GIVEN = {"array": "spatial", "tables": "direct", "weight_bits": 4, "data_bits": 6, "gate_bits": 6}
+X = np.random.default_rng(1).normal(size=(9, 2, 3))
+
+
+def lstm() -> Any:
+    torch.manual_seed(0)
+    return torch.nn.LSTM(3, 4)
+
+
+def test_a_build_goes_through_generate_and_driver(tmp_path: Path) -> None:
+    build = rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, loop_registers=2, **GIVEN)
+    assert build.manifest.cycles.step_interval_cycles == 2
+    found = build.report().spatial
+    assert (found.loop_registers, found.adders > 0, found.depth > 1) == (2, True, True)
+    assert "in space, 2 registers in the loop of h" in str(build.report())
+    assert build.simulate(simulator="icarus", steps=6).passed
+    wanted, (h, c) = build.run(X)
+    with build.open("icarus") as core:
+        # From zeros, from a state, and from zeros again.
+        for state in (None, (h, c), None):
+            golden, last = build.run(X, state=state)
+            y, found = core.run(X, state=state)
+            np.testing.assert_array_equal(y, golden)
+            np.testing.assert_array_equal(found[0], last[0])
+            np.testing.assert_array_equal(found[1], last[1])
+    np.testing.assert_array_equal(y, wanted)
+
+
+def test_weights_of_a_retrained_model_are_refused(tmp_path: Path) -> None:
+    builds = []
+    for number in range(2):
+        model = lstm()
+        with torch.no_grad():
+            model.weight_hh_l0 *= 1 + number
+        builds.append(rtlstm.compile(model, folder=tmp_path / f"build{number}", calibration=X, **GIVEN))
+    first, second = builds
+    assert first.manifest.build_hash != second.manifest.build_hash
+    with first.open() as accelerator:
+        accelerator.load_weights(first.folder / "weights.bin")
+        with pytest.raises(ConfigurationError, match="cannot be loaded, because they are constants"):
+            accelerator.load_weights(second.folder / "weights.bin")
+        with pytest.raises(ConfigurationError, match="as a build of its own, and place and route that"):
+            accelerator.load(second.folder)
+    with pytest.raises(ConfigurationError, match="cannot be loaded, because they are constants"):
+        rtlstm.compile(lstm(), folder=tmp_path / "other", device=first.folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lanes": 4, "skip_zeros": True}, "whose options are `lanes`, `skip_zeros`"),
+        ({"streams": 2}, "one stream, not `streams=2`"),
+        ({"tables": "interpolated"}, "give `tables='direct'`, too"),
+        ({"scale_bits": 8}, "no scales of rows; leave out `scale_bits`"),
+        ({"headroom_bits": 1}, "`headroom_bits` is for weights that are loaded later"),
+        ({"capacities": {}}, "no program to load: leave out `capacities`"),
+        ({"fit": "lfe5u-25f-8"}, "`fit` chooses arrays, and no spatial builds yet"),
+        ({"beat_in": 4}, r"`beat_in` \(4\) must be at most the 3 inputs"),
+        ({"array": "shared", "loop_registers": 3}, "`loop_registers=3` is for spatial builds"),
+    ],
+)
+def test_options_that_do_not_apply_are_refused_by_name(
+    options: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, **GIVEN | options)
+    assert not (tmp_path / "build").exists()
+
+
+def test_other_layers_are_refused(tmp_path: Path) -> None:
+    for model, kind in ((torch.nn.GRU(3, 4), "gru"), (torch.nn.LSTM(3, 4, proj_size=2), "lstm with a proj")):
+        with pytest.raises(ConfigurationError, match=f"is of kind {kind}"):
+            rtlstm.compile(model, folder=tmp_path / "build", calibration=X, **GIVEN)
+
+
+@pytest.mark.slow
+def test_netlist_equals_golden(tmp_path: Path) -> None:
+    check_netlist(spatial_case(296, SMALL, 3), tmp_path)
+
+
+def test_dense_layers_alone_equal_golden(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    shapes = ((4, 3, "tanh"), (2, 4, "relu"))
+    layers = tuple(
+        Dense(weight=rng.normal(size=(rows, columns)), bias=rng.normal(size=rows), activation=activation)
+        for rows, columns, activation in shapes
+    )
+    network = quantise(Network(layers=layers), QuantizationSettings(data_bits=8, tables="direct"))
+    parameters = Parameters(lanes=4, macs=3, beat_in=3, tables="direct")
+    case = make_case(1, network, parameters, 12, SpatialPlan.of(network, 3))
+    assert case.manifest.cycles.step_interval_cycles == 2
+    check_device(case, tmp_path, "icarus")
+
+
+@pytest.mark.slow
+def test_a_bus_wrapper_and_the_build_s_testbench(tmp_path: Path, cli: Any) -> None:
+    rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, bus="axi", **GIVEN)
+    result = cli("simulate", tmp_path / "build", "--cocotb", "--simulator", "icarus")
+    assert "equals_golden_model: passed" in result.out
+
+
+def test_a_device_that_is_too_small_is_refused(tmp_path: Path) -> None:
+    build = rtlstm.compile(
+        torch.nn.LSTM(3, 10), folder=tmp_path / "build", calibration=X, family="ecp5", **GIVEN
+    )
+    with pytest.raises(ConfigurationError, match=r"30 multipliers \(it has 28\).*without `array='spatial'`"):
+        build.implement("lfe5u-25f")
+    # The other way out.
+    rtlstm.compile(torch.nn.LSTM(3, 10), folder=tmp_path / "build", calibration=X, fit="lfe5u-25f-8")
