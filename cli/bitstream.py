@@ -342,8 +342,10 @@ def board(
 
             port = FaultyPort(port, faults, seed, longest=_PAUSE)
         span = _NETWORK_SPAN if isinstance(line, Ethernet) else _SPAN
-        lines = {"terminal": terminal, "tcp": tcp, "udp": udp, "linger": _LINGER, "span": span}
-        with PortServer(port, **lines, transfer=native.transfer if raw_spi else None) as server:
+        transfer = native.transfer if raw_spi else None
+        with PortServer(
+            port, terminal=terminal, tcp=tcp, udp=udp, linger=_LINGER, span=span, transfer=transfer
+        ) as server:
 
             def stopped(*_: Any) -> None:
                 server.stop()
