@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     )
     from rtlstm.spec.layout import LayoutWarning
     from rtlstm.spec.manifest import Manifest
-    from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, Rnn
+    from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, Norm, Rnn
     from rtlstm.spec.parameters import Parameters
 
     __version__: str
@@ -88,6 +88,7 @@ __all__ = [
     "Manifest",
     "ModelError",
     "Network",
+    "Norm",
     "NoteWarning",
     "Parameters",
     "QuantizationSettings",
@@ -144,7 +145,7 @@ _HOMES = {
     "rtlstm.spec.errors": (*_ERRORS, "NoteWarning"),
     "rtlstm.spec.layout": ("LayoutWarning",),
     "rtlstm.spec.manifest": ("Manifest",),
-    "rtlstm.spec.network": ("Bidirectional", "Custom", "Dense", "Gru", "Lstm", "Network", "Rnn"),
+    "rtlstm.spec.network": ("Bidirectional", "Custom", "Dense", "Gru", "Lstm", "Network", "Norm", "Rnn"),
     "rtlstm.spec.parameters": ("Parameters",),
 }
 """The module that each public name is imported from."""

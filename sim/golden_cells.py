@@ -59,6 +59,11 @@ class Integers(Arithmetic[Node, IntArray]):
         function = self._numerics.function(self.operations[at])
         return function.look_up(x) if isinstance(function, ActivationTable) else function.compute(x)
 
+    def normalise(self, at: int, x: IntArray) -> IntArray:
+        """Normalise over the units."""
+        norm = self._numerics.norms[self.operations[at].index]
+        return norm.normalise(x, self._numerics.tables[norm.table])
+
     def round(self, at: int, x: IntArray) -> IntArray:
         """Narrow to the node's format."""
         node = self.operations[at]
@@ -88,7 +93,6 @@ class GraphLayer:
         self._maximum = (1 << (numerics.sum_bits(shape.cell) - 1)) - 1
         self._w_rec: Floats | None = None
         self._recurrent_scale: Floats | None = None
-        self._constants: Sequence[IntArray] = ()
         if isinstance(layer, QuantizedDense):
             self._w_in = self._scaled(layer.weight, layer.shift)
             self._scale = scale_factors(layer.scale)

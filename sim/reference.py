@@ -7,8 +7,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.spec.cells.evaluate import Reals, evaluate
-from rtlstm.spec.cells.kinds import cells_of
-from rtlstm.spec.network import LINEAR, Bidirectional, CellLayer, Dense, Gru, Lstm, Network, PseudoLayer, Rnn
+from rtlstm.spec.cells.kinds import cells_of, norm_cell
+from rtlstm.spec.network import (
+    LINEAR,
+    Bidirectional,
+    CellLayer,
+    Dense,
+    Gru,
+    Lstm,
+    Network,
+    Norm,
+    PseudoLayer,
+    Rnn,
+)
 from rtlstm.spec.program.passes import reverse_valid
 
 Floats = NDArray[np.float64]
@@ -202,6 +213,14 @@ def run_float(
             pre = values @ layer.weight.T + layer.bias
             ranges.see("preactivation", pre)
             values = np.where(alive[..., None], layer.function(pre), 0.0)
+            ranges.see("output", values)
+            layer_ranges.append((ranges,))
+            given.append(values)
+            continue
+        if isinstance(layer, Norm):
+            ranges, norm = LayerRange(), norm_cell(layer)
+            results = evaluate(Reals(norm), [values], None, layer.constants)
+            values = np.where(alive[..., None], results[norm.result], 0.0)
             ranges.see("output", values)
             layer_ranges.append((ranges,))
             given.append(values)

@@ -213,7 +213,8 @@ def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
             # Functions with different formats have separate tables.
             name if names.count(name) == 1 else f"{name} {index}",
             table,
-            count=count * parameters.gate_units,
+            # What no unit has is the norms' table of roots.
+            count=count * parameters.gate_units or 1,
             tables=parameters.tables,
             stages=parameters.pipeline.table,
             slope_stages=parameters.pipeline.slope,
@@ -445,6 +446,7 @@ def multipliers(manifest: Manifest) -> dict[str, MultiplierSpec]:
         *(some for kind in lane_kinds(manifest) for some in (kind.hard, kind.soft)),
         *gate_multipliers(manifest.numerics.unit, parameters.gate_units, parameters.pipeline),
         *scale_multipliers(manifest.numerics, parameters.gate_units, parameters.pipeline),
+        *norm_multipliers(manifest.numerics, parameters.gate_units, parameters.pipeline),
         *(slope for slope in slopes if slope is not None),
     )
     return {multiplier.name: multiplier for multiplier in found}
@@ -519,6 +521,21 @@ def scale_multipliers(
         yield MultiplierSpec(
             "row scales", units, 4, numerics.scaled_bits, numerics.scale_bits + 1, stages=stages
         )
+
+
+def norm_multipliers(
+    numerics: Numerics, units: int = 1, pipeline: Pipeline | None = None
+) -> Iterator[MultiplierSpec]:
+    """Yield the multipliers of norms' sums: the squares of the values, and that of their sum.
+
+    Without a pipeline the former have one register.
+    """
+    if numerics.norms:
+        bits, stages = numerics.data_bits, (pipeline or Pipeline()).product
+        yield MultiplierSpec("squares", units, 1, bits, bits, stages)
+    if any(norm.centre for norm in numerics.norms):
+        bits = max(norm.sum_bits for norm in numerics.norms if norm.centre)
+        yield MultiplierSpec("square of the sum", 1, 1, bits, bits, 2)
 
 
 def gate_multipliers(

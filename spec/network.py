@@ -450,7 +450,53 @@ class Dense(Reader):
         return ActivationFunction.of(self.activation, self.alpha, self.beta)
 
 
-Layer = Annotated[PseudoLayer | Bidirectional | Dense, Field(discriminator="kind")]
+class Norm(Record):
+    """A norm over the ``values`` features of a step, ``(x - mean) / sqrt(variance + epsilon) * gain + bias``.
+
+    Without ``centre`` (RMSNorm) the mean is not subtracted, and the variance is the mean square. ``gain`` and
+    ``bias`` are ``(values,)``, or None.
+    """
+
+    kind: Literal["norm"] = "norm"
+    name: str = "norm"
+    values: Annotated[int, Field(ge=1)]
+    gain: FloatArray | None = None
+    bias: FloatArray | None = None
+    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-5
+    centre: bool = True
+    input_relu: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in ("gain", "bias"):
+            if (given := getattr(self, name)) is not None:
+                _expect_shape(name, given, (self.values,))
+        return self
+
+    @property
+    def inputs(self) -> int:
+        """Width of the layer's input."""
+        return self.values
+
+    @property
+    def outputs(self) -> int:
+        """Width of the layer's output."""
+        return self.values
+
+    @property
+    def sources(self) -> tuple[Read, ...]:
+        """What it reads: the results of the layer before."""
+        return (Read(width=self.values),)
+
+    @property
+    def constants(self) -> tuple[Any, ...]:
+        """Gain and bias, those that it has."""
+        return tuple(each for each in (self.gain, self.bias) if each is not None)
+
+
+StatelessLayer = Dense | Norm
+"""A layer without a recurrent matrix."""
+Layer = Annotated[PseudoLayer | Bidirectional | Dense | Norm, Field(discriminator="kind")]
 
 
 class Network(Record):
@@ -512,7 +558,7 @@ class Network(Record):
         for layer in self.layers:
             if isinstance(layer, Bidirectional):
                 found += [layer.forward, layer.backward]
-            elif not isinstance(layer, Dense):
+            elif not isinstance(layer, StatelessLayer):
                 found.append(layer)
         return tuple(found)
 
@@ -524,6 +570,6 @@ class Network(Record):
     @property
     def weight_count(self) -> int:
         """Number of weights and biases."""
-        layers = (*self.pseudo_layers, *(layer for layer in self.layers if isinstance(layer, Dense)))
+        layers = (*self.pseudo_layers, *(layer for layer in self.layers if isinstance(layer, StatelessLayer)))
         arrays = (getattr(layer, name) for layer in layers for name in type(layer).model_fields)
         return sum(math.prod(array.shape) for array in arrays if isinstance(array, np.ndarray))

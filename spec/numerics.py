@@ -17,17 +17,30 @@ from rtlstm.spec.cells.graph import CellGraph, Node
 from rtlstm.spec.cells.unit import FusedUnit, GraphUnit
 from rtlstm.spec.fixed import Format, HiddenRounding, IntArray
 from rtlstm.spec.network import LINEAR, Activation
+from rtlstm.spec.norms import Normalisation
 from rtlstm.spec.program.passes import Passes, feeds, part_layers
 from rtlstm.spec.record import Record
 
 ShapeKind = Literal[
-    "lstm", "gru", "gru_reset", "gru_candidate", "unit", "product", "rnn", "dense", "skip", "unit_skip", "sum"
+    "lstm",
+    "gru",
+    "gru_reset",
+    "gru_candidate",
+    "unit",
+    "product",
+    "rnn",
+    "dense",
+    "skip",
+    "unit_skip",
+    "sum",
+    "norm",
 ]
 """What the array computes for a layer. ``lstm`` keeps a c, ``gru`` its h, ``unit`` no state.
 A GRU that resets before the product becomes two layers: ``gru_reset`` gives ``r h`` to ``gru_candidate``.
 A layer that reads several results has a ``skip`` in front of it for each but the last, which stores that
 product as partial sums; a ``unit_skip`` has four rows per unit. A dense layer behind skips is a ``sum``.
-``product`` multiplies two directions; it reads each unit's two values with one row each."""
+``product`` multiplies two directions; it reads each unit's two values with one row each.
+``norm`` reads the results of the layer before it, whose sums are made as they are stored."""
 
 C = TypeVar("C")
 
@@ -49,7 +62,7 @@ class OfKind(Protocol):
 
 def has_four_rows(kind: ShapeKind) -> bool:
     """Whether a layer of this kind has four rows per unit, which finish together; else one per output."""
-    return kind not in ("rnn", "dense", "skip", "sum")
+    return kind not in ("rnn", "dense", "skip", "sum", "norm")
 
 
 def has_h(kind: ShapeKind) -> bool:
@@ -123,8 +136,8 @@ class LayerShape(Record):
 
     @property
     def dense(self) -> bool:
-        """Whether it is a dense layer, one of its products, or the product of two directions."""
-        return self.kind in ("dense", "skip", "sum", "product")
+        """Whether it is a dense layer, one of its products, a norm, or the product of two directions."""
+        return self.kind in ("dense", "skip", "sum", "norm", "product")
 
     @property
     def linear(self) -> bool:
@@ -286,6 +299,8 @@ class Numerics(Record):
     tables: tuple[ActivationTable, ...] = ()
     pieces: tuple[PiecewiseLinear, ...] = ()
     """The tables that cells use, by index."""
+    norms: tuple[Normalisation, ...] = ()
+    """The norms, by index; a manifest has the field only with some."""
     hidden_rounding: HiddenRounding = "half_up"
     """How h of LSTM layers is rounded: half up, or without an adder to an odd code."""
     hidden_whole_bits: Annotated[int, Field(ge=-MOST_HIDDEN_SHIFT, le=32)] = 0
@@ -301,6 +316,11 @@ class Numerics(Record):
     """Tables of the fused LSTM gate unit if it computes all cells; None if each cell has a pipeline."""
     unit_parameters: Annotated[int, Field(ge=0, le=4)] = 0
     """Number of per-unit constants (peepholes), each of ``weight_bits``."""
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = fields(self)
+        return found if self.norms else {name: each for name, each in found.items() if name != "norms"}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -364,7 +384,7 @@ class Numerics(Record):
         """The unit that computes the cells in hardware."""
         fused, tables = self.fused_lstm, self.tables
         if fused is None:
-            return GraphUnit(self.cells, tables, self.pieces)
+            return GraphUnit(self.cells, tables, self.pieces, self.norms)
         return FusedUnit(
             sigmoid=tables[fused.sigmoid],
             tanh=tables[fused.tanh],

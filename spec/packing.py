@@ -538,7 +538,7 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
         bias = np.zeros(shape.rows, dtype=np.int64)
         if not continues_sums(manifest.layers, index):
             bias = _rows(gather(biases[:, (recurrent or drain).addends :], count), drain)
-        has = shape.has_h and numerics.unit_parameters
+        has = (shape.has_h or shape.kind == "norm") and numerics.unit_parameters
         constants = gather(unit_constants[:, drain.shifts :], count) if has else None
         if recurrent is None:
             layers.append(QuantizedDense(matrix, bias, shift, scale, constants))

@@ -15,9 +15,10 @@ import torch
 from rtlstm.spec.activations.functions import ActivationFunction, Lines, PiecewiseLinear
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.cells.description import Cell
-from rtlstm.spec.cells.evaluate import Reals
+from rtlstm.spec.cells.evaluate import Reals, normalised
 from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.fixed import Format
+from rtlstm.spec.norms import Normalisation
 
 FLOAT32_BITS = 24
 """Bits of integers that float32 holds exactly."""
@@ -138,10 +139,11 @@ class StraightThrough(Floats):
         like: Any,
         tables: Sequence["LookUp"],
         pieces: Sequence[PiecewiseLinear],
+        norms: Sequence[Normalisation],
         ranges: Mapping[int, Any],
     ) -> None:
         super().__init__(graph, like)
-        self._tables, self._pieces, self._ranges = tables, pieces, ranges
+        self._tables, self._pieces, self._norms, self._ranges = tables, pieces, norms, ranges
 
     def apply(self, at: int, x: Any) -> Any:
         """Look up in a table, or compute a piecewise linear function."""
@@ -153,6 +155,16 @@ class StraightThrough(Floats):
         value = torch.from_numpy(pieces.output.to_floats(pieces.compute(codes))).to(x)
         low, high = pieces.output.to_floats([pieces.lowest, pieces.highest]).tolist()
         return straight_through(value, activate(pieces.function, x).clamp(low, high))
+
+    def normalise(self, at: int, x: Any) -> Any:
+        """Normalise over the units."""
+        node = self.operations[at]
+        norm, source = self._norms[node.index], self.operations[node.args[0]].format
+        codes = (x.detach() * 2.0**source.fraction).cpu().numpy().astype(np.int64)
+        value = node.format.to_floats(norm.normalise(codes, self._tables[norm.table].table))
+        return straight_through(
+            torch.from_numpy(value).to(x), normalised(x, norm.centre, norm.real_epsilon(source))
+        )
 
     def round(self, at: int, x: Any) -> Any:
         """Narrow to the node's format."""

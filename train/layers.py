@@ -206,7 +206,7 @@ class TorchLayers(torch.nn.Module):
         if run.rounding:
             graph, pieces = self.numerics.cells[shape.cell], self.numerics.pieces
             ranges = self._ranges_of_nodes(index, run.ranges)
-            arithmetic = StraightThrough(graph, read, self.tables, pieces, ranges)
+            arithmetic = StraightThrough(graph, read, self.tables, pieces, self.numerics.norms, ranges)
         values = evaluate(arithmetic, gates, state, () if constants is None else constants.unbind(dim=1))
         units, cell = gates[0].shape, arithmetic.cell
         kept = None if cell.state is None else values[cell.state].expand(units)
@@ -219,7 +219,9 @@ class TorchLayers(torch.nn.Module):
         fraction = plan.target - GUARD_BITS
         low, high = (code * 2.0**-fraction for code in (~most, most))
         values = torch.floor(sums.detach() * 0.5**GUARD_BITS) * 2.0**-fraction
-        log_range = (run.ranges or {}).get(index if plan.layer.linear else "preactivation")
+        name = index if plan.layer.linear else "preactivation"
+        # A norm reads results, which are in their layer's range.
+        log_range = None if plan.layer.kind == "norm" else (run.ranges or {}).get(name)
         # What is read has half a step more than the sum, or the sum has, which was added to round it.
         return rounded(values, sums * 2.0**-plan.target, low, high, log_range, 0.5 * 2.0**-fraction)
 
@@ -241,6 +243,8 @@ class TorchLayers(torch.nn.Module):
                 name: str | int | None = index
             elif position == graph.state:
                 name = cell_name(index) if keeps_c else index + shape.feedback
+            elif shape.kind == "norm":
+                name = None
             elif keeps_c and kept & {*node.args}:
                 name = cell_name(index) if read_whole else None
             else:

@@ -148,8 +148,9 @@ class NetworkParameters(torch.nn.Module):
         return sorted({share.path for product in products if product is not None for share in product.shares})
 
     def trains(self, index: int) -> bool:
-        """Whether any number of an array layer comes from the network, and not from its structure."""
-        return any(made.shares for made in self._lowered[index].values())
+        """Whether the rows of an array layer come from the network, and not from its structure."""
+        rows = (made for name, made in self._lowered[index].items() if name != "unit_constants")
+        return any(made.shares for made in rows)
 
     def raised(self, arrays: Sequence[Mapping[str, Floats]]) -> Network:
         """Return the network that is lowered to these arrays of the array layers.

@@ -170,8 +170,10 @@ def _nodes(layer: ArrayLayer, network: QuantizedNetwork, index: int) -> tuple[in
         argument=numerics.cell_argument if keeps_c else None,
         parameter=_format_of(graph, "parameter"),
         rounding=numerics.hidden_rounding if keeps_c else "half_up",
+        normalised=(layer.outputs, network.sources(index)[0]) if layer.kind == "norm" else None,
     )
-    functions = _TheirFunctions(tables=list(numerics.tables), pieces=list(numerics.pieces))
+    direct = all(table.direct for table in numerics.tables)
+    functions = _TheirFunctions(direct, list(numerics.tables), list(numerics.pieces), list(numerics.norms))
     resolved, nodes = resolve(layer.cell, formats, functions)
     if resolved != graph:
         raise _other(f"its cell {layer.cell.name!r} is another one than the build's")

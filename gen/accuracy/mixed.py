@@ -18,7 +18,7 @@ from rtlstm.sim.golden import ObservedGolden
 from rtlstm.sim.golden_cells import CellNetwork, GraphLayer
 from rtlstm.spec.activations.functions import IDENTITY, RELU
 from rtlstm.spec.activations.interpolated import ActivationTable
-from rtlstm.spec.cells.evaluate import Reals, evaluate
+from rtlstm.spec.cells.evaluate import Reals, evaluate, normalised
 from rtlstm.spec.cells.graph import CellGraph, Node
 from rtlstm.spec.fixed import Format, odd_codes, round_half_up
 from rtlstm.spec.numerics import GUARD_BITS, Numerics, QuantizedNetwork
@@ -127,8 +127,28 @@ class _MixedCell(Reals):
         of_kept = kept.kind == "narrow" and kept.args == read.args
         return "state" if of_kept and read.format.fraction == kept.format.fraction else "tables"
 
+    def normalise(self, at: int, x: Floats) -> Floats:
+        """Normalise over the units; a gain reads a rounded value."""
+        node = self._node(at)
+        product = node if node.kind == "normalise" else self._graph.nodes[node.args[0]]
+        norm, source = self._numerics.norms[product.index], self._graph.nodes[product.args[0]].format
+        if not self._rounded["tables"]:
+            mine = self.operations[at]
+            return np.asarray(
+                normalised(x, norm.centre, norm.real_epsilon(source))
+                if isinstance(mine, Node)
+                else super().normalise(at, x)
+            )
+        codes = norm.normalise(_round(x, source, False).astype(np.int64), self._numerics.tables[norm.table])
+        values = product.format.to_floats(codes)
+        return values if node is product else node.format.to_floats(_round(values, node.format, True))
+
     def round(self, at: int, x: Floats) -> Floats:
         """Return a value as it is kept; functions round what they read, and the layer its results."""
+        node = self._node(at)
+        gained = node.kind == "narrow" and self._graph.nodes[node.args[0]].kind == "normalise"
+        if gained and self._nodes[at] != self._graph.result and self._rounded["tables"]:
+            return node.format.to_floats(_round(x, node.format, True))
         if self._nodes[at] != self._graph.state or not self._rounded["state"]:
             return x
         form = self._node(at).format

@@ -35,7 +35,7 @@ from rtlstm.gen.quantise.ranges import search_sample, states_leave
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import LINEAR, Bidirectional, Dense, Network, PseudoLayer
+from rtlstm.spec.network import LINEAR, Bidirectional, Dense, Network, PseudoLayer, StatelessLayer
 from rtlstm.spec.numerics import (
     GUARD_BITS,
     SCALE_UNIT,
@@ -383,7 +383,7 @@ def _with_steps(network: Network, given: Sequence[IntegerWeights]) -> Network:
     """Return the network with the model's steps as its weights; 0 where it has none."""
     known = {(one.layer, one.weight, one.read): np.array(one.steps) for one in given}
 
-    def with_steps(layer: PseudoLayer | Dense) -> PseudoLayer | Dense:
+    def with_steps(layer: PseudoLayer | StatelessLayer) -> PseudoLayer | StatelessLayer:
         found = {}
         for name in MATRICES:
             parts = [
@@ -412,7 +412,7 @@ def _changes(
 ) -> Iterator[WeightChange]:
     shapes, numerics = quantised.shapes, quantised.numerics
     for index, (layer, its) in enumerate(zip(layers, of_steps, strict=True)):
-        if layer.kind == "product" or layer.origin < 0:  # They only copy.
+        if layer.kind in ("product", "norm") or layer.copies:  # They only copy.
             continue
         target = (shapes[index].output if layer.linear else numerics.preactivation).fraction + GUARD_BITS
         values, steps = (_matrices(one) for one in (layer, its))

@@ -31,9 +31,11 @@ from rtlstm.spec.network import (
     Layer,
     Lstm,
     Network,
+    Norm,
     PseudoLayer,
     Read,
     Rnn,
+    StatelessLayer,
     read_fields,
 )
 
@@ -147,6 +149,8 @@ class _Widener:
                 self._delays(layer, its, number)
             elif isinstance(layer, Dense):
                 self._dense(layer, its.pace, number)
+            elif isinstance(layer, Norm):
+                self._norm(layer, its.pace)
             else:
                 self._recurrent(layer, its.pace)
         return tuple(self.made)
@@ -175,6 +179,21 @@ class _Widener:
             weight=np.concatenate(weights, axis=1), bias=np.tile(layer.bias, count), **read_fields(reads)
         )
         self._add(wide, pace, np.arange(count * layer.outputs).reshape(count, layer.outputs))
+
+    def _norm(self, layer: Norm, pace: Pace) -> None:
+        count, source = self.frames // pace.every, self.sources[-1]
+        if count > 1:
+            raise ModelError(
+                f"layer {layer.name!r} is a norm and stands before a stride of {count}: the core computes a "
+                "norm once a step; end the network before the stride, with `output`, and make another build "
+                "of the rest"
+            )
+        read = source.columns[pace.numbers(source.pace, self.frames)[0]]
+        if not np.array_equal(read, np.arange(source.width)):
+            weight = self._spread(np.eye(layer.values), pace, source, layer.name)
+            taken = Dense(name=f"{layer.name} input", weight=weight, bias=np.zeros(layer.values))
+            self._add(taken, pace, np.arange(layer.values)[None])
+        self._add(layer, pace, np.arange(layer.values)[None])
 
     def _delays(self, line: Rnn, its: Placed, number: int) -> None:
         """A line of delays that takes several values at once; a copy if a step's own are all it gives."""
@@ -297,7 +316,7 @@ class Flow:
     @property
     def before(self) -> bool:
         """Whether it is before all recurrent layers."""
-        return all(isinstance(layer, Dense) for layer in self.layers)
+        return all(isinstance(layer, StatelessLayer) for layer in self.layers)
 
     def same_base(self, other: "Flow") -> bool:
         """Whether both are functions of the same values."""
@@ -335,14 +354,15 @@ class Flow:
         """Whether the other flow's layers begin with this one's."""
         return all(mine is theirs for mine, theirs in zip(self.layers, other.layers, strict=False))
 
-    def _features(self, where: str) -> int:
+    def features(self, where: str) -> int:
+        """Return the number of features; a ModelError that names ``where`` if no layer has shown it."""
         if self.outputs is None:
             raise ModelError(f"{where} comes before any layer that shows how many features there are")
         return self.outputs
 
     def _full(self, where: str) -> tuple[Floats, Floats]:
         """Return matrix and bias as full arrays."""
-        outputs = self._features(where)
+        outputs = self.features(where)
         if self.matrix.ndim == 0:
             check_size((outputs, outputs), f"{where}: a matrix")
         matrix = self.matrix if self.matrix.ndim else np.eye(outputs) * self.matrix
@@ -534,6 +554,11 @@ class Flow:
         layer = layer.model_copy(update={"name": self._unique(layer.name)})
         return flow._with_layer(layer)
 
+    def norm(self, layer: Norm, where: str) -> "Flow":
+        """Add a norm, which reads the last layer's output as it is."""
+        flow = self._known(layer.values, where).settled(where)
+        return flow._with_layer(layer.replace(name=flow._unique(layer.name)))
+
     def strided(self, stride: int, phase: int) -> "Flow":
         """Return the values of each ``stride``-th step, from step ``phase`` on."""
         return replace(self, pace=self.pace.strided(stride, phase))
@@ -589,7 +614,7 @@ class Flow:
         h: list[Floats] = []
         c: list[Floats] = []
         for layer in network.layers:
-            if isinstance(layer, Dense):
+            if isinstance(layer, StatelessLayer):
                 continue
             both = (layer.forward, layer.backward) if isinstance(layer, Bidirectional) else (layer,)
             zeros = [(np.zeros(one.outputs), None) for one in both]
@@ -688,7 +713,7 @@ def _align(flows: Sequence[Flow], where: str, *, gather: bool = True) -> list[Fl
     return [
         flow
         if flow.skip is not None
-        else replace(flow, skip=replace(skips[0], matrix=np.zeros((flow._features(where), width))))
+        else replace(flow, skip=replace(skips[0], matrix=np.zeros((flow.features(where), width))))
         for flow in found
     ]
 

@@ -63,21 +63,21 @@ def join_functions(graph: Graph, end: str | None) -> tuple[Graph, tuple[str, ...
         notes.append(f"the nodes that give {root.outputs[0]!r} are {function.name} of {source!r}")
         joined = Node("activation", (source,), root.outputs, root.label, root.kind, {"function": function},
                       noun=root.noun, title=root.title)  # fmt: skip
-        gone = _unread(graph, root, members, end)
+        gone = unread(graph, root, members, end)
         nodes = [joined if each is root else each for each in graph.nodes if each is root or each not in gone]
         graph = graph.with_nodes(nodes)
     return graph, tuple(notes)
 
 
-def _operator(graph: Graph, node: Node) -> str:
-    """Its name in :data:`ELEMENTWISE`; ONNX and Keras write those that stand alone with capital letters."""
+def operator_of(graph: Graph, node: Node) -> str:
+    """Return its name in :data:`ELEMENTWISE`; ONNX and Keras write some with capital letters."""
     others = graph.offered
     return "" if others is not None and node.operator in others else node.operator.lower()
 
 
 def _alone(graph: Graph, node: Node) -> bool:
     """Whether a node is none that the core computes, but may be a part of a function."""
-    operator = _operator(graph, node)
+    operator = operator_of(graph, node)
     product = operator in ("mul", "div") and not any(map(graph.is_constant, node.inputs))
     return product or operator in ("pow", "where", *ALONE)
 
@@ -129,7 +129,7 @@ def _expressions(graph: Graph, root: Node) -> Iterator[tuple[str, list[Node]]]:
 
 
 def _is_elementwise(graph: Graph, node: Node) -> bool:
-    return len(node.outputs) == 1 and _operator(graph, node) in (*ELEMENTWISE, "activation", "clip")
+    return len(node.outputs) == 1 and operator_of(graph, node) in (*ELEMENTWISE, "activation", "clip")
 
 
 def _values(graph: Graph, source: str, members: list[Node]) -> Floats:
@@ -137,7 +137,7 @@ def _values(graph: Graph, source: str, members: list[Node]) -> Floats:
     known: dict[str, Any] = {source: _GRID}
     for node in members:
         read: list[Any] = [known[name] if name in known else _number(graph, name) for name in node.inputs]
-        operator = _operator(graph, node)
+        operator = operator_of(graph, node)
         if operator == "activation":
             value = node.function()(read[0])
         elif operator == "clip":
@@ -154,8 +154,8 @@ def _number(graph: Graph, name: str) -> float | None:
     return np.asarray(graph.constant(name), dtype=np.float64).item() if name else None
 
 
-def _unread(graph: Graph, root: Node, members: list[Node], end: str | None) -> set[Node]:
-    """The nodes that nothing but the root needs; the root is one of them."""
+def unread(graph: Graph, root: Node, members: list[Node], end: str | None) -> set[Node]:
+    """Return the nodes that nothing but the root needs; the root is one of them."""
     gone = {graph.index_of(root.outputs[0])}
     kept = {*graph.outputs, end}
     for node in reversed(members[:-1]):

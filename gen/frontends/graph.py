@@ -17,6 +17,8 @@ An operator has its tensors as inputs, by name; ``""`` is an input that is left 
                                ``count_include_pad`` (1)
 ``pad``                        x; ``pads`` (all begins, then all ends), ``mode``, ``value``; ``axes`` or all
 ``batch_norm``                 x, scale, shift, mean, variance; ``epsilon``, ``axis`` (1), ``training_mode``
+``layer_norm``                 x, gain, bias (each may be left out); ``epsilon``, ``centre`` (True), and
+                               ``axes``, or ``axis``, the first of them (-1); ``size``: how many values
 ``add sub mul div``            two tensors, one may be constant
 ``sum mean``                   any number of tensors, added or averaged
 ``neg``

@@ -16,7 +16,7 @@ from rtlstm.gen.frontends.step import Step, Value
 from rtlstm.spec.activations.functions import RELU, ActivationFunction
 from rtlstm.spec.archives import check_size
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.network import Activation, Dense
+from rtlstm.spec.network import Activation, Dense, Norm
 
 _READERS = (
     "activation", "add", "batch_norm", "cast", "clip", "conv", "div", "identity", "mul", "neg", "sub",
@@ -190,6 +190,37 @@ def _gemm(step: Step) -> Value:
     return result
 
 
+def _layer_norm(step: Step) -> Value:
+    """Apply a norm over the features, which other axes of size 1 may stand beside."""
+    value, attributes = step.only(), step.attributes()
+    given = {
+        name: step.constant(at, f"the {name}") for at, name in ((1, "gain"), (2, "bias")) if step.has(at)
+    }
+    rank = len(value.axes.tags)
+    axes = attributes.get("axes") or range(int(attributes.get("axis", -1)) % rank, rank)
+    longer = [axis for axis in axes if value.axes.tags[axis] not in ("1", "K1")]
+    if len(longer) != 1:
+        raise ModelError(
+            f"{step.where} normalises over axes {list(axes)} of a tensor with axes {value.axes}; the core "
+            "does so over the features of a step alone"
+        )
+    size = next((array.size for array in given.values()), attributes.get("size", value.axes.features))
+    declared = step.graph.shape(step.node.inputs[0], folded=True)
+    value = step.along(value, longer[0], size or (declared[longer[0]] if len(declared) == rank else 0) or 0)
+    features = value.axes.features or value.flow.features(step.where)
+    for name, array in given.items():
+        if array.size != features or array.size != max(array.shape):
+            raise ModelError(f"{step.where}: the {name} must have shape ({features},), not {array.shape}")
+    layer = Norm(
+        name=step.label,
+        values=features,
+        **{name: array.reshape(-1) for name, array in given.items()},
+        epsilon=float(attributes.get("epsilon", 1e-5)),
+        centre=bool(attributes.get("centre", True)),
+    )
+    return value.computed(value.flow.norm(layer, step.where))
+
+
 # Layers that read several steps
 
 
@@ -309,6 +340,7 @@ LAYERS: dict[str, Callable[[Step], Value]] = {
     "clip": _clip,
     "conv": _conv,
     "gemm": _gemm,
+    "layer_norm": _layer_norm,
     "linear": _linear,
     "matmul": _matmul,
     "pad": _pad,

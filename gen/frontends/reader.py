@@ -34,6 +34,7 @@ from rtlstm.gen.frontends.layers import (
     may_be_between,
     take_states,
 )
+from rtlstm.gen.frontends.norms import join_norms
 from rtlstm.gen.frontends.plugins import offered
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder, host_classes, host_note
 from rtlstm.gen.frontends.recurrent import Applied, apply_recurrent
@@ -93,9 +94,10 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
         raise ModelError("`branches` are for ONNX models, whose If nodes have some; leave the option out")
     report.model_inputs = tuple(graph.inputs)
     report.model_outputs = tuple(graph.names.get(name, name) for name in graph.outputs)
+    graph, norms = join_norms(graph, options.output)
     graph, written = join_functions(graph, options.output)
     graph, joined, unclear = join_cells(graph)
-    for note in (*written, *joined):
+    for note in (*norms, *written, *joined):
         report.note(note)
     reader = None
     try:

@@ -13,7 +13,7 @@ from rtlstm.host.embeddings import Embedding, Tables
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import WeightFormat
 from rtlstm.spec.layout import Pad
-from rtlstm.spec.network import Bidirectional, FloatArray, Network, Reader
+from rtlstm.spec.network import Bidirectional, FloatArray, Network, Reader, StatelessLayer
 from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record
 
@@ -121,10 +121,10 @@ def _key(row: Floats) -> bytes:
     return blake2b(np.ascontiguousarray(row + 0.0).tobytes(), digest_size=16).digest()
 
 
-def read_parts(layer: Reader, name: str) -> tuple[Floats, ...]:
+def read_parts(layer: Reader | StatelessLayer, name: str) -> tuple[Floats, ...]:
     """Return a matrix of a layer: its columns for each result that it reads, or all if they read h."""
     matrix = getattr(layer, name, None)
-    if matrix is layer.input_weights:
+    if isinstance(layer, Reader) and matrix is layer.input_weights:
         return tuple(columns for _, columns in layer.products)
     return () if matrix is None else (matrix,)
 

@@ -14,7 +14,7 @@ from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
 from rtlstm.gen.frontends.step import Known, State, Step, Value
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Gru, Layer, Lstm, PseudoLayer, Rnn
+from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Gru, Layer, Lstm, Norm, PseudoLayer, Rnn
 
 _ROWS = ("N", "F")
 """The axes of a final state by default."""
@@ -320,6 +320,8 @@ def layer_options(layer: Layer) -> str:
         function = [str(layer.function)] if layer.activation != "identity" else []
         others = [f"adds what stands {read.back} layers back" for read in layer.reads if read.back > 1]
         return ", ".join(function + others)
+    if isinstance(layer, Norm):
+        return f"{'' if layer.centre else 'of the mean square, '}epsilon {layer.epsilon:g}"
     reversed_output = ["outputs reversed"] if layer.reversed_output else []
     limits = [f"clip {layer.clip:g}"] if layer.clip is not None else []
     return ", ".join([*_details(layer), *limits, *(["reverse"] if layer.reverse else []), *reversed_output])

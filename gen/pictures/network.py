@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from rtlstm.gen.frontends.reading import NodeReport
 from rtlstm.gen.pictures.picture import NARROW, Picture, colour
-from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Layer, Lstm, Network, PseudoLayer
+from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Layer, Lstm, Network, Norm, PseudoLayer
 from rtlstm.spec.record import Record
 
 _LEFT, _BOX = 64, 224
@@ -112,6 +112,10 @@ def _block(index: int, layer: Layer) -> Block:
     if isinstance(layer, Dense):
         details += [] if layer.activation == "identity" else [layer.activation.replace("_", " ")]
         return Block(kind="dense", details=tuple(details), **known)
+    if isinstance(layer, Norm):
+        given = [name for name in ("gain", "bias") if getattr(layer, name) is not None]
+        details += ["mean" if layer.centre else "mean square", *given]
+        return Block(kind=layer.kind, details=tuple(details), **known)
     if isinstance(layer, Bidirectional):
         both = (layer.forward, layer.backward)
         directions = tuple(f"{each.kind.upper()}, {each.units:,}" for each in both)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from rtlstm.sim.reference import FloatResult, LayerRange
-from rtlstm.spec.network import Bidirectional, Dense, Network, PseudoLayer
+from rtlstm.spec.network import Bidirectional, Dense, Network, Norm, PseudoLayer, StatelessLayer
 from rtlstm.spec.program.passes import Part, Passes
 
 
@@ -25,7 +25,7 @@ class Product:
         return 2 * self.outputs
 
 
-FlatLayer = PseudoLayer | Dense | Product
+FlatLayer = PseudoLayer | Dense | Norm | Product
 """A layer with one direction."""
 
 
@@ -74,7 +74,7 @@ def unfold(network: Network) -> Unfolded:
             builder.extend(index, Product(f"{layer.name}_product", layer.outputs), direction=None)
         elif isinstance(layer, Bidirectional) and layer.merge != "concat":
             share = 0.5 if layer.merge == "average" else 1.0
-            if following and not following[0].input_relu:
+            if following and not (following[0].input_relu or isinstance(following[0], Norm)):
                 merged = (layer.outputs, share)
             else:
                 builder.extend(index, _merging(layer, share), direction=None)
@@ -117,7 +117,7 @@ class _Builder:
 
 
 def _recurrent(layers: Sequence[FlatLayer]) -> list[PseudoLayer]:
-    return [layer for layer in layers if not isinstance(layer, Dense | Product)]
+    return [layer for layer in layers if not isinstance(layer, StatelessLayer | Product)]
 
 
 def _part(layers: list[FlatLayer]) -> Part:
@@ -129,9 +129,11 @@ def _part(layers: list[FlatLayer]) -> Part:
     )
 
 
-def _repeat(layer: PseudoLayer | Dense, merged: tuple[int, float] | None) -> PseudoLayer | Dense:
+def _repeat(
+    layer: PseudoLayer | StatelessLayer, merged: tuple[int, float] | None
+) -> PseudoLayer | StatelessLayer:
     """Return a layer that reads both directions instead of their merged value; ``merged``: width, factor."""
-    if merged is None:
+    if merged is None or isinstance(layer, Norm):
         return layer
     width, share = merged
     name = "weight" if isinstance(layer, Dense) else "w_ih"

@@ -2,7 +2,8 @@
 
 A projection becomes a dense layer whose results its LSTM reads back. A GRU that resets before the recurrent
 product becomes two layers. A layer that reads several results gets a layer in front of it for each but the
-last, which stores that product. Every layer gets the cell that computes its results.
+last, which stores that product. A norm's layer multiplies with an identity; behind the input or two
+directions it gets a copy. Every layer gets the cell that computes its results.
 """
 
 from collections import Counter
@@ -24,10 +25,11 @@ from rtlstm.spec.cells.kinds import (
     gru_reset_cell,
     is_fused_cell,
     lstm_cell,
+    norm_cell,
     product_cell,
     rnn_cell,
 )
-from rtlstm.spec.network import Activation, CellLayer, Dense, Gru, Lstm, Reader, Rnn
+from rtlstm.spec.network import Activation, CellLayer, Dense, Gru, Lstm, Norm, Reader, Rnn
 from rtlstm.spec.numerics import SKIPS, ShapeKind, has_four_rows, steps_back
 from rtlstm.spec.program.passes import Passes, feeds, part_layers
 
@@ -41,7 +43,7 @@ class ArrayLayer:
     kind: ShapeKind
     name: str
     origin: int
-    """Index of the unfolded network's layer that it is made from; -1 for a copy of the network's input."""
+    """Index of the unfolded network's layer that it is made from; -1 for a skip's copy of the input."""
     w_in: Floats
     w_rec: Floats | None
     bias: Floats
@@ -59,6 +61,8 @@ class ArrayLayer:
     output_saturates: bool = True
     feedback: int = 0
     skips: int = 0
+    copies: bool = False
+    """Whether its results are what it reads, in the same format."""
     input_relu: bool = False
     activation: Activation = "identity"
     unit_constants: Floats | None = None
@@ -82,7 +86,7 @@ class ArrayLayer:
     @property
     def in_format_of_h(self) -> bool:
         """Whether its results are within -1 .. 1 but for a larger h in which sequences begin."""
-        return self.within_one and self.kind not in ("dense", "sum", *SKIPS) and not self.projected
+        return self.within_one and self.kind not in ("dense", "sum", "norm", *SKIPS) and not self.projected
 
     @property
     def outputs(self) -> int:
@@ -128,8 +132,11 @@ def lower(unfolded: Unfolded) -> tuple[tuple[ArrayLayer, ...], Passes]:
     layers: list[ArrayLayer] = []
     readers = [(at, layer) for at, layer in enumerate(unfolded.layers) if isinstance(layer, Reader)]
     of_input = [(at, read) for at, layer in readers for read in layer.sources if read.back == at + 1]
-    if not unfolded.passes and len(of_input) > 1:
-        layers.append(_copy(of_input[0][1].width))
+    first = isinstance(unfolded.layers[0], Norm)
+    if not unfolded.passes and len(of_input) + first > 1:
+        layers.append(_copy(unfolded.layers[0].inputs if first else of_input[0][1].width, "input copy", -1))
+    begins = {part[0] for parts in part_layers(unfolded.passes) for part in parts}
+    begins |= set() if unfolded.passes or layers else {0}
     for origin, layer in enumerate(unfolded.layers):
         match layer:
             case Lstm():
@@ -144,6 +151,10 @@ def lower(unfolded: Unfolded) -> tuple[tuple[ArrayLayer, ...], Passes]:
                 found = [_product(layer, origin, layers)]
             case Dense():
                 found = [_dense(layer, origin)]
+            case Norm():
+                # The sums of what it reads are made as the layer before it stores its results.
+                copy = [_copy(layer.inputs, f"{layer.name} copy", origin)] if origin in begins else []
+                found = [*copy, _norm(layer, origin)]
         if isinstance(layer, Reader) and not unfolded.passes:
             found = _reading(found, layer, layers)
         layers += found
@@ -307,9 +318,23 @@ def _product(layer: Product, origin: int, before: list[ArrayLayer]) -> ArrayLaye
     )
 
 
-def _copy(width: int) -> ArrayLayer:
+def _norm(layer: Norm, origin: int) -> ArrayLayer:
+    return ArrayLayer(
+        kind="norm",
+        name=layer.name,
+        origin=origin,
+        w_in=np.eye(layer.inputs),
+        w_rec=None,
+        bias=np.zeros(layer.outputs),
+        cell=norm_cell(layer),
+        linear=True,
+        unit_constants=np.stack(layer.constants, axis=1) if layer.constants else None,
+    )
+
+
+def _copy(width: int, name: str, origin: int) -> ArrayLayer:
     """Return a layer that copies the input: the input buffer does not keep it until a second product."""
-    return _dense(Dense(name="input copy", weight=np.eye(width), bias=np.zeros(width)), -1)
+    return replace(_dense(Dense(name=name, weight=np.eye(width), bias=np.zeros(width)), origin), copies=True)
 
 
 def _reading(found: list[ArrayLayer], layer: Reader, before: Sequence[ArrayLayer]) -> list[ArrayLayer]:

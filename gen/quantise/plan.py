@@ -31,7 +31,7 @@ from rtlstm.spec.cells.formats import CellFormats
 from rtlstm.spec.cells.unit import WIDEST_FACTOR
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, HiddenRounding, IntArray, WeightFormat
-from rtlstm.spec.network import Bidirectional, Dense, Network
+from rtlstm.spec.network import Bidirectional, Dense, Network, Norm
 from rtlstm.spec.numerics import (
     CELL_SUM_BITS,
     GUARD_BITS,
@@ -135,6 +135,8 @@ def _with_input_weights(network: Network, change: Callable[[Floats], Floats]) ->
     """Change the matrices that the network's input is multiplied by, of all layers that read it."""
     layers = list(network.layers)
     for index, layer in enumerate(layers):
+        if isinstance(layer, Norm):
+            continue  # It reads a copy, and all features in one unit.
         if isinstance(layer, Bidirectional):
             if index == 0:
                 both = {"forward": layer.forward, "backward": layer.backward}
@@ -537,7 +539,7 @@ class Lowered:
         # All products of a layer have one format.
         mine = leads_to(layers, index) == last
         alone = not self.passes or len(self.passes[-1]) == 1
-        return mine and layers[last].kind in ("dense", "sum") and not read_back and alone
+        return mine and layers[last].kind in ("dense", "sum", "norm") and not read_back and alone
 
     @property
     def linear(self) -> bool:
@@ -762,13 +764,15 @@ class Plan(Lowered):
         ranges, found = self._ranges, [layer.output for layer in self.hardware.layers]
         if not found:
             found = [self._output(index, layer, whole_bits[index]) for index, layer in enumerate(self.layers)]
-            if self.layers[0].origin < 0:
-                found[0] = self.input
             # The parts of a pass are read as one vector, so they have one format.
             for ends in self.together:
                 widest = min((found[end] for end in ends), key=lambda form: form.fraction)
                 for end in ends:
                     found[end] = widest
+            for index, layer in enumerate(self.layers):
+                if layer.copies:
+                    before = feeds(self.passes, index, layer.before)
+                    found[index] = found[before[0]] if before else self.input
         if self.hardware.device is not None:
             for index, form in enumerate(found):
                 self.hardware.check_begin(self.layers[index].name, form, ranges.begin(index))
@@ -786,10 +790,8 @@ class Plan(Lowered):
         """Return the formats around the rows of each layer."""
         plans = []
         for index, layer in enumerate(self.layers):
-            reads = reads_input(self.passes, index, layer)
-            before = feeds(self.passes, index, layer.before)
-            source = self.input if reads else self.outputs[before[0]]
-            target = (self.outputs[index] if layer.linear else self.preactivation).fraction + GUARD_BITS
+            reads, source = reads_input(self.passes, index, layer), self._source(index)
+            target = self._sums(index).fraction + GUARD_BITS
             sources = [source.fraction]
             if layer.w_rec is not None:
                 sources.append(self.outputs[index + layer.feedback].fraction)
@@ -811,6 +813,19 @@ class Plan(Lowered):
                 )
             )
         return plans
+
+    def _source(self, index: int) -> Format:
+        """Return the format of what a layer reads."""
+        before = feeds(self.passes, index, self.layers[index].before)
+        return self.outputs[before[0]] if before else self.input
+
+    def _sums(self, index: int) -> Format:
+        """Return a format with the fraction bits, and at least the bits, of a layer's sums."""
+        layer = self.layers[index]
+        if not layer.linear:
+            return self.preactivation
+        form = self._source(index) if layer.kind == "norm" else self.outputs[index]
+        return Format(bits=max(self.preactivation.bits, form.bits), fraction=form.fraction)
 
     def _offsets(self, index: int) -> IntArray:
         """Return what the biases of a layer's rows hold for rounding."""
@@ -854,18 +869,17 @@ class Plan(Lowered):
 
     def cell_formats(self, index: int) -> CellFormats:
         """Return the formats of what a layer's cell reads, keeps and gives."""
-        layer, output, reads = self.layers[index], self.outputs[index], self.preactivation
+        layer = self.layers[index]
         keeps_c = layer.state == "cell"
-        if layer.linear:
-            reads = Format(bits=max(reads.bits, output.bits), fraction=output.fraction)
         return CellFormats(
-            preactivation=reads,
+            preactivation=self._sums(index),
             gate=self.gate,
-            output=output,
+            output=self.outputs[index],
             state=self._state(index, self.outputs[index + layer.feedback]),
             argument=self.cell_argument if keeps_c else None,
             parameter=self.constants(index),
             rounding=self.rounding if keeps_c else "half_up",
+            normalised=(layer.outputs, self._source(index)) if layer.kind == "norm" else None,
         )
 
     def _state(self, index: int, h: Format) -> Format | None:

@@ -54,7 +54,7 @@ from rtlstm.spec.cells.formats import CellFormats, Functions, resolve
 from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, IntArray, round_half_up
-from rtlstm.spec.network import Dense, Network
+from rtlstm.spec.network import Dense, Network, Norm
 from rtlstm.spec.numerics import (
     MOST_INPUT_ZERO,
     FusedTables,
@@ -137,6 +137,7 @@ class _Build:
         if device is not None:
             functions.tables += device.tables
             functions.pieces += device.pieces
+            functions.norms += device.norms
             cells += device.cells
         # An existing device that has cell units computes these cells with them, too.
         fused = plan.recognised and (device is None or device.fused_lstm is not None)
@@ -167,6 +168,7 @@ class _Build:
             cells=tuple(cells),
             tables=tuple(functions.tables),
             pieces=tuple(functions.pieces),
+            norms=tuple(functions.norms),
             hidden_rounding=plan.rounding,
             hidden_whole_bits=plan.hidden_whole_bits,
             hidden_shifts=plan.hidden_shifts,
@@ -235,7 +237,7 @@ class _Build:
     def _constants(self, index: int, layer: ArrayLayer) -> IntArray | None:
         """Return a layer's per-unit constants in integers, padded to the largest number of any layer."""
         count, form = self._plan.unit_parameters, self._plan.constants(index)
-        if not count or not has_h(layer.kind):
+        if not count or not (has_h(layer.kind) or layer.kind == "norm"):
             return None
         values = np.zeros((layer.outputs, count), dtype=np.int64)
         if layer.unit_constants is not None and form is not None:
@@ -494,7 +496,8 @@ class _Formulas:
             return ()
         form = Format.covering(settings.data_bits, input_range)
         bits = settings.bits_of(isinstance(network.layers[0], Dense))
-        if settings.scale_bits and keeps_integers(network, bits):
+        kept = settings.scale_bits and keeps_integers(network, bits)
+        if kept or isinstance(network.layers[0], Norm):
             return ()
         peaks, fit = candidate.input_share * peaks, self._input_fit(candidate)
         factors = choose_factors(network, peaks, form, bits, fit, candidate.factor_share)
@@ -508,7 +511,7 @@ class _Formulas:
         """
         # A ReLU and a copy read zeros themselves.
         fixed = any(
-            reads_input(self._lowered.passes, index, layer) and (layer.input_relu or layer.origin < 0)
+            reads_input(self._lowered.passes, index, layer) and (layer.input_relu or layer.copies)
             for index, layer in enumerate(self._lowered.layers)
         )
         if fixed or self._settings.input_range is not None:

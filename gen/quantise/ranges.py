@@ -13,7 +13,7 @@ from rtlstm.gen.quantise.directions import Product, unfold
 from rtlstm.gen.quantise.lowering import lower
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import FloatResult, FloatState
-from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.network import Lstm, Network, StatelessLayer
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.program.passes import feeds
 from rtlstm.spec.record import Record
@@ -103,7 +103,7 @@ def begin_ranges(network: Network, states: Sequence[FloatState]) -> tuple[float,
         return ()
     unfolded = unfold(network)
     given = iter(largest_begins(states)[0].tolist())
-    h = [0.0 if isinstance(layer, Dense | Product) else next(given) for layer in unfolded.layers]
+    h = [0.0 if isinstance(layer, StatelessLayer | Product) else next(given) for layer in unfolded.layers]
     found: list[float] = []
     ends: dict[int, float] = {}
     for layer in lower(unfolded)[0]:
@@ -137,7 +137,7 @@ def measure_ranges(network: Network, reference: FloatResult, begins: tuple[float
     results, preactivation = [], 0.0
     unfolded = unfold(network)
     for layer in lower(unfolded)[0]:
-        if layer.origin < 0:
+        if layer.copies:
             results.append(0.0)
             continue
         found = unfolded.measured_range(reference, layer.origin)
@@ -166,7 +166,7 @@ def power_of_two(magnitude: float) -> float:
 
 def states_leave(network: Network, asked: bool | None) -> bool:
     """Whether final states are results like y: as ``asked``, else if no dense layer is the last one."""
-    return not isinstance(network.layers[-1], Dense) if asked is None else asked
+    return not isinstance(network.layers[-1], StatelessLayer) if asked is None else asked
 
 
 def _bound(network: Network) -> float:

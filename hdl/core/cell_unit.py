@@ -2,9 +2,10 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 
-from rtlstm.hdl.component import In, Struct
+from rtlstm.hdl.component import In, Out, Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.core.statistics import exponent_bits, mantissa_bits, root_bits, times, total_bits
 from rtlstm.hdl.core.unit import ResultKind, Unit, round_down
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.hdl.primitives.staged import Staged, combine, mux
@@ -15,6 +16,7 @@ from rtlstm.spec.cells.unit import GraphUnit
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.inventory import MultiplierSpec
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.norms import statistics_stage
 from rtlstm.spec.registers import Region
 
 
@@ -32,6 +34,14 @@ class CellUnit(Unit):
         lambda manifest: max(1, manifest.numerics.unit_parameters * manifest.numerics.weight_bits)
     )
     """The per-unit constants, with the pre-activations."""
+    total: Signal = In(lambda manifest: signed(bits) if (bits := total_bits(manifest)) else None)
+    root: Signal = In(root_bits)
+    exponent: Signal = In(exponent_bits)
+    """What norms need of all values, while theirs come."""
+    odd: Signal = In(lambda manifest: 1 if manifest.numerics.norms else None)
+    mantissa: Signal = In(mantissa_bits)
+    found_root: Signal = Out(root_bits)
+    """The argument of the root's table, which is in the first unit, a cycle before its register; the root."""
     window_bank: Signal = In(lambda manifest: row_bits(max(2, len(manifest.numerics.tables))))
     """While the memory window is open, the table that it looks at."""
 
@@ -67,6 +77,8 @@ class CellUnit(Unit):
         ]
         self._keep(m, cells)
         self._give(m, cells)
+        if self._manifest.numerics.norms and self._index == 0:
+            self._find_root(m)
         # A table's rows past its own read as zero, as the image has them.
         tables = self._manifest.numerics.tables
         entries = [
@@ -84,6 +96,15 @@ class CellUnit(Unit):
         value, entry = self._add_table(m, name, index, negative, magnitude, mine)
         self._entries.setdefault(index, entry)
         return value
+
+    def _find_root(self, m: Module) -> None:
+        """Look up the root that the statistics ask for."""
+        argument = (
+            Staged(m, value, 0).registered(f"root_{name}", zero=self.window)
+            for name, value in (("odd", self.odd), ("mantissa", self.mantissa))
+        )
+        found = self.add_table(m, "root", self._manifest.numerics.norms[0].table, *argument)
+        m.d.comb += self.found_root.eq(found.value)
 
     def add_gate_table(self, m: Module, name: str, index: int, gate: int) -> Staged:
         """Add one of the network's tables, of a gate."""
@@ -201,8 +222,33 @@ class _Cell:
             case "pieces":
                 function = self._manifest.numerics.pieces[node.index]
                 return self._pieces(name, args[0], function).registered(name, shape)
+            case "normalise":
+                return self._normalise(node, name, args[0])
             case _:
                 raise AssertionError(node.kind)
+
+    def _normalise(self, node: Node, name: str, x: Staged) -> Staged:
+        """Subtract the mean, divide by the root's exponent, rounding down, and multiply with its mantissa."""
+        unit, norm = self._unit, self._manifest.numerics.norms[node.index]
+        x = x.later(statistics_stage(self._manifest.parameters) - x.stage)
+
+        def deviation(value: Value) -> Value:
+            scaled = times(value, norm.values)
+            return scaled - unit.total if norm.centre else scaled
+
+        def divided(value: Value, bits: range) -> Value:
+            for bit in reversed(bits):
+                kept = norm.shifted_bits + (1 << bit) - 1
+                value = Mux(unit.exponent[bit], value.shift_right(1 << bit), value)[:kept].as_signed()
+            return value
+
+        bits, half = len(unit.exponent), len(unit.exponent) // 2
+        found = x.map(deviation).registered(f"{name}_deviation", signed(norm.deviation_bits))
+        found = found.map(lambda value: divided(value.shift_left(norm.left), range(half, bits)))
+        found = found.registered(f"{name}_divided").map(lambda value: divided(value, range(half)))
+        found = found.registered(f"{name}_factor", signed(norm.shifted_bits))
+        product = found.times(Staged(self._m, unit.root, found.stage), unit.multiplier(name), name)
+        return product.as_signed(node.format.bits)
 
     def _drop(self, node: Node) -> int:
         """Return the bits behind a node's last one that its argument has more."""

@@ -24,6 +24,7 @@ from rtlstm.hdl.core.layouts import (
 from rtlstm.hdl.core.memory_window import CoreBus, MemoryWindow, WeightReader
 from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_store import program_store
+from rtlstm.hdl.core.statistics import Statistics
 from rtlstm.hdl.core.unit import Unit
 from rtlstm.hdl.core.vector_memory import ResultWords, VectorMemory
 from rtlstm.hdl.primitives.pipeline import copies, delay, delay_event
@@ -110,6 +111,8 @@ class Core(CorePorts, Component):
         for index in units:
             m.submodules[f"preactivation{index}"] = self._preactivations[index]
             m.submodules[f"gate_unit{index}"] = self._gate_units[index]
+        if manifest.numerics.norms:
+            self._measure(m)
         self._ends.add_output(m)
         m.submodules.weight_reader = self._weight_reader = WeightReader(manifest)
         # Registers where each word comes from that the window reads, and as many where they meet.
@@ -239,6 +242,26 @@ class Core(CorePorts, Component):
             if self._manifest.ends_passes_in_both_widths:
                 m.d.comb += gates.last_pass.eq(self._ends.last_pass)
             gates.connect_beat(m, unit.unit_constants, seen["cell_zero_state"])
+
+    def _measure(self, m: Module) -> None:
+        """Add the statistics of results that norms read."""
+        m.submodules.statistics = statistics = Statistics(self._manifest)
+        bits, first = self._manifest.numerics.data_bits, self._gate_units[0]
+        m.d.comb += [
+            statistics.result.eq(first.result),
+            statistics.values.eq(Cat(unit.value[:bits] for unit in self._gate_units)),
+        ]
+        for unit in self._gate_units:
+            assert isinstance(unit, CellUnit)
+            m.d.comb += [
+                unit.total.eq(statistics.total),
+                unit.root.eq(statistics.root),
+                unit.exponent.eq(statistics.exponent),
+                unit.odd.eq(statistics.odd),
+                unit.mantissa.eq(statistics.mantissa),
+            ]
+            if unit is first:
+                m.d.comb += statistics.found.eq(unit.found_root)
 
     def _ports(self, m: Module) -> None:
         wiring.connect(m, wiring.flipped(self.x), self._input.x)

@@ -113,6 +113,8 @@ def result_layout(manifest: Manifest) -> StructLayout:
             "stream": manifest.parameters.stream_bits,
             "row": row_bits(manifest.parameters.streams * manifest.program.vector_context),
             "slot": _slot_bits(manifest),
+            # Which norm reads them.
+            **{name: bits for name, bits in manifest.numerics.unit.beat_fields.items() if name == "measured"},
         }
     )
 

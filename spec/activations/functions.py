@@ -277,6 +277,11 @@ ACTIVATIONS: Final = Registry(
             torch=TorchNames("hardswish", "Hardswish"),
             tflite="HARD_SWISH",
         ),
+        # Of a mantissa: 1 + x from 0 on, twice 1 - x below 0; that of norms.
+        "inverse_root": FunctionDefinition(
+            formula=lambda x, a, b: 1.0 / np.sqrt(np.where(x < 0.0, 2.0, 1.0) * (1.0 + np.abs(x))),
+            bounds=(0.0, 1.0),
+        ),
     },
     kind=FunctionDefinition,
 )

@@ -18,7 +18,17 @@ from rtlstm.spec.record import Record
 MAX_GATES = 4
 
 StepKind = Literal[
-    "gate", "state", "parameter", "constant", "multiply", "add", "subtract", "apply", "clip", "keep"
+    "gate",
+    "state",
+    "parameter",
+    "constant",
+    "multiply",
+    "add",
+    "subtract",
+    "apply",
+    "clip",
+    "keep",
+    "normalise",
 ]
 
 
@@ -28,9 +38,9 @@ class Operation(Record):
     kind: StepKind
     args: tuple[int, ...] = ()
     index: int = 0
-    """Index of the gate or parameter."""
+    """Index of the gate or parameter; 1 for a norm that subtracts the mean."""
     value: float = 0.0
-    """A constant, or the largest magnitude of a clip."""
+    """A constant, the largest magnitude of a clip, or the epsilon of a norm."""
     function: ActivationFunction | None = None
 
 
@@ -168,6 +178,13 @@ class CellBuilder:
         if limit is None:
             return term
         return self._add(Operation(kind="clip", args=(self._position(term),), value=limit))
+
+    def normalise(self, term: Term, epsilon: float, centre: bool) -> Term:
+        """Divide a gate by the root of its mean square over all units, plus epsilon; if ``centre``, less its
+        mean first. Only the layer of a norm has such a cell."""
+        return self._add(
+            Operation(kind="normalise", args=(self._position(term),), index=int(centre), value=epsilon)
+        )
 
     def keep(self, term: Term) -> Term:
         """Keep one value as the new state; return the kept value, rounded to the state's format."""

@@ -46,6 +46,10 @@ class Arithmetic(ABC, Generic[Kind, V]):
     def apply(self, at: int, x: V) -> V:
         """Apply an activation function."""
 
+    @abstractmethod
+    def normalise(self, at: int, x: V) -> V:
+        """Normalise over the units, which are the last axis."""
+
     def round(self, at: int, x: V) -> V:
         """Return a value as it is kept, or narrowed to a format; the value itself if nothing is rounded."""
         return x
@@ -89,6 +93,8 @@ def evaluate(
                 value = arithmetic.clip(at, args[0])
             case "apply" | "table" | "pieces":
                 value = arithmetic.apply(at, args[0])
+            case "normalise":
+                value = arithmetic.normalise(at, args[0])
             case "keep" | "narrow" | "floor" | "odd":
                 value = arithmetic.round(at, args[0])
         values.append(value)
@@ -117,6 +123,18 @@ class Reals(Arithmetic[Any, Any]):
     def apply(self, at: int, x: Any) -> Any:
         """Compute an activation function's formula."""
         return self.operations[at].function(x)
+
+    def normalise(self, at: int, x: Any) -> Any:
+        """Normalise over the units."""
+        operation = self.operations[at]
+        return normalised(x, bool(operation.index), operation.value)
+
+
+def normalised(x: Any, centre: bool, epsilon: float) -> Any:
+    """Normalise over the last axis; values that are all equal become 0, also without an epsilon."""
+    x = x - x.mean(axis=-1, keepdims=True) if centre else x
+    spread = (x * x).mean(axis=-1, keepdims=True) + epsilon
+    return x / (spread + (spread == 0.0)) ** 0.5
 
 
 def _operations(cell: Cell | CellGraph) -> Sequence[Any]:

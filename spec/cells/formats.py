@@ -11,6 +11,8 @@ from rtlstm.spec.cells.graph import CellGraph, Node, NodeKind
 from rtlstm.spec.cells.pipelines import WIDEST
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, HiddenRounding, round_half_up
+from rtlstm.spec.norms import MOST_NORM_BITS, Normalisation, design_root
+from rtlstm.spec.parameters import ceil_log2
 
 T = TypeVar("T")
 
@@ -23,10 +25,18 @@ class Functions:
     """Whether tables have one entry per input."""
     tables: list[ActivationTable] = field(default_factory=list)
     pieces: list[PiecewiseLinear] = field(default_factory=list)
+    norms: list[Normalisation] = field(default_factory=list)
 
     def table(self, function: ActivationFunction, input: Format, output: Format, middle: bool = False) -> int:
         """Return the index of a table, which is added if there is no equal one."""
         return _number(self.tables, design_table(function, input, output, self.direct, middle))
+
+    def norm(self, values: int, source: Format, operation: Operation, fraction: int) -> tuple[int, Format]:
+        """Return the index of a norm, which is added if there is no equal one, and its products' format."""
+        root = design_root(self.direct)
+        table = _number(self.tables, root)
+        norm = Normalisation.of(values, source, bool(operation.index), operation.value, fraction, table, root)
+        return _number(self.norms, norm), norm.product(root.output)
 
     def linear(self, function: ActivationFunction, input: Format, output: Format) -> int:
         """Return the index of a piecewise linear function, which is added if there is no equal one."""
@@ -55,6 +65,8 @@ class CellFormats:
     parameter: Format | None = None
     rounding: HiddenRounding = "half_up"
     """How the result of a cell with a state is rounded."""
+    normalised: tuple[int, Format] | None = None
+    """The number of values of a norm, and their format."""
 
 
 def resolve(cell: Cell, formats: CellFormats, functions: Functions) -> tuple[CellGraph, tuple[int, ...]]:
@@ -123,6 +135,27 @@ class _Resolver:
             case "keep":
                 assert formats.state is not None
                 return self._narrow(args[0], formats.state)
+            case "normalise":
+                return self._normalise(step, args[0])
+
+    def _normalise(self, step: Operation, position: int) -> int:
+        """Return the products with the root; if a gain follows, rounded to what the result needs."""
+        output, parameter = self._formats.output, self._formats.parameter
+        assert self._formats.normalised is not None
+        if output.bits > MOST_NORM_BITS:
+            raise ConfigurationError(
+                f"a norm's results have at most {MOST_NORM_BITS} bits, not {output.bits}; choose fewer "
+                "`data_bits`, or fewer `output_bits` of a norm at the network's end"
+            )
+        values, source = self._formats.normalised
+        gained = 0 if parameter is None else max(0, parameter.bits - 1 - parameter.fraction) + 2
+        index, product = self._functions.norm(values, source, step, output.fraction + gained)
+        found = self._exact("normalise", product.bits, product.fraction, [position], index)
+        if parameter is None:
+            return found
+        fraction = max(0, output.fraction + gained)
+        whole = -(-ceil_log2(values) // 2)
+        return self._narrow(found, Format(bits=max(2, 1 + whole + fraction), fraction=fraction))
 
     def _constant(self, value: float) -> int:
         fraction = next((f for f in range(24) if float(value * 2**f).is_integer()), 24)
@@ -131,13 +164,13 @@ class _Resolver:
             "constant", Format(bits=max(2, abs(integer).bit_length() + 1), fraction=fraction), value=integer
         )
 
-    def _exact(self, kind: NodeKind, bits: int, fraction: int, args: list[int]) -> int:
+    def _exact(self, kind: NodeKind, bits: int, fraction: int, args: list[int], index: int = 0) -> int:
         if bits > WIDEST:
             raise ConfigurationError(
                 f"cell {self._cell.name!r} needs exact values of {bits} bits, but {WIDEST} is the most; "
                 "choose fewer cell or gate bits"
             )
-        return self._add(kind, Format(bits=bits, fraction=fraction), *args)
+        return self._add(kind, Format(bits=bits, fraction=fraction), *args, index=index)
 
     def _narrow(self, position: int, format: Format) -> int:
         """Round half up and saturate symmetrically, where the value is not as it must be."""

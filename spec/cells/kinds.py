@@ -8,7 +8,7 @@ import numpy as np
 
 from rtlstm.spec.activations.functions import IDENTITY, RELU, SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.cells.description import Cell, CellBuilder, Term
-from rtlstm.spec.network import Gru, Lstm, PseudoLayer, Rnn
+from rtlstm.spec.network import Gru, Lstm, Norm, PseudoLayer, Rnn
 
 
 def cells_of(layer: PseudoLayer) -> tuple[Cell, ...]:
@@ -84,6 +84,17 @@ def dense_cell(function: ActivationFunction = IDENTITY) -> Cell:
     """``activation(row)``."""
     cell = CellBuilder()
     return cell.build("dense", cell.apply(function, cell.gate(0)))
+
+
+def norm_cell(layer: Norm) -> Cell:
+    """``normalised * gain + bias``, with those that it has."""
+    cell = CellBuilder()
+    value = cell.normalise(cell.gate(0), layer.epsilon, layer.centre)
+    if layer.gain is not None:
+        value = value * cell.parameter(0)
+    if layer.bias is not None:
+        value = value + cell.parameter(len(layer.constants) - 1)
+    return cell.build("norm", value)
 
 
 _FUSED = (

@@ -14,6 +14,7 @@ from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.cells.pipelines import CellPipeline, join_cells
 from rtlstm.spec.fixed import Format, HiddenRounding
 from rtlstm.spec.network import Activation
+from rtlstm.spec.norms import Normalisation
 from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.registers import Region
 
@@ -132,7 +133,7 @@ class FusedUnit:
             of_linear_rows=1 + result,
         )
 
-    def number(self, cell: int, state: Format | None, output: Format) -> int:
+    def number(self, cell: int, state: Format | None, output: Format, measured: int = 0) -> int:
         """Return the indices of the shifts of a layer's c and h; the flags select the function."""
         if state is None:
             return 0
@@ -172,6 +173,7 @@ class GraphUnit:
     cells: tuple[CellGraph, ...]
     tables: tuple[ActivationTable, ...]
     pieces: tuple[PiecewiseLinear, ...]
+    norms: tuple[Normalisation, ...] = ()
 
     functions: ClassVar[tuple[Activation, ...]] = ()
     idle_fields: ClassVar[frozenset[str]] = frozenset()
@@ -210,19 +212,26 @@ class GraphUnit:
 
     @property
     def beat_fields(self) -> Mapping[str, int]:
-        """The index of the pipeline whose result is used, and that of c's shift in it, if it has some."""
-        shifts = ceil_log2(max(len(pipeline.shifts) for pipeline in self.pipelines))
-        return {"cell": max(1, ceil_log2(len(self.pipelines)))} | ({"cell_shift": shifts} if shifts else {})
+        """The index of the pipeline whose result is used, and that of c's shift in it, if it has some; with
+        norms, that of the norm that reads the results, plus 1."""
+        widths = {
+            "cell": max(1, ceil_log2(len(self.pipelines))),
+            "cell_shift": ceil_log2(max(len(pipeline.shifts) for pipeline in self.pipelines)),
+            "measured": ceil_log2(len(self.norms) + 1),
+        }
+        return {name: width for name, width in widths.items() if width}
 
     @property
     def number_bits(self) -> int:
         """Bits of what :meth:`number` gives: 0 if there is one cell."""
         return sum(self.beat_fields.values()) if len(self.cells) > 1 else 0
 
-    def number(self, cell: int, state: Format | None, output: Format) -> int:
-        """Return the beat's fields of a cell."""
+    def number(self, cell: int, state: Format | None, output: Format, measured: int = 0) -> int:
+        """Return the beat's fields of a cell whose results a norm reads, or none (0)."""
         pipeline, shift = self._joined[1][cell]
-        return pipeline | shift << self.beat_fields["cell"]
+        widths = self.beat_fields
+        found = pipeline | shift << widths["cell"]
+        return found | measured << (widths["cell"] + widths.get("cell_shift", 0))
 
     @property
     def memories(self) -> Mapping[Region, tuple[ActivationTable, ...]]:
@@ -231,7 +240,7 @@ class GraphUnit:
 
     @property
     def table_uses(self) -> tuple[tuple[str, ActivationTable, int], ...]:
-        """Name of each table, the table, and how many of it a unit has."""
+        """Name of each table, the table, and how many of it a unit has; 0 of that which all norms share."""
         nodes = (node for pipeline in self.pipelines for node in pipeline.graph.nodes)
         read = [node.index for node in nodes if node.kind == "table"]
         return tuple(
@@ -251,6 +260,10 @@ class GraphUnit:
                 elif node.kind == "pieces":
                     lines = self.pieces[node.index]
                     found.append(Product(name, lines.input.bits, lines.slope_bits))
+                elif node.kind == "normalise":
+                    norm = self.norms[node.index]
+                    root = self.tables[norm.table].output
+                    found.append(Product(name, norm.shifted_bits, root.bits, follows_cell=True))
         return tuple(found)
 
 

@@ -6,7 +6,7 @@ memory: one operation per row, and the fields of the step in the last row.
 
 from collections.abc import Mapping, Sequence
 
-from rtlstm.spec.cells.unit import Unit, UnitTiming
+from rtlstm.spec.cells.unit import GraphUnit, Unit, UnitTiming
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.step import CREDIT_CYCLES, STATE_CYCLES, Op, Program
@@ -140,7 +140,7 @@ def drain_fields(program: Program, layers: Sequence[LayerShape], unit: Unit) -> 
         "row": [op.destination or 0 for op in ops],
         "other_row": [(op.destination or 0) + more for op, more in zip(ops, copies, strict=True)],
         "last_mask": [(1 << op.last_units) - 1 for op in ops],
-        "flags": [_flags(op, layers[op.layer], unit) for op in ops],
+        "flags": [_flags(op, layers[op.layer], unit, _measured(op, layers, unit)) for op in ops],
     }
 
 
@@ -205,7 +205,17 @@ def _bits(most: Mapping[str, int]) -> dict[str, int]:
     return {name: max(1, value.bit_length()) for name, value in most.items()}
 
 
-def _flags(op: Op, layer: LayerShape, unit: Unit) -> int:
+def _measured(op: Op, layers: Sequence[LayerShape], unit: Unit) -> int:
+    """Return the index of the norm that reads an operation's results, plus 1; 0 if none does."""
+    behind = layers[op.layer + 1 : op.layer + 2]
+    if not (op.yields and behind and behind[0].kind == "norm" and isinstance(unit, GraphUnit)):
+        return 0
+    norm = unit.cells[behind[0].cell].norm
+    assert norm is not None
+    return norm + 1
+
+
+def _flags(op: Op, layer: LayerShape, unit: Unit, measured: int) -> int:
     """Pack the fields that an operation's beats share: ``BEAT_FLAGS``, then their cell's kind by index."""
     single = not op.four_rows
     function = layer.activation if single and layer.activation in unit.functions else None
@@ -220,4 +230,4 @@ def _flags(op: Op, layer: LayerShape, unit: Unit) -> int:
         "store": op.destination is not None,
     }
     packed = sum(flags[name] << position for position, name in enumerate(BEAT_FLAGS))
-    return packed | unit.number(layer.cell, layer.state, layer.output) << len(BEAT_FLAGS)
+    return packed | unit.number(layer.cell, layer.state, layer.output, measured) << len(BEAT_FLAGS)

@@ -115,6 +115,18 @@ def keep(needed: Sequence[Sequence[bool]]) -> Groups:
     return tuple(groups)
 
 
+def diagonal_words(rows: int, lanes: int, macs: int) -> Groups:
+    """Return the words of an identity matrix that are kept."""
+    words = -(-rows // macs)
+    starts = range(0, rows, lanes)
+    return keep(
+        [
+            [first < (word + 1) * macs and word * macs < min(first + lanes, rows) for word in range(words)]
+            for first in starts
+        ]
+    )
+
+
 def check_groups(groups: Groups, layer: str, count: int, columns: int) -> None:
     """Check the kept words of a product of ``count`` groups of ``columns`` words.
 
@@ -132,6 +144,14 @@ def check_groups(groups: Groups, layer: str, count: int, columns: int) -> None:
             f"the kept words of layer {layer!r} must be those of {count} groups, one or more of each, in "
             f"order and below {columns}, and the first group's with {columns - 1}"
         )
+
+
+def no_norms_program() -> str:
+    """Return why a loadable program cannot have norms."""
+    return (
+        "a loadable program cannot have norms: their sums and constants are in the hardware; leave out "
+        "`capacities` (`--loadable`), or normalise on the host"
+    )
 
 
 def no_loadable_program() -> str:

@@ -13,7 +13,15 @@ from typing import Literal
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.numerics import SKIPS, LayerShape, continues_sums, leads_to
 from rtlstm.spec.parameters import Needs, Parameters
-from rtlstm.spec.program.passes import NOTHING_SKIPPED, Groups, Kept, check_groups, no_loadable_program
+from rtlstm.spec.program.passes import (
+    NOTHING_SKIPPED,
+    Groups,
+    Kept,
+    check_groups,
+    diagonal_words,
+    no_loadable_program,
+    no_norms_program,
+)
 from rtlstm.spec.record import Record
 
 CREDIT_CYCLES = 4
@@ -246,6 +254,8 @@ class _Layout:
         per_group = parameters.units if layer.four_rows else parameters.lanes
         last = (layer.outputs - 1) % per_group + 1
         kept = self.kept.get((index, kind == "recurrent"))
+        if kept is None and layer.kind == "norm":
+            kept = diagonal_words(layer.outputs, parameters.lanes, parameters.macs)
         if kept is not None:
             check_groups(kept, layer.name, groups, columns)
         common = {
@@ -322,6 +332,8 @@ def compile_program(
     """
     if kept:
         parameters.require_fixed_program(no_loadable_program())
+    if any(layer.kind == "norm" for layer in shapes):
+        parameters.require_fixed_program(no_norms_program())
     prefetches = shapes[0].recurrent and shapes[0].feedback == 0
     layout = _Layout(shapes, parameters, timing, prefetches, kept)
     body = sum(layer.recurrent for layer in shapes)

@@ -6,7 +6,7 @@ import numpy as np
 
 from rtlstm.spec.activations.functions import RELU, SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.cells.description import CellBuilder
-from rtlstm.spec.network import Custom, Dense, Gru, Lstm, Network, Read, Rnn
+from rtlstm.spec.network import Custom, Dense, Gru, Lstm, Network, Norm, Read, Rnn
 
 __all__ = ["CELL_NETWORKS"]
 
@@ -47,6 +47,10 @@ class _Draw:
 
     def dense(self, inputs: int, outputs: int, **options: object) -> Dense:
         return Dense(weight=self.array(outputs, inputs), bias=self.array(outputs), **options)
+
+    def norm(self, values: int, gain: bool = True, **options: object) -> Norm:
+        more = {"gain": 1.0 + self.array(values), "bias": self.array(values)} if gain else {}
+        return Norm(values=values, **more, **options)
 
     def custom(
         self, cell: CellBuilder, result: object, own: int = 0, inputs: int = INPUTS, **options: object
@@ -169,9 +173,25 @@ def _without_h(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
     )
 
 
+def _norms(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
+    head = draw.dense(UNITS, 2)
+    yield "norm", [draw.lstm(), draw.norm(UNITS, gain=False), head]
+    rms = draw.norm(UNITS, centre=False, epsilon=0.0)
+    yield "norms_around_an_rnn", [draw.norm(INPUTS), draw.rnn(), rms, draw.dense(UNITS, 2, input_relu=True)]
+    small = draw.norm(UNITS, epsilon=1e-9)
+    yield "norm_of_a_projection", [draw.lstm(projection=3), draw.norm(3), draw.gru(3), small]
+    around = [draw.dense(2 * UNITS, UNITS, **reads((1, UNITS), (3, UNITS))), draw.norm(UNITS, centre=False)]
+    last = draw.dense(UNITS + INPUTS, 2, **reads((1, UNITS), (6, INPUTS)))
+    yield "norms_in_a_graph", [draw.lstm(), draw.norm(UNITS), draw.gru(UNITS), *around, last]
+    yield (
+        "norm_of_a_norm",
+        [draw.gru(reset_after=False), draw.norm(UNITS, epsilon=0.1), small, draw.lstm(UNITS)],
+    )
+
+
 CELL_NETWORKS = {
     name: Network(name=name, layers=tuple(layers))
-    for seed, kind in enumerate((_lstms, _others, _customs, _skips, _graphs, _without_h))
+    for seed, kind in enumerate((_lstms, _others, _customs, _skips, _graphs, _without_h, _norms))
     for name, layers in kind(_Draw(seed))
 }
 """Networks that the LSTM's own gate unit does not compute."""

@@ -41,6 +41,36 @@ class Whole(nn.Module):
         return torch.sigmoid(self.linear(self.drop(y))) * 2 - 1
 
 
+class LayerNorms(nn.Module):
+    """Layer norms around an LSTM."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.lstm = nn.LayerNorm(I), nn.LSTM(I, H, batch_first=True)
+        self.norm, self.linear = nn.LayerNorm(H, eps=0.01), nn.Linear(H, 2)
+        self.last = nn.LayerNorm(2, elementwise_affine=False)
+
+    def forward(self, x):
+        y, _ = self.lstm(self.first(x))
+        return self.last(self.linear(torch.relu(self.norm(y))))
+
+
+class RmsNorms(nn.Module):
+    """RMS norms around a GRU."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(I, H), nn.RMSNorm(H)
+        self.gru, self.last = (
+            nn.GRU(H, 4, batch_first=True),
+            nn.RMSNorm([4], eps=1e-3, elementwise_affine=False),
+        )
+
+    def forward(self, x):
+        y, _ = self.gru(self.norm(self.linear(x)))
+        return self.last(y)
+
+
 class Ends(nn.Module):
     """The last step alone, and final states beside a slice of the features."""
 

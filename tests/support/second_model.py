@@ -265,7 +265,7 @@ class SecondModel:
             negative ^= (function.alpha < 0) != (function.beta < 0)
         elif function.name == "elu":
             negative &= function.alpha > 0
-        elif function.name in ("sigmoid", "softplus"):
+        elif function.name in ("sigmoid", "softplus", "inverse_root"):
             negative = False
         return -found if negative else found
 
@@ -281,7 +281,7 @@ class SecondModel:
             if not self._fused:
                 own = getattr(self.network.layers[at], "parameters", None)
                 mine = [] if own is None else own[unit].tolist()
-                result, kept = self._cell(self._graph(shape), totals, c[unit], mine)
+                result, kept = self._cell(self._graph(shape), totals, c[unit], mine, sums[0])
             elif shape.kind == "lstm":
                 result, kept = self._lstm(shape, totals, c[unit])
             else:
@@ -331,7 +331,22 @@ class SecondModel:
         drop = numerics.gate.fraction - (bits - 1)
         return self._rounded(f"dense {activation}", self._look_up(table, value), drop, bits)[0]
 
-    def _cell(self, graph: CellGraph, totals: Row, state: int, own: Row) -> tuple[int, int | None]:
+    def _normalised(self, index: int, value: int, every: Row) -> int:
+        """A value of a step's, less their mean, times the root's mantissa over a power of two."""
+        norm = self.numerics.norms[index]
+        total = sum(every) if norm.centre else 0
+        variance = norm.values * sum(each**2 for each in every) - total**2
+        variance = variance * 4**norm.guard + norm.epsilon
+        exponent = max(0, (variance.bit_length() - 1) // 2)
+        # The mantissa, from 1 up to 4, in units of 4 ** -exponent.
+        odd = variance >= 2 * 4**exponent
+        ones = (2 if odd else 1) * 4**exponent
+        argument = (variance - ones) * 2**norm.mantissa_bits // ones if variance else 0
+        root = self._look_up(self.numerics.tables[norm.table], -1 - argument if odd else argument)
+        deviation = (norm.values * value - total) * 2 ** (norm.fraction + norm.guard)
+        return deviation // 2**exponent * root
+
+    def _cell(self, graph: CellGraph, totals: Row, state: int, own: Row, row: Row) -> tuple[int, int | None]:
         values: Row = []
         for place, node in enumerate(graph.nodes):
             args = [values[arg] for arg in node.args]
@@ -363,6 +378,10 @@ class SecondModel:
                     value = lines.slopes[piece] * args[0] + lines.offsets[piece]
                     value = (2 * value + 2**lines.extra) // 2 ** (lines.extra + 1)
                     value = min(max(value, lines.lowest), lines.highest)
+                case "normalise":
+                    bits = graph.nodes[node.args[0]].format.bits
+                    every = [self._preactivation(total, bits) for total in row]
+                    value = self._normalised(node.index, args[0], every)
                 case "odd":
                     value = self._odd(args[0], forms[0].fraction - node.format.fraction)
                 case "floor":

@@ -58,7 +58,10 @@ _NOTHING = (
     "ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise", "Identity",
     "SpatialDropout1D", "StopGradient",
 )  # fmt: skip
-_STEPWISE = ("Dense", "Activation", "LeakyReLU", "ELU", "ReLU", "BatchNormalization", "Dropout")
+_STEPWISE = (
+    "Dense", "Activation", "LeakyReLU", "ELU", "ReLU", "BatchNormalization", "LayerNormalization",
+    "RMSNormalization", "Dropout",
+)  # fmt: skip
 """Layers that act on each step alone, so TimeDistributed may wrap them."""
 _MERGERS = {"Add": "sum", "Average": "mean", "Concatenate": "concat", "Multiply": "mul", "Subtract": "sub"}
 
@@ -346,6 +349,36 @@ class _Translator:
         axis = axis[0] if isinstance(axis, list) else axis
         self.node("batch_norm", [*self.reads, *arrays], axis=axis, epsilon=config.get("epsilon", 1e-3))
 
+    def _layer_norm(self) -> None:
+        layer, config = self.layer, self.layer.config
+        if config.get("rms_scaling"):
+            raise ModelError(
+                f"{layer.where}: rms_scaling must be False, not True; use RMSNormalization, or train without"
+            )
+        rms = layer.kind == "RMSNormalization"
+        names = tuple(
+            name for name, key in (("gamma", "scale"), ("beta", "center")) if rms < config.get(key, True)
+        )
+        names = ("scale",) if rms else names
+
+        @cache
+        def found() -> dict[str, Any]:
+            return dict(zip(names, layer.expect(layer.arrays.get(names), len(names)), strict=True))
+
+        def of(name: str) -> Callable[[], Any]:
+            return lambda: found()[name]
+
+        arrays = {name: self.constant(name, of(name)) for name in names}
+        given = [arrays.get("scale", arrays.get("gamma", "")), arrays.get("beta", "")]
+        axis = config.get("axis", -1)
+        self.node(
+            "layer_norm",
+            [*self.reads, *given],
+            axes=list(axis) if isinstance(axis, list | tuple) else [axis],
+            epsilon=config.get("epsilon", 1e-6 if rms else 1e-3),
+            centre=not rms,
+        )
+
     def _normalise(self) -> None:
         """Normalization: a mean and a variance of each feature, stored or given."""
         layer, config = self.layer, self.layer.config
@@ -489,10 +522,12 @@ _LAYERS: dict[str, Callable[[_Translator], None]] = {
     "Flatten": _simple("flatten", lambda _: {"start": 1, "end": -1}),
     "GetItem": _Translator._get_item,
     "InputLayer": _Translator._input,
+    "LayerNormalization": _Translator._layer_norm,
     "Masking": _Translator._mask,
     "Nested": _Translator._nested,
     "Normalization": _Translator._normalise,
     "Permute": _simple("transpose", lambda config: {"perm": [0, *map(int, config["dims"])]}),
+    "RMSNormalization": _Translator._layer_norm,
     "ReLU": _Translator._relu,
     "Rescaling": _Translator._rescale,
     "Reshape": _simple("reshape", lambda config: {"shape": [0, *map(int, config["target_shape"])]}),

@@ -296,6 +296,10 @@ _BITS = {"INT2": 2, "UINT2": 2, "INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4}
 """Types of which several elements share a byte."""
 
 
+_UNNAMED = ("SimplifiedLayerNormalization",)
+"""Operators of onnxruntime that have no domain in files."""
+
+
 def load_onnx(path: Path) -> Any:
     """Load and check an ONNX file, external weights included, functions inlined."""
     onnx = import_extra("onnx", "onnx")
@@ -310,6 +314,7 @@ def load_onnx(path: Path) -> Any:
     with one_error(beside, Exception):
         _load_external(onnx, model, path.parent)
     model = inline_functions(model)
+    _name_domains(model)
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.SetInParent()  # The checker requires shapes; this reader does not.
     # ValidationError, or what Python makes of names that are not UTF-8
@@ -319,6 +324,16 @@ def load_onnx(path: Path) -> Any:
     if opset and opset < _MIN_OPSET:
         raise ModelError(f"must use ONNX opset {_MIN_OPSET} or newer, not {opset}; {_newer(onnx, model)}")
     return model
+
+
+def _name_domains(model: Any) -> None:
+    """Give onnxruntime's operators that it writes among ONNX's the domain of its others: the checker knows
+    none of them."""
+    found = [each for each in model.graph.node if each.op_type in _UNNAMED and not each.domain]
+    for each in found:
+        each.domain = "com.microsoft"
+    if found and all(item.domain != "com.microsoft" for item in model.opset_import):
+        model.opset_import.add(domain="com.microsoft", version=1)
 
 
 def _newer(onnx: Any, model: Any) -> str:

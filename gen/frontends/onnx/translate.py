@@ -110,13 +110,16 @@ _OPERATORS: Final[Mapping[str, str]] = {
     "Flatten": "flatten axis",
     "Gather": "gather axis",
     "Gemm": "gemm alpha beta transA transB",
+    "LayerNormalization": "layer_norm axis epsilon stash_type",
     "LogSoftmax": "log_softmax axis",
     "Pad": "pad mode pads value",
+    "RMSNormalization": "layer_norm axis epsilon stash_type",
     "ReduceMean": "reduce_mean axes keepdims",
     "ReduceProd": "reduce_prod axes keepdims",
     "ReduceSum": "reduce_sum axes keepdims",
     "Reshape": "reshape allowzero",
     "Shape": "shape end start",
+    "com.microsoft.SimplifiedLayerNormalization": "layer_norm axis epsilon stash_type",
     "Slice": "slice axes ends starts",
     "Softmax": "softmax axis",
     "Split": "split axis num_outputs split",
@@ -141,7 +144,8 @@ _STATES = ("Expand", "ConstantOfShape", "Tile", "ReduceProd")
 def supported() -> list[str]:
     """The supported operators behind the recurrent ones."""
     classes = {"ArgMax", "LogSoftmax", "Softmax"}
-    return sorted({*_OPERATORS, *operator_functions(), *OFFERED} - {*classes, *_STATES, "Shape", "Size"})
+    ours = (name.rpartition(".")[2] for name in _OPERATORS)
+    return sorted({*ours, *operator_functions(), *OFFERED} - {*classes, *_STATES, "Shape", "Size"})
 
 
 def translate(onnx_graph: OnnxGraph, unread: list[str] | None = None) -> Graph:
@@ -297,6 +301,10 @@ _CHANGES: dict[str, Callable[[OnnxGraph, dict[str, Any]], dict[str, Any]]] = {
         "value": graph.constants.array(attributes["value"]) if "value" in attributes else np.zeros(1)
     },
     "LogSoftmax": _along_one,
+    **dict.fromkeys(
+        ("RMSNormalization", "com.microsoft.SimplifiedLayerNormalization"),
+        lambda _, given: given | {"centre": False},
+    ),
     "Softmax": _along_one,
 }
 """Operators whose attributes mean something else in the graph."""

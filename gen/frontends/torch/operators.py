@@ -4,6 +4,7 @@ A function, a method, an operator of ATen and TorchScript, and a module with its
 name and one entry. Arguments are taken by position or by name; those of operators of ATen all have names.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +53,7 @@ def supported() -> str:
     """What may follow a recurrent layer, for a message; activations of installed packages included."""
     activations = {"Hardsigmoid", "ReLU6", "Softplus", "Threshold", *_activation_modules()}
     return (
-        "LSTM, GRU, RNN and their cells, Linear, Embedding, BatchNorm1d, causal Conv1d, "
+        "LSTM, GRU, RNN and their cells, Linear, Embedding, BatchNorm1d, LayerNorm, RMSNorm, causal Conv1d, "
         f"{', '.join(sorted(activations))}, Dropout, Identity, Flatten, packing and padding of sequences, "
         "sums, products with constants, concatenation and slices of features, the last step [-1], and moving "
         "of axes"
@@ -91,7 +92,9 @@ _MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
         "Flatten": ["flatten", "start_dim", "end_dim"],
         "GRU GRUCell LSTM LSTMCell RNN RNNCell": ["recurrent"],
         "Hardsigmoid": ["hardsigmoid"],
+        "LayerNorm": ["layer_norm", "normalized_shape", "weight", "bias", "eps"],
         "Linear": ["linear", "weight", "bias"],
+        "RMSNorm": ["rms_norm", "normalized_shape", "weight", "eps"],
         "LogSoftmax": ["log_softmax", "dim"],
         "ReLU6": ["relu6", "inplace"],
         "Softmax": ["softmax", "dim"],
@@ -156,6 +159,20 @@ def _batch_norm(call: Call) -> Any:
     scale = Constant.of(np.ones(size)) if call.get("weight") is None else _weight(call, "weight")
     shift = Constant.of(np.zeros(size)) if call.get("bias") is None else _weight(call, "bias")
     return call.emit("batch_norm", call.x, scale, shift, mean, variance, epsilon=call.number("eps", 1e-5))
+
+
+def _layer_norm(call: Call) -> Any:
+    size = call.wholes(call.get("normalized_shape"), "normalized_shape")
+    centre = "layer" in call.operation
+    given = [
+        None if call.get(name) is None else _weight(call, name) for name in ("weight", "bias")[: 1 + centre]
+    ]
+    # PyTorch's epsilon of an RMS norm is that of its numbers, if it has none.
+    epsilon = call.number("eps", 1e-5 if centre else float(np.finfo(np.float32).eps))
+    axes = [-1 - at for at in range(len(size))]
+    return call.emit(
+        "layer_norm", call.x, *given, epsilon=epsilon, centre=centre, axes=axes, size=math.prod(size)
+    )
 
 
 def _embedding(call: Call) -> Any:
@@ -653,6 +670,8 @@ _TABLE: dict[str, Translation] = {
     "_convolution conv conv1d conv2d convolution: "
     "x weight bias stride padding dilation groups transposed": _conv,
     "batch_norm: x running_mean running_var weight bias training momentum eps": _batch_norm,
+    "layer_norm: x normalized_shape weight bias eps cudnn_enable": _layer_norm,
+    "rms_norm: x normalized_shape weight eps": _layer_norm,
     "embedding: x/indices weight padding_idx max_norm norm_type scale_grad_by_freq sparse": _embedding,
     "recurrent: x *hx": _recurrent_module,
     "lstm gru rnn_tanh rnn_relu: "

@@ -109,10 +109,11 @@ _OTHER_NAMES = {
 }  # fmt: skip
 """Other names of arguments: of the first one, and NumPy's, which PyTorch takes, too."""
 WITHOUT_EFFECT = {
-    "_stacklevel", "allow_tf32", "benchmark", "copy", "cudnn_enabled", "deterministic", "device",
-    "enforce_sorted", "half_to_float", "implicit", "inplace", "keepdim", "layout", "lengths", "memory_format",
-    "momentum", "non_blocking", "norm_type", "num_batches_tracked", "output_padding", "p", "padding_idx",
-    "pin_memory", "requires_grad", "scale_grad_by_freq", "sparse", "total_length", "train", "training",
+    "_stacklevel", "allow_tf32", "benchmark", "copy", "cudnn_enable", "cudnn_enabled", "deterministic",
+    "device", "enforce_sorted", "half_to_float", "implicit", "inplace", "keepdim", "layout", "lengths",
+    "memory_format", "momentum", "non_blocking", "norm_type", "num_batches_tracked", "output_padding", "p",
+    "padding_idx", "pin_memory", "requires_grad", "scale_grad_by_freq", "sparse", "total_length",
+    "train", "training",
 }  # fmt: skip
 """Arguments that change nothing when a trained model is used, or only what the driver gives."""
 

@@ -74,9 +74,7 @@ ONNX = {
     "softmax in between": behind(
         node("Softmax", "s", "p", axis=-1), node("MatMul", "p k", "out"), weights=[SQUARE]
     ),
-    "layer norm": behind(
-        node("LayerNormalization", "s g g", "out", axis=-1), weights=[const("g", np.ones(H, "f4"))]
-    ),
+    "unit norm": behind(node("LpNormalization", "s", "out", axis=-1)),
     "a product": behind(node("Tanh", "s", "p"), node("Mul", "p s", "out")),
     "a step in the middle": behind(node("Gather", "s i", "out", axis=0), weights=[const("i", np.int64(2))]),
     "an addend for each step": behind(node("Add", "s b", "out"), weights=[const("b", rand(4, 1, H))]),
@@ -220,17 +218,15 @@ def towers() -> Any:
 
 
 IN_FRONT = {
-    "layer norm": lambda: nets.chain(norm=nn.LayerNorm(6), lstm=nn.LSTM(6, 8)),
-    "layers and layer norm": lambda: nets.chain(
-        fc=nn.Linear(6, 5), act=nn.ReLU(), norm=nn.LayerNorm(5), lstm=nn.LSTM(5, 8)
-    ),
+    "celu": lambda: nets.chain(act=nn.CELU(), lstm=nn.LSTM(6, 8)),
+    "layers and celu": lambda: nets.chain(fc=nn.Linear(6, 5), act=nn.CELU(), lstm=nn.LSTM(5, 8)),
     "a convolution that looks ahead": lambda: nets.chain(
         conv=nn.Conv1d(6, 6, 3, padding=1), lstm=nn.LSTM(6, 8)
     ),
 }
 MODULES = {
-    "layer norm behind": lambda: nets.chain(lstm=nn.LSTM(6, 8), norm=nn.LayerNorm(8)),
-    "layer norm between": lambda: nets.chain(lstm=nn.LSTM(6, 8), norm=nn.LayerNorm(8), gru=nn.GRU(8, 4)),
+    "celu behind": lambda: nets.chain(lstm=nn.LSTM(6, 8), act=nn.CELU()),
+    "celu between": lambda: nets.chain(lstm=nn.LSTM(6, 8), act=nn.CELU(), gru=nn.GRU(8, 4)),
     "celu": lambda: nets.chain(lstm=nn.LSTM(6, 8), act=nn.CELU(), fc=nn.Linear(8, 2)),
 }
 

@@ -45,7 +45,7 @@ def bodies_net(bodies):
         inner=nn.Linear(I, I), few=nn.Linear(H // 2, O),
         point=nn.Conv1d(H, O, 1), chomp=nn.Conv1d(H, O, 3, padding=2),
         norm=nn.BatchNorm1d(H, eps=1 / 64), table=nn.Embedding(7, I), drop=nn.Dropout(),
-        layer_norm=nn.LayerNorm(H), pad=nn.ConstantPad1d((4, 0), 0.0), identity=nn.Identity(),
+        layer_norm=nn.LayerNorm(H, eps=1 / 64), pad=nn.ConstantPad1d((4, 0), 0.0), identity=nn.Identity(),
         relu=nn.ReLU(inplace=True), unflatten=nn.Unflatten(2, (2, H)),
     )  # fmt: skip
     for name, shape in {"w": (H, O), "scale": (H,), "mean": (I,), "h0": (1, 1, H)}.items():
@@ -72,6 +72,12 @@ def across(s, x):
     return y(s, x).transpose(1, 2)
 
 
+def written_norm(x):
+    """A layer norm, with the difference computed twice."""
+    variance = (x - x.mean(-1, keepdim=True)).pow(2).mean(-1, keepdim=True)
+    return (x - x.mean(-1, keepdim=True)) / torch.sqrt(variance + 1 / 64)
+
+
 LAYERS = {
     "linear": lambda s, x: s.fc(y(s, x)),
     "functional linear": lambda s, x: F.linear(y(s, x), s.fc.weight, s.fc.bias),
@@ -92,6 +98,9 @@ LAYERS = {
     "dropped steps": lambda s, x: s.chomp(across(s, x))[:, :, :-2],
     "dropped steps by ellipsis": lambda s, x: s.chomp(across(s, x))[..., :-2].relu(),
     "batch norm": lambda s, x: s.norm(across(s, x)),
+    "layer norm": lambda s, x: s.fc(s.layer_norm(y(s, x)).relu()),
+    "functional layer norm": lambda s, x: F.layer_norm(s.fc(y(s, x)), (O,), s.fc.bias, s.fc.bias, 1 / 64),
+    "layer norm written out": lambda s, x: s.fc(written_norm(y(s, x))),
     "functional batch norm": lambda s, x: F.batch_norm(
         across(s, x), s.norm.running_mean, s.norm.running_var, s.norm.weight, s.norm.bias, False, 0.1, 1 / 64
     ),
@@ -236,7 +245,6 @@ CONSTANTS = {
     "mean of a parameter": lambda s, x: s.fc(y(s, x) * s.w[:, :2].mean(dim=1, keepdim=False)),
 }
 REFUSED = {
-    "layer norm": lambda s, x: s.layer_norm(y(s, x)),
     "exponential": lambda s, x: torch.exp(s.fc(y(s, x))),
     "softmax in the middle": lambda s, x: s.fc(F.softmax(y(s, x), -1)),
     "mean over steps": lambda s, x: s.fc(y(s, x).mean(1)),

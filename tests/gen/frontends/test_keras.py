@@ -277,7 +277,7 @@ def stays_outside(path: Path) -> str:
 @pytest.mark.parametrize(
     ("layers", "named"),
     [
-        (lambda: [L.LayerNormalization(), L.LSTM(5)], "(LayerNormalization)"),
+        (lambda: [L.UnitNormalization(), L.LSTM(5)], "(UnitNormalization)"),
         (lambda: [L.Conv1D(6, 3, padding="same"), L.LSTM(5, **ALL)], "it must be causal"),
         (lambda: [L.Conv1D(6, 5, strides=2), L.LSTM(5)], "it must be causal"),
         (lambda: [L.Conv1D(6, 3, padding="causal", groups=2), L.LSTM(5)], "group=2 must be 1"),
@@ -300,7 +300,6 @@ def test_a_layer_that_is_called_twice_stays_outside(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("layers", "named"),
     [
-        (lambda: [L.LSTM(5, **ALL), L.LayerNormalization()], "LayerNormalization"),
         (lambda: [L.LSTM(5, activation="celu", **ALL)], "activation='celu'"),
         (lambda: [L.LSTM(5, **ALL), L.AveragePooling1D(3, strides=1)], "must be causal"),
         (lambda: [L.LSTM(5, **ALL), L.AveragePooling1D(2)], "stands before a stride of 2"),
@@ -369,7 +368,7 @@ def test_an_activation_can_stay_outside(end: Any, function: str, suffix: str, tm
     """At the end, and of a layer that others read, whose name may stand before ``:linear``."""
     last = end(activation=function)
     last.name = "scores"
-    model, path = save(tmp_path, suffix, L.LSTM(5, **ALL), last, L.LayerNormalization())
+    model, path = save(tmp_path, suffix, L.LSTM(5, **ALL), last, L.UnitNormalization())
     result = read_model(path, ReadOptions(output="scores:linear"))
     x = np.random.default_rng(1).normal(size=(STEPS, 3, INPUTS)).astype(np.float32)
     linear = run_float(result.network, x).y.swapaxes(0, 1)

@@ -465,7 +465,7 @@ def dense_cases():
             for kind in ("Celu", "Erf", "Exp", "Sqrt")
         ),
         ([node("PRelu", "s b", "out")], [const("b", rand(H))], "PRelu node 'prelu'.*is not supported"),
-        ([node("LayerNormalization", "s b", "out")], [const("b", rand(H))], "LayerNormalization node"),
+        ([node("LpNormalization", "s", "out")], [], "LpNormalization node"),
         ([node("Clip", "s", "out")], [], "Clip node 'clip': min and max must be two constants in order"),
         ([node("Clip", "s b", "out")], [const("b", np.float32(-1))], "Clip node 'clip': min and max must be"),
         ([node("Add", "s x", "out")], [], "as many features as it has, but adds 6 and 5"),

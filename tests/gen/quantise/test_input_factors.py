@@ -20,7 +20,7 @@ from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, ImageError
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
+from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network, Norm
 
 PEAKS = 2.0 ** np.arange(2, -12, -1)
 SMALL = np.array([1.0, 2.0**-6, 2.0**-9])
@@ -83,7 +83,9 @@ def test_neither_inputs_nor_weights_vanish(law, bits):
 
 
 def _sources():
-    yield from (pytest.param(source, id=name) for name, source in CELL_NETWORKS.items())
+    # What a norm reads first has no factors.
+    reads = ((name, each) for name, each in CELL_NETWORKS.items() if not isinstance(each.layers[0], Norm))
+    yield from (pytest.param(source, id=name) for name, source in reads)
     one, other, third = (network().layers[0].replace(w_hh=np.eye(16, 4) * scale) for scale in (0.5, 0.3, 0.2))
     both = Bidirectional(forward=one, backward=other.replace(reverse=True))
     yield pytest.param(

@@ -1,0 +1,219 @@
+"""Norms over a step's features: within a unit of the correctly rounded result, on every bit and cycle."""
+
+import math
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.cell_networks import CELL_NETWORKS
+from support.quick import quick
+from support.random_builds import make_case
+from support.random_sequences import make_sequence_case, random_lstm
+from support.sequence_checks import check_device as check_sequences
+from support.small_builds import NARROW
+from support.step_checks import check_device
+
+from rtlstm.gen.builds.compiled import compile
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import Format, IntArray
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network, Norm
+from rtlstm.spec.norms import Normalisation, design_root
+from rtlstm.spec.parameters import Parameters
+
+
+def errors(
+    x: IntArray, source: Format, output: Format, centre: bool, epsilon: float, direct: bool = False
+) -> tuple[float, float]:
+    """The largest distances from the correctly rounded results, and from the exact ones, in units of the last
+    place; of values ``(vectors, n)``."""
+    root, n = design_root(direct), x.shape[1]
+    norm = Normalisation.of(n, source, centre, epsilon, output.fraction, 0, root)
+    form, products = norm.product(root.output), norm.normalise(x, root)
+    assert np.abs(products).max() < 2 ** (form.bits - 1)
+    found = np.clip(output.round_codes(products, form.fraction), -output.maximum, output.maximum)
+    # Sums in Python's integers; only the root is of a float.
+    whole = x.astype(object)
+    total = whole.sum(axis=1, keepdims=True) if centre else 0
+    spread = (n * (whole**2).sum(axis=1, keepdims=True) - total**2).astype(float)
+    spread += epsilon * n * n * 4.0**source.fraction
+    exact = np.where(spread > 0, (n * whole - total).astype(float) / np.sqrt(spread + (spread == 0)), 0.0)
+    limit = output.maximum + 0.5
+    exact = np.clip(exact * 2.0**output.fraction, -limit, limit)
+    unrounded = np.clip(products * 2.0 ** (output.fraction - form.fraction), -limit, limit)
+    wanted = np.clip(np.floor(exact + 0.5), -output.maximum, output.maximum)
+    return float(np.abs(found - wanted).max()), float(np.abs(unrounded - exact).max())
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("centre", [False, True])
+@pytest.mark.parametrize(("bits", "n"), quick([(4, 2), (4, 3), (4, 4), (5, 3), (6, 2), (8, 2)], (4, 3)))
+def test_every_vector_is_within_a_unit(bits: int, n: int, centre: bool, direct: bool) -> None:
+    codes = range(-(2 ** (bits - 1)), 2 ** (bits - 1))
+    x = np.array([*product(codes, repeat=n)], dtype=np.int64)
+    for epsilon, given in product((0.0, 1e-5, 0.1), (bits, 12 if direct else 16)):
+        output = Format.covering(given, math.sqrt(n))
+        rounded, exact = errors(x, Format(bits=bits, fraction=bits - 1), output, centre, epsilon, direct)
+        assert rounded <= 1 and exact < 1
+
+
+@pytest.mark.parametrize("centre", [False, True])
+@pytest.mark.parametrize(
+    ("n", "bits"),
+    quick([(5, 16), (7, 18), (64, 8), (96, 16), (300, 16), (1024, 16), (4096, 14)], (96, 16)),
+)
+def test_large_vectors_are_within_a_unit(n: int, bits: int, centre: bool) -> None:
+    """Random ones of all sizes, with and without a mean, and extreme ones."""
+    rng, most = np.random.default_rng(n), 2 ** (bits - 1) - 1
+    ramp = np.arange(n)
+    extreme = [np.full(n, most), np.full(n, -most - 1), np.where(ramp % 2, most, -most - 1), ramp * 0]
+    extreme += [np.where(ramp, 0, 1), np.where(ramp, most - 1, most), np.where(ramp, -most - 1, most)]
+    scales = np.repeat(np.geomspace(0.7, most, 9), 20)[:, None]
+    random = rng.normal(size=(len(scales), n)) * scales
+    x = np.concatenate([extreme, random, most - np.abs(random)])
+    x = np.clip(np.rint(x), -most - 1, most).astype(np.int64)
+    for epsilon, reach in product((0.0, 1e-12, 1e-5, 1e-2), (math.sqrt(n), 4.0)):
+        output = Format.covering(min(bits, 16), reach)
+        rounded, exact = errors(x, Format(bits=bits, fraction=bits - 3), output, centre, epsilon)
+        assert rounded <= 1 and exact < 1
+
+
+def test_epsilon_counts_where_the_variance_is_small() -> None:
+    """A value of 1/128 with an epsilon of its square is divided by the root of two; equal values are 0."""
+    source, output, root = Format(bits=8, fraction=7), Format(bits=16, fraction=14), design_root(False)
+    for centre, wanted in ((False, 1 / math.sqrt(2)), (True, 0.0)):
+        norm = Normalisation.of(4, source, centre, 2.0**-14, output.fraction, 0, root)
+        products = norm.normalise(np.ones((1, 4), dtype=np.int64), root)
+        y = output.to_floats(output.round_codes(products, norm.product(root.output).fraction))
+        np.testing.assert_allclose(y, wanted, atol=output.step)
+
+
+def _lstm(inputs: int, units: int) -> Lstm:
+    return random_lstm(np.random.default_rng(units), inputs, units)
+
+
+# In hardware
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize(
+    ("name", "family", "more"),
+    quick(
+        [
+            ("norm", "generic", {"lanes": 16, "macs": 2, "gate_units": 4, "beat_out": 4}),
+            ("norm_of_a_projection", "ecp5", {"lanes": 8, "macs": 2, "gate_units": 2, "beat_out": 2}),
+            ("norm_of_a_norm", "ultrascale", {"lanes": 8, "macs": 4}),
+            ("norms_around_an_rnn", "ice40", {"lanes": 4, "macs": 1, "table_memory": "rom"}),
+        ],
+        ("norm", "generic", {"lanes": 16, "macs": 2, "gate_units": 4, "beat_out": 4}),
+    ),
+)
+def test_rtl_equals_golden(name: str, family: str, more: dict[str, object], tmp_path: Path) -> None:
+    """Also where the results of a cycle fill several words, and on the pipelines of families."""
+    settings = QuantizationSettings(weight_bits=7, data_bits=8, gate_bits=8, cell_bits=12)
+    parameters = Parameters.for_family(family, streams=2, **more)
+    case = make_case(2, quantise(CELL_NETWORKS[name], settings), parameters, steps=6)
+    check_device(case, tmp_path, "icarus")
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_verilator_equals_golden(tmp_path: Path) -> None:
+    case = make_case(3, quantise(CELL_NETWORKS["norm"], NARROW), Parameters(lanes=8, macs=2), steps=40)
+    check_device(case, tmp_path, "verilator")
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_whole_sequences_on_rtl(tmp_path: Path) -> None:
+    """Behind two directions, whose results a copy puts together, and inside a pass."""
+    forward, backward = _lstm(4, 3), _lstm(4, 3).replace(reverse=True)
+    both = Bidirectional(forward=forward, backward=backward)
+    head = Dense(weight=np.eye(2, 5), bias=np.zeros(2))
+    layers = (Norm(values=4), both, Norm(values=6, centre=False), _lstm(6, 5), Norm(values=5), head)
+    network = quantise(Network(layers=layers), NARROW)
+    assert [shape.kind for shape in network.shapes].count("dense") == 3
+    parameters = Parameters(lanes=8, macs=2, max_steps=6)
+    check_sequences(make_sequence_case(1, network, parameters, steps=6), tmp_path, "icarus")
+
+
+def test_the_words_of_a_norm_are_those_on_the_diagonal() -> None:
+    network = quantise(Network(layers=(_lstm(4, 16), Norm(values=16))), NARROW)
+    manifest = Manifest.create("words", network.shapes, Parameters(lanes=8, macs=4), network.numerics)
+    # Two groups of eight rows; the first one also waits for the vector's last word.
+    assert manifest.program.body_op(1).group_words == ((0, 1, 3), (2, 3))
+
+
+def test_builds_without_a_norm_know_of_none() -> None:
+    network = quantise(Network(layers=(_lstm(4, 5),)), NARROW)
+    manifest = Manifest.create("none", network.shapes, Parameters(lanes=4, macs=2), network.numerics)
+    assert "norms" not in manifest.numerics.model_dump() and "norms" not in manifest.to_json()
+
+
+# What is refused
+
+
+def test_a_loadable_program_has_no_norms(tmp_path: Path) -> None:
+    network = Network(layers=(_lstm(3, 4), Norm(values=4)))
+    with pytest.raises(ConfigurationError, match="a loadable program cannot have norms.*leave out"):
+        compile(network, folder=tmp_path / "loadable", lanes=4, macs=2, capacities={}, quick=True)
+    compile(network, folder=tmp_path / "fixed", lanes=4, macs=2, quick=True)
+
+
+def test_results_of_more_bits_are_refused() -> None:
+    network = Network(layers=(_lstm(3, 4), Norm(values=4)))
+    with pytest.raises(ConfigurationError, match="at most 16 bits, not 18; choose fewer `data_bits`"):
+        quantise(network, QuantizationSettings(data_bits=18))
+    quantise(network, QuantizationSettings(data_bits=16))
+
+
+def test_sums_that_are_too_wide_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="more than 62 bits; choose fewer data bits"):
+        Normalisation.of(60000, Format(bits=18, fraction=17), True, 1e-5, 12, 0, design_root(False))
+    Normalisation.of(60000, Format(bits=14, fraction=13), True, 1e-5, 8, 0, design_root(False))
+
+
+# Training
+
+
+def test_a_trained_norm_has_the_bits_of_its_build() -> None:
+    """Its gain and bias are trained, and the rows that only pass values on are not."""
+    import torch
+
+    from rtlstm.train import prepare
+
+    torch.manual_seed(0)
+    norm = Norm(values=5, gain=np.linspace(0.5, 1.5, 5), bias=np.linspace(-0.2, 0.3, 5))
+    head = Dense(weight=np.eye(3, 5), bias=np.zeros(3))
+    source = Network(layers=(Norm(values=3), _lstm(3, 5), norm, head))
+    x = np.random.default_rng(0).normal(size=(6, 4, 3))
+    model = prepare(source, calibration=x, weight_bits=6, data_bits=12)
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(3):
+        optimiser.zero_grad()
+        found = model(torch.from_numpy(x))
+        y = found[0] if isinstance(found, tuple) else found
+        y.square().mean().backward()
+        optimiser.step()
+    assert model.weights.layers[2]["gain"].grad.abs().max() > 0
+    identities = [rows for rows in model.rows if rows.plan.layer.kind == "norm" or rows.plan.layer.copies]
+    assert len(identities) == 3 and not any(rows.log_limits[0].requires_grad for rows in identities)
+    found = model(torch.from_numpy(x))
+    y = found[0] if isinstance(found, tuple) else found
+    network = model.quantised()
+    golden = Golden(network).run(network.numerics.quantise_input(x)).y
+    np.testing.assert_array_equal(network.shapes[-1].output.to_floats(golden), y.detach().numpy())
+
+
+def test_a_network_that_begins_with_a_norm_is_near_the_float_model() -> None:
+    """All features have one unit there, so none has a factor."""
+    network = Network(layers=(Norm(values=3), _lstm(3, 4), Norm(values=4, centre=False)))
+    x = np.random.default_rng(4).normal(size=(30, 2, 3)) * [1.0, 0.01, 3.0]
+    quantised = quantise(network, QuantizationSettings(quick=True), x)
+    assert quantised.numerics.input_factors == ()
+    y = Golden(quantised).run(quantised.numerics.quantise_input(x)).y
+    np.testing.assert_allclose(quantised.shapes[-1].output.to_floats(y), run_float(network, x).y, atol=5e-3)
