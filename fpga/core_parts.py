@@ -22,6 +22,7 @@ from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.inventory import MultiplierSpec, lane_kinds
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.norms import digits
 from rtlstm.spec.packing import to_bits
 from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.registers import Region
@@ -112,7 +113,9 @@ def _cell_registers(cell: CellGraph, parameters: Parameters) -> int:
     for position, node in enumerate(cell.nodes):
         used = [begins[user] for user, other in enumerate(cell.nodes) if position in other.args]
         waits = max(0, max(used, default=0) - stages[position])
-        count += node.format.bits * (stages[position] - begins[position] + waits)
+        # What becomes the product of a norm is as wide as its value.
+        bits = cell.nodes[node.args[0]].format.bits if node.kind == "normalise" else node.format.bits
+        count += bits * (stages[position] - begins[position] + waits)
     return count
 
 
@@ -260,6 +263,7 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
         "window": 32 * max(layout.words for layout in manifest.regions.values()),
         "rows": sum(_row_bits(manifest)),
         **_decision(manifest, "luts"),
+        **_norms(manifest, "luts"),
         "core": 1,
     }
 
@@ -283,6 +287,31 @@ def _decision(manifest: Manifest, of: Literal["luts", "registers", "tiles"]) -> 
         "tiles": compared * _adder_tiles(bits),
     }
     return {"decision": sizes[of]}
+
+
+def _norms(manifest: Manifest, of: Literal["luts", "registers", "tiles"]) -> dict[str, int]:
+    """Return the size of the statistics of norms, and of what each gate unit makes of them; nothing without.
+
+    The products are among the multipliers.
+    """
+    numerics, units = manifest.numerics, manifest.parameters.gate_units
+    if not numerics.norms:
+        return {}
+    pipelines = (pipeline.graph for pipeline in numerics.unit.pipelines)
+    mine = [numerics.norms[at] for at in (graph.norm for graph in pipelines) if at is not None]
+    most = max(numerics.norms, key=lambda norm: norm.spread_bits)
+    spread, shifts, sums = most.spread_bits, len(most.shifts), most.sum_bits + most.square_bits
+    root = numerics.tables[most.table]
+    chains = [most.sum_bits, most.square_bits, spread, spread, root.base_bits]
+    chains += [norm.square_bits for norm in numerics.norms for _ in digits(norm.values)[1:]]
+    chains += units * [norm.deviation_bits for norm in mine for _ in digits(norm.values)]
+    moved = spread * shifts + units * sum((norm.shifted_bits + 2) * shifts for norm in mine)
+    sizes = {
+        "luts": sum(map(_even, chains)) + moved,
+        "registers": sums + 5 * spread + most.sum_bits + 2 * root.base_bits,
+        "tiles": sum(map(_adder_tiles, chains)),
+    }
+    return {"norms": sizes[of]}
 
 
 def _limited_bits(manifest: Manifest) -> int:
@@ -367,6 +396,7 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
         "window": 32 * max(layout.words for layout in manifest.regions.values()),
         "items": sum(_row_bits(manifest)) * (last - parameters.summed),
         **_decision(manifest, "registers"),
+        **_norms(manifest, "registers"),
         "core": 1,
     }
 
@@ -477,6 +507,7 @@ def chain_parts(manifest: Manifest, multipliers: bool = True) -> dict[str, int]:
         "multipliers": found,
         "gate units": parameters.gate_units * _gate_tiles(manifest),
         **_decision(manifest, "tiles"),
+        **_norms(manifest, "tiles"),
         "core": 1,
     }
 
