@@ -1,6 +1,7 @@
 """Devices that decide: the number of the largest output, the first of equal ones, in place of the outputs."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from support.lazy import nets, torch
 from support.netlist import netlist_build
 from support.no_logic import no_logic
 from support.quick import quick
+from support.random_builds import random_case
 from support.small_builds import NARROW, normal_lstm
+from support.step_checks import check_device
 
 import rtlstm
 from rtlstm.gen.builds.compare import compare
@@ -105,6 +108,8 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+DRAWN = (2, 3, 4, 5, 7, 8)
+"""Sizes of drawn layers: the numbers of their outputs fit in 4 bits."""
 X = np.random.default_rng(0).normal(size=(15, 4, 3)).astype(np.float32)
 LENGTHS = np.array([15, 9, 1, 4])
 
@@ -189,6 +194,18 @@ def test_any_results_are_decided(units: int) -> None:
     simulator.run()
     assert [each[:2] for each in found] == wanted
     assert {at - end for (*_, at), end in zip(found, ends, strict=True)} == {parameters.decision_cycles}
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+@pytest.mark.parametrize("backend", ["icarus", "verilator"])
+@pytest.mark.parametrize("seed", range(4))
+def test_drawn_builds_decide(seed: int, backend: str, tmp_path: Path) -> None:
+    """Networks, arrays and pipelines as drawn elsewhere, with stalls and steps without output."""
+    case = random_case(1000 + seed, sizes=DRAWN, steps=8)
+    parameters = case.manifest.parameters.replace(decide="argmax")
+    manifest = Manifest.create("n", case.network.shapes, parameters, case.network.numerics)
+    check_device(replace(case, manifest=manifest), tmp_path, backend)
 
 
 def test_the_driver_gives_numbers(folder: Path, scores: Path) -> None:

@@ -52,7 +52,7 @@ class Case:
         return write_build(folder, self.network, self.manifest)
 
     def golden(self, after: list[GoldenResult] | None = None) -> tuple[IntArray, list[GoldenResult]]:
-        """Return y in the order of the steps, and each stream's result.
+        """Return y as the device gives it, in the order of the steps, and each stream's result.
 
         ``after`` is each stream's result that the states are taken from; the case's own if None.
         """
@@ -67,7 +67,7 @@ class Case:
             result = model.run(self.x[mine][:, None], (h, c))
             y[mine] = result.y[:, 0]
             results.append(result)
-        return y, results
+        return self.manifest.emitted(y), results
 
 
 def write_build(folder: Path, network: QuantizedNetwork, manifest: Manifest) -> Path:
