@@ -68,6 +68,11 @@ def split(
         raise ConfigurationError(
             f"split calibrates the core on what it gets of x: leave out {', '.join(given)}, and give x"
         )
+    if options.get("decide") is not None:
+        raise ConfigurationError(
+            "the part behind the core reads all outputs, so the device must not decide which is the largest: "
+            "leave out decide"
+        )
     reading = ReadOptions(**option_values(ReadOptions, options))
     rest = {key: value for key, value in options.items() if key not in ReadOptions.model_fields}
     if is_module(model):

@@ -255,6 +255,8 @@ def test_wrong_calls(tmp_path):
         rtlstm.split(3, x)
     with pytest.raises(ConfigurationError, match="leave out calibration, and give x"):
         rtlstm.split(model, x, calibration=x)
+    with pytest.raises(ConfigurationError, match="leave out decide"):
+        rtlstm.split(model, x, decide="argmax")
     with pytest.raises(ConfigurationError, match=r"6 times.*attach\(model, 'cell', x\) takes every call"):
         rtlstm.split(model, x, lstm="cell")
     with pytest.raises(ConfigurationError, match="no 'rnn.lstm'; recurrent ones are 'rnn.gru', 'cell'"):
