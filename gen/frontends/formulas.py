@@ -15,6 +15,7 @@ from rtlstm.spec.errors import ModelError
 
 ALONE: Final[Mapping[str, Callable[..., Any]]] = {
     "abs": np.abs,
+    "cos": np.cos,
     "erf": erf,
     "exp": np.exp,
     "expm1": np.expm1,
@@ -22,6 +23,7 @@ ALONE: Final[Mapping[str, Callable[..., Any]]] = {
     "log1p": np.log1p,
     "reciprocal": lambda x: 1.0 / x,
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "sin": np.sin,
     "sqrt": np.sqrt,
     "square": np.square,
 }

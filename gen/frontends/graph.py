@@ -120,6 +120,21 @@ class Constants(Protocol):
 
 
 @dataclass(frozen=True)
+class Joined:
+    """Constants of a graph, and those of graphs inside it."""
+
+    outer: Constants
+    inside: Mapping[str, Any]
+
+    def __contains__(self, tensor: object) -> bool:
+        return tensor in self.inside or tensor in self.outer
+
+    def get(self, tensor: str) -> Any | None:
+        """Return a tensor's value; None if it depends on the inputs."""
+        return self.inside[tensor] if tensor in self.inside else self.outer.get(tensor)
+
+
+@dataclass(frozen=True)
 class Words:
     """How a front end names its parts in messages."""
 
@@ -254,6 +269,8 @@ class Graph(Wiring[Node]):
     integer_rows: IntegerRows = field(default_factory=IntegerRows)
     offered: Registry[Any] | None = None
     """Operators of other packages, by the names that nodes give them."""
+    results: Sequence[str] = ()
+    """The model's results in order, of which two may be one output; empty for the outputs."""
     axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What the axes of inputs are, as far as the model's format tells: "N", "T" and "F"."""
 

@@ -21,6 +21,7 @@ from rtlstm.gen.frontends.arithmetic import (
 )
 from rtlstm.gen.frontends.arrays import listed
 from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.bodies import join_steps
 from rtlstm.gen.frontends.cells import join_cells
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.formulas import join_functions
@@ -34,6 +35,7 @@ from rtlstm.gen.frontends.layers import (
     may_be_between,
     take_states,
 )
+from rtlstm.gen.frontends.loops import join_loops
 from rtlstm.gen.frontends.norms import join_norms
 from rtlstm.gen.frontends.plugins import offered
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder, host_classes, host_note
@@ -96,8 +98,10 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
     report.model_outputs = tuple(graph.names.get(name, name) for name in graph.outputs)
     graph, norms = join_norms(graph, options.output)
     graph, written = join_functions(graph, options.output)
+    graph, loops, no_loops = join_loops(graph)
     graph, joined, unclear = join_cells(graph)
-    for note in (*norms, *written, *joined):
+    graph, stepped, no_steps = join_steps(graph)
+    for note in (*norms, *written, *loops, *joined, *stepped):
         report.note(note)
     reader = None
     try:
@@ -105,7 +109,7 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
         return reader.read()
     except ModelError as error:
         split = graph.words.split if reader is not None and reader.stands_outside(error) else ""
-        raise ModelError("; ".join(filter(None, [str(error), *unclear, split]))) from None
+        raise ModelError("; ".join(filter(None, [str(error), *unclear, *no_loops, *no_steps, split]))) from None
     finally:
         report.found = reader and reader.found()
 

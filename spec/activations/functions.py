@@ -218,6 +218,13 @@ ACTIVATIONS: Final = Registry(
             lines=lambda a, b: Lines(lines=((0.0, 0.0), (1.0, 0.0)), starts=(a,), exclusive=True),
             onnx="ThresholdedRelu",
         ),
+        # 1 above alpha, else 0: whether a neuron fires.
+        "heaviside": FunctionDefinition(
+            formula=lambda x, a, b: np.where(x > a, 1.0, 0.0),
+            defaults=(0.0,),
+            bounds=(0.0, 1.0),
+            lines=lambda a, b: Lines(lines=((0.0, 0.0), (0.0, 1.0)), starts=(a,), exclusive=True),
+        ),
         "affine": FunctionDefinition(
             formula=lambda x, a, b: a * x + b,
             defaults=(1.0, 0.0),

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import import_extra, listed
-from rtlstm.gen.frontends.graph import Graph, Node, Recurrent, Words
+from rtlstm.gen.frontends.graph import Graph, Joined, Node, Recurrent, Words
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx, name_of, subgraphs
 from rtlstm.gen.frontends.onnx.quantised import (
     INTEGER_ADVICE,
@@ -153,12 +153,13 @@ def translate(onnx_graph: OnnxGraph, unread: list[str] | None = None) -> Graph:
     if sum(node.op_type == "Scan" for node in onnx_graph.nodes) > MAX_SCANS:
         raise ModelError(f"has more than {MAX_SCANS} Scan nodes; export them as LSTM, GRU or RNN nodes")
     unread = [] if unread is None else unread
-    nodes = [node for each in onnx_graph.nodes for node in _translated(onnx_graph, each, unread)]
+    inside: dict[str, Any] = {}
+    nodes = [node for each in onnx_graph.nodes for node in _translated(onnx_graph, each, unread, inside)]
     return Graph(
         nodes,
         onnx_graph.inputs,
         onnx_graph.outputs,
-        onnx_graph.constants,
+        Joined(onnx_graph.constants, inside),
         words=Words(
             "a recurrent node",
             "a tensor or a node",
@@ -174,7 +175,7 @@ def translate(onnx_graph: OnnxGraph, unread: list[str] | None = None) -> Graph:
     )
 
 
-def _translated(graph: OnnxGraph, node: Any, unread: list[str]) -> Iterable[Node]:
+def _translated(graph: OnnxGraph, node: Any, unread: list[str], read: dict[str, Any]) -> Iterable[Node]:
     label, name = graph.label(node), name_of(node)
     attributes = graph.attributes(node)
     inside = list(subgraphs(node))
@@ -191,9 +192,12 @@ def _translated(graph: OnnxGraph, node: Any, unread: list[str]) -> Iterable[Node
         return [_recurrent(graph, node, attributes, make)]
     if name == "Scan":
         try:
-            return read_scan(graph, node, translate)
+            nodes, constants = read_scan(graph, node, translate)
         except (ModelError, ConfigurationError) as error:
             unread.append(f"{graph.where(node)} is not read: {error}")
+        else:
+            read |= constants
+            return nodes
     if inside:
         held = sum(map(_count, inside))
         return [make("", attributes={"holds": held})]

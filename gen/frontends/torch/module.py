@@ -1,11 +1,13 @@
 """Reads a ``torch.nn.Module``: a recurrent module, or one that contains some, by tracing."""
 
+import contextlib
 import copy
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -17,10 +19,12 @@ from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.tensors import quantised_refusal
 from rtlstm.gen.frontends.torch.operators import find, words
 from rtlstm.gen.frontends.torch.operators import modules as known_modules
-from rtlstm.gen.frontends.torch.translate import Constant, Translator, loop_refusal
+from rtlstm.gen.frontends.torch.translate import Constant, Translator, flat, loop_refusal
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Network
 
+_STEPS: Final = 4
+"""Steps of a loop that is traced: the second to the last must be alike."""
 _QUANTISED = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.")
 
 
@@ -70,9 +74,29 @@ def trace(torch: Any, module: Any) -> Any:
                 return True
             return bool(super().is_leaf_module(m, module_qualified_name))
 
+    class Steps(fx.Proxy):  # type: ignore[misc]
+        """A tensor or size that a loop goes through as if there were a few of its steps."""
+
+        def __index__(self) -> int:
+            return _STEPS
+
+        __len__ = __index__
+
+    class Unrolling(Tracer):
+        """Goes through loops over the steps as many times as steps are needed to tell what each computes."""
+
+        def proxy(self, node: Any) -> Any:
+            return Steps(node, self)
+
+        def iter(self, obj: Any) -> Any:
+            return iter([obj[at] for at in range(_STEPS)])
+
     cell = next((name for name, part in module.named_modules() if isinstance(part, torch.nn.RNNCellBase)), "")
     try:
-        return Tracer(autowrap_modules=(math, rnn)).trace(module)
+        with _recorded(torch):
+            with contextlib.suppress(TypeError, fx.proxy.TraceError):
+                return Tracer(autowrap_modules=(math, rnn)).trace(module)
+            return Unrolling(autowrap_modules=(math, rnn)).trace(module)
     except Exception as error:  # Tracing runs the user's code, which may raise any error.
         line = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         if cell and "Proxy" in line:
@@ -81,6 +105,26 @@ def trace(torch: Any, module: Any) -> Any:
             f"the module's forward cannot be traced ({line}); export it with torch.onnx.export, or save its "
             "state_dict()"
         ) from None
+
+
+@contextlib.contextmanager
+def _recorded(torch: Any) -> Iterator[None]:
+    """Record calls that make initial states of sizes which only a run knows; PyTorch itself refuses these."""
+    kept = {name: getattr(torch, name) for name in ("full", "ones", "zeros")}
+    for name, function in kept.items():
+        setattr(torch, name, partial(_record, function))
+    try:
+        yield
+    finally:
+        for name, function in kept.items():
+            setattr(torch, name, function)
+
+
+def _record(function: Any, *args: Any, **kwargs: Any) -> Any:
+    proxy = next((each for each in flat(args) if hasattr(each, "tracer")), None)
+    if proxy is None:
+        return function(*args, **kwargs)
+    return proxy.tracer.create_proxy("call_function", function, args, kwargs)
 
 
 # Translation
@@ -197,7 +241,7 @@ class Walk:
             if not hasattr(torch.nn, module_kind(module)):
                 return f"{where}: it has a forward of its own, but only those of torch.nn are supported"
             if isinstance(module, torch.nn.RNNCellBase) and self.calls[label] > 1:
-                return loop_refusal(label)
+                self.to.looped[label] = loop_refusal(label)
         return ""
 
 

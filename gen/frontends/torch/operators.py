@@ -384,6 +384,25 @@ _STRAIGHT = 16
 """From here on, softplus is its argument in 16 bits and more: PyTorch's threshold does not change it."""
 
 
+def _heaviside(call: Call) -> Any:
+    """1 above 0, and at 0 the given value, 0 or 1."""
+    at_zero = call.number("values")
+    if at_zero not in (0.0, 1.0):
+        raise ModelError(f"{call.where}: values must be 0 or 1, what it gives at 0, not {at_zero:g}")
+    return call.emit("greaterorequal", call.x, 0.0) if at_zero else _fires(call, 0.0)
+
+
+def _greater(call: Call) -> Any:
+    other = call.get("other")
+    if isinstance(other, Tensor) or not isinstance(call.x, Tensor) or np.size(Constant.of(other).value) != 1:
+        return call.emit("greater", call.x, other)
+    return _fires(call, call.number("other"))
+
+
+def _fires(call: Call, limit: float) -> Any:
+    return _activate(call, ActivationFunction.of("heaviside", limit))
+
+
 def _reduce(call: Call) -> Any:
     axes, keep = call.get("dim"), int(bool(call.get("keepdim")))
     given: dict[str, Any] = {} if axes is None else {"axes": call.wholes(axes)}
@@ -688,6 +707,19 @@ _TABLE: dict[str, Translation] = {
     "floordiv: x other": _floordiv,
     "neg negative": lambda call: call.emit("neg", call.x),
     "clamp clip: x min max": lambda call: call.emit("clip", call.x, call.get("min"), call.get("max")),
+    **{
+        f"{names}: x other": lambda call, operator=operator: call.emit(operator, call.x, call.get("other"))
+        for operator, names in {
+            "greaterorequal": "ge greater_equal",
+            "less": "less lt",
+            "lessorequal": "le less_equal",
+            "max": "maximum",
+            "min": "minimum",
+        }.items()
+    },
+    "greater gt: x other": _greater,
+    "heaviside: x values": _heaviside,
+    "where: x input other": lambda call: call.emit("where", call.x, call.get("input"), call.get("other")),
     "clamp_min: x min": lambda call: call.emit("clip", call.x, call.get("min")),
     "clamp_max: x max": lambda call: call.emit("clip", call.x, None, call.get("max")),
     "hardsigmoid: x inplace": lambda call: _activate(call, ActivationFunction.of("hard_sigmoid", 1 / 6, 0.5)),

@@ -253,12 +253,13 @@ class _Walk:
         except ModelError as error:
             why = why or str(error)
         if kind in _CELLS and self.calls[path] > 1:
-            why = loop_refusal(label)
+            self.to.looped[label] = loop_refusal(label)
         output = self.fresh(label.replace(".", "_"))
         if kind == "BatchNorm1d":
             weights = {name: Constant.of(value, f"{label}.{name}") for name, value in state.items()}
             return self.to.call("batch_norm", args, weights | options, label, kind, output, why=why)
         stub = SimpleNamespace(**state, **options)
+        args = _in_order(method.graph, args) if kind in _CELLS else args
         called = self.to.call("recurrent", args, {}, label, kind, output, module=stub, why=why)
         self.to.known[output] = called
         return _results(method.graph, called)
@@ -312,6 +313,22 @@ def _options(kind: str, state: Mapping[str, Any], graph: Any, where: str) -> dic
         "batch_first": _argument(node, len(list(node.inputs())) - 1, where),
         "nonlinearity": node.kind().removeprefix("aten::rnn_"),
     }
+
+
+def _in_order(graph: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of a cell as x, h, c: a trace has them in the order in which they are read first."""
+    names = [value.debugName() for value in graph.inputs()][1:]
+    read: dict[str, str] = {}
+    for node in graph.nodes():
+        given = list(node.inputs())
+        weight = given[1].node() if node.kind() == "aten::linear" else node
+        if weight.kind() == "prim::GetAttr" and weight is not node:
+            read[weight.s("name")] = given[0].debugName()
+    found = [read.get("weight_ih"), read.get("weight_hh")]
+    if len(names) != len(args) or not {*found} <= {*names}:
+        return args  # of a script, or without a state
+    order = [*found, *(name for name in names if name not in found)]
+    return tuple(args[names.index(name)] for name in order)
 
 
 def _results(inner: Any, called: Any) -> Any:

@@ -6,7 +6,7 @@ A traced module, an exported program and TorchScript each walk what they have, a
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -310,6 +310,8 @@ class Translator:
     sizes: dict[str, Sequence[int | str]] = field(default_factory=dict)
     """Sizes of tensors, as far as the model declares them."""
     inputs: list[str] = field(default_factory=list)
+    looped: dict[str, str] = field(default_factory=dict)
+    """Why a cell that is called several times is refused, by its name, unless the loop is read."""
 
     def __post_init__(self) -> None:
         self.budget = Budget(ModelError, "compute constants before the model is exported")
@@ -453,6 +455,10 @@ class Translator:
             taken.add(called[tensor])
         for name in self.inputs:
             self.sizes.setdefault(name, ("",) * self._rank(name))
+        for at, node in enumerate(self.nodes):
+            if node.operator == "recurrent" and node.label in self.looped:
+                given = {**node.attributes, "loop": self.looped[node.label]}
+                self.nodes[at] = replace(node, attributes=given)
         return Graph(
             self.nodes,
             self.inputs,
@@ -462,6 +468,7 @@ class Translator:
             dimensions=lambda tensor: self.sizes.get(tensor, ()),
             names=called,
             integer_rows=report.integer_rows,
+            results=[str(each) for each in found],
         )
 
     def _label(self, tensor: str) -> str:

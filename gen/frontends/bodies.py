@@ -1,0 +1,892 @@
+"""Reads the step of a cell that a model writes itself: its states become layers with a cell, by their graph.
+
+A value of a step is a sum: products of matrices with the layer's input and the old h (a row of a gate),
+elements times constants (parameters of a unit), and what functions and products make of such values. States
+that depend on each other become one layer; one that reads only others' new values becomes a layer behind
+theirs. What the model makes of new states alone stays behind the layers.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from rtlstm.gen.frontends.arrays import Floats, fresh
+from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.formulas import operator_of
+from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
+from rtlstm.gen.frontends.layers import DENSE, outputs_first
+from rtlstm.gen.frontends.step import KnownSizes
+from rtlstm.spec.activations.functions import RELU, SIGMOID, ActivationFunction
+from rtlstm.spec.archives import Budget
+from rtlstm.spec.cells.description import MAX_GATES, CellBuilder, Term
+from rtlstm.spec.errors import ConfigurationError, ModelError
+from rtlstm.spec.network import Custom
+
+_SAME: Final = ("cast", "identity", "squeeze", "unsqueeze")
+"""Operators that change no element of one step."""
+_MOST_NODES: Final = 400
+"""Largest number of nodes of a step."""
+_SHORT: Final = 2.0**8
+"""A number whose multiple by this is whole is a constant of the cell; another one is a parameter."""
+_WAY_OUT: Final = "write that as a layer in front of the cell or behind it, or give the cell as rtlstm.Custom"
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """``sum of weight * tensor, + bias``.
+
+    A weight is a matrix ``(rows, columns)``, or one number for each element, or for all.
+    """
+
+    terms: dict[str, Floats]
+    bias: Floats
+
+    @property
+    def rows(self) -> int:
+        """How many elements it has; 0 if that cannot be told."""
+        sizes = [len(weight) for weight in (*self.terms.values(), self.bias) if weight.ndim]
+        return max((size for size in sizes if size > 1), default=max(sizes, default=0))
+
+    def plus(self, other: "Form") -> "Form":
+        """The sum of both."""
+        terms = dict(self.terms)
+        for name, weight in other.terms.items():
+            terms[name] = _added(terms[name], weight) if name in terms else weight
+        return Form(terms, self.bias + other.bias)
+
+    def times(self, factor: Floats) -> "Form":
+        """Each element times a number."""
+        column = factor.reshape(-1, 1) if factor.ndim else factor
+        terms = {
+            name: weight * (column if weight.ndim > 1 else factor) for name, weight in self.terms.items()
+        }
+        return Form(terms, self.bias * factor)
+
+
+def _added(one: Floats, other: Floats) -> Floats:
+    """The sum of two weights of one tensor, of which one may be a matrix, the other none."""
+    if one.ndim > 1 or other.ndim > 1:
+        columns = max(each.shape[1] for each in (one, other) if each.ndim > 1)
+        one, other = (_matrix(each, columns) for each in (one, other))
+    return one + other
+
+
+def _matrix(weight: Floats, size: int) -> Floats:
+    return weight if weight.ndim > 1 else np.eye(size) * weight
+
+
+class Forms:
+    """Reads tensors of one graph as forms, whose tensors are those that no linear operator makes."""
+
+    def __init__(self, graph: Graph, states: Mapping[str, str]) -> None:
+        self.graph, self.states = graph, states
+        self.opaque: set[str] = set()
+        """Tensors that stay as they are."""
+        self._known: dict[str, Form] = {}
+        self._widths: dict[str, int] = {}
+        self._sizes: KnownSizes | None = None
+        self._budget = Budget(ModelError)
+
+    def behind(self, tensor: str) -> str:
+        """What a tensor is a copy of, perhaps with other axes of size 1."""
+        return self.graph.behind(tensor, *_SAME)
+
+    def constant(self, tensor: str) -> Floats | None:
+        """A constant as one number, or as one for each element; None of what is none, or is a matrix."""
+        value = self.graph.constant(tensor) if tensor else None
+        if value is None:
+            return None
+        value = np.asarray(value, dtype=np.float64)
+        if value.size != max(value.shape, default=1):
+            return None
+        return value.reshape(()) if value.size == 1 else value.reshape(-1)
+
+    def read(self, tensor: str, *, through: bool = False) -> Form:
+        """The form of a tensor; ``through`` one that is opaque."""
+        tensor = self.behind(tensor)
+        if tensor in self.opaque and not through:
+            return Form({tensor: np.array(1.0)}, np.array(0.0))
+        if tensor not in self._known:
+            value = self.constant(tensor)
+            node = self.graph.producer(tensor)
+            found = None if value is None else Form({}, value)
+            if node is not None and found is None and tensor not in self.states:
+                reader = _LINEAR.get(node.operator)
+                found = None if reader is None else reader(self, node, tensor)
+            self._known[tensor] = found or Form({tensor: np.array(1.0)}, np.array(0.0))
+        return self._known[tensor]
+
+    def width(self, tensor: str) -> int:
+        """How many elements a tensor has in a step; 0 if that cannot be told."""
+        tensor = self.behind(tensor)
+        if tensor not in self._widths:
+            first = not any(wide == 0 for wide in self._widths.values())
+            self._widths[tensor] = 0  # while it is searched for, for a state depends on itself
+            self._widths[tensor] = self._width(tensor)
+            found = self._widths[tensor]
+            if first:  # What was not found on the way here may be found on another one.
+                self._widths = {name: wide for name, wide in self._widths.items() if wide}
+            return found
+        return self._widths[tensor]
+
+    def _width(self, tensor: str) -> int:
+        shape = self.graph.shape(tensor)
+        if shape and shape[-1] is not None:
+            return shape[-1]
+        if tensor in self.states:
+            return self.width(self.states[tensor])
+        value, node = self.constant(tensor), self.graph.producer(tensor)
+        if value is not None or node is None:
+            return 0 if value is None or value.size == 1 else value.size
+        if node.operator in DENSE:
+            weight = self._weight(node)
+            return 0 if weight is None else len(weight)
+        widths = [self.width(name) for name in node.inputs if name]
+        if node.operator == "concat":
+            return sum(widths) if all(widths) else 0
+        if node.operator == "split":
+            return len(range(widths[0])[self._part_of(node, tensor)])
+        if node.operator == "slice":
+            return len(range(widths[0])[self._cut_of(node) or slice(None)])
+        return max(widths, default=0)
+
+    def _numbers(self, node: Node, attribute: str, index: int) -> list[int] | None:
+        """Whole numbers of a node, which may follow from sizes of tensors."""
+        found = self.graph.numbers(node, attribute, index)
+        if found is not None or len(node.inputs) <= index or not node.inputs[index]:
+            return found
+        if self._sizes is None:
+            self._sizes = KnownSizes(self.graph)
+            for each in self.graph.nodes:
+                wide = self.width(each.inputs[0]) if each.operator in ("shape", "size") else 0
+                self._sizes.measure(each, Axes(("N", "F"), wide) if wide else None)
+        sizes = self._sizes.of(node.inputs[index])
+        return None if sizes is None or any(s.names for s in sizes) else [size.number for size in sizes]
+
+    # Operators
+
+    def _weight(self, node: Node) -> Floats | None:
+        value = self.graph.constant(node.inputs[1])
+        if value is None or np.ndim(value) != 2 or node.attributes.get("transA", 0):
+            return None
+        return outputs_first(node, np.asarray(value, dtype=np.float64))
+
+    def _dense(self, node: Node, _: str) -> Form | None:
+        weight = self._weight(node)
+        if weight is None:
+            return None
+        bias = self.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(())
+        if bias is None:
+            return None
+        source = self.behind(node.inputs[0])
+        maker = self.graph.producer(source)
+        if maker is not None and maker.operator == "concat":
+            found = self._joined(list(maker.inputs), weight.shape[1])
+        else:
+            found = self.read(source)
+        terms: dict[str, Floats] = {}
+        for name, inner in found.terms.items():
+            self._budget.take((len(weight), weight.shape[1]), f"the weights of {name!r}")
+            terms[name] = weight @ inner if inner.ndim > 1 else weight * inner
+        inside = weight @ np.broadcast_to(found.bias, weight.shape[1:])
+        total = inside + np.broadcast_to(bias * float(node.attributes.get("beta", 1.0)), (len(weight),))
+        return Form(terms, total)
+
+    def _joined(self, names: list[str], total: int = 0) -> Form:
+        """Features of several tensors side by side; ``total`` tells the width of one that is not known."""
+        widths = [self.width(name) for name in names]
+        if widths.count(0) == 1 and total > sum(widths):
+            widths[widths.index(0)] = total - sum(widths)
+        if 0 in widths or (total and sum(widths) != total):
+            raise ModelError(f"the sizes of {', '.join(map(repr, names))}, which are joined, cannot be told")
+        parts = [self.read(name) for name in names]
+        starts = np.cumsum([0, *widths[:-1]])
+        bias = np.concatenate([np.broadcast_to(p.bias, (w,)) for p, w in zip(parts, widths, strict=True)])
+        whole = Form({}, bias)
+        for part, start, wide in zip(parts, starts, widths, strict=True):
+            for name, weight in part.terms.items():
+                columns = weight.shape[1] if weight.ndim > 1 else wide
+                self._budget.take((sum(widths), columns), f"the weights of {name!r}")
+                block = np.zeros((sum(widths), columns))
+                block[start : start + wide] = _matrix(weight, columns)
+                whole = whole.plus(Form({name: block}, np.zeros(())))
+        return whole
+
+    def _concat(self, node: Node, _: str) -> Form | None:
+        try:
+            return self._joined(list(node.inputs))
+        except ModelError:
+            return None
+
+    def _add(self, node: Node, _: str) -> Form:
+        first, *rest = map(self.read, node.inputs)
+        for other in rest:
+            first = first.plus(other if node.operator != "sub" else other.times(np.array(-1.0)))
+        return first
+
+    def _mul(self, node: Node, _: str) -> Form | None:
+        one, other = map(self.read, node.inputs)
+        if one.terms and not other.terms:
+            return one.times(other.bias if node.operator == "mul" else 1.0 / other.bias)
+        return other.times(one.bias) if other.terms and not one.terms and node.operator == "mul" else None
+
+    def _neg(self, node: Node, _: str) -> Form:
+        return self.read(node.inputs[0]).times(np.array(-1.0))
+
+    def _rows(self, node: Node, chosen: slice) -> Form | None:
+        """Some of the elements of what a node reads."""
+        whole, wide = self.read(node.inputs[0]), self.width(node.inputs[0])
+        if not wide:
+            return None
+        begin, end, step = chosen.indices(wide)
+        if begin >= end or step < 1:
+            return None
+        terms = {
+            name: (weight if weight.ndim > 1 else np.eye(wide) * weight)[chosen]
+            for name, weight in whole.terms.items()
+        }
+        return Form(terms, np.broadcast_to(whole.bias, (wide,))[chosen])
+
+    def _is_last(self, tensor: str, axis: int) -> bool:
+        rank = len(self.graph.shape(tensor)) or 2  # of a cell that handles one step
+        return axis in (-1, rank - 1)
+
+    def _part_of(self, node: Node, tensor: str) -> slice:
+        """The elements of a tensor that a node splits off."""
+        count = len(node.outputs)
+        sizes = self._numbers(node, "split", 1) or [-(-self.width(node.inputs[0]) // count)] * count
+        at = node.outputs.index(tensor)
+        return slice(sum(sizes[:at]), sum(sizes[: at + 1]))
+
+    def _split(self, node: Node, tensor: str) -> Form | None:
+        last = self._is_last(node.inputs[0], int(node.attributes.get("axis", 0)))
+        return self._rows(node, self._part_of(node, tensor)) if last else None
+
+    def _cut_of(self, node: Node) -> slice | None:
+        given = enumerate(("starts", "ends", "axes", "steps"), start=1)
+        starts, ends, axes, steps = (self._numbers(node, name, at) for at, name in given)
+        if starts is None or ends is None or axes is None or len(axes) != 1:
+            return None
+        return (
+            slice(starts[0], ends[0], (steps or [1])[0]) if self._is_last(node.inputs[0], axes[0]) else None
+        )
+
+    def _slice(self, node: Node, _: str) -> Form | None:
+        cut = self._cut_of(node)
+        return None if cut is None else self._rows(node, cut)
+
+
+_LINEAR: Final[dict[str, Callable[[Forms, Node, str], Form | None]]] = {
+    **dict.fromkeys(DENSE, Forms._dense),
+    **dict.fromkeys(("add", "sub", "sum"), Forms._add),
+    **dict.fromkeys(("mul", "div"), Forms._mul),
+    "neg": Forms._neg,
+    "concat": Forms._concat,
+    "split": Forms._split,
+    "slice": Forms._slice,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class _Gate:
+    """Rows of all units: matrices of the sources and of h, and a bias."""
+
+    of_x: dict[str, Floats]
+    of_h: Floats | None
+    bias: Floats
+
+    def equals(self, other: "_Gate") -> bool:
+        both = ({**one.of_x, "": one.of_h, " ": one.bias} for one in (self, other))
+        mine, theirs = ({key: each for key, each in one.items() if each is not None} for one in both)
+        return mine.keys() == theirs.keys() and all(np.array_equal(mine[key], theirs[key]) for key in mine)
+
+
+@dataclass(eq=False)
+class CellReader:
+    """Reads values of a step as terms of a cell.
+
+    ``kept`` are the old states, side by side, that the cell keeps; ``fed`` those that are the layer's h.
+    Several states are read together, element by element, if all are computed alike.
+    """
+
+    forms: Forms
+    kept: Names
+    fed: Names
+    moving: frozenset[str]
+    """Tensors that depend on the old states."""
+    sizes: tuple[int, ...] = ()
+    """How many units each of the states has."""
+    builder: CellBuilder = field(default_factory=CellBuilder)
+    gates: list[_Gate] = field(default_factory=list)
+    columns: list[Floats] = field(default_factory=list)
+    known: dict[Names, Term] = field(default_factory=dict)
+    reads_state: bool = False
+
+    @property
+    def units(self) -> int:
+        """Units of the layer."""
+        return sum(self.sizes)
+
+    def keep(self, names: Names) -> None:
+        """Keep new states; what reads them gets what is kept."""
+        names = tuple(map(self.forms.behind, names))
+        kept = self.builder.keep(self.term(names, through=True))
+        self.known[names] = kept
+
+    def term(self, names: Names, *, through: bool = False) -> Term:
+        """The value of an element of tensors side by side; ``through`` if they are new states."""
+        names = tuple(map(self.forms.behind, names))
+        if names not in self.known:
+            self.known[names] = self._read(names, through)
+        return self.known[names]
+
+    def layer(self, name: str, result: Term) -> tuple[Custom, Names]:
+        """The layer whose results are a value, and the tensors that it reads side by side."""
+        if not self.gates:
+            raise ModelError("its step must read an input beside its states, or multiply a matrix with h")
+        sources = dict.fromkeys(key for gate in self.gates for key in gate.of_x)
+        wide = {key: self._source_width(key) for key in sources}
+        if not sources:
+            raise ModelError("its step must read an input beside its states")
+        w_ih, w_hh = [], []
+        for gate in self.gates:
+            parts = [gate.of_x.get(key) for key in sources]
+            blocks = [
+                np.zeros((self.units, wide[key])) if part is None else part
+                for key, part in zip(sources, parts, strict=True)
+            ]
+            w_ih.append(np.concatenate(blocks, axis=1))
+            w_hh.append(np.zeros((self.units, self.units)) if gate.of_h is None else gate.of_h)
+        layer = Custom(
+            name=name,
+            cell=self.builder.build("cell", result),
+            w_ih=np.concatenate(w_ih),
+            w_hh=np.concatenate(w_hh) if any(gate.of_h is not None for gate in self.gates) else None,
+            bias=np.concatenate([gate.bias for gate in self.gates]),
+            parameters=np.stack(self.columns, axis=1) if self.columns else None,
+        )
+        return layer, tuple(sources)
+
+    def _source_width(self, key: str) -> int:
+        """How many values a tensor has; one that is read element by element must have one for each unit."""
+        widths = {gate.of_x[key].shape[1] for gate in self.gates if key in gate.of_x}
+        widths |= {self.forms.width(key)} - {0}
+        if len(widths) > 1:
+            raise ModelError(
+                f"it computes elements of {key!r}, which must have one value for each of {self.units} units; "
+                f"multiply it with a matrix first"
+            )
+        return widths.pop()
+
+    # Sums
+
+    def _read(self, names: Names, through: bool) -> Term:
+        if names == self.kept:
+            self.reads_state = True
+            return self.builder.state()
+        forms = [self.forms.read(name, through=through) for name in names]
+        alone = [[*form.terms] == [name] and _is_one(form) for name, form in zip(names, forms, strict=True)]
+        if all(alone):
+            if names == self.fed or (len(names) == 1 and names[0] in self.fed):
+                return self._sum(names, forms)
+            return self._node(names)
+        return self._sum(names, forms)
+
+    def _sum(self, names: Names, forms: Sequence[Form]) -> Term:
+        """A gate, and elements times numbers."""
+        of_x: dict[str, Floats] = {}
+        of_h: Floats | None = None
+        rest: list[list[tuple[str, Floats]]] = []
+        sizes = self.sizes if len(names) > 1 else (self.units,)
+        starts = np.cumsum([0, *sizes])
+        for at, (form, rows) in enumerate(zip(forms, sizes, strict=True)):
+            block, left = slice(starts[at], starts[at + 1]), list[tuple[str, Floats]]()
+            if form.rows not in (0, 1, rows):
+                raise ModelError(
+                    f"{names[at]!r} has {form.rows} values, but the cell has {rows} units: all that it "
+                    f"computes of its state must have one for each unit; {_WAY_OUT}"
+                )
+            for tensor, weight in form.terms.items():
+                own = tensor in self.kept and (len(names) == 1 or self.kept.index(tensor) == at)
+                if tensor in self.fed and (weight.ndim > 1 or not own):
+                    of_h = np.zeros((self.units, self.units)) if of_h is None else of_h
+                    column = int(np.cumsum([0, *self.sizes])[self.fed.index(tensor)])
+                    wide = self.sizes[self.fed.index(tensor)]
+                    of_h[block, column : column + wide] += _matrix(weight, wide)
+                elif weight.ndim < 2 and (tensor in self.moving or self._is_element(tensor)):
+                    left.append((tensor, weight))
+                elif tensor in self.moving:
+                    raise ModelError(self._matrix_refusal(tensor))
+                else:
+                    wide = weight.shape[1] if weight.ndim > 1 else rows
+                    matrix = np.zeros((self.units, wide))
+                    matrix[block] = _matrix(weight, wide)
+                    of_x[tensor] = of_x[tensor] + matrix if tensor in of_x else matrix
+            rest.append(left)
+        bias = np.concatenate(
+            [np.broadcast_to(form.bias, (rows,)) for form, rows in zip(forms, sizes, strict=True)]
+        )
+        total: Any = None
+        if of_x or of_h is not None:
+            total, bias = self._gate(_Gate(of_x, of_h, bias)), np.zeros(1)
+        return self._with_elements(names, total, rest, bias)
+
+    def _with_elements(
+        self, names: Names, total: Any, rest: list[list[tuple[str, Floats]]], bias: Floats
+    ) -> Term:
+        if len({len(left) for left in rest}) > 1:
+            raise ModelError(self._unlike(names))
+        minus: list[Term] = []
+        for parts in zip(*rest, strict=True):
+            sizes = self.sizes if len(names) > 1 else (self.units,)
+            weight = np.concatenate(
+                [np.broadcast_to(w, (rows,)) for (_, w), rows in zip(parts, sizes, strict=True)]
+            )
+            term = self.term(tuple(tensor for tensor, _ in parts))
+            if np.all(weight == -1.0):
+                minus.append(term)
+                continue
+            term = self._times(term, weight)
+            total = term if total is None else total + term
+        if bias.any():
+            value = self._number(bias)
+            total = value if total is None else total + value
+        for term in minus:
+            total = (0.0 if total is None else total) - term
+        return total if isinstance(total, Term) else self.builder.constant(float(total or 0.0))
+
+    def _gate(self, gate: _Gate) -> Term:
+        at = next((at for at, other in enumerate(self.gates) if gate.equals(other)), len(self.gates))
+        if at == len(self.gates):
+            if at == MAX_GATES:
+                raise ModelError(
+                    f"it needs more than {MAX_GATES} rows of a unit (products with matrices, and inputs that "
+                    f"are read element by element), and a cell has at most {MAX_GATES}; {_WAY_OUT}"
+                )
+            self.gates.append(gate)
+        return self.builder.gate(at)
+
+    def _number(self, values: Floats) -> Any:
+        """A number, if it is short and the same for all units, else a parameter."""
+        values = np.broadcast_to(values, (self.units,)).astype(np.float64)
+        if np.all(values == values[0]) and float(values[0] * _SHORT).is_integer():
+            return float(values[0])
+        at = next((at for at, each in enumerate(self.columns) if np.array_equal(each, values)), -1)
+        if at < 0:
+            at = len(self.columns)
+            self.columns.append(values)
+        return self.builder.parameter(at)
+
+    def _times(self, term: Term, weight: Floats) -> Term:
+        number = self._number(weight)
+        return term if isinstance(number, float) and number == 1.0 else term * number
+
+    def _is_element(self, tensor: str) -> bool:
+        """Whether a value of the input alone is made in the cell: a function or product of a gate."""
+        node = self.forms.graph.producer(tensor)
+        operator = "" if node is None else operator_of(self.forms.graph, node)
+        if node is None or operator not in _ELEMENTS:
+            return False
+        return (operator != "div" or self._share(node) is not None) and (
+            operator != "pow" or self._power(node) == 2
+        )
+
+    # Functions and products
+
+    def _node(self, names: Names) -> Term:
+        """What element-wise operators make of values; all of the tensors must be made alike."""
+        nodes = [self.forms.graph.producer(name) for name in names]
+        first = nodes[0]
+        operator = "" if first is None else operator_of(self.forms.graph, first)
+        if first is None or operator not in _ELEMENTS:
+            return self._leaf(names, first)
+        for other in nodes[1:]:
+            if other is None or not _alike(first, other):
+                raise ModelError(self._unlike(names))
+        inputs = [*zip(*(node.inputs for node in nodes if node is not None), strict=True)]
+        return _ELEMENTS[operator](self, first, inputs)
+
+    def _leaf(self, names: Names, node: Node | None) -> Term:
+        """A value of the input that another layer makes, or what has no place in a cell."""
+        if len(names) == 1 and names[0] not in self.moving and names[0] not in self.forms.states:
+            return self._gate(_Gate({names[0]: np.eye(self.units)}, None, np.zeros(self.units)))
+        other = next((name for name in names if name in self.forms.states), None)
+        if other is not None:
+            raise ModelError(
+                f"it reads the old value of another state, {other!r}, which a layer of its own keeps; read "
+                "its new value, or keep the old one as a state beside it"
+            )
+        what = "it" if node is None else f"{node.where}, which gives {names[0]!r},"
+        raise ModelError(
+            f"{what} has no place in a cell: matrices are multiplied with the input and the old h alone, and "
+            f"elements go through {', '.join(sorted({*_LINEAR} - {*DENSE, 'slice', 'split', 'concat'}))}, "
+            f"{', '.join(sorted(_ELEMENTS))}; {_WAY_OUT}"
+        )
+
+    def _matrix_refusal(self, tensor: str) -> str:
+        node = self.forms.graph.producer(tensor)
+        made = f"{tensor!r}" if node is None else f"{tensor!r} of {node.where}"
+        return (
+            f"a matrix is multiplied with {made}, which is computed of the old state in the same step; in a "
+            f"cell that can only be the old h; {_WAY_OUT}"
+        )
+
+    def _unlike(self, names: Names) -> str:
+        return (
+            f"its states {', '.join(map(repr, names))} depend on each other and are computed in different "
+            "ways, but a cell keeps one value beside h; make them one state with the same formula for all "
+            f"of its elements, or let one read the other's new value alone; {_WAY_OUT}"
+        )
+
+    def _apply(self, node: Node, inputs: list[Names]) -> Term:
+        return self.builder.apply(node.function(), self.term(inputs[0]))
+
+    def _product(self, node: Node, inputs: list[Names]) -> Term:
+        return self.term(inputs[0]) * self.term(inputs[1])
+
+    def _quotient(self, node: Node, inputs: list[Names]) -> Term:
+        """``s(a) / (s(a) + s(b))`` of two sigmoids, which is ``s(softplus(-b) - softplus(-a))``."""
+        found = self._share(node)
+        if found is None or len(inputs[0]) > 1:
+            raise ModelError(
+                f"{node.where} divides by what is no number; a cell can only divide one of two sigmoids by "
+                f"their sum; {_WAY_OUT}"
+            )
+        softplus = ActivationFunction.of("softplus")
+        mine, theirs = (self.builder.apply(softplus, -self.term((name,))) for name in found)
+        return self.builder.apply(SIGMOID, theirs - mine)
+
+    def _share(self, node: Node) -> Names | None:
+        """The arguments of two sigmoids, if a node divides the first by their sum."""
+        graph, behind = self.forms.graph, self.forms.behind
+        part, whole = behind(node.inputs[0]), graph.producer(behind(node.inputs[1]))
+        added = [] if whole is None or whole.operator != "add" else [behind(name) for name in whole.inputs]
+        if part not in added:
+            return None
+        makers = [graph.producer(name) for name in (part, added[1 - added.index(part)])]
+        found = [one for one in makers if one is not None and one.operator == "activation"]
+        if len(found) < 2 or any(one.function() != SIGMOID for one in found):
+            return None
+        return found[0].inputs[0], found[1].inputs[0]
+
+    def _clipped(self, node: Node, inputs: list[Names]) -> Term:
+        limits = [*node.inputs[1:], "", ""][:2]
+        low, high = (
+            node.attributes.get(key, self.forms.constant(name))
+            for key, name in zip(("min", "max"), limits, strict=True)
+        )
+        x = self.term(inputs[0])
+        if low is not None and high is not None:
+            return self.builder.apply(ActivationFunction.of("hard_tanh", float(low), float(high)), x)
+        if low is not None:
+            return self.builder.apply(RELU, x - float(low)) + float(low)
+        return x if high is None else float(high) - self.builder.apply(RELU, float(high) - x)
+
+    def _difference(self, one: Names, other: Names) -> Term:
+        """``one - other``, as one row where both are products."""
+        if len(one) == 1:
+            first = self.forms.read(one[0])
+            other_form = self.forms.read(other[0])
+            return self._sum(one, [first.plus(other_form.times(np.array(-1.0)))])
+        return self.term(one) - self.term(other)
+
+    def _extreme(self, node: Node, inputs: list[Names]) -> Term:
+        one, other = inputs
+        rest = self.builder.apply(RELU, self._difference(one, other))
+        return (
+            self.term(other) + rest if operator_of(self.forms.graph, node) == "max" else self.term(one) - rest
+        )
+
+    def _greater(self, node: Node, inputs: list[Names]) -> Term:
+        """1 where it is true, else 0."""
+        operator = operator_of(self.forms.graph, node)
+        one, other = inputs if operator.startswith("greater") else inputs[::-1]
+        if operator.endswith("equal"):
+            return 1.0 - self.builder.apply(_HEAVISIDE, self._difference(other, one))
+        return self.builder.apply(_HEAVISIDE, self._difference(one, other))
+
+    def _where(self, node: Node, inputs: list[Names]) -> Term:
+        chosen, one, other = map(self.term, inputs)
+        return other + chosen * (one - other)
+
+    def _square(self, node: Node, inputs: list[Names]) -> Term:
+        if len(node.inputs) > 1 and self._power(node) != 2:
+            raise ModelError(
+                f"{node.where} must have the power 2, which is the only one of a cell; {_WAY_OUT}"
+            )
+        x = self.term(inputs[0])
+        return x * x
+
+    def _power(self, node: Node) -> float:
+        power = self.forms.constant(node.inputs[1])
+        return float(power) if power is not None and power.size == 1 else 0.0
+
+    def _absolute(self, node: Node, inputs: list[Names]) -> Term:
+        x = self.term(inputs[0])
+        return 2.0 * self.builder.apply(RELU, x) - x
+
+
+def _is_one(form: Form) -> bool:
+    (weight,) = form.terms.values()
+    return weight.ndim == 0 and float(weight) == 1.0 and not form.bias.any()
+
+
+def _alike(one: Node, other: Node) -> bool:
+    if one.operator != other.operator or len(one.inputs) != len(other.inputs):
+        return False
+    return one.function() == other.function() if one.operator == "activation" else one.operator == "mul"
+
+
+_HEAVISIDE: Final = ActivationFunction.of("heaviside")
+_COMPARED: Final = ("greater", "greaterorequal", "less", "lessorequal")
+_ELEMENTS: Final[dict[str, Callable[[CellReader, Node, list[Names]], Term]]] = {
+    "activation": CellReader._apply,
+    "mul": CellReader._product,
+    "div": CellReader._quotient,
+    "clip": CellReader._clipped,
+    "abs": CellReader._absolute,
+    "where": CellReader._where,
+    **dict.fromkeys(("max", "min"), CellReader._extreme),
+    **dict.fromkeys(("pow", "square"), CellReader._square),
+    **dict.fromkeys(_COMPARED, CellReader._greater),
+}
+"""Element-wise operators of a cell, beside the linear ones."""
+
+
+# The layers of a graph
+
+
+def join_steps(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
+    """Read a model that computes one step, and has the old states as inputs behind x and gives the new ones.
+
+    Returns the graph, notes on the cells, and why what looks like such a model is none.
+    """
+    if any("T" in node.attributes["axes"] for node in graph.nodes if node.operator == "recurrent"):
+        return graph, (), ()
+    split, results = _with_parts(graph)
+    old = split.inputs[1:]
+    if not old or len(results) - len(old) not in (0, 1):
+        return graph, (), ()
+    states = dict(zip(old, results[len(results) - len(old) :], strict=True))
+    read = {name for node in split.nodes if node.operator == "recurrent" for name in node.inputs[1:3]}
+    cells = {name for each in read for name in _read_by(split, each)}
+    states = {name: new for name, new in states.items() if name not in cells}
+    if not any(name in _read_by(split, new) for name, new in states.items()):
+        return graph, (), ()
+    gone = {*states.values()} - {results[0]}
+    split = replace(split, outputs=[name for name in dict.fromkeys(results) if name not in gone])
+    try:
+        return *join_bodies(split, states), ()
+    except (ModelError, ConfigurationError) as error:
+        return graph, (), (str(error),)
+
+
+def _with_parts(graph: Graph) -> tuple[Graph, list[str]]:
+    """A graph whose states are inputs one by one, and its results, of which one may hold several states."""
+    inputs: list[str] = []
+    gone: set[Node] = set()
+    for name in graph.inputs:
+        readers = [graph.nodes[at] for at in graph.consumers(name)]
+        taken = [node for node in readers if node.operator == "select" and node.attributes["axis"] == 0]
+        if not inputs or not taken or len(taken) < len(readers):
+            inputs.append(name)
+            continue
+        gone |= {*taken}
+        inputs += [node.outputs[0] for node in sorted(taken, key=lambda node: int(node.attributes["index"]))]
+    results: list[str] = []
+    for name in graph.results or graph.outputs:
+        node = graph.producer(graph.behind(name, "identity"))
+        several = node is not None and node.operator == "stack" and node.attributes["axis"] == 0
+        results += node.inputs if several and node is not None else [name]
+    nodes = [node for node in graph.nodes if node not in gone]
+    return replace(graph, nodes=nodes, inputs=inputs), results
+
+
+def join_bodies(graph: Graph, states: Mapping[str, str]) -> tuple[Graph, tuple[str, ...]]:
+    """Replace what computes states by recurrent nodes of one step; return notes on them, too.
+
+    ``states`` has the name of each old state, which no node gives, with that of its new value.
+
+    Raises ModelError, ConfigurationError if they are no cells; the message says what is not possible.
+    """
+    notes: list[str] = []
+    left = dict(states)
+    while left:
+        group = _first_group(graph, left)
+        for name in group:
+            del left[name]
+        graph, note = _Group(graph, group, states, [*left.values()]).replaced()
+        notes.append(note)
+    return graph, tuple(notes)
+
+
+def _first_group(graph: Graph, states: Mapping[str, str]) -> Names:
+    """The states that depend on each other, of which no other state's old value is read."""
+    reads = {name: _read_by(graph, new) & states.keys() for name, new in states.items()}
+    closed: dict[str, set[str]] = {}
+    for name in states:
+        found, waiting = {name}, [name]
+        while waiting:
+            more = reads[waiting.pop()] - found
+            found |= more
+            waiting += more
+        closed[name] = found
+    first = min(states, key=lambda name: len(closed[name]))
+    return tuple(name for name in states if name in closed[first])
+
+
+def _read_by(graph: Graph, tensor: str) -> set[str]:
+    """All tensors that a tensor is made of, and itself."""
+    return {tensor} | {name for at in graph.ancestors([tensor]) for name in graph.nodes[at].inputs}
+
+
+class _Group:
+    """States that become one layer."""
+
+    def __init__(self, graph: Graph, old: Names, states: Mapping[str, str], others: list[str]) -> None:
+        if len(graph.nodes) > _MOST_NODES:
+            raise ModelError(f"has more than {_MOST_NODES} nodes in a step, too many for a cell")
+        self.graph, self.old, self.states = graph, old, states
+        self.forms = Forms(graph, states)
+        self.new = tuple(self.forms.behind(states[name]) for name in old)
+        readers = {at for name in old for at in graph.consumers(name)}
+        inside = readers | graph.descendants(readers)
+        self.moving = {name for at in inside for name in graph.nodes[at].outputs} | {*old}
+        ends = [*graph.outputs, *others]
+        self.ends = [name for name in ends if self.forms.behind(name) in self.moving]
+        self.sizes = tuple(self.forms.width(name) for name in old)
+
+    def replaced(self) -> tuple[Graph, str]:
+        """The graph with a recurrent node for them, and a note."""
+        errors: list[Exception] = []
+        for attempt in self._attempts():
+            try:
+                layer, sources, results, kept = attempt()
+            except (ModelError, ConfigurationError) as error:
+                errors.append(error)
+                continue
+            return self._with_node(layer, sources, results, kept)
+        named = " and ".join(map(repr, self.old))
+        why = errors[-1] if errors else "what the step gives depends on the old state itself"
+        raise ModelError(f"the step that makes the new value of the state {named} is no cell: {why}")
+
+    def _attempts(self) -> Iterator[Callable[[], tuple[Custom, Names, Names, str]]]:
+        """What to try: the results of the layer, its c, if it has one beside h."""
+        if 0 in self.sizes:
+            raise ModelError(
+                f"how many values the state {self.old[self.sizes.index(0)]!r} has cannot be told; multiply the "
+                "input with a matrix before it is added to the state"
+            )
+        if len(self.old) == 1:
+            for result in self._cuts():
+                if result != self.new[0]:
+                    yield lambda result=result: self._cell(self.old, (), (result,))
+        for at, h in enumerate(self.old):
+            others = self.old[:at] + self.old[at + 1 :]
+            if len(others) == 1 and self._is_cut(self.new[at : at + 1]):
+                yield lambda h=h, at=at, others=others: self._cell(others, (h,), self.new[at : at + 1])
+        if self._is_cut(self.new):
+            yield lambda: self._cell(self.old, self.old, self.new)
+
+    def _cuts(self) -> Iterator[str]:
+        """Tensors through which all goes that the model makes of the state, from the last one on."""
+        for node in reversed(self.graph.nodes):
+            for name in node.outputs:
+                if name in self.moving and self._is_cut((self.forms.behind(name),)):
+                    yield self.forms.behind(name)
+
+    def _is_cut(self, names: Names) -> bool:
+        """Whether nothing behind the layer reads old states but through these tensors."""
+        seen = set(names)
+        waiting = [behind for name in self.ends if (behind := self.forms.behind(name)) not in seen]
+        while waiting:
+            name = waiting.pop()
+            if name in self.old or name in self.new:
+                return False
+            node = self.graph.producer(name)
+            seen.add(name)
+            if node is not None and name in self.moving:
+                waiting += [behind for each in node.inputs if (behind := self.forms.behind(each)) not in seen]
+        return True
+
+    def _cell(self, kept: Names, fed: Names, results: Names) -> tuple[Custom, Names, Names, str]:
+        """The layer that gives results and keeps states, which are its results if ``fed`` are the same."""
+        self.forms.opaque = {*self.new}
+        sizes = tuple(self.sizes[self.old.index(name)] for name in kept)
+        reader = CellReader(self.forms, kept, fed, frozenset(self.moving), sizes)
+        name = self._label(results[0])
+        if kept == fed or not fed:
+            new = tuple(self.states[each] for each in kept)
+            if kept == fed and not self._reads_elements(kept, fed, sizes):
+                result = reader.term(self.new, through=True)
+                return *reader.layer(name, result), results, ""
+            reader.keep(new)
+            result = reader.term(results)
+            return *reader.layer(name, result), results, "" if fed else self.states[kept[0]]
+        reader.keep((self.states[kept[0]],))
+        result = reader.term(results, through=True)
+        return *reader.layer(name, result), results, self.states[kept[0]]
+
+    def _reads_elements(self, kept: Names, fed: Names, sizes: tuple[int, ...]) -> bool:
+        """Whether the old state is read otherwise than by matrices: then the cell keeps it."""
+        trial = CellReader(self.forms, kept, fed, frozenset(self.moving), sizes)
+        trial.term(self.new, through=True)
+        return trial.reads_state
+
+    def _label(self, tensor: str) -> str:
+        node = self.graph.producer(tensor)
+        return tensor if node is None else node.label
+
+    def _with_node(self, layer: Custom, sources: Names, results: Names, kept: str) -> tuple[Graph, str]:
+        graph, made = self.graph, list[Node]()
+        maker = graph.producer(results[0])
+        noun = "" if maker is None else maker.noun
+        x = sources[0]
+        if len(sources) > 1:
+            x = fresh(f"{results[0]}.read", graph.is_tensor)
+            made.append(
+                Node("concat", sources, (x,), layer.name, "cell", {"axis": -1}, noun=noun, hidden=True)
+            )
+        begins = ("", self.old[0]) if kept and len(self.old) == 1 else (self.old[0], "")
+        if kept and len(self.old) == 2:
+            c = next(name for name in self.old if self.states[name] == kept)
+            begins = (next(name for name in self.old if name != c), c)
+        elif len(self.old) > 1:
+            begins = ("", "")
+        h = results[0] if len(results) == 1 else fresh(f"{results[0]}.all", graph.is_tensor)
+        c = self.forms.behind(kept) if kept else ""
+        outputs = (h, "", c) if c and c not in results else (h,)
+        given = {"layers": lambda: Recurrent((layer,)), "axes": ("N", "F")}
+        made.append(Node("recurrent", (x, *begins), outputs, layer.name, "cell", given, noun=noun))
+        ends = np.cumsum(self.sizes)
+        for name, end, wide in zip(results if len(results) > 1 else (), ends, self.sizes, strict=False):
+            cut = {"axes": [-1], "starts": [int(end - wide)], "ends": [int(end)], "steps": [1]}
+            made.append(Node("slice", (h,), (name,), f"{layer.name}/{name}", "slice", cut, hidden=True))
+        news = {*results, *([c] if c else [])}
+        nodes = [node for node in graph.nodes if news.isdisjoint(node.outputs)]
+        ends_of = [*graph.outputs, *self.states.values()]
+        graph = sorted_graph(graph.with_nodes([*made, *nodes]), ends_of)
+        what = f"its state is {' and '.join(map(repr, self.old))}"
+        if len(self.old) > 1 and not kept:
+            what += ", side by side in the driver's"
+        note = f"the nodes that give {results[0]!r} are a cell: it reads {', '.join(map(repr, sources))}, and {what}"
+        return graph, note
+
+
+def sorted_graph(graph: Graph, ends: Sequence[str]) -> Graph:
+    """The nodes that ends need, and those that read nothing of the model, in an order to compute them."""
+    order: dict[int, None] = {}
+    waiting = [at for end in ends if (at := graph.index_of(end)) >= 0][::-1]
+    while waiting:
+        at = waiting[-1]
+        missing = [
+            i for name in graph.nodes[at].inputs if (i := graph.index_of(name)) >= 0 and i not in order
+        ]
+        waiting += missing
+        if not missing:
+            order[waiting.pop()] = None
+    return graph.with_nodes([graph.nodes[at] for at in order])

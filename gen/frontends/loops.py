@@ -1,0 +1,563 @@
+"""Loops over the steps: what one step computes becomes layers of the whole sequence.
+
+An exporter that unrolls a loop writes each step's nodes anew. They are recognised by what they read: steps of
+one tensor, each with the results of the step before. A Scan has the nodes of one step as its body.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from rtlstm.gen.frontends.arrays import fresh
+from rtlstm.gen.frontends.bodies import join_bodies, sorted_graph
+from rtlstm.gen.frontends.cells import join_cells
+from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
+from rtlstm.gen.frontends.layers import DENSE
+from rtlstm.spec.errors import ConfigurationError, ModelError
+
+_FEWEST: Final = 3
+"""Steps that an unrolled loop must have to be recognised: the first may differ, for its states are zeros."""
+_END: Final = 2**31 - 1
+"""An index beyond the end of any axis."""
+_LINEAR: Final = ("cast", "div", "identity", "mul", "neg", "slice", "split", "squeeze", "unsqueeze", *DENSE)
+_LAYOUTS: Final = (("T", "N", "F"), ("N", "T", "F"))
+"""The axes of a sequence, by that of its steps."""
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """What one step computes, and where it stands in a sequence.
+
+    ``body`` reads ``x``, a step of the sequence, and old states, and gives its outputs. ``states`` has the
+    new value of each old state, ``begins`` the tensor in which it begins; empty for zeros.
+    """
+
+    body: Graph
+    x: str
+    states: Mapping[str, str]
+    begins: Mapping[str, str]
+    axis: int
+    backward: bool = False
+    node: Node | None = None
+    """The node that is the loop, if there is one: its name is that of the only cell."""
+
+
+def lifted(
+    loop: Loop, sequence: str, taken: Graph, prefix: str = ""
+) -> tuple[list[Node], dict[str, str], list[str]]:
+    """The nodes of a loop on whole sequences, what each tensor of a step became, and notes.
+
+    A new state became the sequence of its values, but a c the final one.
+
+    Raises ModelError, ConfigurationError if a state is none of a cell.
+    """
+    ends = list(loop.body.outputs)
+    news = list(loop.states.values())
+    body = replace(loop.body, outputs=list(dict.fromkeys([*ends, *news])))
+    body, notes, _ = join_cells(body, x=loop.x)
+    states = _own_states(body, loop.states)
+    body, more = join_bodies(replace(body, outputs=ends), states)
+    for node in body.nodes:
+        first = node.inputs[:1] if node.operator == "recurrent" else node.inputs
+        late = next((name for name in first if name in loop.states), "")
+        if late:
+            raise ModelError(
+                f"{node.where} reads the old state {late!r}, which only its cell can; let it read the new value, "
+                f"{loop.states[late]!r}"
+            )
+    read = {name for node in body.nodes for name in node.inputs}
+    for old, begin in loop.begins.items():
+        if begin and old not in read:
+            raise ModelError(
+                f"the state {old!r} begins in {begin!r}, but a state that is read side by side with others must "
+                "begin in zeros; give the others' values in one tensor"
+            )
+    names = {loop.x: sequence}
+    nodes: list[Node] = []
+    for node in body.nodes:
+        if body.is_constant(node.outputs[0]):
+            continue
+        if node.operator == "gemm" and not _is_linear(node):
+            raise ModelError(f"{node.where} must have transB=1, alpha=1 and beta=1 in a loop")
+        for name in filter(None, node.outputs):
+            names[name] = fresh(
+                f"{prefix}{name}.steps", lambda free: taken.is_tensor(free) or free in names.values()
+            )
+        nodes.append(_on_sequences(node, loop, names))
+    return nodes, names, [*notes, *more]
+
+
+def _own_states(body: Graph, states: Mapping[str, str]) -> dict[str, str]:
+    """The states that no recurrent node has yet; those of recurrent nodes must be what these give."""
+    left = dict(states)
+    for node in body.nodes:
+        if node.operator != "recurrent":
+            continue
+        if "T" in node.attributes["axes"]:
+            raise ModelError(f"{node.where} goes through steps inside of a step")
+        given = [*node.inputs, "", ""]
+        for old, at in ((given[1], 0), (given[2], 2)):
+            old = body.behind(old, "identity", "squeeze", "unsqueeze") if old else ""
+            if old not in left:
+                if old:
+                    raise ModelError(
+                        f"{node.where} begins each step in {old!r}, which is no state of the loop"
+                    )
+                continue
+            new = body.behind(left.pop(old), "identity")
+            results = [
+                name for name in (node.outputs[0], *node.outputs[at : at + 1], *node.outputs[1:2]) if name
+            ]
+            if new not in results:
+                raise ModelError(
+                    f"{node.where} reads the state {old!r}, whose new value {new!r} is not what it gives; keep "
+                    "what the cell gives, and compute with it behind the loop"
+                )
+    return left
+
+
+def _on_sequences(node: Node, loop: Loop, names: Mapping[str, str]) -> Node:
+    """The same node for all steps at once, whose features stay the last axis."""
+
+    def renamed(name: str) -> str:
+        return loop.begins.get(name, names.get(name, name))
+
+    given = dict(node.attributes)
+    if node.operator == "recurrent" and loop.node is not None:
+        node = replace(node, label=loop.node.label, kind=loop.node.kind, noun=loop.node.noun)
+    if node.operator == "gemm":  # which reads two axes alone
+        return replace(node, operator="linear", inputs=(*map(renamed, node.inputs[:1]), *node.inputs[1:]),
+                       outputs=(names[node.outputs[0]],), attributes={})  # fmt: skip
+    if node.operator == "recurrent":
+        layers = given["layers"]
+        given |= {"axes": _LAYOUTS[loop.axis], "h_axes": ("N", "F"), "layers": lambda: _directed(layers(), loop),
+                  "unchecked_states": loop.node is not None}  # fmt: skip
+        given.pop("loop", None)
+        if loop.axis:
+            given["why_sequences_first"] = "reads steps of the second axis"
+    if node.operator in ("squeeze", "unsqueeze"):
+        return replace(
+            node, operator="identity", inputs=(renamed(node.inputs[0]),), outputs=(names[node.outputs[0]],)
+        )
+    if given.get("axis") in (1, -1):
+        given["axis"] = -1
+    elif "axis" in given:
+        raise ModelError(f"{node.where} must work along the features, axis 1 of a step, not {given['axis']}")
+    if node.operator == "slice" and "axes" in given:
+        given["axes"] = [-1 if axis == 1 else axis for axis in given["axes"]]
+    inputs = tuple(renamed(name) if name else "" for name in node.inputs)
+    outputs = tuple(names[name] if name else "" for name in node.outputs)
+    return replace(node, inputs=inputs, outputs=outputs, attributes=given)
+
+
+def _is_linear(node: Node) -> bool:
+    """Whether a Gemm multiplies with (outputs, inputs) as PyTorch's Linear does."""
+    given = node.attributes
+    plain = given.get("alpha", 1.0) == 1.0 and given.get("beta", 1.0) == 1.0 and not given.get("transA", 0)
+    return plain and bool(given.get("transB", 0))
+
+
+def _directed(read: Recurrent, loop: Loop) -> Recurrent:
+    name: dict[str, Any] = {} if loop.node is None else {"name": loop.node.label}
+    layers = tuple(layer.replace(reverse=loop.backward, **name) for layer in read.layers)
+    return replace(read, layers=layers)
+
+
+def final_states(nodes: list[Node], names: Mapping[str, str], wanted: Mapping[str, str]) -> Iterator[Node]:
+    """The nodes with final states: ``wanted`` has the name of that of each new state."""
+    for node in nodes:
+        given = [*node.outputs, "", "", ""][:3]
+        if node.operator == "recurrent":
+            for new, final in wanted.items():
+                if final and names[new] == given[0]:
+                    given[1] = final
+                elif final and names[new] == given[2]:
+                    given[2] = final
+            node = replace(node, outputs=tuple(given))
+        yield node
+
+
+# Loops that an exporter has unrolled
+
+
+def join_loops(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
+    """Put layers in place of loops that are unrolled.
+
+    Returns the graph, notes, and why loops stay as they are; cells that are called in such a loop then say so.
+    """
+    notes: list[str] = []
+    problems: list[str] = []
+    for source, axis, steps in _sequences(graph):
+        try:
+            found = _Unrolled(graph, source, axis, steps).joined()
+        except (ModelError, ConfigurationError) as error:
+            problems.append(f"the loop over the steps of {source!r} is not read: {error}")
+            continue
+        if found is not None:
+            graph, more = found
+            notes += more
+            break
+    nodes = [_refusing(node) if node.attributes.get("loop") else node for node in graph.nodes]
+    return graph.with_nodes(nodes), tuple(notes), tuple(problems)
+
+
+def _refusing(node: Node) -> Node:
+    def layers() -> Recurrent:
+        raise ModelError(f"{node.where}: {node.attributes['loop']}")
+
+    return replace(node, attributes={**node.attributes, "layers": layers})
+
+
+def _sequences(graph: Graph) -> Iterator[tuple[str, int, list[list[str]]]]:
+    """Tensors that are read step by step, the axis of steps, and the tensors of each step."""
+    found: dict[tuple[str, int], dict[int, list[str]]] = {}
+    for node in graph.nodes:
+        for axis, index, name in _taken(graph, node):
+            found.setdefault((_whole(graph, node.inputs[0]), axis), {}).setdefault(index, []).append(name)
+    for (source, axis), steps in found.items():
+        if axis in (0, 1) and len(steps) >= 2 and sorted(steps) == [*range(len(steps))]:
+            if not graph.is_constant(source):
+                yield source, axis, [steps[index] for index in range(len(steps))]
+
+
+def _whole(graph: Graph, tensor: str) -> str:
+    """What a tensor is all of: exporters take all elements of an axis before they take one of another."""
+    while (node := graph.producer(tensor)) is not None and node.operator in ("identity", "slice"):
+        cut = [
+            graph.numbers(node, name, at)
+            for at, name in enumerate(("starts", "ends", "axes", "steps"), start=1)
+        ]
+        starts, ends, _, steps = cut
+        if node.operator == "slice" and (
+            starts != [0] or not ends or ends[0] < _END or steps not in (None, [1])
+        ):
+            break
+        tensor = node.inputs[0]
+    return tensor
+
+
+def _taken(graph: Graph, node: Node) -> Iterator[tuple[int, int, str]]:
+    """The axis and index of a single element that a node takes of a tensor, and the result."""
+    given = node.attributes
+    if node.operator == "select":
+        yield int(given["axis"]), int(given["index"]), node.outputs[0]
+    elif node.operator == "gather":
+        index = graph.constant(node.inputs[1])
+        if index is not None and np.size(index) == 1:
+            yield int(given.get("axis", 0)), int(np.reshape(index, ())), node.outputs[0]
+    elif node.operator == "slice":
+        names = enumerate(("starts", "ends", "axes"), start=1)
+        starts, ends, axes = (graph.numbers(node, name, at) for at, name in names)
+        if starts and ends and axes and len(axes) == 1 and ends[0] - starts[0] == 1:
+            yield axes[0], starts[0], node.outputs[0]
+    elif node.operator == "split":
+        sizes = graph.numbers(node, "split", 1)
+        if sizes is None or set(sizes) == {1}:
+            for at, name in enumerate(node.outputs):
+                yield int(given.get("axis", 0)), at, name
+
+
+class _Unrolled:
+    """A loop whose steps stand one after the other; ``steps`` are the tensors of x in each."""
+
+    def __init__(self, graph: Graph, source: str, axis: int, steps: list[list[str]]) -> None:
+        graph = graph.with_nodes([graph.nodes[at] for at in sorted(graph.ancestors(graph.outputs))])
+        self.graph, self.source, self.axis = graph, source, axis
+        first, last = (
+            {at for name in names for at in graph.consumers(name)} for names in (steps[0], steps[-1])
+        )
+        self.backward = len(graph.descendants(last)) > len(graph.descendants(first))
+        self.steps = steps[::-1] if self.backward else steps
+        self.level: dict[str, int] = {}
+        self.firsts = {name: at for at, names in enumerate(self.steps) for name in names}
+        levels: list[int] = []
+        for node in graph.nodes:
+            levels.append(max((self.level.get(name, -1) for name in node.inputs), default=-1))
+            self.level |= {name: self.firsts.get(name, levels[-1]) for name in node.outputs}
+        self._postpone(levels)
+        self.nodes: list[list[Node]] = [[] for _ in steps]
+        for node, level in zip(graph.nodes, levels, strict=True):
+            if level >= 0:
+                self.nodes[level].append(node)
+        self.states: dict[str, str] = {}
+        self.begins: dict[str, str] = {}
+        self.images: list[dict[str, str]] = [{} for _ in steps]
+
+    def _postpone(self, levels: list[int]) -> None:
+        """Move what only the next step reads there, where that step computes it of the state.
+
+        That is what is made of values behind which a step's results are, and what is linear in one tensor.
+        """
+        graph, last = self.graph, len(self.steps) - 1
+        given: set[int] = set()
+        results = [name for node in graph.nodes if self._may_collect(node) for name in node.inputs]
+        for name in [*results, *graph.outputs]:
+            given |= {at for at in graph.ancestors([name]) if levels[at] == self.level.get(name, -1)}
+        consumers = [
+            {each for name in node.outputs for each in graph.consumers(name)} for node in graph.nodes
+        ]
+        moved: set[int] = set()
+        for at, node in enumerate(graph.nodes):
+            mine = [name for name in node.inputs if self.level.get(name, -1) == levels[at]]
+            free = (
+                0 <= levels[at] < last and at not in given and not self.firsts.keys() & {*node.outputs, *mine}
+            )
+            if free and consumers[at] and all(graph.index_of(name) in given | moved for name in mine):
+                moved.add(at)
+        while stuck := {
+            at for at in moved if any(levels[o] == levels[at] and o not in moved for o in consumers[at])
+        }:
+            moved -= stuck
+        for at in moved:
+            levels[at] += 1
+        for at, node in reversed([*enumerate(graph.nodes)]):
+            level = levels[at]
+            mine = [n for n in node.inputs if self.firsts.get(n, levels[max(0, graph.index_of(n))]) == level]
+            mine = [name for name in mine if graph.index_of(name) >= 0]
+            free = 0 <= level < last and at not in given and not self.firsts.keys() & {*node.outputs, *mine}
+            if not free or not mine or {levels[each] for each in consumers[at]} != {level + 1}:
+                continue
+            read = [{levels[each] for each in graph.consumers(name)} for name in mine]
+            anyway = node.operator != "recurrent" and all(level + 1 in each for each in read)
+            if (node.operator in _LINEAR and len(mine) == 1) or anyway:
+                levels[at] = level + 1
+        self.level |= {name: level for node, level in zip(graph.nodes, levels, strict=True)
+                       for name in node.outputs if name not in self.firsts}  # fmt: skip
+
+    def _may_collect(self, node: Node) -> bool:
+        return node.operator in ("stack", "concat") and len(node.inputs) == len(self.steps)
+
+    def joined(self) -> tuple[Graph, list[str]] | None:
+        """The graph with layers in place of the steps, and notes; None if no step reads another one's results."""
+        pattern = self.nodes[1]
+        crossing = any(self.level.get(name, -1) == 0 for node in pattern for name in node.inputs)
+        if not crossing:
+            return None
+        if len(self.steps) < _FEWEST:
+            raise ModelError(
+                f"it has {len(self.steps)} steps, but {_FEWEST} are needed to tell what a step is; export the "
+                "model with a longer sequence"
+            )
+        self.pattern = pattern
+        self.images[1] = {name: name for node in pattern for name in node.outputs}
+        self.images[1] |= {name: name for name in self.steps[1]}
+        for at in range(2, len(self.steps)):
+            self._follow(at)
+        self._begin()
+        return self._replaced()
+
+    # Step by step
+
+    def _follow(self, at: int) -> None:
+        """Find the nodes of a step that do what those of the second step do."""
+        image = self.images[at]
+        image |= dict(zip(self.steps[1], self.steps[at], strict=False))
+        pool = self.nodes[at]
+        position = 0
+        for node in self.pattern:
+            found = next((k for k in range(position, len(pool)) if self._fits(node, pool[k], at)), -1)
+            if found < 0 and at == len(self.steps) - 1:
+                continue  # what only a further step would read
+            if found < 0:
+                raise ModelError(self._difference(node, pool[position:], at))
+            image |= dict(zip(node.outputs, pool[found].outputs, strict=True))
+            position = found + 1
+
+    def _fits(self, node: Node, other: Node, at: int) -> bool:
+        if not _alike(node, other):
+            return False
+        states = dict(self.states)
+        for mine, theirs in zip(node.inputs, other.inputs, strict=True):
+            if not self._same(mine, theirs, at, states):
+                return False
+        self.states = states
+        return True
+
+    def _same(self, mine: str, theirs: str, at: int, states: dict[str, str]) -> bool:
+        """Whether a node of a step reads what its pattern in the second step reads."""
+        if mine in self.images[1]:
+            return self.images[at].get(mine) == theirs
+        if mine in states:
+            return self.images[at - 1].get(states[mine]) == theirs
+        if at == 2 and self.level.get(theirs, -1) == 1 and self.level.get(mine, -1) == 0:
+            states[mine] = theirs
+            return True
+        return mine == theirs or self._equal(mine, theirs)
+
+    def _equal(self, mine: str, theirs: str) -> bool:
+        """Whether two constants are the same."""
+        if not (mine and theirs and self.graph.is_constant(mine) and self.graph.is_constant(theirs)):
+            return False
+        one, other = self.graph.constant(mine), self.graph.constant(theirs)
+        return one is not None and other is not None and bool(np.array_equal(one, other))
+
+    def _difference(self, node: Node, pool: list[Node], at: int) -> str:
+        for other in pool:
+            if not _alike(node, other):
+                continue
+            for mine, theirs in zip(node.inputs, other.inputs, strict=True):
+                if (
+                    self.graph.is_constant(mine)
+                    and self.graph.is_constant(theirs)
+                    and not self._equal(mine, theirs)
+                ):
+                    return (
+                        f"{other.where} reads another constant in step {at} than {node.where} in the step before; "
+                        "a cell computes the same in every step: give what differs, such as the number of the "
+                        "step, as a feature of x"
+                    )
+            break
+        return f"step {at} does not compute what step 1 does: there is no counterpart of {node.where}"
+
+    # The first step, whose states may be constants
+
+    def _begin(self) -> None:
+        """Find in what the states begin; what an exporter computed of constants is not there."""
+        image = self.images[0]
+        image |= dict(zip(self.steps[1], self.steps[0], strict=False))
+        pool = [node for node in self.graph.nodes if self._level_of(node) <= 0]
+        begins: dict[str, str] = {}
+        for node in self.pattern:
+            found = next((other for other in pool if self._begins(node, other, image, begins)), None)
+            if found is not None:
+                image |= dict(zip(node.outputs, found.outputs, strict=True))
+            elif not all(self._steady(name, image) for name in node.inputs):
+                raise ModelError(
+                    f"the first step does not compute what step 1 does: there is no counterpart of {node.where}"
+                )
+        for old in self.states:
+            name = begins.get(old, "")
+            value = self.graph.constant(name) if name else None
+            self.begins[old] = "" if value is not None and not np.any(value) else name
+
+    def _level_of(self, node: Node) -> int:
+        return max((self.level.get(name, -1) for name in node.outputs), default=-1)
+
+    def _steady(self, name: str, image: Mapping[str, str]) -> bool:
+        """Whether a tensor of the pattern is a constant in the first step, of which nodes are left out."""
+        return name not in self.images[1] or name not in image
+
+    def _begins(self, node: Node, other: Node, image: Mapping[str, str], begins: dict[str, str]) -> bool:
+        if not _alike(node, other) or set(other.outputs) & set(image.values()):
+            return False
+        found = dict(begins)
+        for mine, theirs in zip(node.inputs, other.inputs, strict=True):
+            if mine in self.images[1]:
+                if mine in image and image[mine] != theirs:
+                    return False
+                # A node that the exporter computed of zeros: it gives zero, or one that it could not leave out.
+                if mine not in image and (theirs and not self._is_zero(theirs)):
+                    return False
+            elif mine in self.states:
+                if theirs and self.level.get(theirs, -1) >= 0:
+                    return False
+                if mine in found and found[mine] != theirs and not self._equal(found[mine], theirs):
+                    return False
+                found[mine] = theirs
+            elif mine != theirs and not self._equal(mine, theirs):
+                return False
+        begins |= found
+        return True
+
+    def _is_zero(self, name: str) -> bool:
+        value = self.graph.constant(name)
+        return value is not None and not np.any(value)
+
+    # The graph
+
+    def _replaced(self) -> tuple[Graph, list[str]]:
+        graph, last = self.graph, len(self.steps) - 1
+        inside = {name for image in self.images for name in image.values()}
+        outside = [node for node in graph.nodes if not inside & {*node.outputs}]
+        collected: dict[str, tuple[Node, str, int]] = {}
+        for node in outside:
+            found = self._collects(node)
+            if found is not None:
+                collected[node.outputs[0]] = (node, *found)
+        backwards = {theirs: mine for mine, theirs in self.images[last].items()}
+        finals: dict[str, str] = {}
+        news = {mine for mine in self.states.values()}
+        results = [name for name in graph.outputs if backwards.get(name) not in news] or graph.outputs
+        read = [
+            (node.where, name) for node in outside if node.outputs[0] not in collected for name in node.inputs
+        ]
+        for where, name in [*read, *(("the end of the model", name) for name in results)]:
+            if name in backwards and self.level.get(name, -1) == last:
+                finals[name] = backwards[name]
+            elif name in inside and self.level.get(name, -1) >= 0 and name not in self.steps_taken():
+                raise ModelError(
+                    f"{where} reads {name!r} of one step, but the core gives every step or the last; stack all"
+                )
+        ends = [*(mine for _, mine, _ in collected.values()), *finals.values()]
+        body = replace(
+            graph,
+            nodes=self.pattern,
+            inputs=[self.steps[1][0], *self.states, *graph.inputs],
+            outputs=list(dict.fromkeys(ends)),
+        )
+        same = [
+            Node("identity", (self.steps[1][0],), (name,), name, "identity", hidden=True)
+            for name in self.steps[1][1:]
+        ]
+        body = body.with_nodes([*same, *self.pattern])
+        loop = Loop(body, self.steps[1][0], self.states, self.begins, self.axis, self.backward)
+        made, names, notes = lifted(loop, self.source, graph)
+        for name, (node, mine, axis) in collected.items():
+            how: dict[str, Any] = {"swap": [0, 1]} if axis != self.axis else {}
+            operator = "transpose" if how else "identity"
+            made.append(
+                Node(
+                    operator, (names[mine],), (name,), node.label, node.kind, how, noun=node.noun, hidden=True
+                )
+            )
+        for name, mine in finals.items():
+            taken = {"axis": self.axis, "index": 0 if self.backward else -1}
+            made.append(Node("select", (names[mine],), (name,), name, "select", taken, hidden=True))
+        kept = [node for node in outside if node.outputs[0] not in collected]
+        notes.append(
+            f"the model has {len(self.steps)} steps of {self.source!r} one after the other, from a loop: the core "
+            "computes any number of steps"
+        )
+        for name in graph.outputs:
+            if name not in results:
+                notes.append(f"the model's output {name!r} is the final state; the driver gives it")
+        return sorted_graph(replace(graph, nodes=[*made, *kept], outputs=results), results), notes
+
+    def steps_taken(self) -> set[str]:
+        """The tensors of single steps."""
+        return {name for names in self.steps for name in names}
+
+    def _kept_axis(self) -> bool:
+        """Whether a step keeps the axis of steps, with size 1."""
+        maker = self.graph.producer(self.steps[1][0])
+        return maker is not None and maker.operator in ("slice", "split")
+
+    def _collects(self, node: Node) -> tuple[str, int] | None:
+        """What a node collects of all steps, and along which axis; None if it does not."""
+        if not self._may_collect(node):
+            return None
+        given = node.inputs[::-1] if self.backward else node.inputs
+        axis = int(node.attributes["axis"])
+        mine = given[1]
+        if any(self.images[at].get(mine) != name for at, name in enumerate(given)):
+            return None
+        maker = self.graph.producer(mine)
+        if node.operator == "concat" and maker is not None and maker.operator == "unsqueeze":
+            mine = maker.inputs[0]
+        elif node.operator == "concat" and not self._kept_axis():
+            return None
+        return (mine, axis) if axis in (0, 1) else None
+
+
+def _alike(node: Node, other: Node) -> bool:
+    """Whether two nodes compute the same of what they read."""
+    counts = len(node.inputs) == len(other.inputs) and len(node.outputs) == len(other.outputs)
+    if node.operator != other.operator or not counts:
+        return False
+    if node.operator == "activation":
+        return node.function() == other.function()
+    if node.operator == "recurrent":
+        return node.label == other.label
+    return str(dict(node.attributes)) == str(dict(other.attributes))

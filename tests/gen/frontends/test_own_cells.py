@@ -1,0 +1,233 @@
+"""Cells that a user wrote in PyTorch, as a step or in a loop: PyTorch, float network, golden model and RTL."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.lazy import Lazy, nets, nn, torch
+from support.quick import quick
+from support.random_builds import make_case
+from support.refusals import refused
+from support.step_checks import check_device
+from support.torch_forms import in_form
+
+from rtlstm.gen.frontends import read_model
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.parameters import Parameters
+
+cells = Lazy("support.cell_modules")
+KINDS = {
+    "MinGru": ["custom", "dense"],
+    "MinLstm": ["custom"],
+    "StateSpace": ["custom", "dense"],
+    "Complex": ["custom", "dense"],
+    "IndRnn": ["custom"],
+    "Sru": ["custom"],
+    "Coupled": ["custom", "dense"],
+    "Spiking": ["custom"],
+    "Averaged": ["custom", "lstm", "dense"],
+}
+FORMS = ("exported", "trace", "onnx", "dynamo")
+STEPS, SEQUENCES = 12, 2
+
+
+def cell(name: str) -> Any:
+    torch.manual_seed(3)
+    return cells.CELLS[name]().eval()
+
+
+def data(module: Any, steps: int = STEPS) -> Any:
+    shape = (steps, SEQUENCES, module.inputs)
+    return np.random.default_rng(1).uniform(-2, 2, shape).astype(np.float32)
+
+
+def equals(network: Any, x: Any, wanted: Any) -> None:
+    np.testing.assert_allclose(run_float(network, x).y, wanted, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_step_equals_pytorch_also_in_16_bits(name: str) -> None:
+    module = cell(name)
+    x = data(module, 40)
+    result = read_model(module)
+    wanted = cells.play(module, x)
+    assert [layer.kind for layer in result.network.layers] == KINDS[name]
+    equals(result.network, x, wanted)
+    quantised = quantise(result.network, QuantizationSettings(), x)
+    y = Golden(quantised).run(quantised.numerics.quantise_input(x)).y
+    largest = max(1.0, float(np.abs(wanted).max()))
+    assert np.abs(quantised.shapes[-1].output.to_floats(y) - wanted).max() <= 5e-4 * largest
+    assert any("a cell: it reads" in note for note in result.report.notes)
+
+
+@pytest.mark.parametrize(("name", "form"), quick(
+    [(name, form) for name in KINDS for form in FORMS], ("Averaged", "trace"), ("Complex", "exported"),
+))  # fmt: skip
+def test_a_step_in_every_form(name: str, form: str, tmp_path: Path) -> None:
+    module = cell(name)
+    x = data(module)
+    states = tuple(torch.zeros(SEQUENCES, size) for size in module.states)
+    inputs = (torch.zeros(SEQUENCES, module.inputs), states if len(states) > 1 else states[0])
+    equals(read_model(in_form(form, module, inputs, tmp_path)).network, x, cells.play(module, x))
+
+
+@pytest.mark.parametrize(("name", "form"), quick(
+    [(name, form) for name in KINDS for form in ("live", *FORMS)], *((name, "live") for name in KINDS),
+    ("Spiking", "exported"),
+))  # fmt: skip
+def test_a_loop_over_the_steps(name: str, form: str, tmp_path: Path) -> None:
+    module = cell(name)
+    x = data(module, 5)
+    loop = cells.InLoop(module).eval()
+    result = read_model(in_form(form, loop, (torch.as_tensor(x.swapaxes(0, 1).copy()),), tmp_path))
+    equals(result.network, x, cells.play(module, x))
+    assert result.report.batch_first
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_loop_over_a_tensor_that_gives_the_final_state(name: str) -> None:
+    module = cell(name)
+    result = read_model(cells.Each(module).eval())
+    x = data(module)
+    equals(result.network, x, cells.play(module, x))
+    assert not result.report.batch_first
+
+
+@pytest.mark.parametrize("name", ["MinGru", "Averaged", "Coupled"])
+def test_a_loop_whose_last_result_is_read(name: str) -> None:
+    module = cell(name)
+    loop, x = cells.Last(module).eval(), data(module)
+    with torch.no_grad():
+        wanted = loop(torch.as_tensor(x.swapaxes(0, 1).copy())).numpy()
+    np.testing.assert_allclose(run_float(read_model(loop).network, x).y[-1], wanted, atol=2e-6)
+
+
+@pytest.mark.parametrize(("kind", "form"), quick(
+    [(kind, form) for kind in ("LSTMCell", "GRUCell", "RNNCell") for form in ("live", *FORMS)],
+    *((kind, "live") for kind in ("LSTMCell", "GRUCell", "RNNCell")),
+))  # fmt: skip
+def test_a_cell_of_pytorch_in_a_loop(kind: str, form: str, tmp_path: Path) -> None:
+    loop = cells.Calls(kind).eval()
+    x = np.random.default_rng(2).normal(size=(2, 5, 3)).astype(np.float32)
+    with torch.no_grad():
+        wanted = loop(torch.as_tensor(x)).numpy()
+    network = read_model(in_form(form, loop, (torch.as_tensor(x),), tmp_path)).network
+    assert [layer.kind for layer in network.layers] == [kind.removesuffix("Cell").lower(), "dense"]
+    equals(network, x.swapaxes(0, 1), wanted.swapaxes(0, 1))
+
+
+def test_a_loop_from_the_end() -> None:
+    def call(net: Any, x: Any) -> Any:
+        h, results = x.new_zeros(x.shape[1], 5), []
+        for t in reversed(range(x.shape[0])):
+            h = torch.tanh(net.w(x[t]) + net.u * h)
+            results.insert(0, h)
+        return torch.stack(results)
+
+    torch.manual_seed(0)
+    net = nets.Net(call, w=nn.Linear(3, 5))
+    net.register_parameter("u", nn.Parameter(torch.rand(5)))
+    x = np.random.default_rng(2).normal(size=(6, 2, 3)).astype(np.float32)
+    with torch.no_grad():
+        wanted = net(torch.as_tensor(x)).numpy()
+    network = read_model(net.eval()).network
+    assert network.layers[0].reverse
+    equals(network, x, wanted)
+
+
+def test_a_traced_cell_whose_state_is_read_first(tmp_path: Path) -> None:
+    """Its inputs and states have one size, so that only the weights tell them apart."""
+    net = nets.StateNet(lambda net, x, h, c: net.cell(x, (h, c)), cell=nn.LSTMCell(4, 4)).eval()
+    x = np.random.default_rng(2).normal(size=(6, 2, 4)).astype(np.float32)
+    h = c = torch.zeros(2, 4)
+    wanted = []
+    with torch.no_grad():
+        for step in x:
+            h, c = net(torch.as_tensor(step), h, c)
+            wanted.append(h.numpy())
+    path = in_form("trace", net, (torch.zeros(2, 4),) * 3, tmp_path)
+    equals(read_model(path).network, x, np.stack(wanted))
+
+
+# On hardware
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize(("name", "backend"), quick(
+    [(name, backend) for name in KINDS for backend in ("icarus", "verilator")], ("Spiking", "icarus"),
+    ("Complex", "icarus"),
+))  # fmt: skip
+def test_rtl_equals_the_golden_model(name: str, backend: str, tmp_path: Path) -> None:
+    module = cell(name)
+    bits = 6 if backend == "icarus" else 10
+    settings = QuantizationSettings(weight_bits=bits, data_bits=bits, gate_bits=bits, cell_bits=bits + 4)
+    network = quantise(read_model(module).network, settings, data(module, 30))
+    check_device(make_case(0, network, Parameters(lanes=8, macs=2, streams=2), steps=6), tmp_path, backend)
+
+
+# What is no cell, and the ways out
+
+
+def step(call: Any, **modules: Any) -> Any:
+    torch.manual_seed(0)
+    kind = nets.Net if call.__code__.co_argcount == 2 else nets.LengthsNet
+    return kind(call, w=nn.Linear(3, 5), u=nn.Linear(5, 5), v=nn.Linear(5, 5), **modules).eval()
+
+
+def two_kept(net: Any, x: Any, state: Any) -> Any:
+    a, b = state
+    a, b = torch.tanh(net.w(x) + a * b), torch.sigmoid(net.w(x) - a * b)
+    return a * b, (a, b)
+
+
+def reset_inside(net: Any, x: Any, h: Any) -> Any:
+    h = torch.tanh(net.w(x) + net.u(torch.sigmoid(net.v(h)) * h))
+    return h, h
+
+
+def five_rows(net: Any, x: Any, h: Any) -> Any:
+    gates = [net.w(x) * net.w(2 * x), net.w(3 * x) * net.w(4 * x), net.w(5 * x) * h]
+    h = torch.tanh(sum(gates))
+    return h, h
+
+
+def normed(net: Any, x: Any, h: Any) -> Any:
+    h = torch.softmax(net.w(x) + h, -1)
+    return h, h
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (two_kept, "depend on each other and are computed in different ways"),
+        (reset_inside, "which is computed of the old state in the same step"),
+        (five_rows, "it needs more than 4 rows of a unit"),
+        (normed, "has no place in a cell"),
+    ],
+)
+def test_what_is_no_cell_is_refused_by_name(call: Any, words: str) -> None:
+    assert words in refused(step(call), "the step that makes the new value of the state")
+
+
+def test_the_number_of_a_step_is_refused_and_may_be_a_feature() -> None:
+    def numbered(net: Any, x: Any) -> Any:
+        h, results = x.new_zeros(x.shape[1], 5), []
+        for t in range(x.shape[0]):
+            h = torch.tanh(net.w(x[t]) + 0.5 * h + 0.1 * t)
+            results.append(h)
+        return torch.stack(results)
+
+    def given(net: Any, x: Any) -> Any:
+        h, results = x.new_zeros(x.shape[1], 5), []
+        for t in range(x.shape[0]):
+            h = torch.tanh(net.w(x[t, :, :3]) + 0.5 * h + 0.1 * x[t, :, 3:])
+            results.append(h)
+        return torch.stack(results)
+
+    assert "give what differs, such as the number of the step, as a feature of x" in refused(
+        step(numbered), "another constant"
+    )
+    assert read_model(step(given)).network.layers[0].inputs == 4

@@ -1,0 +1,229 @@
+"""Recurrent cells as people write them in PyTorch: ``forward(x, state)`` gives y and the new state."""
+
+import torch
+from torch import nn
+
+__all__ = ["CELLS", "Calls", "Each", "InLoop", "Last", "play"]
+
+INPUTS, UNITS, OUTPUTS = 3, 5, 2
+
+
+class MinGru(nn.Module):
+    states, inputs = (UNITS,), INPUTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.z, self.new, self.out = (
+            nn.Linear(INPUTS, UNITS),
+            nn.Linear(INPUTS, UNITS),
+            nn.Linear(UNITS, OUTPUTS),
+        )
+
+    def forward(self, x, h):
+        z = torch.sigmoid(self.z(x))
+        h = (1 - z) * h + z * self.new(x)
+        return self.out(h), h
+
+
+class MinLstm(nn.Module):
+    states, inputs = (UNITS,), INPUTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.f, self.i, self.new = (nn.Linear(INPUTS, UNITS) for _ in range(3))
+
+    def forward(self, x, h):
+        f, i = torch.sigmoid(self.f(x)), torch.sigmoid(self.i(x))
+        h = f / (f + i) * h + i / (f + i) * self.new(x)
+        return h, h
+
+
+class StateSpace(nn.Module):
+    """Diagonal and real; y reads x, too."""
+
+    states, inputs = (UNITS,), INPUTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.rand(UNITS) * 3)
+        self.b, self.d = nn.Linear(INPUTS, UNITS, bias=False), nn.Linear(INPUTS, OUTPUTS, bias=False)
+        self.c = nn.Linear(UNITS, OUTPUTS)
+
+    def forward(self, x, h):
+        h = torch.sigmoid(self.a) * h + self.b(x)
+        return self.c(h) + self.d(x), h
+
+
+class Complex(nn.Module):
+    """A diagonal state space model of complex numbers, as pairs of real ones."""
+
+    states, inputs = (UNITS, UNITS), INPUTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = nn.Parameter(torch.rand(UNITS) * 0.5 + 0.4)
+        self.turn = nn.Parameter(torch.rand(UNITS) * 3)
+        self.b_re, self.b_im = nn.Linear(INPUTS, UNITS), nn.Linear(INPUTS, UNITS)
+        self.c_re, self.c_im = nn.Linear(UNITS, OUTPUTS), nn.Linear(UNITS, OUTPUTS)
+
+    def forward(self, x, state):
+        re, im = state
+        a_re, a_im = self.size * torch.cos(self.turn), self.size * torch.sin(self.turn)
+        new_re = a_re * re - a_im * im + self.b_re(x)
+        new_im = a_im * re + a_re * im + self.b_im(x)
+        return self.c_re(new_re) - self.c_im(new_im), (new_re, new_im)
+
+
+class IndRnn(nn.Module):
+    states, inputs = (UNITS,), INPUTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.u = nn.Linear(INPUTS, UNITS), nn.Parameter(torch.rand(UNITS) * 0.9)
+
+    def forward(self, x, h):
+        h = torch.relu(self.w(x) + self.u * h)
+        return h, h
+
+
+class Sru(nn.Module):
+    """Its highway reads x element by element."""
+
+    states, inputs = (UNITS,), UNITS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.v = nn.Linear(UNITS, 3 * UNITS), nn.Parameter(torch.randn(2, UNITS))
+
+    def forward(self, x, c):
+        new, f, r = self.w(x).chunk(3, -1)
+        f, r = torch.sigmoid(f + self.v[0] * c), torch.sigmoid(r + self.v[1] * c)
+        c = f * c + (1 - f) * new
+        return r * c + (1 - r) * x, c
+
+
+class Coupled(nn.Module):
+    """An LSTM whose input gate is 1 - f."""
+
+    states, inputs = (UNITS, UNITS), INPUTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.out = nn.Linear(INPUTS + UNITS, 3 * UNITS), nn.Linear(UNITS, OUTPUTS)
+
+    def forward(self, x, state):
+        h, c = state
+        f, g, o = self.w(torch.cat([x, h], -1)).chunk(3, -1)
+        f = torch.sigmoid(f)
+        c = f * c + (1 - f) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        return self.out(h), (h, c)
+
+
+class Spiking(nn.Module):
+    """A leaky integrate-and-fire neuron, which loses its threshold when it has fired."""
+
+    states, inputs = (UNITS,), INPUTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Linear(INPUTS, UNITS)
+
+    def forward(self, x, charge):
+        fired = (charge > 1).float()
+        charge = 0.9 * charge + self.w(x) - fired
+        return (charge > 1).float(), charge
+
+
+class Averaged(nn.Module):
+    """An exponential moving average in front of an LSTM."""
+
+    states, inputs = (INPUTS, UNITS, UNITS), INPUTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.rand(INPUTS))
+        self.cell, self.out = nn.LSTMCell(INPUTS, UNITS), nn.Linear(UNITS, OUTPUTS)
+
+    def forward(self, x, state):
+        mean, h, c = state
+        share = torch.sigmoid(self.a)
+        mean = share * mean + (1 - share) * x
+        h, c = self.cell(mean, (h, c))
+        return self.out(h), (mean, h, c)
+
+
+CELLS = {
+    each.__name__: each
+    for each in (MinGru, MinLstm, StateSpace, Complex, IndRnn, Sru, Coupled, Spiking, Averaged)
+}
+
+
+def _begin(cell, sequences):
+    states = tuple(torch.zeros(sequences, size) for size in cell.states)
+    return states if len(states) > 1 else states[0]
+
+
+class InLoop(nn.Module):
+    """A cell in a loop over the steps of (N, T, F)."""
+
+    def __init__(self, cell) -> None:
+        super().__init__()
+        self.step = cell
+
+    def forward(self, x):
+        state, results = _begin(self.step, x.shape[0]), []
+        for t in range(x.shape[1]):
+            y, state = self.step(x[:, t], state)
+            results.append(y)
+        return torch.stack(results, 1)
+
+
+class Each(InLoop):
+    """The same for (T, N, F), which gives the final state, too."""
+
+    def forward(self, x):
+        state, results = _begin(self.step, x.shape[1]), []
+        for step in x:
+            y, state = self.step(step, state)
+            results.append(y.unsqueeze(0))
+        return torch.cat(results), state
+
+
+class Last(InLoop):
+    """Classes of the last step."""
+
+    def __init__(self, cell) -> None:
+        super().__init__(cell)
+        self.end = nn.Linear(OUTPUTS, OUTPUTS)
+
+    def forward(self, x):
+        state = _begin(self.step, x.shape[0])
+        for step in x.unbind(1):
+            y, state = self.step(step, state)
+        return self.end(y)
+
+
+class Calls(nn.Module):
+    """A cell of torch.nn in a loop."""
+
+    def __init__(self, kind) -> None:
+        super().__init__()
+        self.cell, self.out = getattr(nn, kind)(INPUTS, UNITS), nn.Linear(UNITS, OUTPUTS)
+
+    def forward(self, x):
+        h = c = x.new_zeros(x.shape[0], UNITS)
+        results = []
+        for t in range(x.shape[1]):
+            if isinstance(self.cell, nn.LSTMCell):
+                h, c = self.cell(x[:, t], (h, c))
+            else:
+                h = self.cell(x[:, t], h)
+            results.append(self.out(h))
+        return torch.stack(results, 1)
+
+
+def play(cell, x):
+    """What a cell gives for steps of x ``(T, N, F)``, as an array."""
+    with torch.no_grad():
+        return Each(cell)(torch.as_tensor(x, dtype=torch.float32))[0].numpy()
