@@ -378,9 +378,9 @@ class CellReader:
         if len(widths) > 1:
             raise ModelError(
                 f"it computes elements of {key!r}, which must have one value for each of {self.units} units; "
-                f"multiply it with a matrix first"
+                "multiply it with a matrix first"
             )
-        return widths.pop()
+        return int(widths.pop())
 
     # Sums
 
@@ -765,7 +765,7 @@ class _Group:
         errors: list[Exception] = []
         for attempt in self._attempts():
             try:
-                layer, sources, results, kept = attempt()
+                layer, sources, results, kept = self._cell(*attempt)
             except (ModelError, ConfigurationError) as error:
                 errors.append(error)
                 continue
@@ -774,23 +774,23 @@ class _Group:
         why = errors[-1] if errors else "what the step gives depends on the old state itself"
         raise ModelError(f"the step that makes the new value of the state {named} is no cell: {why}")
 
-    def _attempts(self) -> Iterator[Callable[[], tuple[Custom, Names, Names, str]]]:
-        """What to try: the results of the layer, its c, if it has one beside h."""
+    def _attempts(self) -> Iterator[tuple[Names, Names, Names]]:
+        """What to try: the states that the cell keeps, those that are h, and the results of the layer."""
         if 0 in self.sizes:
             raise ModelError(
-                f"how many values the state {self.old[self.sizes.index(0)]!r} has cannot be told; multiply the "
-                "input with a matrix before it is added to the state"
+                f"how many values the state {self.old[self.sizes.index(0)]!r} has cannot be told; multiply "
+                "the input with a matrix before it is added to the state"
             )
         if len(self.old) == 1:
             for result in self._cuts():
                 if result != self.new[0]:
-                    yield lambda result=result: self._cell(self.old, (), (result,))
+                    yield self.old, (), (result,)
         for at, h in enumerate(self.old):
             others = self.old[:at] + self.old[at + 1 :]
             if len(others) == 1 and self._is_cut(self.new[at : at + 1]):
-                yield lambda h=h, at=at, others=others: self._cell(others, (h,), self.new[at : at + 1])
+                yield others, (h,), self.new[at : at + 1]
         if self._is_cut(self.new):
-            yield lambda: self._cell(self.old, self.old, self.new)
+            yield self.old, self.old, self.new
 
     def _cuts(self) -> Iterator[str]:
         """Tensors through which all goes that the model makes of the state, from the last one on."""
@@ -873,8 +873,8 @@ class _Group:
         what = f"its state is {' and '.join(map(repr, self.old))}"
         if len(self.old) > 1 and not kept:
             what += ", side by side in the driver's"
-        note = f"the nodes that give {results[0]!r} are a cell: it reads {', '.join(map(repr, sources))}, and {what}"
-        return graph, note
+        reads = ", ".join(map(repr, sources))
+        return graph, f"the nodes that give {results[0]!r} are a cell: it reads {reads}, and {what}"
 
 
 def sorted_graph(graph: Graph, ends: Sequence[str]) -> Graph:

@@ -64,15 +64,15 @@ def lifted(
         late = next((name for name in first if name in loop.states), "")
         if late:
             raise ModelError(
-                f"{node.where} reads the old state {late!r}, which only its cell can; let it read the new value, "
-                f"{loop.states[late]!r}"
+                f"{node.where} reads the old state {late!r}, which only its cell can; let it read the new "
+                f"value, {loop.states[late]!r}"
             )
     read = {name for node in body.nodes for name in node.inputs}
     for old, begin in loop.begins.items():
         if begin and old not in read:
             raise ModelError(
-                f"the state {old!r} begins in {begin!r}, but a state that is read side by side with others must "
-                "begin in zeros; give the others' values in one tensor"
+                f"the state {old!r} begins in {begin!r}, but states that are kept side by side must begin in "
+                "zeros; make one state of them, with torch.cat"
             )
     names = {loop.x: sequence}
     nodes: list[Node] = []
@@ -112,8 +112,8 @@ def _own_states(body: Graph, states: Mapping[str, str]) -> dict[str, str]:
             ]
             if new not in results:
                 raise ModelError(
-                    f"{node.where} reads the state {old!r}, whose new value {new!r} is not what it gives; keep "
-                    "what the cell gives, and compute with it behind the loop"
+                    f"{node.where} reads the state {old!r}, whose new value {new!r} is not what it gives; "
+                    "keep what the cell gives, and compute with it behind the loop"
                 )
     return left
 
@@ -132,8 +132,12 @@ def _on_sequences(node: Node, loop: Loop, names: Mapping[str, str]) -> Node:
                        outputs=(names[node.outputs[0]],), attributes={})  # fmt: skip
     if node.operator == "recurrent":
         layers = given["layers"]
-        given |= {"axes": _LAYOUTS[loop.axis], "h_axes": ("N", "F"), "layers": lambda: _directed(layers(), loop),
-                  "unchecked_states": loop.node is not None}  # fmt: skip
+        given |= {
+            "axes": _LAYOUTS[loop.axis],
+            "h_axes": ("N", "F"),
+            "layers": lambda: _directed(layers(), loop),
+            "unchecked_states": loop.node is not None,
+        }
         given.pop("loop", None)
         if loop.axis:
             given["why_sequences_first"] = "reads steps of the second axis"
@@ -185,7 +189,7 @@ def final_states(nodes: list[Node], names: Mapping[str, str], wanted: Mapping[st
 def join_loops(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
     """Put layers in place of loops that are unrolled.
 
-    Returns the graph, notes, and why loops stay as they are; cells that are called in such a loop then say so.
+    Returns the graph, notes, and why loops stay as they are; cells in such a loop then say so, too.
     """
     notes: list[str] = []
     problems: list[str] = []
@@ -199,6 +203,12 @@ def join_loops(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
             graph, more = found
             notes += more
             break
+    if graph.unrolled and not notes:
+        raise ModelError(
+            problems[0]
+            if problems
+            else "it has a loop whose steps read nothing of each other; give the module whole tensors instead"
+        )
     nodes = [_refusing(node) if node.attributes.get("loop") else node for node in graph.nodes]
     return graph.with_nodes(nodes), tuple(notes), tuple(problems)
 
@@ -217,9 +227,9 @@ def _sequences(graph: Graph) -> Iterator[tuple[str, int, list[list[str]]]]:
         for axis, index, name in _taken(graph, node):
             found.setdefault((_whole(graph, node.inputs[0]), axis), {}).setdefault(index, []).append(name)
     for (source, axis), steps in found.items():
-        if axis in (0, 1) and len(steps) >= 2 and sorted(steps) == [*range(len(steps))]:
-            if not graph.is_constant(source):
-                yield source, axis, [steps[index] for index in range(len(steps))]
+        whole = len(steps) > 1 and sorted(steps) == [*range(len(steps))]
+        if axis in (0, 1) and whole and not graph.is_constant(source):
+            yield source, axis, [steps[index] for index in range(len(steps))]
 
 
 def _whole(graph: Graph, tensor: str) -> str:
@@ -330,15 +340,15 @@ class _Unrolled:
         return node.operator in ("stack", "concat") and len(node.inputs) == len(self.steps)
 
     def joined(self) -> tuple[Graph, list[str]] | None:
-        """The graph with layers in place of the steps, and notes; None if no step reads another one's results."""
+        """The graph with layers in place of the steps, and notes; None if no step reads another's results."""
         pattern = self.nodes[1]
         crossing = any(self.level.get(name, -1) == 0 for node in pattern for name in node.inputs)
         if not crossing:
             return None
         if len(self.steps) < _FEWEST:
             raise ModelError(
-                f"it has {len(self.steps)} steps, but {_FEWEST} are needed to tell what a step is; export the "
-                "model with a longer sequence"
+                f"it has {len(self.steps)} steps, but {_FEWEST} are needed to tell what a step is; export "
+                "the model with a longer sequence"
             )
         self.pattern = pattern
         self.images[1] = {name: name for node in pattern for name in node.outputs}
@@ -404,12 +414,12 @@ class _Unrolled:
                     and not self._equal(mine, theirs)
                 ):
                     return (
-                        f"{other.where} reads another constant in step {at} than {node.where} in the step before; "
-                        "a cell computes the same in every step: give what differs, such as the number of the "
+                        f"{other.where} reads another constant in step {at} than {node.where} in step 1; a "
+                        "cell computes the same in every step: give what differs, such as the number of the "
                         "step, as a feature of x"
                     )
             break
-        return f"step {at} does not compute what step 1 does: there is no counterpart of {node.where}"
+        return f"step {at} does not compute what step 1 does: it has no {node.where}"
 
     # The first step, whose states may be constants
 
@@ -424,9 +434,7 @@ class _Unrolled:
             if found is not None:
                 image |= dict(zip(node.outputs, found.outputs, strict=True))
             elif not all(self._steady(name, image) for name in node.inputs):
-                raise ModelError(
-                    f"the first step does not compute what step 1 does: there is no counterpart of {node.where}"
-                )
+                raise ModelError(f"step 0 does not compute what step 1 does: it has no {node.where}")
         for old in self.states:
             name = begins.get(old, "")
             value = self.graph.constant(name) if name else None
@@ -447,7 +455,7 @@ class _Unrolled:
             if mine in self.images[1]:
                 if mine in image and image[mine] != theirs:
                     return False
-                # A node that the exporter computed of zeros: it gives zero, or one that it could not leave out.
+                # A node that the exporter computed of zeros gives zero, too.
                 if mine not in image and (theirs and not self._is_zero(theirs)):
                     return False
             elif mine in self.states:
@@ -478,7 +486,7 @@ class _Unrolled:
                 collected[node.outputs[0]] = (node, *found)
         backwards = {theirs: mine for mine, theirs in self.images[last].items()}
         finals: dict[str, str] = {}
-        news = {mine for mine in self.states.values()}
+        news = {*self.states.values()}
         results = [name for name in graph.outputs if backwards.get(name) not in news] or graph.outputs
         read = [
             (node.where, name) for node in outside if node.outputs[0] not in collected for name in node.inputs
@@ -488,7 +496,8 @@ class _Unrolled:
                 finals[name] = backwards[name]
             elif name in inside and self.level.get(name, -1) >= 0 and name not in self.steps_taken():
                 raise ModelError(
-                    f"{where} reads {name!r} of one step, but the core gives every step or the last; stack all"
+                    f"{where} reads {name!r} of one step, but the core gives every step or the last; stack "
+                    "all, with torch.stack"
                 )
         ends = [*(mine for _, mine, _ in collected.values()), *finals.values()]
         body = replace(
@@ -517,8 +526,8 @@ class _Unrolled:
             made.append(Node("select", (names[mine],), (name,), name, "select", taken, hidden=True))
         kept = [node for node in outside if node.outputs[0] not in collected]
         notes.append(
-            f"the model has {len(self.steps)} steps of {self.source!r} one after the other, from a loop: the core "
-            "computes any number of steps"
+            f"the model has {len(self.steps)} steps of {self.source!r} one after the other, from a loop: the "
+            "core computes any number of steps"
         )
         for name in graph.outputs:
             if name not in results:

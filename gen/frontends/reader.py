@@ -109,7 +109,9 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
         return reader.read()
     except ModelError as error:
         split = graph.words.split if reader is not None and reader.stands_outside(error) else ""
-        raise ModelError("; ".join(filter(None, [str(error), *unclear, *no_loops, *no_steps, split]))) from None
+        raise ModelError(
+            "; ".join(filter(None, [str(error), *unclear, *no_loops, *no_steps, split]))
+        ) from None
     finally:
         report.found = reader and reader.found()
 

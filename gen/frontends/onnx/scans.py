@@ -20,7 +20,7 @@ MAX_SCANS: Final = 64
 
 
 def read_scan(graph: OnnxGraph, node: Any, translate: Translate) -> tuple[list[Node], dict[str, Any]]:
-    """Return the nodes that a Scan is whose body is a cell, and their constants; ``translate`` reads the body.
+    """Return the nodes that a Scan becomes, and the constants of its body, which ``translate`` reads.
 
     Raises ModelError, ConfigurationError if it is none; the message names the node that has no place in one.
     """
@@ -47,8 +47,8 @@ class _Scan:
         self.given = [item.name for item in body.graph.output]
         if not self.states or len(self.given) <= len(self.states):
             raise ModelError(
-                f"it must have a state, and give a tensor of each step, but has {len(self.states)} states and "
-                f"gives {len(self.given) - len(self.states)} tensors"
+                f"it must have a state, and give a tensor of each step, but has {len(self.states)} states "
+                f"and gives {len(self.given) - len(self.states)} tensors"
             )
         self.axis, self.backward = self._direction()
 

@@ -175,7 +175,7 @@ def translate(onnx_graph: OnnxGraph, unread: list[str] | None = None) -> Graph:
     )
 
 
-def _translated(graph: OnnxGraph, node: Any, unread: list[str], read: dict[str, Any]) -> Iterable[Node]:
+def _translated(graph: OnnxGraph, node: Any, unread: list[str], held: dict[str, Any]) -> Iterable[Node]:
     label, name = graph.label(node), name_of(node)
     attributes = graph.attributes(node)
     inside = list(subgraphs(node))
@@ -196,11 +196,10 @@ def _translated(graph: OnnxGraph, node: Any, unread: list[str], read: dict[str, 
         except (ModelError, ConfigurationError) as error:
             unread.append(f"{graph.where(node)} is not read: {error}")
         else:
-            read |= constants
+            held |= constants
             return nodes
     if inside:
-        held = sum(map(_count, inside))
-        return [make("", attributes={"holds": held})]
+        return [make("", attributes={"holds": sum(map(_count, inside))})]
     if name == "com.microsoft.FusedGemm":
         return _fused(graph, node, attributes, make)
     if name in operator_functions():

@@ -42,7 +42,9 @@ def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Net
         root = torch.nn.Sequential()
         root.add_module(type(module).__name__.lower(), module)
         module = root
-    graph = translate(module, trace(torch, module), options, report)
+    unrolled: list[str] = []
+    graph = translate(module, trace(torch, module, unrolled), options, report)
+    graph = replace(graph, unrolled=bool(unrolled))
     network = read(graph, options, report)
     _report_unused(module, graph, report)
     return network
@@ -63,8 +65,11 @@ def module_kind(module: Any) -> str:
 # Tracing
 
 
-def trace(torch: Any, module: Any) -> Any:
-    """Trace with every recurrent module, packing and padding as one node each."""
+def trace(torch: Any, module: Any, unrolled: list[str] | None = None) -> Any:
+    """Trace with every recurrent module, packing and padding as one node each.
+
+    Loops over the steps are gone through a few times if ``unrolled`` is given, which gets what they go over.
+    """
     from torch import fx
     from torch.nn.utils import rnn
 
@@ -78,9 +83,10 @@ def trace(torch: Any, module: Any) -> Any:
         """A tensor or size that a loop goes through as if there were a few of its steps."""
 
         def __index__(self) -> int:
-            return _STEPS
+            return int(self.tracer.steps(self.node, _is_size(self.node)))
 
-        __len__ = __index__
+        def __len__(self) -> int:
+            return int(self.tracer.steps(self.node, not _is_shape(self.node)))
 
     class Unrolling(Tracer):
         """Goes through loops over the steps as many times as steps are needed to tell what each computes."""
@@ -88,13 +94,23 @@ def trace(torch: Any, module: Any) -> Any:
         def proxy(self, node: Any) -> Any:
             return Steps(node, self)
 
+        def steps(self, node: Any, possible: bool) -> int:
+            if not possible:
+                raise TypeError(
+                    f"a loop must go over the steps of its input, as x.shape[1], not {node.name!r}"
+                )
+            if unrolled is not None:
+                unrolled.append(str(node.name))
+            return _STEPS
+
         def iter(self, obj: Any) -> Any:
-            return iter([obj[at] for at in range(_STEPS)])
+            return iter([obj[at] for at in range(self.steps(obj.node, not _is_shape(obj.node)))])
 
     cell = next((name for name, part in module.named_modules() if isinstance(part, torch.nn.RNNCellBase)), "")
     try:
         with _recorded(torch):
-            with contextlib.suppress(TypeError, fx.proxy.TraceError):
+            stops = () if unrolled is None else (TypeError, fx.proxy.TraceError)
+            with contextlib.suppress(*stops):
                 return Tracer(autowrap_modules=(math, rnn)).trace(module)
             return Unrolling(autowrap_modules=(math, rnn)).trace(module)
     except Exception as error:  # Tracing runs the user's code, which may raise any error.
@@ -105,6 +121,20 @@ def trace(torch: Any, module: Any) -> Any:
             f"the module's forward cannot be traced ({line}); export it with torch.onnx.export, or save its "
             "state_dict()"
         ) from None
+
+
+def _is_shape(node: Any) -> bool:
+    """Whether a node gives all sizes of a tensor."""
+    return (node.target is getattr and node.args[1] == "shape") or (
+        node.target == "size" and len(node.args) == 1 and not node.kwargs
+    )
+
+
+def _is_size(node: Any) -> bool:
+    """Whether a node gives the size of one of a tensor's first two axes, which may be that of the steps."""
+    if node.target == "size":
+        return len(node.args) > 1 and node.args[1] in (0, 1)
+    return node.target is operator.getitem and _is_shape(node.args[0]) and node.args[1] in (0, 1)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ name and one entry. Arguments are taken by position or by name; those of operato
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -399,6 +400,10 @@ def _greater(call: Call) -> Any:
     return _fires(call, call.number("other"))
 
 
+def _compare(operator: str, call: Call) -> Any:
+    return call.emit(operator, call.x, call.get("other"))
+
+
 def _fires(call: Call, limit: float) -> Any:
     return _activate(call, ActivationFunction.of("heaviside", limit))
 
@@ -708,7 +713,7 @@ _TABLE: dict[str, Translation] = {
     "neg negative": lambda call: call.emit("neg", call.x),
     "clamp clip: x min max": lambda call: call.emit("clip", call.x, call.get("min"), call.get("max")),
     **{
-        f"{names}: x other": lambda call, operator=operator: call.emit(operator, call.x, call.get("other"))
+        f"{names}: x other": partial(_compare, operator)
         for operator, names in {
             "greaterorequal": "ge greater_equal",
             "less": "less lt",

@@ -188,10 +188,10 @@ def test_an_unrolled_loop(function: str, state: bool, tmp_path: Path):
         assert read_model(source).network.layers[0].units == 6
 
 
-def test_an_unrolled_loop_by_hand(tmp_path: Path):
-    """As the exporter writes it: one product with the same weight behind the other."""
+def unrolled(path: Path, steps: int) -> Path:
+    """A loop as an exporter writes it: one product with the same weight behind the other."""
     parts, h = [], "h0"
-    for step in range(3):
+    for step in range(steps):
         parts += [
             node("Gather", f"x i{step}", f"x{step}", f"gather{step}", axis=0),
             node("MatMul", f"x{step} w", f"p{step}", f"p{step}"),
@@ -202,9 +202,15 @@ def test_an_unrolled_loop_by_hand(tmp_path: Path):
         ]
         h = f"h{step + 1}"
     weights = [const("w", rand(I, H)), const("r", rand(H, H)), const("h0", np.zeros((1, H), "f4"))]
-    weights += [const(f"i{step}", np.int64(step)) for step in range(3)]
-    text = refusal(save(tmp_path / "a.onnx", parts, weights, outputs=(h,), shape=(3, 1, I)))
+    weights += [const(f"i{step}", np.int64(step)) for step in range(steps)]
+    return save(path, parts, weights, outputs=(h,), shape=(steps, 1, I))
+
+
+def test_an_unrolled_loop_by_hand(tmp_path: Path):
+    text = refusal(unrolled(tmp_path / "two.onnx", 2))
     assert "nodes multiply with 'r', one after the other: the exporter has unrolled a loop" in text
+    assert "it has 2 steps, but 3 are needed to tell what a step is; export the model with a longer" in text
+    assert read_model(unrolled(tmp_path / "three.onnx", 3)).network.layers[0].units == H
 
 
 # PyTorch

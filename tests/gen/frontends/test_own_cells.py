@@ -1,4 +1,4 @@
-"""Cells that a user wrote in PyTorch, as a step or in a loop: PyTorch, float network, golden model and RTL."""
+"""Cells that a user wrote in PyTorch, as a step or in a loop: float network, golden model and RTL."""
 
 from pathlib import Path
 from typing import Any
@@ -223,11 +223,28 @@ def test_the_number_of_a_step_is_refused_and_may_be_a_feature() -> None:
     def given(net: Any, x: Any) -> Any:
         h, results = x.new_zeros(x.shape[1], 5), []
         for t in range(x.shape[0]):
-            h = torch.tanh(net.w(x[t, :, :3]) + 0.5 * h + 0.1 * x[t, :, 3:])
+            h = torch.tanh(net.w(x[t, :, :3]) + 0.5 * h + net.number(x[t, :, 3:]))
             results.append(h)
         return torch.stack(results)
 
     assert "give what differs, such as the number of the step, as a feature of x" in refused(
         step(numbered), "another constant"
     )
-    assert read_model(step(given)).network.layers[0].inputs == 4
+    assert read_model(step(given, number=nn.Linear(1, 5))).network.layers[0].inputs == 4
+
+
+def test_a_loop_over_something_else_is_refused_and_one_over_all_steps_is_read() -> None:
+    def loop(net: Any, x: Any, count: Any) -> Any:
+        h, results = x.new_zeros(x.shape[1], 5), []
+        for t in range(count):
+            h = torch.tanh(net.w(x[t]) + 0.5 * h)
+            results.append(h)
+        return torch.stack(results)
+
+    words = r"a loop must go over the steps of its input, as x.shape\[1\]"
+    refused(step(lambda net, x: loop(net, x, x.shape[0] - 1)), words)
+    refused(step(lambda net, x: loop(net, x, x.shape[2])), words)
+    alone = step(lambda net, x: torch.stack([net.w(x[t]) for t in range(x.shape[0])]))
+    refused(alone, "it has a loop whose steps read nothing of each other; give the module whole tensors")
+    assert read_model(step(lambda net, x: net.w(x))).network.layers[0].outputs == 5
+    assert read_model(step(lambda net, x: loop(net, x, x.shape[0]))).network.layers[0].units == 5
