@@ -94,7 +94,8 @@ def continuous(network: Network) -> bool:
         for step in layer.cell.steps
     )
     return not any(
-        function is not None and function.name == "thresholded_relu" and function.alpha
+        function is not None
+        and (function.name == "heaviside" or (function.name == "thresholded_relu" and function.alpha))
         for function in (*recurrent, *dense, *cells)
     )
 

@@ -198,6 +198,8 @@ class LookUp(torch.nn.Module):
         return straight_through(values, activate(self.table.function, x + middle))
 
 
+_STEEP = 10.0
+"""How fast the gradient of heaviside falls beside its step: to a quarter in a distance of a tenth."""
 _STEP = 1e-6
 """Distance of the two points that give a derivative."""
 
@@ -209,6 +211,9 @@ def activate(function: ActivationFunction, x: Any) -> Any:
     if function.name == "identity":
         return x
     lines = function.lines
+    if function.name == "heaviside":  # Its derivative is 0, so spiking networks train with that of a slope.
+        slope = torch.nn.functional.softsign(_STEEP * (x - function.alpha)) / _STEEP
+        return straight_through((x > function.alpha).to(x), slope)
     return _Formula.apply(x, function) if lines is None else _piecewise(lines, x)
 
 

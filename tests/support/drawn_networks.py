@@ -44,6 +44,7 @@ _PARAMETERS = {
     "elu": ([1.0, 0.3, -0.6], [None]),
     "leaky_relu": ([0.01, 0.3, -0.5], [None]),
     "thresholded_relu": ([1.0, 0.3, 0.0], [None]),
+    "heaviside": ([0.0, 0.3], [None]),
     "silu": ([1.0, 1.7, -0.5], [None]),
     "affine": ([1.0, 0.6, -0.5], [0.0, 0.25]),
     "scaled_tanh": ([1.0, 1.7, -0.5], [1.0, 2 / 3, -1.5]),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, reject, settings
 from support.cell_networks import CELL_NETWORKS
 from support.drawn_networks import DrawnBuild, drawn_builds
-from support.lazy import nets, torch, train
+from support.lazy import Lazy, nets, torch, train
 from support.quick import quick
 from support.random_builds import write_build
 from support.sequence_checks import check_states
@@ -23,6 +23,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 
 STEPS, BATCH = 6, 3
+cells = Lazy("support.cell_modules")
 
 
 def prepared(build: DrawnBuild, x, weight_bits=None):
@@ -131,6 +132,21 @@ def test_graphs_of_layers(name: str) -> None:
     q.rounding = True
     change(q, rng)
     check(q, x)
+
+
+def test_a_spiking_neuron_that_a_user_wrote() -> None:
+    """Its step has no derivative, but training gets one."""
+    torch.manual_seed(3)
+    network = rtlstm.read_model(cells.CELLS["Spiking"]().eval()).network
+    q = train.prepare(network, weight_bits=8, data_bits=8)
+    x = np.random.default_rng(5).normal(size=(STEPS, BATCH, network.inputs)) * 3.0
+    check(q, x)
+    y = q(torch.from_numpy(x))[0]
+    assert set(np.unique((y.detach().numpy() > 0.5).sum(axis=0))) > {0}
+    y.sum().backward()
+    assert any(
+        bool(parameter.grad.any()) for parameter in q.weights.parameters() if parameter.grad is not None
+    )
 
 
 @pytest.mark.slow
