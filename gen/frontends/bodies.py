@@ -30,7 +30,7 @@ _MOST_NODES: Final = 400
 """Largest number of nodes of a step."""
 _SHORT: Final = 2.0**8
 """A number whose multiple by this is whole is a constant of the cell; another one is a parameter."""
-_WAY_OUT: Final = "write that as a layer in front of the cell or behind it, or give the cell as rtlstm.Custom"
+_INSTEAD: Final = "write that as a layer in front of the cell or behind it, or give the cell as rtlstm.Custom"
 
 Names = tuple[str, ...]
 
@@ -408,11 +408,11 @@ class CellReader:
             if form.rows not in (0, 1, rows):
                 raise ModelError(
                     f"{names[at]!r} has {form.rows} values, but the cell has {rows} units: all that it "
-                    f"computes of its state must have one for each unit; {_WAY_OUT}"
+                    f"computes of its state must have one for each unit; {_INSTEAD}"
                 )
             for tensor, weight in form.terms.items():
-                own = tensor in self.kept and (len(names) == 1 or self.kept.index(tensor) == at)
-                if tensor in self.fed and (weight.ndim > 1 or not own):
+                itself = tensor in self.kept and (len(names) == 1 or self.kept.index(tensor) == at)
+                if tensor in self.fed and (weight.ndim > 1 or not itself):
                     of_h = np.zeros((self.units, self.units)) if of_h is None else of_h
                     column = int(np.cumsum([0, *self.sizes])[self.fed.index(tensor)])
                     wide = self.sizes[self.fed.index(tensor)]
@@ -465,7 +465,7 @@ class CellReader:
             if at == MAX_GATES:
                 raise ModelError(
                     f"it needs more than {MAX_GATES} rows of a unit (products with matrices, and inputs that "
-                    f"are read element by element), and a cell has at most {MAX_GATES}; {_WAY_OUT}"
+                    f"are read element by element), and a cell has at most {MAX_GATES}; {_INSTEAD}"
                 )
             self.gates.append(gate)
         return self.builder.gate(at)
@@ -524,7 +524,7 @@ class CellReader:
         raise ModelError(
             f"{what} has no place in a cell: matrices are multiplied with the input and the old h alone, and "
             f"elements go through {', '.join(sorted({*_LINEAR} - {*DENSE, 'slice', 'split', 'concat'}))}, "
-            f"{', '.join(sorted(_ELEMENTS))}; {_WAY_OUT}"
+            f"{', '.join(sorted(_ELEMENTS))}; {_INSTEAD}"
         )
 
     def _matrix_refusal(self, tensor: str) -> str:
@@ -532,14 +532,14 @@ class CellReader:
         made = f"{tensor!r}" if node is None else f"{tensor!r} of {node.where}"
         return (
             f"a matrix is multiplied with {made}, which is computed of the old state in the same step; in a "
-            f"cell that can only be the old h; {_WAY_OUT}"
+            f"cell that can only be the old h; {_INSTEAD}"
         )
 
     def _unlike(self, names: Names) -> str:
         return (
             f"its states {', '.join(map(repr, names))} depend on each other and are computed in different "
             "ways, but a cell keeps one value beside h; make them one state with the same formula for all "
-            f"of its elements, or let one read the other's new value alone; {_WAY_OUT}"
+            f"of its elements, or let one read the other's new value alone; {_INSTEAD}"
         )
 
     def _apply(self, node: Node, inputs: list[Names]) -> Term:
@@ -554,7 +554,7 @@ class CellReader:
         if found is None or len(inputs[0]) > 1:
             raise ModelError(
                 f"{node.where} divides by what is no number; a cell can only divide one of two sigmoids by "
-                f"their sum; {_WAY_OUT}"
+                f"their sum; {_INSTEAD}"
             )
         softplus = ActivationFunction.of("softplus")
         mine, theirs = (self.builder.apply(softplus, -self.term((name,))) for name in found)
@@ -616,7 +616,7 @@ class CellReader:
     def _square(self, node: Node, inputs: list[Names]) -> Term:
         if len(node.inputs) > 1 and self._power(node) != 2:
             raise ModelError(
-                f"{node.where} must have the power 2, which is the only one of a cell; {_WAY_OUT}"
+                f"{node.where} must have the power 2, which is the only one of a cell; {_INSTEAD}"
             )
         x = self.term(inputs[0])
         return x * x

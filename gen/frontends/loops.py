@@ -61,11 +61,11 @@ def lifted(
     body, more = join_bodies(replace(body, outputs=ends), states)
     for node in body.nodes:
         first = node.inputs[:1] if node.operator == "recurrent" else node.inputs
-        late = next((name for name in first if name in loop.states), "")
-        if late:
+        delayed = next((name for name in first if name in loop.states), "")
+        if delayed:
             raise ModelError(
-                f"{node.where} reads the old state {late!r}, which only its cell can; let it read the new "
-                f"value, {loop.states[late]!r}"
+                f"{node.where} reads the old state {delayed!r}, which only its cell can; let it read the new "
+                f"value, {loop.states[delayed]!r}"
             )
     read = {name for node in body.nodes for name in node.inputs}
     for old, begin in loop.begins.items():
