@@ -101,7 +101,7 @@ class Forms:
         if value is None:
             return None
         value = np.asarray(value, dtype=np.float64)
-        if value.size != max(value.shape, default=1):
+        if value.shape[-1:] not in ((), (value.size,)) and value.size != 1:
             return None
         return value.reshape(()) if value.size == 1 else value.reshape(-1)
 
@@ -231,7 +231,8 @@ class Forms:
     def _mul(self, node: Node, _: str) -> Form | None:
         one, other = map(self.read, node.inputs)
         if one.terms and not other.terms:
-            return one.times(other.bias if node.operator == "mul" else 1.0 / other.bias)
+            with np.errstate(divide="ignore"):  # The check of finite weights names what this makes infinite.
+                return one.times(other.bias if node.operator == "mul" else 1.0 / other.bias)
         return other.times(one.bias) if other.terms and not one.terms and node.operator == "mul" else None
 
     def _neg(self, node: Node, _: str) -> Form:
@@ -411,6 +412,11 @@ class CellReader:
                     f"computes of its state must have one for each unit; {_INSTEAD}"
                 )
             for tensor, weight in form.terms.items():
+                if self.forms.graph.is_constant(tensor):
+                    raise ModelError(
+                        f"the constant {tensor!r} must be one number or have one value for each of "
+                        f"{self.units} units"
+                    )
                 itself = tensor in self.kept and (len(names) == 1 or self.kept.index(tensor) == at)
                 if tensor in self.fed and (weight.ndim > 1 or not itself):
                     of_h = np.zeros((self.units, self.units)) if of_h is None else of_h
@@ -681,7 +687,7 @@ def join_steps(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
     split = replace(split, outputs=[name for name in dict.fromkeys(results) if name not in gone])
     try:
         return *join_bodies(split, states), ()
-    except (ModelError, ConfigurationError) as error:
+    except (ModelError, ConfigurationError, RecursionError) as error:
         return graph, (), (str(error),)
 
 

@@ -196,7 +196,7 @@ def join_loops(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
     for source, axis, steps in _sequences(graph):
         try:
             found = _Unrolled(graph, source, axis, steps).joined()
-        except (ModelError, ConfigurationError) as error:
+        except (ModelError, ConfigurationError, RecursionError) as error:
             problems.append(f"the loop over the steps of {source!r} is not read: {error}")
             continue
         if found is not None:
@@ -253,7 +253,7 @@ def _taken(graph: Graph, node: Node) -> Iterator[tuple[int, int, str]]:
     given = node.attributes
     if node.operator == "select":
         yield int(given["axis"]), int(given["index"]), node.outputs[0]
-    elif node.operator == "gather":
+    elif node.operator == "gather" and len(node.inputs) > 1:
         index = graph.constant(node.inputs[1])
         if index is not None and np.size(index) == 1:
             yield int(given.get("axis", 0)), int(np.reshape(index, ())), node.outputs[0]
