@@ -355,6 +355,13 @@ class _Unrolled:
         self.images[1] |= {name: name for name in self.steps[1]}
         for at in range(2, len(self.steps)):
             self._follow(at)
+        for node in pattern:
+            for name in node.inputs:
+                if self.level.get(name, -1) == 0 and name not in self.states:
+                    raise ModelError(
+                        f"{node.where} reads {name!r} of the step before, of which no later step has a "
+                        "counterpart; export the model with a longer sequence"
+                    )
         self._begin()
         return self._replaced()
 
@@ -486,6 +493,7 @@ class _Unrolled:
                 collected[node.outputs[0]] = (node, *found)
         backwards = {theirs: mine for mine, theirs in self.images[last].items()}
         finals: dict[str, str] = {}
+        ends_of_x: set[str] = set()
         news = {*self.states.values()}
         results = [name for name in graph.outputs if backwards.get(name) not in news] or graph.outputs
         read = [
@@ -494,7 +502,9 @@ class _Unrolled:
         for where, name in [*read, *(("the end of the model", name) for name in results)]:
             if name in backwards and self.level.get(name, -1) == last:
                 finals[name] = backwards[name]
-            elif name in inside and self.level.get(name, -1) >= 0 and name not in self.steps_taken():
+            elif name in self.steps[last]:
+                ends_of_x.add(name)
+            elif name in inside and self.level.get(name, -1) >= 0:
                 raise ModelError(
                     f"{where} reads {name!r} of one step, but the core gives every step or the last; stack "
                     "all, with torch.stack"
@@ -521,9 +531,10 @@ class _Unrolled:
                     operator, (names[mine],), (name,), node.label, node.kind, how, noun=node.noun, hidden=True
                 )
             )
-        for name, mine in finals.items():
-            taken = {"axis": self.axis, "index": 0 if self.backward else -1}
-            made.append(Node("select", (names[mine],), (name,), name, "select", taken, hidden=True))
+        taken = {"axis": self.axis, "index": 0 if self.backward else -1}
+        whole = {name: names[mine] for name, mine in finals.items()} | dict.fromkeys(ends_of_x, self.source)
+        for name, sequence in whole.items():
+            made.append(Node("select", (sequence,), (name,), name, "select", taken, hidden=True))
         kept = [node for node in outside if node.outputs[0] not in collected]
         notes.append(
             f"the model has {len(self.steps)} steps of {self.source!r} one after the other, from a loop: the "
@@ -533,10 +544,6 @@ class _Unrolled:
             if name not in results:
                 notes.append(f"the model's output {name!r} is the final state; the driver gives it")
         return sorted_graph(replace(graph, nodes=[*made, *kept], outputs=results), results), notes
-
-    def steps_taken(self) -> set[str]:
-        """The tensors of single steps."""
-        return {name for names in self.steps for name in names}
 
     def _kept_axis(self) -> bool:
         """Whether a step keeps the axis of steps, with size 1."""
