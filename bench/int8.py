@@ -15,7 +15,7 @@ from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.sim.reference import FloatState, run_float
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Network, PseudoLayer, Rnn
+from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Network, Norm, PseudoLayer, Rnn
 
 Floats = NDArray[np.float64]
 
@@ -96,6 +96,8 @@ class _Writer:
             ]
             if isinstance(layer, Dense):
                 given.append(self._dense(layer, read))
+            elif isinstance(layer, Norm):
+                given.append(self._norm(layer, *read))
             else:
                 x = read[0] if len(read) == 1 else self._node("Concat", *read, axis=-1)
                 given.append(self._recurrent(layer, x))
@@ -130,6 +132,17 @@ class _Writer:
         if layer.activation not in _ACTIVATIONS:
             raise ConfigurationError(f"a comparison with onnxruntime has no {layer.activation}")
         return self._node(_ACTIVATIONS[layer.activation], y)
+
+    def _norm(self, layer: Norm, x: str) -> str:
+        def mean(name: str) -> str:
+            return self._node("ReduceMean", name, axes=[-1])
+
+        x = self._node("Sub", x, mean(x)) if layer.centre else x
+        variance = self._node("Add", mean(self._node("Mul", x, x)), self._constant(np.array(layer.epsilon)))
+        y = self._node("Div", x, self._node("Sqrt", variance))
+        for operator, values in (("Mul", layer.gain), ("Add", layer.bias)):
+            y = y if values is None else self._node(operator, y, self._constant(values))
+        return y
 
     def _recurrent(self, layer: PseudoLayer | Bidirectional, x: str) -> str:
         both = _directions(layer)
@@ -203,16 +216,19 @@ def run_int8(network: Network, data: Calibration, per_channel: bool) -> Floats:
             for values, (_, weight) in zip(read, layer.products, strict=True):
                 y = y + _dynamic(values) @ _symmetric(weight, 8, per_channel).T
             x = np.where(data.alive[..., None], layer.function(y), 0.0)
-        elif all(map(_plain, _directions(layer))):
+        elif not isinstance(layer, Norm) and all(map(_plain, _directions(layer))):
             found = [
                 _int8_layer(each, x, data.alive, per_channel, next(states, None))
                 for each in _directions(layer)
             ]
             x = np.concatenate(found, axis=-1)
         else:
-            some = [next(states) for _ in _directions(layer)] if data.state is not None else []
+            directions = [] if isinstance(layer, Norm) else _directions(layer)
+            some = [next(states) for _ in directions] if data.state is not None else []
             begin = ([h for h, _ in some], [c for _, c in some if c is not None]) if some else None
-            alone = layer if isinstance(layer, Bidirectional) else layer.replace(reads=(), input_relu=False)
+            alone = layer
+            if not isinstance(layer, Bidirectional | Norm):
+                alone = layer.replace(reads=(), input_relu=False)
             x = run_float(Network(layers=(alone,)), x, begin, data.lengths).y
         given.append(x)
     return x

@@ -19,7 +19,7 @@ from rtlstm.fpga.netlist.ecp5 import chain_tiles
 from rtlstm.spec import inventory
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.cells.graph import CellGraph
-from rtlstm.spec.cells.unit import FusedUnit
+from rtlstm.spec.cells.unit import FusedUnit, GraphUnit
 from rtlstm.spec.inventory import MultiplierSpec, lane_kinds
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.norms import digits
@@ -295,7 +295,7 @@ def _norms(manifest: Manifest, of: Literal["luts", "registers", "tiles"]) -> dic
     The products are among the multipliers.
     """
     numerics, units = manifest.numerics, manifest.parameters.gate_units
-    if not numerics.norms:
+    if not isinstance(numerics.unit, GraphUnit) or not numerics.norms:
         return {}
     pipelines = (pipeline.graph for pipeline in numerics.unit.pipelines)
     mine = [numerics.norms[at] for at in (graph.norm for graph in pipelines) if at is not None]
