@@ -219,7 +219,7 @@ def test_random_builds_equal_golden(name: str, seed: int, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-@pytest.mark.parametrize("name", ["dense_first_and_mixed", "two_grus", "projections"])
+@pytest.mark.parametrize("name", ["dense_first_and_mixed", "two_grus", "projections", "grus_of_several"])
 def test_verilator_equals_golden(name: str, family: str, tmp_path: Path) -> None:
     network = quantise(CELL_NETWORKS[name], QuantizationSettings(weight_bits=8, data_bits=8))
     parameters = Parameters.for_family(family, lanes=8, macs=4, streams=3)

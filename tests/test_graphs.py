@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS, reads
 from support.loadable_builds import build_for, make_device, switch
+from support.pruned_builds import pruned_case
 from support.random_builds import make_case
 from support.random_sequences import make_sequence_case
 from support.sequence_checks import check_device as check_sequences
@@ -140,3 +141,13 @@ def test_a_loadable_core_takes_other_graphs(tmp_path: Path) -> None:
         network(times(3), gru(4), gru(8, **reads((2, 4), (1, 4)))),
     ]
     switch(device, [build_for(each, device) for each in others], "icarus", tmp_path)
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["grus_of_several", "product_of_two"])
+def test_words_of_zeros_are_skipped(name: str, tmp_path: Path) -> None:
+    case = pruned_case(0, quantise(CELL_NETWORKS[name], NARROW), Parameters(lanes=8, macs=2, streams=2))
+    shapes = case.manifest.layers
+    assert any(shapes[layer].kind == "unit_skip" for layer, _ in case.manifest.program.kept)
+    check_device(case, tmp_path, "icarus")

@@ -20,6 +20,7 @@ from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import (
     GUARD_BITS,
+    SKIPS,
     QuantizedDense,
     QuantizedLayer,
     QuantizedNetwork,
@@ -138,6 +139,9 @@ def _scaled(layer: ArrayLayer, network: QuantizedNetwork, index: int, offsets: I
             w_hh=units(layer.w_rec, read_back[0], recurrent[0]),
             bias=bias,
         )
+    if layer.kind in SKIPS:  # Its cell is that of the layer that it is part of, and computes nothing.
+        graph = network.numerics.cells[network.shapes[index].cell]
+        return FloatLayer(scaled, graph, tuple(range(len(graph.nodes))), None, offsets)
     return FloatLayer(scaled, layer.cell, _nodes(layer, network, index), layer.unit_constants, offsets)
 
 

@@ -356,7 +356,9 @@ def _reading(found: list[ArrayLayer], layer: Reader, before: Sequence[ArrayLayer
             w_in=skipped,
             w_rec=None,
             bias=core.bias if number == 1 and not core.recurrent else np.zeros_like(core.bias),
+            state=None,
             feedback=0,
+            unit_constants=None,
             skips=len(before) + len(skips) - ends.get(origin - other.back, -1),
             input_relu=other.relu,
         )

@@ -40,6 +40,7 @@ from rtlstm.spec.numerics import (
     MOST_INPUT_FACTOR,
     SCALE_UNIT,
     SCALED_FRACTION,
+    SKIPS,
     continues_sums,
     leads_to,
     rounding_offsets,
@@ -564,9 +565,10 @@ class Lowered:
 
     @property
     def together(self) -> tuple[tuple[int, ...], ...]:
-        """The layers whose results are read as one vector, in one format; each layer once."""
+        """The layers whose results are read as one vector, in one format; each layer with results once."""
         ends = [tuple(part[-1] for part in parts) for parts in part_layers(self.passes)]
         joined = {end for group in ends for end in group}
+        joined |= {index for index, layer in enumerate(self.layers) if layer.kind in SKIPS}
         return (*ends, *((index,) for index in range(len(self.layers)) if index not in joined))
 
     @property
@@ -769,6 +771,8 @@ class Plan(Lowered):
                 widest = min((found[end] for end in ends), key=lambda form: form.fraction)
                 for end in ends:
                     found[end] = widest
+            # All products of a layer have the format of its results.
+            found = [found[leads_to(self.layers, index)] for index in range(len(found))]
             for index, layer in enumerate(self.layers):
                 if layer.copies:
                     before = feeds(self.passes, index, layer.before)
@@ -868,7 +872,8 @@ class Plan(Lowered):
         return Format.covering(self.weight_bits[index], float(np.abs(constants).max()))
 
     def cell_formats(self, index: int) -> CellFormats:
-        """Return the formats of what a layer's cell reads, keeps and gives."""
+        """Return the formats of what a layer's cell reads, keeps and gives; of a product, its layer's."""
+        index = leads_to(self.layers, index)
         layer = self.layers[index]
         keeps_c = layer.state == "cell"
         return CellFormats(

@@ -57,6 +57,7 @@ from rtlstm.spec.fixed import Format, IntArray, round_half_up
 from rtlstm.spec.network import Dense, Network, Norm
 from rtlstm.spec.numerics import (
     MOST_INPUT_ZERO,
+    SKIPS,
     FusedTables,
     LayerShape,
     Numerics,
@@ -264,7 +265,7 @@ class _Build:
             input_relu=layer.input_relu,
             output=formats.output,
             cell=cell,
-            state=formats.state,
+            state=None if layer.kind in SKIPS else formats.state,
             feedback=layer.feedback,
             skips=layer.skips,
             feedforward=has_h(layer.kind) and not layer.recurrent,

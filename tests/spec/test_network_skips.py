@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from support.cell_networks import CELL_NETWORKS
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
+from rtlstm.spec.numerics import continues_sums
 
 UNITS = 3
 
@@ -60,6 +62,35 @@ def test_layers_of_the_array() -> None:
     assert [shape.before for shape in found.shapes] == [1, 1, 2, 2]
     found = quantise(Network(layers=(lstm(), lstm(), dense())))
     assert [(shape.kind, shape.before) for shape in found.shapes[2:]] == [("skip", 2), ("sum", 2)]
+
+
+def test_layers_of_the_array_of_several_results() -> None:
+    """A product for each result, the earliest first; biases are where the first product is."""
+    found = quantise(CELL_NETWORKS["grus_of_several"])
+    candidate = ["unit_skip", "gru_reset", "gru_candidate"]
+    kinds = ["dense", "gru", *candidate, "unit_skip", "unit_skip", "gru"]
+    assert [shape.kind for shape in found.shapes] == kinds
+    assert [shape.before for shape in found.shapes] == [1, 1, 2, 2, 1, 5, 5, 3]
+    assert [continues_sums(found.shapes, index) for index in range(8)] == [
+        *(False, False, True, False, True, True, True, False)
+    ]
+    found = quantise(CELL_NETWORKS["product_of_two"])
+    assert [shape.kind for shape in found.shapes] == ["dense", "gru", "unit_skip", "unit", "dense"]
+    assert [continues_sums(found.shapes, index) for index in range(5)] == [*(False,) * 3, True, False]
+    assert [shape.feedforward for shape in found.shapes] == [False, True, False, True, False]
+
+
+def test_products_of_a_layer_have_its_formats() -> None:
+    """Ranges of c are asked for layer by layer, and no product has one, nor a cell in the hardware."""
+    network = CELL_NETWORKS["lstm_of_two"]
+    found = quantise(network, QuantizationSettings(cell_range=(2.0, 8.0)))
+    kept = [shape.state for shape in found.shapes if shape.state is not None]
+    assert [form.bits - 1 - form.fraction for form in kept] == [1, 3]
+    assert {shape.cell for shape in found.shapes if shape.kind == "unit_skip"} <= {
+        shape.cell for shape in found.shapes if shape.kind == "lstm"
+    }
+    with pytest.raises(ConfigurationError, match="one for each LSTM"):
+        quantise(network, QuantizationSettings(cell_range=(2.0, 8.0, 2.0)))
 
 
 def test_a_plain_network_on_a_device_with_cells() -> None:

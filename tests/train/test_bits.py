@@ -1,5 +1,6 @@
 """What a prepared module computes is what the golden model computes, and what the RTL computes."""
 
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -132,6 +133,9 @@ def test_graphs_of_layers(name: str) -> None:
     q.rounding = True
     change(q, rng)
     check(q, x)
+    shapes = q.quantised().shapes
+    for skip, behind in pairwise(shapes):
+        assert skip.kind not in ("skip", "unit_skip") or skip.output == behind.output
 
 
 def test_a_spiking_neuron_that_a_user_wrote() -> None:

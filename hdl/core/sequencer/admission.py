@@ -135,8 +135,7 @@ class Results(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         op, next_op, walk = self.fetched.op, self.fetched.next_op, self.walk
-        # Operations whose results are not all written: two at most, with prefetch the last layer's and the
-        # next step's first.
+        # Operations whose results are not all written: three at most, or the program has one wait.
         outstanding = Signal(2)
         # Words of the vector memory written so far by the oldest of them.
         written, some = Signal(range(self._most_words + 1)), Signal(name="some_written")
