@@ -37,7 +37,8 @@ def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Net
 
         report.format = "TorchScript"
         return read(translate_script(module, options, report), options, report)
-    module = without_brevitas(module, report)
+    given, module = module, without_brevitas(module, report)
+    plain = module is given
     if isinstance(module, torch.nn.RNNBase | torch.nn.RNNCellBase | torch.nn.Linear | torch.nn.Conv1d):
         root = torch.nn.Sequential()
         root.add_module(type(module).__name__.lower(), module)
@@ -45,6 +46,8 @@ def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Net
     unrolled: list[str] = []
     graph = translate(module, trace(torch, module, unrolled), options, report)
     graph = replace(graph, unrolled=bool(unrolled))
+    if not plain:
+        graph = replace(graph, words=replace(graph.words, split=""))
     network = read(graph, options, report)
     _report_unused(module, graph, report)
     return network
@@ -332,7 +335,7 @@ def without_brevitas(module: Any, report: ReportBuilder) -> Any:
 
     Raises ModelError if a module of brevitas has no such counterpart; the message names it.
     """
-    if not any(_kind(part) for part in module.modules()):
+    if not has_brevitas(module):
         return module
     reader = _Reader(report)
     found = reader.plain(module, "")
@@ -345,6 +348,11 @@ def without_brevitas(module: Any, report: ReportBuilder) -> Any:
             "rounded"
         )
     return found
+
+
+def has_brevitas(module: Any) -> bool:
+    """Whether a module has modules of brevitas in it, or is one."""
+    return any(_kind(part) for part in module.modules())
 
 
 def _kind(module: Any) -> str:
@@ -368,7 +376,7 @@ class _Reader:
             kind = _kind(module)
             if kind:
                 self.made[id(module)] = self._replaced(module, kind, name or kind)
-            elif any(_kind(part) for part in module.modules()):
+            elif has_brevitas(module):
                 changed = copy.copy(module)
                 parts = module.named_children()
                 children = {key: self.plain(part, f"{name}.{key}".lstrip(".")) for key, part in parts}

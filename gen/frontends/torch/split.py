@@ -18,7 +18,7 @@ from torch.fx.node import map_arg
 from rtlstm.gen.frontends.graph import Wiring
 from rtlstm.gen.frontends.reading import ReadOptions, ReadResult, ReportBuilder
 from rtlstm.gen.frontends.split import Cut, End, Move, Order, divide, find_cut
-from rtlstm.gen.frontends.torch.module import Walk, trace
+from rtlstm.gen.frontends.torch.module import Walk, has_brevitas, trace
 from rtlstm.gen.frontends.torch.translate import Packed, flat
 from rtlstm.host.torch import Form, calls_of, instead_of
 from rtlstm.spec.errors import ConfigurationError, InputError, ModelError
@@ -53,7 +53,8 @@ def split_module(module: nn.Module, options: ReadOptions, name: str | None, call
     Raises
     ------
     ConfigurationError
-        If the module is not in evaluation mode, or ``lstm`` names no part that is called once.
+        If the module is not in evaluation mode or has modules of brevitas, or ``lstm`` names no part that is
+        called once.
     ModelError
         If the core can compute no part of it.
     """
@@ -61,6 +62,11 @@ def split_module(module: nn.Module, options: ReadOptions, name: str | None, call
         raise ConfigurationError(
             "a model must be in evaluation mode to be split, since dropout and batch normalisation compute "
             f"something else in training; {type(module).__name__} is in training: call eval() on it first"
+        )
+    if has_brevitas(module):
+        raise ConfigurationError(
+            "a model must have no modules of brevitas to be split, since what they round outside of the core "
+            "would be lost; give the recurrent one alone to rtlstm.compile"
         )
     name = name or type(module).__name__.lower()
     if isinstance(module, RECURRENT):

@@ -165,6 +165,17 @@ def test_refusals_that_a_split_does_not_help_with_do_not_name_it():
     assert "split" not in str(caught.value)
 
 
+def test_modules_of_brevitas_stay_whole():
+    model = models.behind("unknown").eval()
+    model.lstm = Lazy("brevitas.nn").QuantLSTM(4, 6, batch_first=True).eval()
+    with pytest.raises(ModelError) as caught:
+        rtlstm.read_model(model)
+    assert "is not supported" in str(caught.value) and "split" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match=r"give the recurrent one alone to rtlstm\.compile"):
+        rtlstm.split(model, draw(3, 7, 4))
+    assert [layer.kind for layer in rtlstm.read_model(model.lstm).network.layers] == ["lstm"]
+
+
 # ONNX files
 
 
