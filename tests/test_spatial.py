@@ -24,7 +24,9 @@ SMALL = (2, 3, 4)
 ALL = range(301, 331)
 
 
-def spatial_case(seed: int, sizes: tuple[int, ...], registers: int | None = None, steps: int = 12) -> Case:
+def spatial_case(
+    seed: int, sizes: tuple[int, ...], registers: int | None = None, family: str = "generic"
+) -> Case:
     """Draw a network, its formats and the registers of its loop."""
     rng = np.random.default_rng(seed)
     data = int(rng.integers(4, 10))
@@ -40,7 +42,8 @@ def spatial_case(seed: int, sizes: tuple[int, ...], registers: int | None = None
     )
     network = quantise(random_network(rng, sizes), settings)
     beat = int(rng.integers(1, network.inputs + 1))
-    parameters = Parameters(
+    parameters = Parameters.for_family(
+        family,
         lanes=4,
         macs=beat,
         beat_in=beat,
@@ -49,7 +52,7 @@ def spatial_case(seed: int, sizes: tuple[int, ...], registers: int | None = None
     )
     drawn = int(rng.integers(1, MOST_LOOP_REGISTERS + 1))
     plan = SpatialPlan.of(network, registers or drawn)
-    return make_case(seed, network, parameters, steps, plan)
+    return make_case(seed, network, parameters, 12, plan)
 
 
 @pytest.mark.parametrize("registers", quick(range(1, MOST_LOOP_REGISTERS + 1), 1, 3, 6, 9))
@@ -144,8 +147,9 @@ def test_other_layers_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.tools
 def test_netlist_equals_golden(tmp_path: Path) -> None:
-    check_netlist(spatial_case(296, SMALL, 3), tmp_path)
+    check_netlist(spatial_case(296, SMALL, 3, "ecp5"), tmp_path)
 
 
 def test_dense_layers_alone_equal_golden(tmp_path: Path) -> None:
