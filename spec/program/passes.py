@@ -150,7 +150,7 @@ def no_norms_program() -> str:
     """Return why a loadable program cannot have norms."""
     return (
         "a loadable program cannot have norms: their sums and constants are in the hardware; leave out "
-        "`capacities` (`--loadable`), or normalise on the host"
+        "`capacities`, or normalise on the host"
     )
 
 
