@@ -148,6 +148,18 @@ def test_the_words_of_a_norm_are_those_on_the_diagonal() -> None:
     assert manifest.program.body_op(1).group_words == ((0, 1, 3), (2, 3))
 
 
+def test_a_norm_takes_the_cycles_of_a_dense_layer() -> None:
+    """On ECP5, with one whose function no fused unit has: the statistics are there in time for the norm."""
+    copy = Dense(weight=np.eye(64), bias=np.zeros(64), activation="leaky_relu")
+    parameters = Parameters.for_family("ecp5", lanes=32, macs=8, gate_units=4, beat_out=4)
+    cycles = []
+    for layer in (Norm(values=64, gain=np.ones(64), bias=np.zeros(64)), copy):
+        network = quantise(Network(layers=(_lstm(16, 64), layer)), QuantizationSettings(quick=True))
+        manifest = Manifest.create("cycles", network.shapes, parameters, network.numerics)
+        cycles.append(manifest.cycles.step_latency_cycles)
+    assert cycles[0] <= cycles[1]
+
+
 def test_builds_without_a_norm_know_of_none() -> None:
     network = quantise(Network(layers=(_lstm(4, 5),)), NARROW)
     manifest = Manifest.create("none", network.shapes, Parameters(lanes=4, macs=2), network.numerics)

@@ -68,7 +68,8 @@ class TargetHardware:
         form = next(node.format for node in nodes if node.kind == "parameter")
         if form.saturated(values):
             raise ConfigurationError(
-                f"the peepholes of layer {self.layers[index].name!r} must be within "
+                f"the {'gain and bias' if self.layers[index].kind == 'norm' else 'peepholes'} of layer "
+                f"{self.layers[index].name!r} must be within "
                 f"+-{form.limit:g}, the range that the device has for them, but they reach "
                 f"{float(np.abs(values).max()):g}; generate a build of its own for this network"
             )
