@@ -724,7 +724,9 @@ _TABLE: dict[str, Translation] = {
     },
     "greater gt: x other": _greater,
     "heaviside: x values": _heaviside,
-    "where: x input other": lambda call: call.emit("where", call.x, call.get("input"), call.get("other")),
+    "where: condition x other": lambda call: call.emit(
+        "where", call.get("condition"), call.x, call.get("other")
+    ),
     "clamp_min: x min": lambda call: call.emit("clip", call.x, call.get("min")),
     "clamp_max: x max": lambda call: call.emit("clip", call.x, None, call.get("max")),
     "hardsigmoid: x inplace": lambda call: _activate(call, ActivationFunction.of("hard_sigmoid", 1 / 6, 0.5)),
