@@ -9,7 +9,7 @@ import typer
 
 from rtlstm.cli.commands import as_typed
 from rtlstm.cli.console import Console
-from rtlstm.cli.data import load_array, load_lengths, load_state
+from rtlstm.cli.data import load_array, load_inputs, load_lengths, load_state
 from rtlstm.cli.options import (
     BatchFirstOption,
     BuildArgument,
@@ -102,8 +102,8 @@ def accuracy(
             raise ConfigurationError(f"{given} says how a model is read: give --model, too, or leave it out")
         if calibration is not None and model is None:
             raise ConfigurationError("--calibrate is for other widths of a model: give --model, too")
-        x = load_array(input_file, "the input")
-        data = None if calibration is None else load_array(calibration, "the calibration data")
+        x = load_inputs(input_file, "the input")
+        data = None if calibration is None else load_inputs(calibration, "the calibration data")
         known = None if labels is None else load_array(labels, "the labels", "y")
         valid = load_lengths(lengths)
         with console.progress() as progress:

@@ -9,7 +9,7 @@ import typer
 
 from rtlstm.cli.commands import as_typed
 from rtlstm.cli.console import Console
-from rtlstm.cli.data import load_array, load_lengths
+from rtlstm.cli.data import load_inputs, load_lengths
 from rtlstm.cli.options import (
     CALIBRATE,
     CalibrationBatchFirstOption,
@@ -64,7 +64,7 @@ def boards(
         from rtlstm.gen.frontends import read_model
 
         settings = QuantizationSettings(**option_values(QuantizationSettings, options))
-        x, lengths = load_array(calibration, "the calibration data"), load_lengths(calibration_lengths)
+        x, lengths = load_inputs(calibration, "the calibration data"), load_lengths(calibration_lengths)
         read = read_model(model, ReadOptions(**option_values(ReadOptions, options)))
         x = read.looked_up(x, "calibration", lengths, batch_first, pad)
         request = BuildRequest(

@@ -44,6 +44,12 @@ def load_array(path: Path, what: str, name: str = "x") -> Array:
     )
 
 
+def load_inputs(path: Path, what: str) -> Any:
+    """Read one array as :func:`load_array` does, or all of an ``.npz`` file by their names."""
+    loaded = _load_file(path, what)
+    return loaded if isinstance(loaded, dict) and len(loaded) > 1 else load_array(path, what)
+
+
 def load_arrays(path: Path, what: str) -> dict[str, Array]:
     """Read all arrays of an ``.npz`` file; an ``.npy`` file's is ``x``. Errors as of :func:`load_array`."""
     loaded = _load_file(path, what)

@@ -9,7 +9,7 @@ import typer
 
 from rtlstm.cli.commands import chosen_for, next_command
 from rtlstm.cli.console import Console
-from rtlstm.cli.data import load_array, load_lengths, load_state
+from rtlstm.cli.data import load_array, load_inputs, load_lengths, load_state
 from rtlstm.cli.options import (
     CALIBRATE,
     CalibrationBatchFirstOption,
@@ -167,7 +167,7 @@ def generate(
 
         former = former_results(folder)
         given: dict[str, Any] = {
-            "calibration": None if calibration is None else load_array(calibration, "the calibration data"),
+            "calibration": None if calibration is None else load_inputs(calibration, "the calibration data"),
             "calibration_lengths": load_lengths(calibration_lengths),
             "calibration_state": None if calibration_state is None else load_state(calibration_state),
             "calibration_from": calibration_from,

@@ -9,7 +9,7 @@ import typer
 from rtlstm.cli.console import Console
 from rtlstm.cli.data import (
     check_results,
-    load_array,
+    load_inputs,
     load_lengths,
     load_state,
     save_array,
@@ -64,8 +64,7 @@ def run(
         from rtlstm.host import Accelerator
 
         check_results(output, state_output)
-        x = load_array(input_file, "the input")
-        valid = load_lengths(lengths)
+        x, valid = load_inputs(input_file, "the input"), load_lengths(lengths)
         begin = None if state is None else load_state(state)
         with (
             console.progress() as progress,

@@ -8,7 +8,7 @@ import typer
 
 from rtlstm.cli.commands import next_command
 from rtlstm.cli.console import Console
-from rtlstm.cli.data import check_results, load_array, load_lengths, save_array
+from rtlstm.cli.data import check_results, load_inputs, load_lengths, save_array
 from rtlstm.cli.options import (
     BatchFirstOption,
     BuildArgument,
@@ -65,7 +65,7 @@ def simulate(
             chosen = {"input": input_file, "lengths": lengths, "output": output, "batch_first": batch_first}
             _run_cocotb(console, folder, manifest, asked, chosen)
             return
-        x = None if input_file is None else load_array(input_file, "the input")
+        x = None if input_file is None else load_inputs(input_file, "the input")
         what = f"random, seed {asked.seed or 0}" if x is None else str(input_file)
         valid = load_lengths(lengths)
         with console.progress() as progress:

@@ -311,6 +311,8 @@ class Accelerator(Closing):
         Parameters
         ----------
         x
+            Of a model with several inputs a dictionary of arrays, or a tuple in their order: each
+            ``(T, N, width)``, or ``(N, width)`` if it is the same in every step. Else one array,
             ``(T, N, I)``, ``(N, T, I)`` if ``batch_first``, or ``(T, I)`` for one sequence. A build of a
             model with strides takes several of its frames in a step: give the frames, ``T`` a multiple of
             ``manifest.frames``, or steps with these side by side. Outputs are one for each step.

@@ -3,7 +3,7 @@
 The driver looks tokens up. A build folder has the tables as ``embeddings.npz``, arrays ``table_0`` and so on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -16,7 +16,7 @@ from rtlstm.host.raw_values import as_array, is_raw
 from rtlstm.spec.archives import DamagedArraysError, read_arrays
 from rtlstm.spec.errors import BuildError, InputError
 from rtlstm.spec.fixed import Floats, where_bad
-from rtlstm.spec.layout import EmbeddingShape, Pad, valid_steps
+from rtlstm.spec.layout import EmbeddingShape, OutputPart, Pad, side_by_side, valid_steps
 from rtlstm.spec.manifest import EMBEDDINGS, Manifest, read_listed
 from rtlstm.spec.network import FloatArray
 from rtlstm.spec.record import Record
@@ -27,6 +27,8 @@ class Embedding(Record):
 
     name: str
     table: FloatArray
+    input: str = ""
+    """The model's input that it looks up, if the model has several."""
 
     def __call__(self, tokens: ArrayLike, name: str = "x") -> Floats:
         """Look up: tokens ``(...)``, called ``name`` in messages, to ``(..., width)``.
@@ -53,7 +55,9 @@ class Embedding(Record):
     @property
     def shape(self) -> EmbeddingShape:
         """What the manifest says of it."""
-        return EmbeddingShape(name=self.name, rows=self.table.shape[0], width=self.table.shape[1])
+        return EmbeddingShape(
+            name=self.name, rows=self.table.shape[0], width=self.table.shape[1], input=self.input
+        )
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,12 @@ class Tables:
     """Frames of the model in a step."""
     batch_first: bool | None = False
     """Whether the model's data have sequences before steps; None if it does not tell."""
+    parts: tuple[OutputPart, ...] = ()
+    """The model's inputs, if it has several."""
 
     def look_up(
         self,
-        x: ArrayLike,
+        x: Any,
         lengths: Any = None,
         batch_first: bool | None = None,
         pad: Pad = "back",
@@ -81,8 +87,10 @@ class Tables:
         Parameters
         ----------
         x
-            Tokens are integers with so many ``axes``; of single steps of several frames they may have one
-            more. Other integers are codes of the input format, and floats are rows.
+            Of several inputs a dictionary of their arrays, or a tuple in their order: they are put side by
+            side, one without an axis of steps for each of them. Tokens are integers with so many ``axes``; of
+            single steps of several frames they may have one more. Other integers are codes of the input
+            format, and floats are rows.
         lengths, batch_first, pad
             Where padding is in tokens ``(T, N)``, ``(N, T)`` if ``batch_first``, or ``(T,)``: it may hold
             anything. The order is by default the model's.
@@ -94,7 +102,22 @@ class Tables:
         InputError
             If tokens are not numbers of rows of the table, or the model has several tables.
         """
+        if self.parts or isinstance(x, Mapping):
+            first = self.batch_first if batch_first is None else batch_first
+            if isinstance(x, tuple) and len(x) == len(self.parts):
+                x = dict(zip((part.name for part in self.parts), x, strict=True))
+            if isinstance(x, Mapping):
+                of = {table.input: table for table in self.tables if table.input}
+                x = {
+                    key: of[key](_without_padding(as_array(key, each), lengths, bool(first), pad), key)
+                    if key in of
+                    else as_array(key, each)
+                    for key, each in x.items()
+                }
+            x = side_by_side(name, x, self.parts, first)
         array = as_array(name, x)
+        if self.parts:
+            return array
         single = len(axes) == 1 and self.frames > 1 and array.ndim == axes[0] + 1
         apart = single and is_raw(array) and array.shape[-1] == self.frames
         if not self.tables or not (array.ndim in axes or apart):
@@ -143,7 +166,7 @@ def load_tables(folder: Path, manifest: Manifest) -> Tables:
     Raises BuildError if the file is missing, is not the one that was generated, or has other tables.
     """
     if not manifest.embeddings:
-        return Tables((), manifest.frames, manifest.batch_first)
+        return Tables((), manifest.frames, manifest.batch_first, manifest.input_parts)
     read_listed(folder, manifest, EMBEDDINGS)
     path = folder / EMBEDDINGS
     try:
@@ -158,5 +181,5 @@ def load_tables(folder: Path, manifest: Manifest) -> Tables:
             "generate the build again"
         ) from None
     named = zip(manifest.embeddings, arrays, strict=True)
-    tables = tuple(Embedding(name=shape.name, table=array) for shape, array in named)
-    return Tables(tables, manifest.frames, manifest.batch_first)
+    tables = tuple(Embedding(name=shape.name, table=array, input=shape.input) for shape, array in named)
+    return Tables(tables, manifest.frames, manifest.batch_first, manifest.input_parts)

@@ -4,7 +4,7 @@ A network with strides takes as many frames of its model in one step: they are j
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -108,7 +108,7 @@ def as_steps(
 
 
 class OutputPart(Record):
-    """One of a model's outputs: so many of the core's output values, behind those of the parts before it."""
+    """One of a model's outputs or inputs: so many of the core's values, behind those of the parts before."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     width: Annotated[int, Field(ge=1)]
@@ -120,14 +120,16 @@ class EmbeddingShape(Record):
     name: Annotated[str, Field(min_length=1)]
     rows: Annotated[int, Field(ge=1)]
     width: Annotated[int, Field(ge=1)]
+    input: str = ""
+    """The model's input that it looks up, if the model has several."""
 
 
-def check_parts(parts: Sequence[OutputPart], outputs: int) -> None:
-    """Check that parts make up all output values, with names of their own; a ValueError if not."""
+def check_parts(parts: Sequence[OutputPart], outputs: int, what: str = "outputs") -> None:
+    """Check that parts make up all values, with names of their own; a ValueError if not."""
     total, names = sum(part.width for part in parts), {part.name for part in parts}
     if parts and (total != outputs or len(names) < len(parts)):
         raise ValueError(
-            f"the parts of {outputs} outputs must have {outputs} values in all, and names of their own, but "
+            f"the parts of {outputs} {what} must have {outputs} values in all, and names of their own, but "
             f"have {total} values and the names {', '.join(part.name for part in parts)}"
         )
 
@@ -139,6 +141,55 @@ def part_slices(parts: Sequence[OutputPart]) -> dict[str, slice]:
         found[part.name] = slice(first, first + part.width)
         first += part.width
     return found
+
+
+def side_by_side(
+    what: str, given: Any, parts: Sequence[OutputPart], batch_first: bool | None
+) -> NDArray[Any]:
+    """Return a model's inputs as the core reads them; an array as it is.
+
+    ``given`` has an array for each part, by its name or in their order: ``(T, N, width)``, ``(N, T, width)``
+    if ``batch_first``, or ``(T, width)``. One that has no axis of steps is the same in each of them. Of a
+    model with one input, it is the array ``x``, or the only one.
+
+    Raises InputError if one is missing, unknown or of another shape.
+    """
+    if not isinstance(given, Mapping) and not (parts and isinstance(given, tuple)):
+        return np.asarray(given)
+    names = [part.name for part in parts]
+    if not parts:
+        names = ["x"] if "x" in given or len(given) != 1 else list(given)
+    found = given if isinstance(given, Mapping) else dict(zip(names, given, strict=False))
+    others = [name for name in found if name not in names] if parts else []
+    if not parts and {*names} - {*found}:
+        raise InputError(
+            f"{what} must hold an array 'x' or a single one, but has {', '.join(map(str, given))}"
+        )
+    if others or {*names} - {*found} or (parts and len(given) != len(parts)):
+        has = ", ".join(map(str, given)) if isinstance(given, Mapping) else f"{len(given)} of them"
+        raise InputError(
+            f"{what} must have an array for each input of the model ({', '.join(names)}) and no others, not "
+            f"{has or 'none'}"
+        )
+    arrays = [np.asarray(found[name]) for name in names]
+    if not parts:
+        return arrays[0]
+    most = max(array.ndim for array in arrays)
+    shape = next(array.shape[:-1] for array in arrays if array.ndim == most)
+    axis = int(bool(batch_first)) if most == 3 else 0
+    wide = []
+    for part, array in zip(parts, arrays, strict=True):
+        if most > 1 and array.shape[:-1] == (*shape[:axis], *shape[axis + 1 :]) and array.ndim == most - 1:
+            array = np.broadcast_to(np.expand_dims(array, axis), (*shape, array.shape[-1]))
+        if array.shape != (*shape, part.width) or most not in (2, 3):
+            raise InputError(
+                f"{what} must have {part.name!r} of shape {(*shape, part.width)}, or without its axis of "
+                f"steps, not {np.shape(found[part.name])}"
+            )
+        wide.append(array)
+    if len({array.dtype.kind in "iu" for array in wide}) > 1:
+        raise InputError(f"{what} must have values in all of its arrays, or the core's codes in all of them")
+    return np.concatenate(wide, axis=-1)
 
 
 class LayoutWarning(UserWarning):

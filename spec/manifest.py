@@ -161,6 +161,8 @@ class Manifest(Record):
     """The model's outputs, if it has several: parts of the core's, in order."""
     embeddings: tuple[EmbeddingShape, ...] = ()
     """The tables in which the host looks up tokens, of a model that begins so."""
+    input_parts: tuple[OutputPart, ...] = ()
+    """The model's inputs, if it has several: parts of the core's, in order."""
     files: tuple[FileHash, ...] = ()
     """Verilog, C header and, if there are such, initial state and tables of the folder. They are not in the
     build's hash; empty until they are written."""
@@ -194,6 +196,7 @@ class Manifest(Record):
                 f"({', '.join(part.name for part in self.parts)}); choose one with `output`"
             )
         check_parts(self.parts, self.outputs)
+        check_parts(self.input_parts, self.program.inputs, "inputs")
         widest = self.layers[-1].output.bits
         if widest > self.numerics.output_bits:
             raise ValueError(f"outputs have {self.numerics.output_bits} bits, but need {widest}")
@@ -560,7 +563,7 @@ class Manifest(Record):
         if expected.build_hash != self.build_hash:
             raise ConfigurationError("its build_hash is not that of its shapes, formats and options")
         # The fields that are given; all others follow from them.
-        given = {"rtlstm_version", "files", "frames", "batch_first", "parts", "embeddings"}
+        given = {"rtlstm_version", "files", "frames", "batch_first", "parts", "embeddings", "input_parts"}
         found, wanted = (each.model_dump(mode="json", exclude=given) for each in (self, expected))
         if difference := _json_difference(found, wanted):
             raise ConfigurationError(f"by its shapes, formats and options {difference}")

@@ -509,6 +509,8 @@ class Network(Record):
     """Steps of the model in one step of the network, which reads them side by side, the oldest first."""
     parts: tuple[OutputPart, ...] = ()
     """The model's outputs, if it has several: parts of the network's."""
+    input_parts: tuple[OutputPart, ...] = ()
+    """The model's inputs, if it has several: parts of the network's, in order."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -520,6 +522,7 @@ class Network(Record):
         for index, layer in enumerate(self.layers):
             self._check_reads(layer, widths[: index + 1])
         check_parts(self.parts, self.outputs)
+        check_parts(self.input_parts, self.inputs, "inputs")
         return self
 
     def _check_reads(self, layer: Layer, given: list[int]) -> None:

@@ -45,7 +45,7 @@ def with_heads() -> Network:
     rng = np.random.default_rng(7)
     normal = rng.normal
     body = Lstm(w_ih=normal(size=(20, 3)), w_hh=normal(size=(20, 5)), bias=normal(size=20))
-    flow = Flow(width=3).recurrent(body, "body")
+    flow = Flow.begin(3).recurrent(body, "body")
     dense = [(normal(size=shape), normal(size=shape[0])) for shape in ((2, 5), (4, 5), (3, 4))]
     turn = flow.linear("turn", "turn", *dense[0]).activate(TANH, "turn", "turn")
     push = flow.linear("inner", "inner", *dense[1]).activate(RELU, "inner", "inner")
@@ -57,7 +57,7 @@ def with_heads() -> Network:
 def with_strides() -> Network:
     """Three frames a step: a convolution of stride 3, and one whose delays are two steps long."""
     rng = np.random.default_rng(5)
-    flow = Flow(width=3).convolve("slow", "slow", rng.normal(size=(5, 3, 4)), rng.normal(size=5), 1, 3, 1)
+    flow = Flow.begin(3).convolve("slow", "slow", rng.normal(size=(5, 3, 4)), rng.normal(size=5), 1, 3, 1)
     flow = flow.activate(RELU, "relu", "relu")
     flow = flow.convolve("back", "back", rng.normal(size=(4, 5, 2)), rng.normal(size=4), 2, 1, 0)
     return flow.network("strides")

@@ -172,7 +172,7 @@ class Build:
             If there is no simulator.
         """
         asked = _checked(SimulateOptions, self.simulate, options)
-        given = None if x is None else as_array("x", x)
+        given = None if x is None else self._tables.look_up(x, lengths, batch_first, pad)
         valid = None if lengths is None else as_array("lengths", lengths)
         with shown(progress) as seen:
             return compare_build(self._checked_folder(), asked, given, valid, batch_first, seen, pad)[0]
@@ -447,7 +447,13 @@ def compile(
         network, source, begin = trained.network, trained.source, trained.initial_state
         embeddings = trained.embeddings
     else:
-        read = read_if_needed(model, ReadOptions(**option_values(ReadOptions, options)), name=name)
+        reading = ReadOptions(**option_values(ReadOptions, options))
+        by_name: Any = calibration
+        if isinstance(by_name, Mapping) and not reading.input_widths:  # A module does not tell them.
+            wide = {key: as_array("calibration", each) for key, each in by_name.items()}
+            widths = tuple(f"{key}:{each.shape[-1]}" for key, each in wide.items() if each.dtype.kind == "f")
+            reading = reading.replace(input_widths=widths)
+        read = read_if_needed(model, reading, name=name)
         network, source, begin = read.network, read.report, read.initial_state
         embeddings = read.embeddings
         if calibration is not None:

@@ -300,6 +300,7 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
             batch_first=request.model_batch_first,
             parts=network.parts,
             embeddings=tuple(each.shape for each in request.embeddings),
+            input_parts=network.input_parts,
         )
         if device is not None:
             check_loadable(manifest, device.manifest)

@@ -3,18 +3,19 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import Floats, fresh
 from rtlstm.gen.frontends.axes import SINGLE, Axes
-from rtlstm.gen.frontends.flow import Flow, looks_back
+from rtlstm.gen.frontends.combined import combine, magnitude, running_maximum, total
+from rtlstm.gen.frontends.flow import Flow, LayerState, Source
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.step import Step, Value
+from rtlstm.spec.activations.functions import RELU, SIGMOID
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.layout import OutputPart
-from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Read, Rnn
+from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Rnn
 
 
 def _affine(value: Value, step: Step, scale: Floats | float, shift: Floats | float) -> Value:
@@ -63,9 +64,76 @@ def _sub(step: Step) -> Value:
 
 def _mul(step: Step) -> Value:
     if len(step.values) > 1:
-        raise ModelError(f"{step.where} multiplies two tensors that depend on the input")
+        return _pairs(step, "product")
     value, constant = _operands(step)
     return _affine(value, step, constant, 0.0)
+
+
+def _pairs(step: Step, formula: str) -> Value:
+    """The product of all that a node reads, or the largest or smallest of it, element by element."""
+    step.refuse_inputs()
+    first, *others = at_last_step(step.values)
+    for other in others:
+        axes = _expect_alike(step, [first, other])
+        flow = combine(formula, first.flow, other.flow, step.label, step.where)
+        first = replace(_moving([first, other]), padded=first.padded or other.padded).computed(
+            flow, axes if "B" in axes.tags else axes.with_features((flow.outputs or 0) // axes.frames)
+        )
+    return first
+
+
+def _limit(step: Step, formula: str) -> Value:
+    """The largest or smallest of results, and of a constant if there is one."""
+    constants = [at for at, name in enumerate(step.node.inputs) if step.graph.is_constant(name)]
+    value = _pairs(
+        replace(
+            step,
+            node=replace(
+                step.node, inputs=tuple(name for name in step.node.inputs if not step.graph.is_constant(name))
+            ),
+            inputs=tuple(step.values),
+        ),
+        formula,
+    )
+    sign = 1.0 if formula == "largest" else -1.0
+    for at in constants:
+        value, constant = step.per_feature(at, value)
+        above = _affine(value, step, sign, -sign * constant)
+        above = above.computed(above.flow.activate(RELU, step.label, step.where))
+        value = _affine(above, step, sign, constant)
+    return value
+
+
+def _power(step: Step) -> Value:
+    value = step.only()
+    exponent = step.number(1, "the exponent") if step.has(1) else 2.0
+    if exponent == 1.0:
+        return value
+    if exponent != 2.0:
+        raise ModelError(
+            f"{step.where} raises to the power of {exponent:g}, but only squares are supported; to end "
+            "before it, give the tensor to end at as `output`"
+        )
+    node = replace(step.node, inputs=step.node.inputs[:1] * 2)
+    return _pairs(replace(step, node=node, inputs=(value, value)), "product")
+
+
+def _magnitude(step: Step) -> Value:
+    value = step.only()
+    return value.computed(magnitude(value.flow, step.label, step.where))
+
+
+def _gated(step: Step) -> Value:
+    """A gated linear unit: the first half of the features times the sigmoid of the second."""
+    value = step.only()
+    value.axes.expect_features_at(int(step.attributes().get("axis", -1)), step.where)
+    half, odd = divmod(value.axes.features, 2)
+    if odd:
+        raise ModelError(f"{step.where} must read an even number of features, not {value.axes.features}")
+    first, second = (value.flow.pick(range(at, at + half), step.where) for at in (0, half))
+    gate = second.activate(SIGMOID, step.label, step.where)
+    flow = combine("product", first, gate, step.label, step.where)
+    return value.computed(flow, value.axes.with_features(half))
 
 
 def _div(step: Step) -> Value:
@@ -81,7 +149,7 @@ def _plus(step: Step, first: Value, second: Value) -> Value:
     flow = Flow.plus(*pair_directions(first.flow, second.flow), step.where)
     features = (flow.outputs or 0) // axes.frames
     padded = first.padded or second.padded
-    return replace(first, padded=padded).computed(
+    return replace(_moving([first, second]), padded=padded).computed(
         flow, axes if "B" in axes.tags else axes.with_features(features)
     )
 
@@ -95,10 +163,10 @@ def _sum(step: Step) -> Value:
 
 def _expect_alike(step: Step, values: list[Value]) -> Axes:
     """Return the axes of values whose steps and sequences must lie on the same ones."""
-    first = values[0].axes
+    first = _moving(values).axes
     for value in values:
         value.axes.expect(step.where)
-        axes = first.together(value.axes)
+        axes = first.together(_at_each_step(value.axes, first) if value.still else value.axes)
         if axes is None or value.extra != values[0].extra:
             raise ModelError(
                 f"{step.where} joins tensors of different axes, {first} and {value.axes}, or of different "
@@ -108,6 +176,21 @@ def _expect_alike(step: Step, values: list[Value]) -> Axes:
     return first
 
 
+def _moving(values: Sequence[Value]) -> Value:
+    """The first value that has steps; the first one if none has."""
+    return next((value for value in values if not value.still), values[0])
+
+
+def _at_each_step(axes: Axes, other: Axes) -> Axes:
+    """The axes of a value that is the same in every step, beside one that is not."""
+    pairs = list(zip(axes.tags, other.tags, strict=False))
+    fits = len(axes.tags) == len(other.tags) and all(
+        mine == theirs or theirs[0] == "?" or (mine, theirs) == ("1", "T") for mine, theirs in pairs
+    )
+    tags = other.tags if fits else axes.tags
+    return replace(axes, tags=tags, last_step=other.last_step, first_step=other.first_step)
+
+
 def _concat(step: Step) -> Value:
     values = step.values
     if len(step.node.inputs) == 1:
@@ -115,9 +198,18 @@ def _concat(step: Step) -> Value:
     step.refuse_inputs()
     if len(values) < len(step.node.inputs):
         raise ModelError(f"{step.where} must join tensors that all depend on the input")
+    axis = int(step.attributes()["axis"])
+    if all(
+        value.axes.tags[axis : axis + 1 or None] in (("F",), ()) for value in values if "F" in value.axes.tags
+    ):
+        values = [  # inputs of the model have their features there, too
+            value if "F" in value.axes.tags or value.axes.lost
+            else step.along(value, axis, step.width(value, axis))
+            for value in values
+        ]  # fmt: skip
     values = at_last_step(values)
     axes = _expect_alike(step, values)
-    axes.expect_features_at(int(step.attributes()["axis"]), step.where)
+    axes.expect_features_at(axis, step.where)
     flows = [value.flow for value in values]
     if len(flows) == 2:
         flows = list(pair_directions(*flows))
@@ -125,7 +217,7 @@ def _concat(step: Step) -> Value:
     state = values[0].state if all(value.state for value in values) else ""
     padded = next(filter(None, (value.padded for value in values)), "")
     return replace(
-        values[0], flow=flow, axes=axes.with_features(flow.outputs or 0), state=state, padded=padded
+        _moving(values), flow=flow, axes=axes.with_features(flow.outputs or 0), state=state, padded=padded
     )
 
 
@@ -138,20 +230,47 @@ def _reduce(step: Step) -> Value:
     for axis in sorted(chosen, reverse=True):
         axes, keep = value.axes, bool(step.attributes().get("keepdims", 1))
         tag = axes.tags[axis]
-        if tag == "B":
+        if tag == "B" and step.node.operator not in ("reduce_max", "reduce_min"):
             half = axes.features
             first, second = (value.flow.pick(range(at, at + half), step.where) for at in (0, half))
             value = value.computed(first.plus(second, step.where), axes.without(axis, keep=keep))
             if step.node.operator == "reduce_mean":
                 value = _affine(value, step, 0.5, 0.0)
+        elif tag == "T":
+            value = _over_steps(step, value, axes.without(axis, keep=keep))
         elif tag in ("1", "D"):
             value = value.computed(value.flow, axes.without(axis, keep=keep))
         else:
             raise ModelError(
-                f"{step.where} reduces axis {axis} ({tag}); only the two directions of a bidirectional layer "
-                "can be"
+                f"{step.where} reduces axis {axis} ({tag}); only the steps and the two directions of a "
+                "bidirectional layer can be"
             )
     return value
+
+
+def _over_steps(step: Step, value: Value, axes: Axes) -> Value:
+    """The sum, mean, largest or smallest value over the steps: a running one, which ends at the last step."""
+    if value.padded or value.extra:
+        raise ModelError(
+            f"{step.where} goes over steps that {value.padded or 'a convolution'} padded; drop them first, "
+            "or leave the lengths out of the model and give them to the driver"
+        )
+    operator, flow = step.node.operator, value.flow
+    if operator == "reduce_mean":
+        steps = step.sizes.steps or step.steps(value)
+        if not steps:
+            raise ModelError(
+                f"{step.where} takes a mean over steps, but how many a sequence has is not known: give it as "
+                "`sequence_length`, or let the model take the sum, and divide its results on the host"
+            )
+        flow = flow.scale(np.asarray(1.0 / steps), step.where)
+        step.notes.append(f"{step.where}: the mean is that of {steps} steps: give sequences of as many")
+    if operator in ("reduce_sum", "reduce_mean"):
+        flow = total(flow, step.label, step.where)
+    else:
+        sign = np.asarray(-1.0 if operator == "reduce_min" else 1.0)
+        flow = running_maximum(flow.scale(sign, step.where), step.label, step.where).scale(sign, step.where)
+    return value.computed(flow, replace(axes, last_step=True))
 
 
 def _stack(step: Step) -> Value:
@@ -165,15 +284,23 @@ def _stack(step: Step) -> Value:
 
 
 ARITHMETIC: dict[str, Callable[[Step], Value]] = {
+    "abs": _magnitude,
     "add": _add,
     "batch_norm": _batch_norm,
     "concat": _concat,
     "div": _div,
+    "glu": _gated,
+    "max": lambda step: _limit(step, "largest"),
     "mean": lambda step: _affine(_sum(step), step, 1.0 / len(step.values), 0.0),
+    "min": lambda step: _limit(step, "smallest"),
     "mul": _mul,
     "neg": lambda step: _affine(step.only(), step, -1.0, 0.0),
+    "pow": _power,
+    "reduce_max": _reduce,
     "reduce_mean": _reduce,
+    "reduce_min": _reduce,
     "reduce_sum": _reduce,
+    "square": _power,
     "stack": _stack,
     "sub": _sub,
     "sum": _sum,
@@ -187,20 +314,25 @@ ARITHMETIC: dict[str, Callable[[Step], Value]] = {
 def pair_directions(first: Flow, second: Flow) -> tuple[Flow, Flow]:
     """Return both as functions of one bidirectional layer's output, or unchanged if they are not."""
     mine, theirs = _direction(first), _direction(second)
-    below = [flow.layers[:-1] for flow in (first, second)]
+    (one, *_), (other, *_) = first.terms, second.terms
     if (
         mine is None
         or theirs is None
         or mine.reverse == theirs.reverse
-        or first.relu != second.relu
-        or len(below[0]) != len(below[1])
-        or any(a is not b for a, b in zip(*below, strict=True))
-        or (mine.inputs, mine.input_relu) != (theirs.inputs, theirs.input_relu)
+        or one.relu != other.relu
+        or one.source.reads != other.source.reads
+        or mine.inputs != theirs.inputs
     ):
         return first, second
-    forward, backward = (theirs, mine) if mine.reverse else (mine, theirs)
-    both = Bidirectional(name=forward.name, forward=forward, backward=backward)
-    return _widened(first, both), _widened(second, both)
+    forward, backward = (other, one) if mine.reverse else (one, other)
+    layer, other_layer = (theirs, mine) if mine.reverse else (mine, theirs)
+    both = Bidirectional(name=layer.name, forward=layer, backward=other_layer)
+    begins: tuple[LayerState, ...] = ()
+    if forward.source.begins or backward.source.begins:
+        zeros = [((np.zeros(term.source.features), None),) for term in (forward, backward)]
+        begins = (forward.source.begins or zeros[0]) + (backward.source.begins or zeros[1])
+    source = replace(forward.source, layer=both, width=both.outputs, begins=begins)
+    return _widened(first, source), _widened(second, source)
 
 
 def at_last_step(values: Sequence["Value"]) -> list["Value"]:
@@ -230,28 +362,27 @@ def at_last_step(values: Sequence["Value"]) -> list["Value"]:
 
 def _direction(flow: Flow) -> Lstm | Gru | Rnn | None:
     """Return the layer of one direction at the end of a flow."""
-    last = flow.layers[-1] if flow.layers else None
-    return last if isinstance(last, Lstm | Gru | Rnn) else None
+    return flow.last if isinstance(flow.last, Lstm | Gru | Rnn) else None
 
 
-def _widened(flow: Flow, both: Bidirectional) -> Flow:
+def _widened(flow: Flow, source: Source) -> Flow:
     """Return a function of one direction's features as a function of both directions' features."""
-    last_layer = flow.layers[-1]
-    matrix = flow.matrix if flow.matrix.ndim else np.eye(last_layer.outputs) * flow.matrix
-    other = np.zeros((len(matrix), both.outputs - last_layer.outputs))
-    parts = (other, matrix) if last_layer is both.backward else (matrix, other)
-    return replace(
-        flow, layers=(*flow.layers[:-1], both), width=both.outputs, matrix=np.concatenate(parts, axis=1)
-    )
+    (term,), both = flow.terms, source.layer
+    matrix = term.matrix if term.matrix.ndim else np.eye(term.source.features) * term.matrix
+    other = np.zeros((len(matrix), source.features - term.source.features))
+    backward = isinstance(both, Bidirectional) and term.source.layer is both.backward
+    wide = np.concatenate((other, matrix) if backward else (matrix, other), axis=1)
+    return replace(flow, terms=(replace(term, source=source, matrix=wide),))
 
 
 def without_identity(flow: Flow) -> Flow:
-    """Return the flow without an identity matrix; with a skip, which has a matrix, too, the matrix stays."""
-    if flow.skip is not None or flow.dense or flow.matrix.ndim == 0:
+    """Return the flow without an identity matrix; of several terms, whose matrices stay."""
+    first = flow.terms[0]
+    if len(flow.terms) > 1 or flow.dense or first.matrix.ndim == 0:
         return flow
-    rows, columns = flow.matrix.shape
-    if rows == columns and np.array_equal(flow.matrix, np.eye(rows)):
-        return replace(flow, matrix=np.asarray(1.0))
+    rows, columns = first.matrix.shape
+    if rows == columns and np.array_equal(first.matrix, np.eye(rows)):
+        return replace(flow, terms=(replace(first, matrix=np.asarray(1.0)),))
     return flow
 
 
@@ -350,17 +481,13 @@ def note_steps(ends: Mapping[str, tuple[bool, bool]], report: ReportBuilder) -> 
 
 def is_state(flow: Flow, axes: Axes) -> bool:
     """Whether an output is a recurrent layer's without an axis of steps: its state behind a step."""
-    last = flow.layers[-1] if flow.layers else None
-    return flow.plain and not isinstance(last, Dense) and "T" not in axes.tags
+    return flow.plain and not isinstance(flow.last, Dense) and "T" not in axes.tags
 
 
 def join_outputs(
     named: Sequence[tuple[str, Flow]], report: ReportBuilder
 ) -> tuple[Flow, tuple[OutputPart, ...]]:
-    """Return all outputs side by side, and their parts; a single output as it is, without parts.
-
-    Raises ModelError if layers stand side by side that are not dense.
-    """
+    """Return all outputs side by side, and their parts; a single output as it is, without parts."""
     (_, whole), *others = named
     if not others:
         return whole, ()
@@ -368,72 +495,10 @@ def join_outputs(
     for name, flow in named:
         name = fresh(name, {part.name for part in parts}.__contains__)
         parts.append(OutputPart(name=name, width=flow.outputs or 1))
-    for part, (_, flow) in zip(parts[1:], others, strict=True):
-        whole = _join(whole, flow, f"output {part.name!r}")
+    whole = whole.join([flow for _, flow in others], f"output {parts[-1].name!r}")
     report.note(
         "the model's outputs are parts of the core's one: "
         + ", ".join(f"{part.name!r} ({part.width})" for part in parts)
         + "; the driver's parts(y) takes them apart"
     )
     return without_identity(whole), tuple(parts)
-
-
-def _join(whole: Flow, flow: Flow, where: str) -> Flow:
-    try:
-        return whole.join([flow], where, gather=False)
-    except ModelError:
-        first, second = whole.settled(where), flow.settled(where)
-        moved = _behind(flow, first)
-        if moved is not None:
-            return first.join([moved], where)
-        moved = _behind(whole, second)
-        if moved is None:
-            return whole.join([flow], where)
-    joined = second.join([moved], where)
-    count, total = flow.outputs or 0, joined.outputs or 0
-    return joined.pick([*range(count, total), *range(count)], where)
-
-
-def _behind(flow: Flow, base: Flow) -> Flow | None:
-    """Return the same values with the layers that ``base`` lacks behind it; None if these must not move."""
-    if flow.skip is not None:
-        flow = flow.settled(flow.dense)
-    pairs = zip(flow.layers, base.layers, strict=False)
-    stem = next((at for at, (mine, theirs) in enumerate(pairs) if mine is not theirs), None)
-    stem = min(len(flow.layers), len(base.layers)) if stem is None else stem
-    moved = flow.layers[stem:]
-    if not moved:
-        return flow
-    paces = {its.pace for its in (*flow.placed[stem:], *base.placed[-1:])} | {flow.pace, base.pace}
-    if stem == len(base.layers) or len(paces) > 1 or looks_back(base.layers):
-        return None
-    layers: list[Layer] = list(base.layers)
-    for number, layer in enumerate(moved, start=stem):
-        if not isinstance(layer, Dense) or (number == stem and len(layer.sources) > 1):
-            return None
-        layers.append(_placed(layer, number, stem, layers))
-    placed = (*base.placed, *flow.placed[stem:])
-    return replace(flow, layers=tuple(layers), placed=placed)
-
-
-def _placed(layer: Dense, number: int, stem: int, before: Sequence[Layer]) -> Dense:
-    """Layer ``number`` of a branch, behind other layers than those that stood before it."""
-    update: dict[str, Any] = {}
-    if number == stem:
-        (read,) = layer.sources
-        update = {
-            "weight": np.concatenate([np.zeros((layer.outputs, before[-1].outputs)), layer.weight], axis=1),
-            "reads": (
-                Read(width=before[-1].outputs),
-                read.replace(back=len(before) + 1 - stem),
-            ),
-            "input_relu": False,
-        }
-    elif layer.reads:
-        moved = len(before) - number
-        reads = [
-            read.replace(back=read.back + moved) if number + 1 - read.back <= stem else read
-            for read in layer.reads
-        ]
-        update = {"reads": tuple(reads)}
-    return layer.replace(**update, name=fresh(layer.name, {one.name for one in before}.__contains__))

@@ -1,9 +1,9 @@
-"""A tensor of a model as layers and an affine function of the last layer's output.
+"""A tensor of a model as an affine function of what any number of layers give.
 
 Scales, constants, selected features, sums and concatenations are arithmetic on that affine function. The next
 layer with weights absorbs it. Only if none follows does it become a dense layer of its own. So batch norm
-folds into a neighbour, and the sum of a bidirectional layer's two halves becomes its merge mode. The function
-may have a second term, of an earlier layer's output (a residual): then it becomes a dense layer with a skip.
+folds into a neighbour, and the sum of a bidirectional layer's two halves becomes its merge mode. Layers know
+what they read (:class:`Source`); their order is decided at the end, by :meth:`Flow.network`.
 
 Layers may run at a slower rate than the input. A strided convolution gives one output for several steps that
 it reads. At the end :func:`widen` makes layers of one rate of them: a step takes as many frames as the last
@@ -11,8 +11,11 @@ layer needs for one output, side by side, and what runs several times in that ti
 several outputs side by side. This is exact: each value is the same sum.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import count, pairwise
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +29,7 @@ from rtlstm.spec.errors import ModelError
 from rtlstm.spec.layout import OutputPart
 from rtlstm.spec.network import (
     Bidirectional,
+    Custom,
     Dense,
     Gru,
     Layer,
@@ -95,32 +99,59 @@ LayerState = tuple[Floats, Floats | None]
 """h and c in which a direction of a layer begins, ``(units,)``; c is None for zeros, or without c."""
 
 
-@dataclass(frozen=True, eq=False)
-class Placed:
-    """How a layer stands in a model: its pace and, if it is a line of delays, how many steps back it goes.
+@dataclass(eq=False)
+class Source:
+    """What a layer gives, or an input of the model, which has no layer.
 
-    ``begins`` has the state of each direction in which the layer begins, if that was learned.
+    ``reads`` has what each block of columns of the layer's matrix is multiplied by, and whether through a
+    ReLU. ``width`` is None for an input until a layer shows it. ``pace`` says which steps have a value, and
+    ``delays`` how many steps back a line of delays goes. ``begins`` has the state of each direction in which
+    the layer begins, if that was learned.
     """
 
+    layer: Layer | None = None
+    reads: "tuple[tuple[Source, bool], ...]" = ()
+    width: int | None = None
     pace: Pace = EACH_STEP
     delays: int = 0
     begins: tuple[LayerState, ...] = ()
+    guessed: bool = False
+    """Whether its width is a guess, until a layer shows it: of an input that is joined to others."""
+    normed: bool = False
+    """Whether a norm stands right behind it."""
+    number: float = field(default_factory=count().__next__)
+    """In the order in which they were made: those that a layer reads come before it."""
+
+    @property
+    def features(self) -> int:
+        """Its width, which is known once a layer reads it."""
+        return self.width or 0
+
+    @cached_property
+    def reversed(self) -> "Source":
+        """A bidirectional layer's results with those of its backward direction reversed.
+
+        The last step then has the final states of both.
+        """
+        both = self.layer
+        if not isinstance(both, Bidirectional) or both.backward.reversed_output:
+            return self
+        # Weights are not copied, so their identity shows that it is the same layer.
+        backward = both.backward.model_copy(update={"reversed_output": True})
+        layer = both.model_copy(update={"backward": backward})
+        return Source(layer, self.reads, self.width, self.pace, begins=self.begins)
 
 
-def widen(layers: Sequence[Layer], placed: Sequence[Placed], frames: int) -> tuple[Layer, ...]:
-    """Return layers that compute the same of ``frames`` frames at once, all at the pace of the last layer.
+class WidthError(ModelError):
+    """The width of an input was guessed, and a layer shows what it is."""
 
-    Their input has the frames side by side, the oldest first.
-
-    Raises ModelError if a recurrent layer runs more than once in that time, because a stride is behind it.
-    """
-    if frames == 1:
-        return tuple(layers)
-    return _Widener(layers, placed, frames).widened()
+    def __init__(self, source: Source, width: int, text: str) -> None:
+        super().__init__(text)
+        self.source, self.width = source, width
 
 
 @dataclass(frozen=True)
-class _Source:
+class _Given:
     """What a layer gives in a step: the columns of each of its values, ``(values, features)``, of ``width``.
 
     ``position`` counts the new layers up to it; 0 is the input.
@@ -133,226 +164,251 @@ class _Source:
 
 
 class _Widener:
-    """Goes through the layers once; ``sources`` has the input and what each layer before gives."""
+    """Makes layers that compute the same of ``frames`` frames at once, all at the pace of the last layer.
 
-    def __init__(self, layers: Sequence[Layer], placed: Sequence[Placed], frames: int) -> None:
-        self.layers, self.placed, self.frames = layers, placed, frames
-        width = frames * layers[0].inputs
+    Their input has the frames side by side, the oldest first. It goes through the layers once; ``given`` has
+    the input and what each layer before gives.
+
+    Raises ModelError if a recurrent layer runs more than once in that time, because a stride is behind it.
+    """
+
+    def __init__(self, layers: Sequence[Layer], sources: Sequence[Source], frames: int) -> None:
+        self.layers, self.sources, self.frames = layers, sources, frames
+        width = frames * layers[0].sources[0].width
         check_size((width,), f"an input of {frames} frames a step")
-        self.sources = [_Source(EACH_STEP, 0, np.arange(width).reshape(frames, -1), width)]
+        self.given = [_Given(EACH_STEP, 0, np.arange(width).reshape(frames, -1), width)]
         self.made: list[Layer] = []
-        self.skips = any(len(layer.sources) > 1 for layer in layers)
 
     def widened(self) -> tuple[Layer, ...]:
-        for number, (layer, its) in enumerate(zip(self.layers, self.placed, strict=True)):
-            if its.delays and isinstance(layer, Rnn):
-                self._delays(layer, its, number)
+        for number, (layer, source) in enumerate(zip(self.layers, self.sources, strict=True)):
+            if source.delays and isinstance(layer, Rnn):
+                self._delays(layer, source, number)
             elif isinstance(layer, Dense):
-                self._dense(layer, its.pace, number)
+                self._dense(layer, source.pace, number)
             elif isinstance(layer, Norm):
-                self._norm(layer, its.pace)
+                self._norm(layer, source.pace, number)
             else:
-                self._recurrent(layer, its.pace)
+                self._recurrent(layer, source.pace, number)
         return tuple(self.made)
 
     def _add(self, layer: Layer, pace: Pace, columns: Columns) -> None:
         self.made.append(layer)
-        self.sources.append(_Source(pace, len(self.made), columns, layer.outputs))
+        self.given.append(_Given(pace, len(self.made), columns, layer.outputs))
 
-    def _spread(self, weight: Floats, pace: Pace, source: _Source, name: str) -> Floats:
-        """Weights of one value as those of all values of a step, ``(values * outputs, width)``."""
-        numbers, outputs = pace.numbers(source.pace, self.frames), len(weight)
-        check_size((len(numbers) * outputs, source.width), f"layer {name!r} of {self.frames} frames a step")
-        wide = np.zeros((len(numbers), outputs, source.width))
-        for value, number in enumerate(numbers):
-            wide[value][:, source.columns[number]] = weight
-        return wide.reshape(-1, source.width)
-
-    def _dense(self, layer: Dense, pace: Pace, number: int) -> None:
-        count = self.frames // pace.every
+    def _spread(
+        self, layer: PseudoLayer | Dense, pace: Pace, number: int, rows: slice | None = None
+    ) -> tuple[Floats, dict[str, Any]]:
+        """Weights of one value as those of all values of a step, ``(values * outputs, width)``; and reads."""
         weights, reads = [], []
         for read, matrix in layer.products:
-            source = self.sources[number + 1 - read.back]
-            weights.append(self._spread(matrix, pace, source, layer.name))
-            reads.append(Read(back=len(self.made) + 1 - source.position, width=source.width, relu=read.relu))
-        wide = layer.replace(
-            weight=np.concatenate(weights, axis=1), bias=np.tile(layer.bias, count), **read_fields(reads)
-        )
-        self._add(wide, pace, np.arange(count * layer.outputs).reshape(count, layer.outputs))
+            weight, given = matrix[rows or slice(None)], self.given[number + 1 - read.back]
+            numbers, outputs = pace.numbers(given.pace, self.frames), len(weight)
+            check_size(
+                (len(numbers) * outputs, given.width), f"layer {layer.name!r} of {self.frames} frames a step"
+            )
+            wide = np.zeros((len(numbers), outputs, given.width))
+            for value, at in enumerate(numbers):
+                wide[value][:, given.columns[at]] = weight
+            weights.append(wide.reshape(-1, given.width))
+            reads.append(Read(back=len(self.made) + 1 - given.position, width=given.width, relu=read.relu))
+        return np.concatenate(weights, axis=1), read_fields(reads)
 
-    def _norm(self, layer: Norm, pace: Pace) -> None:
-        count, source = self.frames // pace.every, self.sources[-1]
+    def _norm(self, layer: Norm, pace: Pace, number: int) -> None:
+        count, given = self.frames // pace.every, self.given[number]
         if count > 1:
             raise ModelError(
                 f"layer {layer.name!r} is a norm and stands before a stride of {count}: the core computes a "
                 "norm once a step; end the network before the stride, with `output`, and make another build "
                 "of the rest"
             )
-        read = source.columns[pace.numbers(source.pace, self.frames)[0]]
-        if not np.array_equal(read, np.arange(source.width)):
-            weight = self._spread(np.eye(layer.values), pace, source, layer.name)
-            taken = Dense(name=f"{layer.name} input", weight=weight, bias=np.zeros(layer.values))
+        read = given.columns[pace.numbers(given.pace, self.frames)[0]]
+        if given.position < len(self.made) or not np.array_equal(read, np.arange(given.width)):
+            weight = np.zeros((layer.values, given.width))
+            weight[np.arange(layer.values), read] = 1.0
+            reads = read_fields([Read(back=len(self.made) + 1 - given.position, width=given.width)])
+            name = f"{layer.name} input"
+            taken = Dense(name=name, weight=weight, bias=np.zeros(layer.values), **reads)
             self._add(taken, pace, np.arange(layer.values)[None])
         self._add(layer, pace, np.arange(layer.values)[None])
 
-    def _delays(self, line: Rnn, its: Placed, number: int) -> None:
+    def _dense(self, layer: Dense, pace: Pace, number: int) -> None:
+        values = self.frames // pace.every
+        weight, fields = self._spread(layer, pace, number)
+        wide = layer.replace(weight=weight, bias=np.tile(layer.bias, values), **fields)
+        self._add(wide, pace, np.arange(values * layer.outputs).reshape(values, layer.outputs))
+
+    def _delays(self, line: Rnn, source: Source, number: int) -> None:
         """A line of delays that takes several values at once; a copy if a step's own are all it gives."""
-        features, count = line.outputs // (its.delays + 1), self.frames // its.pace.every
-        weight = self._spread(line.w_ih[:features], its.pace, self.sources[-1], line.name)
-        bias = np.tile(line.bias[:features], count)
+        features, values = line.outputs // (source.delays + 1), self.frames // source.pace.every
+        weight, fields = self._spread(line, source.pace, number, slice(features))
+        bias = np.tile(line.bias[:features], values)
         oldest = min(self._read(number), default=0)
-        if oldest >= its.delays:
-            self._copy(line, its, weight, bias)
+        if oldest >= source.delays:
+            self._copy(line, source, number, weight, bias, fields)
             return
         # The newest value is the line's first, as in a line that takes one at a time.
-        size = (count - oldest + its.delays) * features
+        size = (values - oldest + source.delays) * features
         check_size((size, size), f"layer {line.name!r} of {self.frames} frames a step")
-        newest_first = np.arange(count * features).reshape(count, features)[::-1].reshape(-1)
+        newest_first = np.arange(values * features).reshape(values, features)[::-1].reshape(-1)
         w_ih, full = np.zeros((size, weight.shape[1])), np.zeros(size)
         w_ih[: len(newest_first)], full[: len(newest_first)] = weight[newest_first], bias[newest_first]
-        window = np.arange((its.delays + 1) * features)
-        columns = np.array([(count - 1 - value) * features + window for value in range(count)])
-        w_hh = np.eye(size, k=-count * features)
-        self._add(line.replace(w_ih=w_ih, w_hh=w_hh, bias=full), its.pace, columns)
+        window = np.arange((source.delays + 1) * features)
+        columns = np.array([(values - 1 - value) * features + window for value in range(values)])
+        w_hh = np.eye(size, k=-values * features)
+        self._add(line.replace(w_ih=w_ih, w_hh=w_hh, bias=full, **fields), source.pace, columns)
 
-    def _copy(self, line: Rnn, its: Placed, weight: Floats, bias: Floats) -> None:
+    def _copy(
+        self, line: Rnn, source: Source, number: int, weight: Floats, bias: Floats, fields: Mapping[str, Any]
+    ) -> None:
         """Windows that lie within a step; no layer if these are values of the layer before as they are."""
-        features, source = line.outputs // (its.delays + 1), self.sources[-1]
-        numbers = its.pace.numbers(source.pace, self.frames)
+        features, read = line.outputs // (source.delays + 1), line.sources[0]
+        given = self.given[number + 1 - read.back]
         values: Columns = np.arange(len(weight)).reshape(-1, features)
-        plain = np.array_equal(line.w_ih[:features], np.eye(features)) and not bias.any()
-        dropped = plain and not line.input_relu and not self.skips
-        if dropped:
-            values = source.columns[numbers]
+        plain = np.array_equal(line.w_ih[:features], np.eye(features)) and not bias.any() and not read.relu
+        if plain:
+            values = given.columns[source.pace.numbers(given.pace, self.frames)]
         # Windows of the first values would begin in the step before: nothing reads them.
-        at = np.arange(len(values))[:, None] - np.arange(its.delays + 1)
+        at = np.arange(len(values))[:, None] - np.arange(source.delays + 1)
         columns = values[np.maximum(at, 0)].reshape(len(values), -1)
-        if dropped:
-            self.sources.append(_Source(its.pace, source.position, columns, source.width))
-            return
-        self._add(
-            Dense(name=line.name, weight=weight, bias=bias, input_relu=line.input_relu), its.pace, columns
-        )
+        if plain:
+            self.given.append(_Given(source.pace, given.position, columns, given.width))
+        else:
+            self._add(Dense(name=line.name, weight=weight, bias=bias, **fields), source.pace, columns)
 
     def _read(self, number: int) -> Iterator[int]:
         """The values of a layer that others read, in a step."""
-        pace = self.placed[number].pace
+        pace = self.sources[number].pace
         for reader, layer in enumerate(self.layers):
             if any(reader - read.back == number for read in layer.sources):
-                yield from self.placed[reader].pace.numbers(pace, self.frames)
+                yield from self.sources[reader].pace.numbers(pace, self.frames)
 
-    def _recurrent(self, layer: PseudoLayer | Bidirectional, pace: Pace) -> None:
-        count = self.frames // pace.every
-        if count > 1:
+    def _recurrent(self, layer: PseudoLayer | Bidirectional, pace: Pace, number: int) -> None:
+        values = self.frames // pace.every
+        if values > 1 and not is_stateless(layer):
             raise ModelError(
-                f"layer {layer.name!r} is recurrent and stands before a stride of {count}: the core computes "
-                "a recurrent layer once a step; end the network before the stride, with `output`, "
+                f"layer {layer.name!r} is recurrent and stands before a stride of {values}: the core "
+                "computes a recurrent layer once a step; end the network before the stride, with `output`, "
                 "and make another build of the rest"
             )
-        source = self.sources[-1]
-        if isinstance(layer, Bidirectional):
-            update: dict[str, Any] = {
-                name: part.replace(w_ih=self._spread(part.w_ih, pace, source, part.name))
-                for name, part in (("forward", layer.forward), ("backward", layer.backward))
-            }
-        else:
-            update = {"w_ih": self._spread(layer.w_ih, pace, source, layer.name)}
-        self._add(layer.replace(**update), pace, np.arange(layer.outputs)[None])
+
+        def spread(one: Any) -> Any:
+            rows = [slice(at * one.units, (at + 1) * one.units) for at in range(one.gates)]
+            weights, fields = zip(*(self._spread(one, pace, number, gate) for gate in rows), strict=True)
+            update = dict(fields[0])
+            if values > 1:
+                update |= {
+                    "w_hh": None,
+                    "bias": np.repeat(one.bias.reshape(one.gates, -1), values, 0).ravel(),
+                }
+            return one.replace(w_ih=np.concatenate(weights), **update)
+
+        columns = np.arange(values * layer.outputs).reshape(values, -1)
+        self._add(each_direction(layer, spread), pace, columns)
+
+
+def each_direction(layer: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a recurrent layer with a function applied to it, or to both of its directions."""
+    if not isinstance(layer, Bidirectional):
+        return change(layer)
+    both = {"forward": change(layer.forward), "backward": change(layer.backward)}
+    return layer.model_copy(update=both)
 
 
 _ONE, _ZERO = np.array(1.0), np.array(0.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Skip:
-    """``matrix @ relu?(output of layer number source - 1)``; of the model's input if ``source`` is 0."""
+class Term:
+    """``matrix @ relu?(source)``; ``matrix`` is ``(outputs, width)``, or a single factor."""
 
-    source: int
-    relu: bool
-    matrix: Floats
-
-    def times(self, factor: Floats) -> "Skip":
-        """Return the term multiplied from the left by a matrix, or by one factor."""
-        return replace(self, matrix=factor @ self.matrix if factor.ndim else factor * self.matrix)
+    source: Source
+    relu: bool = False
+    matrix: Floats = field(default_factory=lambda: _ONE)
 
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """``matrix @ relu?(output of the last layer) + bias``; of the model's input if there is no layer.
+    """The sum of ``terms``, plus ``bias``, ``(outputs,)`` or a single addend.
 
-    ``matrix`` is ``(outputs, width)``, or a single factor; ``bias`` ``(outputs,)``, or a single addend.
-    ``width`` is None until a layer shows how wide the input is. ``dense`` names the fully connected layer
-    that the matrix is; it is empty for lighter arithmetic. ``skip`` is what is added of an earlier layer's
-    output. ``pace`` says which steps have a value, if strides leave some out, and ``placed`` how the layers
-    stand in the model. In methods ``where`` is how messages name the operator at hand.
+    If it has several terms, all have full matrices. ``dense`` names the fully connected layer that it is; it
+    is empty for lighter arithmetic. ``pace`` says which steps have a value, if strides leave some out. In
+    methods ``where`` is how messages name the operator at hand.
     """
 
-    layers: tuple[Layer, ...] = ()
-    width: int | None = None
-    relu: bool = False
-    matrix: Floats = field(default_factory=lambda: _ONE)
+    terms: tuple[Term, ...]
     bias: Floats = field(default_factory=lambda: _ZERO)
     dense: str = ""
-    skip: Skip | None = None
     pace: Pace = EACH_STEP
-    placed: tuple[Placed, ...] = ()
+
+    @classmethod
+    def of(cls, source: Source) -> "Flow":
+        """What a source gives, unchanged."""
+        return cls((Term(source),), pace=source.pace)
+
+    @classmethod
+    def begin(cls, width: int | None = None) -> "Flow":
+        """An input of the model; None for a width that a layer will show."""
+        return cls.of(Source(width=width))
 
     @property
     def outputs(self) -> int | None:
         """Number of features; None if unknown."""
-        return int(self.matrix.shape[0]) if self.matrix.ndim else self.width
+        first = self.terms[0]
+        return int(first.matrix.shape[0]) if first.matrix.ndim else first.source.width
+
+    @property
+    def last(self) -> Layer | None:
+        """The layer that it is a function of; None if that is the input, or if there are several."""
+        return self.terms[0].source.layer if len(self.terms) == 1 else None
+
+    @property
+    def relu(self) -> bool:
+        """Whether all that it reads goes through a ReLU."""
+        return all(term.relu for term in self.terms)
 
     @property
     def plain(self) -> bool:
-        """Whether it is the unchanged output of its last layer, with or without a ReLU."""
-        bare = not self.dense and self.skip is None and self.pace == self._layers_pace
-        return bare and self.matrix.ndim == 0 and self.matrix == 1.0 and not np.any(self.bias)
+        """Whether it is what one source gives, unchanged, with or without a ReLU."""
+        first = self.terms[0]
+        bare = not self.dense and len(self.terms) == 1 and self.pace == first.source.pace
+        return bare and first.matrix.ndim == 0 and first.matrix == 1.0 and not np.any(self.bias)
+
+    @cached_property
+    def sources(self) -> tuple[Source, ...]:
+        """What it depends on, in an order in which it can be computed; without inputs."""
+        return tuple(source for source in _behind(self.terms) if source.layer is not None)
 
     @property
-    def _layers_pace(self) -> Pace:
-        """The pace of the last layer, or of the input."""
-        return self.placed[-1].pace if self.placed else EACH_STEP
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers that it depends on, in an order in which they can be computed."""
+        return tuple(source.layer for source in self.sources if source.layer is not None)
 
     @property
     def before(self) -> bool:
         """Whether it is before all recurrent layers."""
-        return all(isinstance(layer, StatelessLayer) for layer in self.layers)
-
-    def same_base(self, other: "Flow") -> bool:
-        """Whether both are functions of the same values."""
-        alike = self.relu == other.relu and self.pace == other.pace
-        return alike and len(self.layers) == len(other.layers) and self._begins(other)
-
-    @property
-    def reads_final_states(self) -> bool:
-        """Whether its last layer has a backward direction that is reversed."""
-        last = self.layers[-1] if self.layers else None
-        return isinstance(last, Bidirectional) and last.backward.reversed_output
+        return all(map(is_stateless, self.layers))
 
     def final_states(self) -> "Flow":
         """The output of the last layer with its backward direction reversed, if it has two.
 
         The last step then has the final states of both.
         """
-        both = self.layers[-1]
-        if not isinstance(both, Bidirectional) or self.reads_final_states:
-            return self
-        # Weights are not copied, so their identity shows that it is the same layer.
-        backward = both.backward.model_copy(update={"reversed_output": True})
-        reversed_output = both.model_copy(update={"backward": backward})
-        return replace(self, layers=(*self.layers[:-1], reversed_output))
+        return self._reading({term.source: term.source.reversed for term in self.terms})
 
     def reads_alone(self, *, backward: bool) -> bool:
         """Whether it reads one direction of a last layer that has two."""
-        both = self.layers[-1] if self.layers else None
-        if not isinstance(both, Bidirectional) or both.merge != "concat" or self.matrix.ndim == 0:
+        both, matrix = self.last, self.terms[0].matrix
+        if not isinstance(both, Bidirectional) or both.merge != "concat" or matrix.ndim == 0:
             return False
         half = both.forward.outputs
-        return self.skip is None and not np.any(self.matrix[:, :half] if backward else self.matrix[:, half:])
+        return not np.any(matrix[:, :half] if backward else matrix[:, half:])
 
-    def _begins(self, other: "Flow") -> bool:
-        """Whether the other flow's layers begin with this one's."""
-        return all(mine is theirs for mine, theirs in zip(self.layers, other.layers, strict=False))
+    def _reading(self, others: Mapping[Source, Source]) -> "Flow":
+        """The same of other sources."""
+        return replace(
+            self,
+            terms=tuple(replace(term, source=others.get(term.source, term.source)) for term in self.terms),
+        )
 
     def features(self, where: str) -> int:
         """Return the number of features; a ModelError that names ``where`` if no layer has shown it."""
@@ -360,28 +416,29 @@ class Flow:
             raise ModelError(f"{where} comes before any layer that shows how many features there are")
         return self.outputs
 
-    def _full(self, where: str) -> tuple[Floats, Floats]:
-        """Return matrix and bias as full arrays."""
+    def _full(self, where: str) -> "Flow":
+        """Return the same with full matrices and bias."""
         outputs = self.features(where)
-        if self.matrix.ndim == 0:
+        terms = self.terms
+        if terms[0].matrix.ndim == 0:
             check_size((outputs, outputs), f"{where}: a matrix")
-        matrix = self.matrix if self.matrix.ndim else np.eye(outputs) * self.matrix
-        return matrix, np.broadcast_to(self.bias, (outputs,))
+            terms = (replace(terms[0], matrix=np.eye(outputs) * terms[0].matrix),)
+        return replace(self, terms=terms, bias=np.broadcast_to(self.bias, (outputs,)))
 
     # Arithmetic
+
+    def _mapped(self, change: Callable[[Floats], Floats]) -> "Flow":
+        """Return the same with the matrices and the bias changed; without terms that are all zero then."""
+        terms = [replace(term, matrix=change(term.matrix)) for term in self.terms]
+        used = [term for term in terms if np.any(term.matrix)]
+        return replace(self, terms=tuple(used or terms[:1]), bias=change(self.bias))
 
     def scale(self, factor: Floats, where: str) -> "Flow":
         """Multiply by one factor, or by one for each feature."""
         if factor.ndim == 0:
-            skip = self.skip and self.skip.times(factor)
-            return replace(self, matrix=self.matrix * factor, bias=self.bias * factor, skip=skip)
-        matrix, bias = self._known(len(factor), where)._full(where)
-        return replace(
-            self._known(len(factor), where),
-            matrix=factor[:, None] * matrix,
-            bias=factor * bias,
-            skip=self.skip and replace(self.skip, matrix=factor[:, None] * self.skip.matrix),
-        )
+            return self._mapped(lambda given: given * factor)
+        full = self._known(len(factor), where)._full(where)
+        return full._mapped(lambda given: (given.T * factor).T)
 
     def shift(self, addend: Floats, where: str) -> "Flow":
         """Add one constant, or one for each feature."""
@@ -390,174 +447,146 @@ class Flow:
 
     def pick(self, features: Sequence[int], where: str) -> "Flow":
         """Keep some of the features, in the given order."""
-        matrix, bias = self._full(where)
         chosen = list(features)
-        skip = self.skip and replace(self.skip, matrix=self.skip.matrix[chosen])
-        return replace(self, matrix=matrix[chosen], bias=bias[chosen], skip=skip)
+        return self._full(where)._mapped(lambda given: given[chosen])
 
     def plus(self, other: "Flow", where: str) -> "Flow":
-        """Add another function of the same values, or of an earlier layer's."""
-        mine, theirs = _align([self, other], where)
-        (a, b), (c, d) = mine._full(where), theirs._full(where)
-        if a.shape != c.shape:
-            raise ModelError(f"{where} must add as many features as it has, but adds {len(a)} and {len(c)}")
-        skip = mine.skip
-        if skip is not None and theirs.skip is not None:
-            skip = replace(skip, matrix=skip.matrix + theirs.skip.matrix)
-        return replace(mine, matrix=a + c, bias=b + d, dense=mine.dense or theirs.dense, skip=skip)
+        """Add another function of any values of the same steps."""
+        mine, theirs = (flow._full(where) for flow in together([self, other], where))
+        if mine.outputs != theirs.outputs:
+            raise ModelError(
+                f"{where} must add as many features as it has, but adds {mine.outputs} and {theirs.outputs}"
+            )
+        terms = _collected((*mine.terms, *theirs.terms))
+        return replace(mine, terms=terms, bias=mine.bias + theirs.bias, dense=mine.dense or theirs.dense)
 
-    def join(self, others: Sequence["Flow"], where: str, *, gather: bool = True) -> "Flow":
-        """Append the features of other functions of the same values, or of earlier layers'.
-
-        Without ``gather`` no layer is added: they may be of one earlier layer alone.
-        """
-        parts = _align([self, *others], where, gather=gather)
-        full = [part._full(where) for part in parts]
+    def join(self, others: Sequence["Flow"], where: str) -> "Flow":
+        """Append the features of other functions of any values of the same steps."""
+        unknown = {flow.terms[0].source for flow in (self, *others) if flow.outputs is None}
+        if len(unknown) == 1 and len(others):
+            (source,) = unknown
+            source.width, source.guessed = 1, True
+        parts = [flow._full(where) for flow in together([self, *others], where)]
+        outputs = sum(len(part.bias) for part in parts)
+        terms, first = [], 0
+        for part in parts:
+            for term in part.terms:
+                check_size((outputs, term.source.features), f"{where}: a matrix")
+                wide = np.zeros((outputs, term.source.features))
+                wide[first : first + len(part.bias)] = term.matrix
+                terms.append(replace(term, matrix=wide))
+            first += len(part.bias)
         names = [part.dense for part in parts if part.dense]
-        skips = [part.skip.matrix for part in parts if part.skip is not None]
         return replace(
             parts[0],
-            matrix=np.concatenate([matrix for matrix, _ in full]),
-            bias=np.concatenate([bias for _, bias in full]),
+            terms=_collected(terms),
+            bias=np.concatenate([part.bias for part in parts]),
             dense=names[0] if names else "",
-            skip=parts[0].skip and replace(parts[0].skip, matrix=np.concatenate(skips)),
         )
 
-    def _over(self, base: "Flow", where: str) -> "Flow":
-        """Return the same values as a function of what ``base`` reads, or as a skip from an earlier layer."""
-        if self.same_base(base):
+    def through(self, source: Source) -> "Flow":
+        """Return the same values as a multiple of a dense layer's, if they are; else the flow."""
+        layer, mine = source.layer, self.terms
+        if not isinstance(layer, Dense) or layer.activation != "identity" or source.pace != self.pace:
             return self
-        if self.pace != base.pace:
-            raise ModelError(
-                f"{where} needs two results of different steps at once, because strides left out other "
-                "steps of one than of the other; give both the same strides and the same zeros in front"
-            )
-        if self._ends_like(base):
-            return replace(self, layers=base.layers)
-        source = self._source(base)
-        if source is not None and source.same_base(base):
-            return source
-        if source is not None and looks_back(base.layers):
-            raise ModelError(
-                f"{where} needs two results of different layers at once, which a network with a "
-                "bidirectional or reverse layer cannot have: end the network before it, and add or join "
-                "on the host"
-            )
-        if source is None or len(source.layers) == len(base.layers):
-            raise ModelError(
-                f"{where} needs two results of different layers at once, but every layer reads the one "
-                "before it, and a dense layer one earlier, too: results of layers that stand side by side "
-                "need builds of their own, joined on the host"
-            )
-        if source.outputs is None:
-            source = replace(source, width=base.layers[0].inputs)
-        matrix, bias = source._full(where)
-        skip = Skip(len(source.layers), source.relu, matrix)
-        check_size((len(matrix), base.width or 0), f"{where}: a matrix")
-        none = np.zeros((len(matrix), base.width or 0))
-        return replace(base, matrix=none, bias=bias, dense=source.dense, skip=skip)
+        if source.reads != tuple((term.source, term.relu) for term in mine) or mine[0].matrix.ndim == 0:
+            return self
+        matrix = np.concatenate([term.matrix for term in mine], axis=1)
+        if matrix.shape != layer.weight.shape:
+            return self
+        largest = np.unravel_index(np.abs(layer.weight).argmax(), layer.weight.shape)
+        factor = matrix[largest] / (layer.weight[largest] or 1.0)
+        if not np.allclose(factor * layer.weight, matrix, rtol=1e-12, atol=0.0):
+            return self
+        return replace(Flow.of(source).scale(factor, ""), bias=self.bias - factor * layer.bias)
 
-    def _ends_like(self, base: "Flow") -> bool:
-        """Whether ``base`` reads final states, and this function the same, or forward results alone."""
-        if not self.layers or len(self.layers) != len(base.layers) or self.relu != base.relu:
-            return False
-        mine, theirs = self.layers[-1], base.layers[-1]
-        if not isinstance(mine, Bidirectional) or not isinstance(theirs, Bidirectional):
-            return False
-        below = zip(self.layers[:-1], base.layers[:-1], strict=True)
-        same = mine.forward is theirs.forward and mine.backward.w_hh is theirs.backward.w_hh
-        alike = same and all(one is other for one, other in below)
-        final = mine.backward.reversed_output or self.reads_alone(backward=False)
-        return alike and theirs.backward.reversed_output and final
-
-    def _source(self, base: "Flow") -> "Flow | None":
-        """Return the same values as a function of one of ``base``'s layers, if possible."""
-        count = len(self.layers)
-        if count >= len(base.layers) or not self._begins(base):
-            return None
-        layer = base.layers[count]
-        if isinstance(layer, Dense) and layer.activation == "identity" and self.matrix.ndim:
-            through = self._through(layer, base)
-            if through is not None:
-                return through
-        return self if self.skip is None else None
-
-    def _through(self, layer: Dense, base: "Flow") -> "Flow | None":
-        """Return the same values as a multiple of ``layer``, the next one of ``base``, if possible."""
-        count = len(self.layers) + 1
-        if base.placed[count - 1].pace != self.pace:
-            return None
-        mine = [self.matrix] if self.skip is None else [self.matrix, self.skip.matrix]
-        pairs = [(matrix, weight) for matrix, (_, weight) in zip(mine, layer.products, strict=False)]
-        shapes = all(matrix.shape == weight.shape for matrix, weight in pairs)
-        if not shapes or layer.sources != self._reads():
-            return None
-        weight = layer.products[0][1]
-        largest = np.unravel_index(np.abs(weight).argmax(), weight.shape)
-        factor = self.matrix[largest] / (weight[largest] or 1.0)
-        if not all(np.allclose(factor * weight, matrix, rtol=1e-12, atol=0.0) for matrix, weight in pairs):
-            return None
-        return Flow(
-            layers=base.layers[:count],
-            width=layer.outputs,
-            matrix=factor,
-            bias=self.bias - factor * layer.bias,
-            pace=self.pace,
-            placed=base.placed[:count],
-        )
+    def show(self, width: int) -> None:
+        """Set the width of an input of the model that nothing has shown yet."""
+        self.terms[0].source.width = width
 
     def _known(self, outputs: int, where: str) -> "Flow":
-        """Return the flow with ``outputs`` features, which sets the width of the input if it was unknown."""
+        """Return the flow, which has ``outputs`` features: that sets the width of an input if it was unknown.
+
+        Raises ModelError if it has another number.
+        """
+        first = self.terms[0]
         if self.outputs is None:
-            return replace(self, width=outputs)
+            first.source.width = outputs
         if self.outputs != outputs:
-            before = self.dense or (self.layers[-1].name if self.layers else "the input")
-            raise ModelError(f"{where} reads {outputs} values, but {before!r} before it gives {self.outputs}")
+            before = self.dense or (first.source.layer.name if first.source.layer else "the input")
+            text = f"{where} reads {outputs} values, but {before!r} before it gives {self.outputs}"
+            guessed = next((each for each in _behind(self.terms) if each.guessed), None)
+            if guessed is not None and outputs - (self.outputs or 0) + guessed.features > 0:
+                raise WidthError(guessed, outputs - (self.outputs or 0) + guessed.features, text)
+            raise ModelError(text)
         return self
 
     # Layers
 
     def linear(self, name: str, where: str, weight: Floats, bias: Floats) -> "Flow":
         """Add a fully connected layer with ``weight`` of shape ``(outputs, inputs)``."""
-        flow = self._settled() if self.dense else self._merged()
-        flow = flow._known(weight.shape[1], where)
-        matrix, added = _compose(weight, flow.matrix, flow.bias, where)
-        skip = flow.skip and flow.skip.times(weight)
-        return replace(flow, matrix=matrix, bias=bias + added, dense=name, skip=skip)
+        flow = self._settled if self.dense else self._merged
+        made = flow._times(weight, where)
+        return replace(made, bias=bias + made.bias, dense=name)
+
+    def _times(self, weight: Floats, where: str) -> "Flow":
+        """Multiply by a matrix from the left."""
+        self._known(weight.shape[1], where)
+        for term in self.terms:
+            columns = term.matrix.shape[1:] or weight.shape[1:]
+            check_size((len(weight), *columns), f"{where}: its product with what it reads")
+        terms = tuple(
+            replace(term, matrix=weight @ term.matrix if term.matrix.ndim else weight * term.matrix)
+            for term in self.terms
+        )
+        return replace(self, terms=terms, bias=weight @ np.broadcast_to(self.bias, (weight.shape[1],)))
 
     def activate(self, function: ActivationFunction, name: str, where: str) -> "Flow":
         """Apply a function to every feature."""
-        flow = self._merged()
+        flow = self._merged
         if flow.plain and function == RELU:
-            return replace(flow, relu=True)
-        matrix, bias = flow._full(where)
-        return flow._add_dense(flow.dense or name, matrix, bias, function)
+            return replace(flow, terms=(replace(flow.terms[0], relu=True),))
+        return flow._add_dense(flow.dense or name, function, where)
 
     def recurrent(self, layer: PseudoLayer | Bidirectional, where: str) -> "Flow":
-        """Add a recurrent layer, whose input weights absorb the affine function."""
-        flow = self._settled() if self.dense or self.skip else self._merged()
-        flow = flow._known(layer.inputs, where)
-        if looks_back([layer]) and any(len(before.sources) > 1 for before in flow.layers):
+        """Add a recurrent layer, whose input weights absorb the affine function.
+
+        A function of several sources becomes a dense layer first if that needs fewer weights in all.
+        """
+        flow = self._settled if self.dense else self._merged
+        flow._known(layer.inputs, where)
+        if looks_back([layer]) and (len(flow.terms) > 1 or not _is_chain(flow.sources)):
             raise ModelError(
                 f"{where} goes through sequences from their end, behind a layer that reads two layers' "
                 "results (a residual), which has to go step by step; make two builds of them"
             )
-        if isinstance(layer, Bidirectional):
-            layer = layer.model_copy(
-                update={
-                    "forward": flow._absorb(layer.forward, where),
-                    "backward": flow._absorb(layer.backward, where),
-                }
-            )
-        else:
-            layer = flow._absorb(layer, where)
-        layer = layer.model_copy(update={"name": self._unique(layer.name)})
-        return flow._with_layer(layer)
+        if len(flow.terms) > 1 and not isinstance(layer, Bidirectional):
+            wide, rows = sum(term.source.features for term in flow.terms), len(layer.w_ih)
+            if rows * wide > layer.inputs * (wide + rows):
+                flow = flow._settled
+
+        def absorb(one: Any) -> Any:
+            made, key = flow._times(one.w_ih, where), "bias_ih" if isinstance(one, Gru) else "bias"
+            return one.replace(w_ih=made.matrix, **{key: getattr(one, key) + made.bias})
+
+        return flow.with_layer(each_direction(layer, absorb))
+
+    @property
+    def matrix(self) -> Floats:
+        """All that its sources are multiplied by, side by side."""
+        first = self.terms[0].matrix
+        return first if len(self.terms) == 1 else np.concatenate([term.matrix for term in self.terms], axis=1)
 
     def norm(self, layer: Norm, where: str) -> "Flow":
         """Add a norm, which reads the last layer's output as it is."""
         flow = self._known(layer.values, where).settled(where)
-        return flow._with_layer(layer.replace(name=flow._unique(layer.name)))
+        if flow.terms[0].source.normed:
+            flow = flow._add_dense(f"{layer.name} input")
+        before = flow.terms[0].source
+        before.normed = True
+        made = flow.with_layer(layer)
+        made.terms[0].source.number = before.number + 0.5  # right behind what it reads
+        return made
 
     def strided(self, stride: int, phase: int) -> "Flow":
         """Return the values of each ``stride``-th step, from step ``phase`` on."""
@@ -596,21 +625,22 @@ class Flow:
             activation=IDENTITY,
         )
         flow = self.recurrent(line, where)
-        return replace(flow, placed=(*flow.placed[:-1], Placed(flow.pace, steps)))
+        flow.terms[0].source.delays = steps
+        return flow
 
     def beginning(self, states: Sequence[tuple[LayerState, ...]]) -> "Flow":
         """Return the flow with its last layers beginning in these states, each direction's own."""
-        count = len(self.placed) - len(states)
-        pairs = zip(self.placed[count:], states, strict=True)
-        return replace(
-            self, placed=(*self.placed[:count], *(replace(its, begins=each) for its, each in pairs))
-        )
+        source = self.terms[0].source
+        for state in reversed(states):
+            source.begins = state
+            source = source.reads[0][0]
+        return self
 
     def initial_state(self, network: Network) -> InitialState | None:
         """Return the state in which this flow's network begins; None if its layers have learned none."""
-        # Names are unique within a flow, and a network has its layers by the same names.
-        pairs = zip(self.layers, self.placed, strict=True)
-        learned = {layer.name: its.begins for layer, its in pairs if its.begins}
+        # Names are unique within a network.
+        pairs = zip(self._named, self.sources, strict=True)
+        learned = {name: source.begins for name, source in pairs if source.begins}
         h: list[Floats] = []
         c: list[Floats] = []
         for layer in network.layers:
@@ -624,145 +654,201 @@ class Flow:
                     c.append(np.zeros(one.units) if its_c is None else its_c)
         return (tuple(h), tuple(c)) if learned else None
 
-    def network(self, name: str, parts: tuple[OutputPart, ...] = ()) -> Network:
-        """Return the network that computes this flow; with strides, a step of it takes several frames."""
+    def network(
+        self,
+        name: str,
+        parts: tuple[OutputPart, ...] = (),
+        inputs: Mapping[str, Source] = MappingProxyType({}),
+    ) -> Network:
+        """Return the network that computes this flow; with strides, a step of it takes several frames.
+
+        Several ``inputs`` are one input of the network, side by side in their order.
+        """
         flow = self.settled("the end of the model")
         frames = flow.pace.every
-        layers = widen(flow.layers, flow.placed, frames)
-        return Network(name=name, layers=layers, frames=frames, parts=parts)
+        layers = flow._wired(tuple(inputs.values()))
+        if frames > 1 and len(inputs) > 1:
+            raise ModelError(
+                f"the model has {len(inputs)} inputs and strides that leave steps out, which cannot be read "
+                "together; end before the strides, with `output`"
+            )
+        if frames > 1:
+            layers = _Widener(layers, flow.sources, frames).widened()
+        widths = tuple(OutputPart(name=each, width=source.features) for each, source in inputs.items())
+        several = {"input_parts": widths} if len(widths) > 1 else {}
+        return Network(name=name, layers=layers, frames=frames, parts=parts, **several)
+
+    @property
+    def _named(self) -> list[str]:
+        """The layers' names in the network, in order."""
+        names: list[str] = []
+        for layer in self.layers:
+            names.append(fresh(layer.name, names.__contains__))
+        return names
+
+    def _wired(self, inputs: Sequence[Source]) -> tuple[Layer, ...]:
+        """The layers, each with its name in the network and with how far back is what it reads."""
+        position = {source: at for at, source in enumerate(self.sources)}
+        layers = []
+        for at, (source, name) in enumerate(zip(self.sources, self._named, strict=True)):
+            reads = [
+                Read(back=at - position.get(read, -1), width=read.features, relu=relu)
+                for read, relu in source.reads
+            ]
+            layer: Any = source.layer
+            if len(inputs) > 1:
+                layer, reads = _of_inputs(layer, source, reads, inputs)
+            fields = read_fields(reads)
+            if isinstance(layer, Bidirectional):
+                layer = each_direction(layer, partial(_updated, fields=fields))
+                fields = {}
+            elif isinstance(layer, Norm):
+                fields = {}
+            layers.append(layer.model_copy(update={"name": name, **fields}))
+        return tuple(layers)
 
     def settled(self, where: str) -> "Flow":
         """Return the flow as the output of its last layer, a dense one more if necessary."""
-        flow = self._merged()
-        return flow if flow.plain and not flow.relu else flow._settled(where)
+        flow = self._merged
+        return flow if flow.plain and not flow.relu else flow._add_dense(flow.dense or "affine", where=where)
 
-    def _with_layer(self, layer: Layer) -> "Flow":
-        """Return the output of a layer behind this flow's layers, at this flow's pace."""
-        return Flow(
-            layers=(*self.layers, layer),
-            width=layer.outputs,
-            pace=self.pace,
-            placed=(*self.placed, Placed(self.pace)),
-        )
+    def with_layer(self, layer: Layer) -> "Flow":
+        """Return the output of a layer that reads this flow's sources, at this flow's pace."""
+        reads = tuple((term.source, term.relu) for term in self.terms)
+        return Flow.of(Source(layer, reads, layer.outputs, self.pace))
 
-    def _absorb(self, layer: Any, where: str) -> Any:
-        weight, added = _compose(layer.w_ih, self.matrix, self.bias, where)
-        key = "bias_ih" if isinstance(layer, Gru) else "bias"
-        update = {"w_ih": weight, key: getattr(layer, key) + added, "input_relu": self.relu}
-        return layer.replace(**update)
+    @cached_property
+    def _settled(self) -> "Flow":
+        """The flow with its affine function as a dense layer."""
+        return self._add_dense(self.dense or "affine")
 
-    def _settled(self, where: str = "the end of the model") -> "Flow":
-        """Return the flow with its affine function as a dense layer."""
-        matrix, bias = self._full(where)
-        return self._add_dense(self.dense or "affine", matrix, bias, IDENTITY)
-
-    def _add_dense(self, name: str, matrix: Floats, bias: Floats, function: ActivationFunction) -> "Flow":
+    def _add_dense(
+        self, name: str, function: ActivationFunction = IDENTITY, where: str = "the end of the model"
+    ) -> "Flow":
+        full = self._full(where)
         kept = sum(layer.weight.size for layer in self.layers if isinstance(layer, Dense))
-        check_size((kept + matrix.size,), f"the dense layers up to {name!r}, as a whole")
+        check_size((kept + full.matrix.size,), f"the dense layers up to {name!r}, as a whole")
         layer = Dense(
-            name=self._unique(name),
-            weight=matrix if self.skip is None else np.concatenate([matrix, self.skip.matrix], axis=1),
-            bias=bias,
+            name=name,
+            weight=full.matrix,
+            bias=full.bias,
             activation=function.name,
             alpha=function.alpha,
             beta=function.beta,
-            **read_fields(self._reads(matrix.shape[1])),
         )
-        return self._with_layer(layer)
+        return full.with_layer(layer)
 
-    def _reads(self, width: int = 0) -> tuple[Read, ...]:
-        """What its affine function reads; ``width`` is that of the last layer's results."""
-        mine = Read(width=width or self.matrix.shape[1], relu=self.relu)
-        if self.skip is None:
-            return (mine,)
-        back = len(self.layers) + 1 - self.skip.source
-        return (mine, Read(back=back, width=self.skip.matrix.shape[1], relu=self.skip.relu))
-
+    @cached_property
     def _merged(self) -> "Flow":
-        """Return the flow with a sum or mean of a bidirectional layer's halves as that layer's merge mode."""
-        last = self.layers[-1] if self.layers else None
-        if self.dense or self.relu or self.skip or np.any(self.bias) or self.matrix.ndim == 0:
+        """The flow with a sum or mean of a bidirectional layer's halves as that layer's merge mode."""
+        last, term = self.last, self.terms[0]
+        if self.dense or term.relu or np.any(self.bias) or term.matrix.ndim == 0:
             return self
-        if not isinstance(last, Bidirectional) or last.merge != "concat" or self.pace != self._layers_pace:
+        if not isinstance(last, Bidirectional) or last.merge != "concat" or self.pace != term.source.pace:
             return self
         half = last.forward.outputs
         for merge, factor in (("sum", 1.0), ("average", 0.5)):
-            if np.array_equal(self.matrix, np.hstack([np.eye(half), np.eye(half)]) * factor):
+            if np.array_equal(term.matrix, np.hstack([np.eye(half), np.eye(half)]) * factor):
                 layer = last.model_copy(update={"merge": merge})
-                below = replace(self, layers=self.layers[:-1], placed=self.placed[:-1])
-                return replace(below._with_layer(layer), placed=self.placed)
+                return Flow.of(replace(term.source, layer=layer, width=layer.outputs))
         return self
 
-    def _unique(self, name: str) -> str:
-        return fresh(name, {layer.name for layer in self.layers}.__contains__)
+
+def _updated(layer: Any, fields: Mapping[str, Any]) -> Any:
+    return layer.model_copy(update=fields)
 
 
-def _align(flows: Sequence[Flow], where: str, *, gather: bool = True) -> list[Flow]:
-    """Return functions of the same values, with a skip from the same layer if any of them has one."""
-    base = max(flows, key=lambda flow: (len(flow.layers), flow.reads_final_states))
-    found = [flow._over(base, where) for flow in flows]
-    kinds = dict.fromkeys((flow.skip.source, flow.skip.relu) for flow in found if flow.skip is not None)
-    if len(kinds) > 1 and not gather:
-        raise ModelError(f"{where} needs results of more than two layers at once")
-    for kind in [*kinds][:-1]:
-        found = _gathered(found, kind, where)
-    skips = [flow.skip for flow in found if flow.skip is not None]
-    if not skips:
-        return found
-    width = skips[0].matrix.shape[1]
-    return [
-        flow
-        if flow.skip is not None
-        else replace(flow, skip=replace(skips[0], matrix=np.zeros((flow.features(where), width))))
-        for flow in found
-    ]
+def _of_inputs(
+    layer: Any, source: Source, reads: Sequence[Read], inputs: Sequence[Source]
+) -> tuple[Any, list[Read]]:
+    """A layer that reads some of several inputs as one that reads all of them side by side, and its reads."""
+    ends = np.cumsum([each.features for each in inputs])
+    first = {each: int(end) - each.features for each, end in zip(inputs, ends, strict=True)}
+    wide = [read.replace(width=int(ends[-1])) if each in first else read
+            for read, (each, _) in zip(reads, source.reads, strict=True)]  # fmt: skip
+    kept = list(dict.fromkeys(wide))
+
+    def spread(one: Any) -> Any:
+        key = "weight" if isinstance(one, Dense) else "w_ih"
+        matrix = getattr(one, key)
+        found = {read: np.zeros((len(matrix), read.width)) for read in kept}
+        blocks = np.split(matrix, np.cumsum([each.features for each, _ in source.reads])[:-1], axis=1)
+        for read, (each, _), block in zip(wide, source.reads, blocks, strict=True):
+            begin = first.get(each, 0)
+            found[read][:, begin : begin + each.features] += block
+        return one.replace(**{key: np.concatenate([*found.values()], axis=1)})
+
+    return each_direction(layer, spread), kept
 
 
-def _gathered(flows: Sequence[Flow], kind: tuple[int, bool], where: str) -> list[Flow]:
-    """Return the same functions without the skips of one kind: a dense layer puts what these read beside.
+def _behind(terms: Sequence[Term]) -> list[Source]:
+    """All that the terms depend on, in an order in which it can be computed."""
+    found: set[Source] = set()
+    waiting = [term.source for term in terms]
+    while waiting:
+        source = waiting.pop()
+        if source not in found:
+            found.add(source)
+            waiting += [read for read, _ in source.reads]
+    return sorted(found, key=lambda source: source.number)
 
-    A dense layer can read two layers' results, so results of three need one more layer, of four two.
+
+def _collected(terms: Sequence[Term]) -> tuple[Term, ...]:
+    """Add up the terms of the same source, the last layer's first, and leave out what is all zero."""
+    found: dict[tuple[Source, bool], Floats] = {}
+    for term in terms:
+        key = (term.source, term.relu)
+        found[key] = found[key] + term.matrix if key in found else term.matrix
+    order = sorted(found, key=lambda key: (-key[0].number, key[1]))
+    used = [key for key in order if np.any(found[key])]
+    return tuple(Term(*key, found[key]) for key in used or order[:1])
+
+
+def together(flows: Sequence[Flow], where: str) -> list[Flow]:
+    """Return functions of values that may stand in one network, of the same layers where they can be.
+
+    Raises ModelError if they have values at different steps, or of several layers in a network that goes
+    through sequences from their end.
     """
-    base, (source, relu) = flows[0], kind
-    width = base.width or 0
-    mine = [flow.skip is not None and (flow.skip.source, flow.skip.relu) == kind for flow in flows]
-    rows = [flow.skip.matrix for flow, its in zip(flows, mine, strict=True) if its and flow.skip is not None]
-    count = sum(map(len, rows))
-    check_size((width + count, max(width, rows[0].shape[1])), f"{where}: results side by side")
-    layer = Dense(
-        name=base._unique("gathered"),
-        weight=np.concatenate(
-            [np.eye(width + count, width), np.concatenate([np.zeros((width, rows[0].shape[1])), *rows])],
-            axis=1,
-        ),
-        bias=np.zeros(width + count),
-        reads=(
-            Read(width=width, relu=base.relu),
-            Read(back=len(base.layers) + 1 - source, width=rows[0].shape[1], relu=relu),
-        ),
-    )
-    behind, first, found = base._with_layer(layer), width, []
-    for flow, its in zip(flows, mine, strict=True):
-        matrix, bias = flow._full(where)
-        wide = np.zeros((len(matrix), width + count))
-        wide[:, :width] = matrix
-        if its:
-            wide[:, first : first + len(matrix)] = np.eye(len(matrix))
-            first += len(matrix)
-        skip = None if its else flow.skip
-        found.append(replace(behind, matrix=wide, bias=bias, dense=flow.dense, skip=skip))
+    if any(flow.pace != flows[0].pace for flow in flows):
+        raise ModelError(
+            f"{where} needs two results of different steps at once, because strides left out other "
+            "steps of one than of the other; give both the same strides and the same zeros in front"
+        )
+    read = {term.source for flow in flows for term in flow.terms}
+    final = {source: source.reversed for source in read if source.reversed in read}
+    found = [flow._reading(final) if flow.reads_alone(backward=False) else flow for flow in flows]
+    dense = [source for flow in flows for source in flow.sources if isinstance(source.layer, Dense)]
+    for source in dict.fromkeys(dense):
+        found = [flow.through(source) for flow in found]
+    behind = _behind([term for flow in found for term in flow.terms])
+    layers = [source for source in behind if source.layer is not None]
+    if looks_back([source.layer for source in layers if source.layer is not None]) and not (
+        _is_chain(layers) and {term.source for flow in found for term in flow.terms} == {layers[-1]}
+    ):
+        raise ModelError(
+            f"{where} needs two results of different layers at once, which a network with a "
+            "bidirectional or reverse layer cannot have: end the network before it, and add or join "
+            "on the host"
+        )
     return found
+
+
+def _is_chain(sources: Sequence[Source]) -> bool:
+    """Whether each layer reads the one before it, and nothing else."""
+    pairs = pairwise(sources)
+    return all(len(source.reads) == 1 for source in sources) and all(
+        after.reads[0][0] is before for before, after in pairs
+    )
+
+
+def is_stateless(layer: Layer) -> bool:
+    """Whether a layer's results are of the step at hand alone."""
+    return isinstance(layer, StatelessLayer) or (
+        isinstance(layer, Custom) and layer.cell.state is None and not layer.w_hh.any()
+    )
 
 
 def looks_back(layers: Sequence[Layer]) -> bool:
     """Whether a layer has a reverse direction."""
     return any(isinstance(layer, Bidirectional) or getattr(layer, "reverse", False) for layer in layers)
-
-
-def _compose(weight: Floats, matrix: Floats, bias: Floats, where: str) -> tuple[Floats, Floats]:
-    """Return ``weight @ (matrix @ x + bias)`` as matrix and bias."""
-    check_size(
-        (len(weight), *(matrix.shape[1:] or weight.shape[1:])), f"{where}: its product with what it reads"
-    )
-    product = weight @ matrix if matrix.ndim else weight * matrix
-    return product, weight @ np.broadcast_to(bias, (weight.shape[1],))

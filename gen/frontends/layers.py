@@ -38,7 +38,7 @@ def begins_with_frames(sizes: Sequence[int | None]) -> Iterator[tuple[Value, int
         found.append((at, frames_at))
         tags = [f"?{axis}" for axis in range(rank)]
         tags[at], tags[frames_at] = "F", f"K{frames}"
-        yield Value(Flow(width=features * frames), Axes(tuple(tags), features)), frames
+        yield Value(Flow.begin(features * frames), Axes(tuple(tags), features)), frames
 
 
 def may_be_between(node: Node) -> bool:
@@ -421,6 +421,17 @@ def _cast(step: Step) -> Value:
     return step.only()
 
 
+def _repeat(step: Step) -> Value:
+    """A value that is the same in every step, for each of them; sums and joins take it as it is."""
+    value = next(iter(step.values))
+    if not value.still:
+        raise ModelError(
+            f"{step.where} repeats what the core computes, which only an input without steps can be; end "
+            "before it, and begin another build behind it"
+        )
+    return value
+
+
 def _transpose(step: Step) -> Value:
     axes, attributes = step.only().axes, step.attributes()
     if "swap" in attributes:
@@ -442,10 +453,42 @@ def _shape(step: Step) -> Sequence[Size | None] | None:
     return found
 
 
+def _last_steps(step: Step, value: Value, first: int, last: int) -> Value | None:
+    """Steps and features that an operator merges: features of the last step, which reads those before it.
+
+    None if it merges other axes, or nothing tells how many steps there are.
+    """
+    axes, steps = value.axes, step.sizes.steps or step.steps(value)
+    merged = axes.tags[first : last + 1]
+    if {*merged} != {"T", "F"} or len(merged) != 2 or not steps:
+        return None
+    if value.padded or value.extra:
+        raise ModelError(
+            f"{step.where} joins steps that {value.padded or 'a convolution'} padded; give sequences of as "
+            "many steps to the driver instead, and leave the lengths out of the model"
+        )
+    count = axes.features
+    flow = value.flow.delays(steps - 1, count, step.label, step.where)
+    order = np.arange(steps * count).reshape(steps, count)[::-1]  # A line has the newest step first.
+    order = order if merged == ("T", "F") else order.T
+    tags = (*axes.tags[:first], "F", *axes.tags[last + 1 :])
+    step.notes.append(f"{step.where} joins {steps} steps: give sequences of as many")
+    return value.computed(
+        flow.pick(order.reshape(-1).tolist(), step.where),
+        replace(axes, tags=tags, features=steps * count, last_step=True),
+    )
+
+
 def _reshape(step: Step) -> Value:
     value, shape = step.only(), _shape(step)
     copies = not step.attributes().get("allowzero", 0)
     known = step.sizes.known(step.node.inputs[0], value.axes)
+    tags = value.axes.tags
+    if shape and len(shape) == 2 and len(tags) == 3 and tags[0] == "N" and shape[1] is not None:
+        wide = shape[1].number if not shape[1].names else 0
+        joined = _last_steps(step, value, 1, 2) if wide == -1 or wide > value.axes.features else None
+        if joined is not None and wide in (-1, joined.axes.features):
+            return joined
     axes = value.axes.reshape(shape, step.where, zero_copies=copies, known=known)
     if axes.lost and value.axes.frames > 1:
         value = join_frames(step, value)
@@ -459,11 +502,20 @@ def _flatten(step: Step) -> Value:
     value, attributes = step.only(), step.attributes()
     if value.axes.lost:
         return value
-    if "start" in attributes:
-        return step.moved(value.axes.flatten(attributes["start"], attributes["end"], step.where))
     rank = len(value.axes.tags)
+    if "start" in attributes:
+        first, last = (
+            at % rank if -rank <= at < rank else at for at in (attributes["start"], attributes["end"])
+        )
+        joined = _last_steps(step, value, first, last)
+        if joined is not None:
+            return joined
+        return step.moved(value.axes.flatten(attributes["start"], attributes["end"], step.where))
     cut = int(attributes.get("axis", 1))
     cut += rank if cut < 0 else 0
+    joined = _last_steps(step, value, cut, rank - 1) if cut == 1 else None
+    if joined is not None:
+        return joined
     if {"F", "K"} <= {tag[0] for tag in value.axes.tags[cut:]}:
         value = join_frames(step, value)
     axes = value.axes
@@ -643,6 +695,7 @@ def _layout(step: Step) -> tuple[str, ...]:
 
 MOVES: dict[str, Callable[[Step], Value | list[Value]]] = {
     "cast": _cast,
+    "expand": _repeat,
     "flatten": _flatten,
     "gather": _part,
     "identity": Step.only,
@@ -656,6 +709,7 @@ MOVES: dict[str, Callable[[Step], Value | list[Value]]] = {
             step.numbers("axes", 1), step.where, strict=bool(step.attributes().get("strict", True))
         )
     ),
+    "tile": _repeat,
     "transpose": _transpose,
     "unpack": _unpack,
     "unsqueeze": lambda step: step.moved(

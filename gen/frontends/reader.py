@@ -7,7 +7,8 @@ import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from rtlstm.gen.frontends.arithmetic import (
     ARITHMETIC,
@@ -23,7 +24,7 @@ from rtlstm.gen.frontends.arrays import listed
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.bodies import join_steps
 from rtlstm.gen.frontends.cells import join_cells
-from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.flow import Flow, Source, WidthError
 from rtlstm.gen.frontends.formulas import join_functions
 from rtlstm.gen.frontends.graph import Graph, Node, WeightsError
 from rtlstm.gen.frontends.layers import (
@@ -39,7 +40,7 @@ from rtlstm.gen.frontends.loops import join_loops
 from rtlstm.gen.frontends.norms import join_norms
 from rtlstm.gen.frontends.plugins import offered
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder, host_classes, host_note
-from rtlstm.gen.frontends.recurrent import Applied, apply_recurrent
+from rtlstm.gen.frontends.recurrent import Applied, apply_recurrent, encoder_of
 from rtlstm.gen.frontends.step import Known, KnownSizes, State, Step, Value, one_input
 from rtlstm.host.embeddings import Embedding
 from rtlstm.spec.errors import ModelError
@@ -103,17 +104,83 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
     graph, stepped, no_steps = join_steps(graph)
     for note in (*norms, *written, *loops, *joined, *stepped):
         report.note(note)
-    reader = None
+    readers: list[_Reader] = []
     try:
-        reader = _Reader(graph, options, report)
-        return reader.read()
+        return _read(graph, options, report, readers)
     except ModelError as error:
-        split = graph.words.split if reader is not None and reader.stands_outside(error) else ""
+        split = graph.words.split if readers and readers[-1].stands_outside(error) else ""
         raise ModelError(
             "; ".join(filter(None, [str(error), *unclear, *no_loops, *no_steps, split]))
         ) from None
     finally:
-        report.found = reader and reader.found()
+        report.found = readers[-1].found() if readers else None
+
+
+def _read(graph: Graph, options: ReadOptions, report: ReportBuilder, readers: "list[_Reader]") -> Network:
+    """Read a graph from its one input on, or from several side by side if it needs them."""
+    names = _data_inputs(graph, options.output)
+    if len(names) < 2 or options.begin is not None or options.lstm is not None:
+        readers.append(_Reader(graph, options, report))
+        return readers[-1].read()
+    refusal: ModelError | None = None
+    tries: tuple[dict[str, Any], ...] = ({"names": names}, {"names": names, "still": True}, {})
+    for how in tries:
+        widths = _given_widths(options.input_widths, names)
+        for _ in names:
+            trial = ReportBuilder(report.source)
+            trial.take_all(report)
+            reader = _Reader(graph, options, trial, widths=widths, **how)
+            readers.append(reader)
+            try:
+                network = reader.read()
+            except WidthError as error:
+                refusal = refusal or ModelError(str(error))
+                shown = [name for name, source in reader.inputs.items() if source is error.source]
+                if not shown or shown[0] in widths:
+                    break
+                widths[shown[0]] = error.width
+            except WeightsError:
+                raise
+            except ModelError as error:
+                refusal = refusal or error
+                break
+            else:
+                report.take_all(trial)
+                return network
+    raise refusal or ModelError("must have an input")
+
+
+def _given_widths(given: Sequence[str], names: Sequence[str]) -> dict[str, int]:
+    """The widths of inputs that the caller gives."""
+    found = {}
+    for text in given:
+        name, _, width = text.rpartition(":")
+        if name not in names or not (width.isascii() and width.isdecimal() and 0 < int(width) < 2**31):
+            raise ModelError(
+                f"`input_widths` must be NAME:WIDTH, of the inputs {listed(names)}, not {text!r}"
+            )
+        found[name] = int(width)
+    return found
+
+
+def _data_inputs(graph: Graph, output: str | None) -> list[str]:
+    """The inputs of the model that its outputs are computed from, but no states and no lengths."""
+    ends = graph.outputs
+    if output is not None:
+        named = [node.outputs[0] for node in graph.nodes if output in (node.label, *node.outputs)]
+        called = [tensor for tensor, name in graph.names.items() if name == output]
+        ends = [output] if graph.is_tensor(output) else called or named[:1]
+    found, waiting = set(), list(ends)
+    while waiting:
+        name = waiting.pop()
+        if name in found or graph.is_constant(name):
+            continue
+        found.add(name)
+        node = graph.producer(name)
+        if node is not None and node.operator not in _SIZES:
+            data = node.inputs[:1] if is_recurrent(node) or node.operator == "pack" else node.inputs
+            waiting += filter(None, node.inner if node.kind == "If" else (*data, *node.inner))
+    return [name for name in graph.inputs if name in found]
 
 
 def is_recurrent(node: Node) -> bool:
@@ -124,8 +191,20 @@ def is_recurrent(node: Node) -> bool:
 class _Reader:
     """Determines every needed tensor, node by node, from the core's input on."""
 
-    def __init__(self, graph: Graph, options: ReadOptions, report: ReportBuilder) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        options: ReadOptions,
+        report: ReportBuilder,
+        *,
+        names: Sequence[str] = (),
+        still: bool = False,
+        widths: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         self.graph, self.options, self.report = graph, options, report
+        self.several, self.still, self.widths = tuple(names), still, widths
+        """Inputs to begin at, if several; whether those that no layer along steps reads have none."""
+        self.inputs: dict[str, Source] = {}
         self.classes: list[int] = []
         self.names: dict[str, str] = {}
         if options.output is None:
@@ -144,7 +223,7 @@ class _Reader:
         self.applied: dict[int, Applied] = {}
         self.fetched: set[str] = set()
         self.first: list[int] = []
-        self.sizes = KnownSizes(graph)
+        self.sizes = KnownSizes(graph, options.sequence_length or 0)
         self.frames = 1
         """Frames inside a step of the tensor to begin at."""
         self.input_tags: tuple[str, ...] = ()
@@ -170,7 +249,7 @@ class _Reader:
         self._leave_classes(bool(parts))
         self.report.output = self.names[target] if target in self.graph.names else target
         self._report_rest(upstream)
-        network = flow.network(self.report.name, parts)
+        network = flow.network(self.report.name, parts, self.inputs)
         self.report.initial_state = flow.initial_state(network)
         nodes = {node.label for node in self.graph.nodes}
         for layer in network.layers:
@@ -240,6 +319,8 @@ class _Reader:
         There are none if the graph has no recurrent node, but others with weights: then the network begins at
         the model's input.
         """
+        if self.several:  # All that is computed from them is the core's.
+            return
         graph, nodes, wanted = self.graph, self.graph.nodes, self.options.lstm
         found = [index for index, node in enumerate(nodes) if is_recurrent(node)]
         if not found:
@@ -275,11 +356,7 @@ class _Reader:
             labels = [nodes[index].label for index in first]
             if len(set(labels)) < len(labels):  # One layer that is called for each step: it says so itself.
                 nodes[first[0]].attributes["layers"]()
-            names = listed(labels)
-            raise ModelError(
-                f"LSTM nodes must follow one another, but these stand side by side: {names}; "
-                "choose one as `lstm` and, if needed, an end as `output`"
-            )
+            return  # All that is computed from the model's input is the core's.
 
     def _leave_others(self) -> None:
         """Leave outputs that do not come from the layer to begin with, if others do."""
@@ -327,6 +404,9 @@ class _Reader:
 
     def _begin(self) -> set[int]:
         """Begin at the model's input or at the first recurrent nodes; return the nodes before these."""
+        if self.several:
+            self._begin_with_all()
+            return set()
         if not self.first and self.options.begin is not None:
             raise ModelError(
                 "`begin` names a tensor in front of a recurrent layer, but the model has none; leave it out"
@@ -352,6 +432,36 @@ class _Reader:
                 )
         return upstream
 
+    def _begin_with_all(self) -> None:
+        """Begin at several inputs of the model."""
+        graph, several = self.graph, self.several
+        looked_up = {name for name in several if any(
+            graph.nodes[at].operator == "embedding" for at in graph.consumers(name)
+        )}  # fmt: skip
+        along = [node.inputs[0] for node in graph.nodes if is_recurrent(node) or node.operator == "conv"]
+        before = graph.ancestors(along)
+        moving = {name for name in several if name in along or before & set(graph.consumers(name))}
+        rank = max(
+            len(graph.shape(name)) + (name in looked_up) for name in sorted({*several} - looked_up) or several
+        )
+        known: dict[str, Known] = {}
+        for name in several:
+            value = self._plain(name)
+            if name in looked_up:
+                tags = graph.axes.get(name)
+                value = Value(Flow.begin(), Axes(tags, 0) if tags else Axes.unknown(rank - 1))
+            elif rank > 2 and (len(value.axes.tags) < rank or (self.still and name not in moving)):
+                features = self.widths.get(name) or (graph.shape(name) or (0,))[-1] or 0
+                value = Value(Flow.begin(features or None), Axes(("N", "F"), features), still=True)
+            elif name in self.widths:
+                value = replace(value, flow=Flow.begin(self.widths[name]))
+            self.inputs[name] = value.flow.terms[0].source
+            known[name] = value
+        first = next((name for name in several if name in moving), several[0])
+        self._begin_with(first, known[first])  # type: ignore[arg-type]
+        self.known |= known
+        self.report.input = listed(several)
+
     def _find_input(self) -> str:
         """Return the one input of the model that the needed nodes read."""
         graph = self.graph
@@ -367,16 +477,16 @@ class _Reader:
         shape = self.graph.shape(source)
         tags = self.graph.axes.get(source)
         if tags is None:
-            return Value(Flow(), Axes.unknown(len(shape)))
+            return Value(Flow.begin(), Axes.unknown(len(shape)))
         features = shape[tags.index("F")] or 0 if "F" in tags else 0
-        return Value(Flow(width=features or None), Axes(tags, features))
+        return Value(Flow.begin(features or None), Axes(tags, features))
 
     def _begin_with(self, source: str, value: Value) -> None:
         """Register the tensor to begin at, and forget what was found from another one."""
         self.known, self.applied, self.fetched, self.embeddings = {source: value}, {}, set(), []
         self.begin = source
         self.input_tags = value.axes.tags
-        self.sizes = KnownSizes(self.graph)
+        self.sizes = KnownSizes(self.graph, self.options.sequence_length or 0)
         self.sizes.begin(source, value.axes)
 
     def _begin_before(self, tensor: str, upstream: set[int]) -> bool:
@@ -498,7 +608,7 @@ class _Reader:
         """Begin with the first recurrent nodes; nodes before them stay outside."""
         self.frames = 1
         rank = len(self.graph.nodes[self.first[0]].attributes["axes"])
-        self._begin_with(tensor, Value(Flow(), Axes.unknown(rank)))
+        self._begin_with(tensor, Value(Flow.begin(), Axes.unknown(rank)))
         self.report.input = tensor
         nodes = self._leave(upstream)
         if nodes:
@@ -552,6 +662,8 @@ class _Reader:
             self._fetch(name)
         try:
             self._visit(index)
+        except WidthError:
+            raise
         except ModelError as error:
             for before, applied in sorted(self.applied.items()):
                 self._report(before, applied)
@@ -656,10 +768,10 @@ class _Reader:
         if operator in MOVES:
             moved = MOVES[operator](step)
             results = tuple(moved) if isinstance(moved, list) else (moved,)
-            return Applied(results, "shape", notes=(*node.notes, *_LENGTHS.get(operator, ())))
+            return Applied(results, "shape", notes=(*node.notes, *step.notes, *_LENGTHS.get(operator, ())))
         apply = LAYERS.get(operator) or ARITHMETIC.get(operator)
         if apply is not None:
-            return Applied((apply(step),), "core", notes=node.notes)
+            return Applied((apply(step),), "core", notes=(*node.notes, *step.notes))
         others = step.graph.offered
         if others is not None and operator in others:
             value = offered(others.label(operator), Value, lambda: others[operator](step))
@@ -708,7 +820,14 @@ class _Reader:
         return f"{node.where}, which reads {tensor!r}, is not supported{separator} {text}; {leave}"
 
     def _recurrent(self, step: Step) -> Applied:
-        value = step.inputs[0]
+        value, encoder = step.inputs[0], encoder_of(self.graph, step.node)
+        if encoder is not None and self.options.lstm is None:
+            raise ModelError(
+                f"{step.where} begins in the final state of {encoder.where}, as a decoder does: make two "
+                f"builds, one with `output={encoder.label!r}`, one with `lstm={step.label!r}` that is "
+                "calibrated from the first (`calibration_from`), and give the state that the first returns "
+                "to the second"
+            )
         if value is None:
             raise ModelError(
                 f"{step.where} must read its input X ({step.node.inputs[0]!r}) from what the core computes, "
@@ -724,20 +843,25 @@ class _Reader:
         value = step.only()
         if value.flow.layers or value.packed or not value.flow.plain:
             raise ModelError(f"{step.where} must read the model's input; the core does not look up")
-        if self.embeddings:
+        if self.embeddings and not self.several:
             both = f"{self.embeddings[0].name!r} and {step.label!r}"
             raise ModelError(one_input(f"{step.where} needs two inputs of the model at once, {both}"))
         table = step.constant(1, "its table")
         if table.ndim != 2:
             raise ModelError(f"{step.where} must have a table with 2 axes, not {table.ndim}")
-        self.embeddings.append(Embedding(name=step.label, table=table))
+        source = value.flow.terms[0].source
+        which = next((name for name, each in self.inputs.items() if each is source), "")
+        self.embeddings.append(Embedding(name=step.label, table=table, input=which))
         note = (
             f"{step.where} is looked up by the host (ReadResult.embeddings has its table of {table.shape[0]} "
             f"x {table.shape[1]}): the core reads its rows"
         )
         width = table.shape[1]
-        result = Value(Flow(width=width), Axes((*value.axes.tags, "F"), width))
-        self.input_tags, self.begin = result.axes.tags, step.node.outputs[0]
+        result = Value(Flow.begin(width), Axes((*value.axes.tags, "F"), width))
+        if not self.several or step.node.inputs[0] == next(iter(self.known)):
+            self.input_tags, self.begin = result.axes.tags, step.node.outputs[0]
+        if which:
+            self.inputs[which] = result.flow.terms[0].source
         why = f"looked up by the host: {table.shape}"
         return Applied((result,), "outside", why, (note, *step.node.notes))
 
@@ -793,7 +917,7 @@ class _Reader:
             raise ModelError(f"{name!r} has steps that a convolution padded; drop the last {end.extra} first")
         if end.packed:
             self.report.note("the output is a PackedSequence: the driver gives it padded, or packs it again")
-        if end.padded and (not end.flow.plain or isinstance(end.flow.layers[-1], Dense)):
+        if end.padded and (not end.flow.plain or isinstance(end.flow.last, Dense)):
             self.report.note(
                 "past the end of a sequence the core gives zeros, not what its last layers make of zeros"
             )

@@ -6,7 +6,8 @@ from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+from pydantic import Field
 
 from rtlstm.gen.frontends.arrays import Floats, listed
 from rtlstm.host.embeddings import Embedding, Tables
@@ -182,6 +183,8 @@ class ReadOptions(Record):
     lists the dense layers of a file of tensors in order, each ``NAME``, ``NAME:ACTIVATION`` or
     ``relu:NAME:ACTIVATION`` (ReLU on what the layer reads); an empty list, or ``none`` alone, takes none.
     ``branches`` chooses among the branches of an ONNX model's If nodes, each ``NODE:then`` or ``NODE:else``.
+    ``input_widths`` are the features of inputs, each ``NAME:WIDTH``, of a module that has several.
+    ``sequence_length`` is the number of steps that a mean over the steps divides by.
     """
 
     lstm: Annotated[
@@ -226,6 +229,20 @@ class ReadOptions(Record):
             metavar="NODE:BRANCH",
         ),
     ] = ()
+    input_widths: Annotated[
+        tuple[str, ...],
+        Option(
+            "Width of one of several inputs: NAME:WIDTH. May be repeated.",
+            group=_MODEL,
+            flag="--input-width",
+            metavar="NAME:WIDTH",
+        ),
+    ] = ()
+    sequence_length: Annotated[
+        int | None,
+        Field(ge=1),
+        Option("Steps of a sequence, for a mean over them.", group=_MODEL, metavar="STEPS"),
+    ] = None
 
 
 class NodeReport(Record):
@@ -304,7 +321,7 @@ class ReadResult(Record):
 
     def looked_up(
         self,
-        x: ArrayLike,
+        x: Any,
         name: str = "x",
         lengths: Any = None,
         batch_first: bool | None = None,
@@ -319,7 +336,8 @@ class ReadResult(Record):
         InputError
             If they are not numbers of rows of the table, or the model has several tables.
         """
-        tables = Tables(self.embeddings, self.network.frames, self.report.batch_first)
+        parts = self.network.input_parts
+        tables = Tables(self.embeddings, self.network.frames, self.report.batch_first, parts)
         return tables.look_up(x, lengths, batch_first, pad, name=name)
 
     def initial_state_of(self, sequences: int) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]:
@@ -401,6 +419,12 @@ class ReportBuilder:
         """Continue with what another report has collected."""
         vars(self).update(_collected(report), nodes=list(report.nodes), notes=list(report.notes))
         self.embeddings = list(embeddings)
+
+    def take_all(self, other: "ReportBuilder") -> None:
+        """Become what another builder has collected."""
+        vars(self).update({
+            name: list(value) if isinstance(value, list) else value for name, value in vars(other).items()
+        })  # fmt: skip
 
     def build(self, refusal: str = "") -> ModelReport:
         """Return the report as collected so far."""

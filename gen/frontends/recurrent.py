@@ -158,6 +158,16 @@ def trace_state(graph: Graph, tensor: str) -> str:
     raise ModelError(f"is the constant {found.name!r}, which is not zero")
 
 
+def encoder_of(graph: Graph, node: Node) -> Node | None:
+    """The recurrent node whose final state a node begins in; None if it begins otherwise."""
+    for tensor in node.inputs[1:3]:
+        maker = graph.producer(graph.behind(tensor, *_MOVES)) if tensor else None
+        one_of_several = maker is not None and maker.label != node.label and "T" in node.attributes["axes"]
+        if maker is not None and one_of_several and maker.operator == "recurrent":
+            return maker
+    return None
+
+
 def _trace(graph: Graph, tensor: str) -> _Source:
     moved = False
     while tensor not in graph.inputs:

@@ -1,7 +1,7 @@
 """Values of a graph's tensors while it is read, sizes that it computes, and a node with what it reads."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,10 @@ _Numbers = tuple[Size, ...]
 class KnownSizes:
     """What is known of tensors that hold sizes, collected node by node in the graph's order."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, steps: int = 0) -> None:
         self._graph = graph
+        self.steps = steps
+        """The steps of a sequence, if the caller has said how many; else 0."""
         self._measured: dict[str, _Numbers] = {}
         self._shown: dict[str, Size] = {}
         self._input = ""
@@ -147,6 +149,8 @@ class Value:
     extra: int = 0
     packed: str = ""
     padded: str = ""
+    still: bool = False
+    """Whether it is an input without an axis of steps, the same in each of a sequence's."""
 
     def computed(self, flow: Flow, axes: Axes | None = None) -> "Value":
         """The same steps with other features."""
@@ -185,6 +189,8 @@ class Step:
     node: Node
     inputs: tuple[Value | None, ...]
     sizes: KnownSizes
+    notes: list[str] = field(default_factory=list)
+    """What the user should know of how the node is read."""
 
     @property
     def label(self) -> str:
@@ -289,9 +295,18 @@ class Step:
 
         Raises ModelError if they lie elsewhere.
         """
-        known = "F" in value.axes.tags
+        known = "F" in value.axes.tags and value.axes.features > 0
         axes = value.axes.settle_features(axis, self.where)
         return replace(value, axes=axes if known else axes.with_features(features))
+
+    def width(self, value: Value, axis: int) -> int:
+        """Features of an input of the model on ``axis``, which the model may declare; 0 if nothing tells."""
+        at = next(at for at, each in enumerate(self.inputs) if each is value)
+        shape = self.graph.shape(self.node.inputs[at])
+        found = value.flow.outputs or (shape[axis] if -len(shape) <= axis < len(shape) else None)
+        if found and value.flow.outputs is None:
+            value.flow.show(found)
+        return found or 0
 
     def moved(self, axes: Axes) -> Value:
         """The only value with other axes."""

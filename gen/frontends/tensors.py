@@ -83,7 +83,7 @@ class _Reader:
     def __init__(self, tensors: Tensors, options: ReadOptions, report: ReportBuilder) -> None:
         self.tensors, self.options, self.report = tensors, options, report
         self.used: set[str] = set()
-        self.flow = Flow()
+        self.flow = Flow.begin()
         # prefix -> layer number (None for a cell) -> whether reverse -> parameter -> tensor
         self.groups: dict[str, dict[int | None, dict[bool, dict[str, str]]]] = {}
         for name in tensors:

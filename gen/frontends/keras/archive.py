@@ -241,6 +241,8 @@ class KerasModel:
     """Version of the Keras that wrote it."""
     layers: list[KerasLayer]
     ends: tuple[ArchiveResult, ...]
+    begins: tuple[str, ...] = ()
+    """Its inputs in their order, as far as the file tells."""
 
 
 def read_archive(file: BinaryIO) -> KerasModel:
@@ -272,7 +274,10 @@ def _json(text: str | bytes) -> dict[str, Any]:
 
 
 def _model(version: str, model: dict[str, Any], layers: list[KerasLayer]) -> KerasModel:
-    return KerasModel(int(version.split(".")[0]), layers, _ends(model, layers))
+    config = model.get("config", {})
+    given = config.get("input_layers", []) if isinstance(config, dict) else []
+    begins = tuple(result.layer for result in _results(given))
+    return KerasModel(int(version.split(".")[0]), layers, _ends(model, layers), begins)
 
 
 def _ends(model: dict[str, Any], layers: list[KerasLayer]) -> tuple[ArchiveResult, ...]:

@@ -63,7 +63,10 @@ _STEPWISE = (
     "RMSNormalization", "Dropout",
 )  # fmt: skip
 """Layers that act on each step alone, so TimeDistributed may wrap them."""
-_MERGERS = {"Add": "sum", "Average": "mean", "Concatenate": "concat", "Multiply": "mul", "Subtract": "sub"}
+_MERGERS = {
+    "Add": "sum", "Average": "mean", "Concatenate": "concat", "Maximum": "max", "Minimum": "min",
+    "Multiply": "mul", "Subtract": "sub",
+}  # fmt: skip
 
 
 def tensor(layer: str, index: int = 0) -> str:
@@ -100,13 +103,13 @@ class _Translator:
         axes = {name: tags for name, sizes in self.inputs.items() if (tags := self._axes(name, len(sizes)))}
         return Graph(
             self.nodes,
-            [*self.inputs],
+            sorted(self.inputs, key=lambda name: model.begins.index(name) if name in model.begins else 0),
             list(dict.fromkeys(tensor(result.layer, result.index) for result in model.ends)),
             self.constants,
             words=Words(
                 "a recurrent layer",
                 "a layer",
-                ", ".join(sorted({*_LAYERS, *_function_layers()} - {"Multiply"})),
+                ", ".join(sorted({*_LAYERS, *_function_layers()})),
                 sequences_first="Keras has sequences before steps",
                 needed="a layer with weights, such as LSTM, GRU, SimpleRNN, Dense or Conv1D",
             ),
@@ -451,6 +454,12 @@ class _Translator:
         )
         self._activated(source)
 
+    def _over_steps(self) -> None:
+        """The mean or the maximum over all steps."""
+        axis, keep = self._layout().index("T"), int(bool(self.layer.config.get("keepdims", False)))
+        operator = "reduce_max" if "Max" in self.layer.kind else "reduce_mean"
+        self.node(operator, self.reads, axes=[axis], keepdims=keep)
+
     def _average(self) -> None:
         config = self.layer.config
         (size,) = np.ravel(config["pool_size"]).tolist()
@@ -521,6 +530,8 @@ _LAYERS: dict[str, Callable[[_Translator], None]] = {
     "Embedding": _Translator._embed,
     "Flatten": _simple("flatten", lambda _: {"start": 1, "end": -1}),
     "GetItem": _Translator._get_item,
+    "GlobalAveragePooling1D": _Translator._over_steps,
+    "GlobalMaxPooling1D": _Translator._over_steps,
     "InputLayer": _Translator._input,
     "LayerNormalization": _Translator._layer_norm,
     "Masking": _Translator._mask,

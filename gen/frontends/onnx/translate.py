@@ -82,14 +82,18 @@ _FLOATS = (1, 10, 11, 16)
 _PER_AXIS = 13
 """The opset from which Softmax and LogSoftmax work along one axis: before, along it and all that follow."""
 _PLAIN: Final = (
+    "Abs",
     "Add",
     "Div",
     "Expand",
     "Identity",
     "MatMul",
+    "Max",
     "Mean",
+    "Min",
     "Mul",
     "Neg",
+    "Pow",
     "Size",
     "Sub",
     "Sum",
@@ -114,7 +118,9 @@ _OPERATORS: Final[Mapping[str, str]] = {
     "LogSoftmax": "log_softmax axis",
     "Pad": "pad mode pads value",
     "RMSNormalization": "layer_norm axis epsilon stash_type",
+    "ReduceMax": "reduce_max axes keepdims",
     "ReduceMean": "reduce_mean axes keepdims",
+    "ReduceMin": "reduce_min axes keepdims",
     "ReduceProd": "reduce_prod axes keepdims",
     "ReduceSum": "reduce_sum axes keepdims",
     "Reshape": "reshape allowzero",

@@ -90,6 +90,7 @@ _MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
         "ConstantPad1d": ["pad", "padding", "value"],
         "Conv1d Conv2d": _CONVOLUTION.split(),
         "Embedding": ["embedding", "weight", "max_norm"],
+        "GLU": ["glu", "dim"],
         "Flatten": ["flatten", "start_dim", "end_dim"],
         "GRU GRUCell LSTM LSTMCell RNN RNNCell": ["recurrent"],
         "Hardsigmoid": ["hardsigmoid"],
@@ -411,7 +412,16 @@ def _fires(call: Call, limit: float) -> Any:
 def _reduce(call: Call) -> Any:
     axes, keep = call.get("dim"), int(bool(call.get("keepdim")))
     given: dict[str, Any] = {} if axes is None else {"axes": call.wholes(axes)}
-    return call.emit(f"reduce_{call.operation}", call.x, keepdims=keep, **given)
+    # max and min along an axis give positions, too
+    outputs = ["indices"] if call.operation in ("max", "min") and axes is not None else []
+    operator = f"reduce_{call.operation.removeprefix('a')}"
+    return call.emit(operator, call.x, outputs=outputs, keepdims=keep, **given)
+
+
+def _extreme(call: Call) -> Any:
+    """The larger or smaller one of two tensors, or of one along an axis."""
+    other = call.get("dim")
+    return call.emit(call.operation, call.x, other) if isinstance(other, Tensor | Constant) else _reduce(call)
 
 
 # What changes nothing
@@ -622,6 +632,8 @@ def _attribute(call: Call) -> Any:
         return x
     if name in ("T", "mT", "H", "mH"):
         return call.emit("transpose", x) if name in "TH" else call.emit("transpose", x, swap=[-2, -1])
+    if name in ("values", "indices") and isinstance(x, tuple):  # of a maximum along an axis
+        return x[name == "indices"]
     if name in ("device", "dtype"):
         return name
     if name in ("batch_sizes", "ndim", "sorted_indices", "unsorted_indices"):
@@ -710,6 +722,11 @@ _TABLE: dict[str, Translation] = {
     "imul mul multiply: x other": lambda call: _binary(call, "mul"),
     "div divide itruediv true_divide truediv: x other rounding_mode": lambda call: _binary(call, "div"),
     "floordiv: x other": _floordiv,
+    "maximum: x other": lambda call: call.emit("max", call.x, call.get("other")),
+    "minimum: x other": lambda call: call.emit("min", call.x, call.get("other")),
+    "max min: x dim/other keepdim": _extreme,
+    "amax amin: x dim keepdim": _reduce,
+    "glu: x dim": lambda call: call.emit("glu", call.x, axis=call.whole(call.get("dim", default=-1))),
     "neg negative": lambda call: call.emit("neg", call.x),
     "clamp clip: x min max": lambda call: call.emit("clip", call.x, call.get("min"), call.get("max")),
     **{

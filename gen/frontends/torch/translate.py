@@ -243,7 +243,7 @@ class Call:
         values = [self.to.current(value) for value in inputs]
         numbers = any(isinstance(value, Number) for value in values)
         numbers = numbers and all(isinstance(value, Number | int | Constant) for value in values)
-        if operator in ("add", "clip", "div", "mul", "sub") and not numbers:
+        if operator in ("add", "clip", "div", "max", "min", "mul", "pow", "sub") and not numbers:
             values = [_floating(value) for value in values]
         found = _folded(operator, values, given, self.to.budget)
         if found is not None:

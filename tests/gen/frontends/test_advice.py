@@ -12,7 +12,7 @@ import pytest
 import safetensors.numpy
 from onnx import helper, version_converter
 from support.lazy import nets, nn, torch
-from support.onnx_files import H, I, const, ints, lstm, node, rand, save, squeezed
+from support.onnx_files import H, I, const, lstm, node, rand, save, squeezed
 from support.quick import quick
 
 from rtlstm.gen.frontends import ReadOptions, read_model
@@ -69,13 +69,11 @@ FLATTENED = [
 ]  # fmt: skip
 SQUARE, WIDE = const("k", rand(H, 2)), const("k", rand(4 * H, 2))
 ONNX = {
-    "all steps in one dense layer": behind(*FLATTENED, weights=[ints("flat", 1, 4 * H), WIDE]),
-    "mean of steps": behind(node("ReduceMean", "s", "out", axes=[0], keepdims=0)),
     "softmax in between": behind(
         node("Softmax", "s", "p", axis=-1), node("MatMul", "p k", "out"), weights=[SQUARE]
     ),
     "unit norm": behind(node("LpNormalization", "s", "out", axis=-1)),
-    "a product": behind(node("Tanh", "s", "p"), node("Mul", "p s", "out")),
+    "a quotient": behind(node("Tanh", "s", "p"), node("Div", "p s", "out")),
     "a step in the middle": behind(node("Gather", "s i", "out", axis=0), weights=[const("i", np.int64(2))]),
     "an addend for each step": behind(node("Add", "s b", "out"), weights=[const("b", rand(4, 1, H))]),
     "one row of all steps": behind(
@@ -107,14 +105,14 @@ def test_a_branch(tmp_path: Path):
 
 
 def test_two_side_by_side(tmp_path: Path):
-    """Actor and critic: a list of what there is, of which each is read."""
+    """Actor and critic: both are read, and each alone."""
     nodes, weights = [], []
     for name in ("a", "b"):
         made, given = lstm(x=f"x{name}", y=name, name=name)
         nodes += [node("Relu" if name == "a" else "Tanh", "x", f"x{name}", f"x{name}"), *made]
         weights += given
     path = save(tmp_path / "a.onnx", nodes, weights, outputs=("a", "b"))
-    assert "a, b; choose one as `lstm`" in refusal(path)
+    assert [part.name for part in read_model(path).network.parts] == ["a", "b"]
     for name in ("a", "b"):
         network = read_model(path, ReadOptions(lstm=name, output=name)).network
         assert network.layers[0].name == name
@@ -286,9 +284,12 @@ def test_an_index_that_only_a_run_knows(index: Callable[..., Any]):
 
 @pytest.mark.parametrize(("name", "wide"), [("a", 2), ("v", 1)])
 def test_one_of_two_towers(name: str, wide: int):
-    """lstm is enough: what does not come from it stays outside, with a note."""
+    """lstm is enough: what does not come from it stays outside, with a note. Without it both are read."""
     module, x = towers().eval(), torch.randn(9, 1, 6)
-    assert "comes before" not in refusal(module)
+    whole = read_model(module).network
+    assert [part.width for part in whole.parts] == [2, 1]
+    both = torch.cat([module.pi(module.a(x)[0]), module.vf(module.v(x)[0])], -1).detach().numpy()
+    np.testing.assert_allclose(run_float(whole, x.numpy()).y, both, atol=1e-5)
     found = read_model(module, ReadOptions(lstm=name))
     assert found.network.outputs == wide
     assert any("stays outside: it does not come from" in note for note in found.report.notes)

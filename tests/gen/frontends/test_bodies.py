@@ -47,6 +47,9 @@ def bodies_net(bodies):
         norm=nn.BatchNorm1d(H, eps=1 / 64), table=nn.Embedding(7, I), drop=nn.Dropout(),
         layer_norm=nn.LayerNorm(H, eps=1 / 64), pad=nn.ConstantPad1d((4, 0), 0.0), identity=nn.Identity(),
         relu=nn.ReLU(inplace=True), unflatten=nn.Unflatten(2, (2, H)),
+        gates=nn.Linear(H, 2 * H), glu=nn.GLU(), fifth=nn.Linear(H, H), one=nn.Linear(H, 1),
+        back=nn.Linear(O, H), narrow=nn.Linear(H, I), beside=nn.Linear(H + I, O),
+        after=nn.GRU(2 * H + I, H, **first),
     )  # fmt: skip
     for name, shape in {"w": (H, O), "scale": (H,), "mean": (I,), "h0": (1, 1, H)}.items():
         net.register_parameter(name, nn.Parameter(torch.rand(shape) - 0.5))
@@ -247,11 +250,11 @@ CONSTANTS = {
 REFUSED = {
     "exponential": lambda s, x: torch.exp(s.fc(y(s, x))),
     "softmax in the middle": lambda s, x: s.fc(F.softmax(y(s, x), -1)),
-    "mean over steps": lambda s, x: s.fc(y(s, x).mean(1)),
-    "power of results": lambda s, x: s.fc(y(s, x)) ** 2,
-    "product of results": lambda s, x: (lambda v: v * s.same(v))(y(s, x)),
+    "third power": lambda s, x: s.fc(y(s, x)) ** 3,
+    "product of matrices": lambda s, x: y(s, x) @ y(s, x).transpose(1, 2),
+    "product over steps": lambda s, x: y(s, x).prod(1),
+    "largest of the input": lambda s, x: torch.cat([y(s, x)[:, -1], x.amax(1)], -1),
     "axes mixed": lambda s, x: s.fc(y(s, x).reshape(T, N, H).transpose(1, 2).reshape(N, T, H)),
-    "largest": lambda s, x: y(s, x).max(1)[0],
     "one step in the middle": lambda s, x: s.fc(y(s, x)[:, 1]),
     "convolution that looks ahead": lambda s, x: s.chomp(across(s, x))[:, :, 2:],
     "batch norm over steps": lambda s, x: F.batch_norm(y(s, x), s.mean.new_zeros(T), s.mean.new_ones(T)),
@@ -260,6 +263,51 @@ STEPS = {
     "lstm cell": lambda s, x: s.fc(of(s, "cell", x)[0]),
     "gru cell": lambda s, x: s.fc(of(s, "gru_cell", x)).tanh(),
     "layer of one step": lambda s, x: s.fc(s.lstm(x.unsqueeze(1))[0].squeeze(1)),
+}
+PRODUCTS = {
+    "product": lambda s, x: (lambda v: v * s.same(v))(y(s, x)),
+    "product of two layers": lambda s, x: s.fc(y(s, x) * of(s, "rnn", x)[0]),
+    "product of three": lambda s, x: (lambda v: v * s.same(v) * torch.tanh(v))(y(s, x)),
+    "gated linear unit": lambda s, x: s.fc(F.glu(s.gates(y(s, x)))),
+    "gated linear unit by a module": lambda s, x: s.fc(s.glu(s.gates(y(s, x)))),
+    "gate": lambda s, x: (lambda v: s.fc(s.same(v) * torch.sigmoid(s.fifth(v))))(y(s, x)),
+    "gate of one value": lambda s, x: (lambda v: s.fc(v * torch.sigmoid(s.one(v))))(y(s, x)),
+    "squeezed gate": lambda s, x: (lambda v: s.fc(v * s.back(s.fc(v).relu()).sigmoid()))(y(s, x)),
+    "mask of the input": lambda s, x: x * torch.sigmoid(s.narrow(y(s, x))),
+    "square": lambda s, x: s.fc(y(s, x)) ** 2,
+    "square as a method": lambda s, x: s.fc(y(s, x).square()),
+    "larger": lambda s, x: (lambda v: s.fc(torch.maximum(v, s.same(v))))(y(s, x)),
+    "smaller": lambda s, x: (lambda v: s.fc(torch.min(v, s.same(v))))(y(s, x)),
+    "larger than a parameter": lambda s, x: s.fc(torch.maximum(y(s, x), s.scale)),
+    "smaller than a parameter": lambda s, x: s.fc(torch.minimum(y(s, x), s.scale)),
+    "magnitude": lambda s, x: s.fc(y(s, x).abs()),
+}
+BRANCHES = {
+    "two layers side by side": lambda s, x: s.wide(torch.cat([y(s, x), of(s, "rnn", x)[0]], -1)),
+    "two layers added": lambda s, x: s.fc(y(s, x) + of(s, "rnn", x)[0]),
+    "a longer branch": lambda s, x: s.wide(torch.cat([s.next(y(s, x))[0], of(s, "rnn", x)[0]], -1)),
+    "branches behind dense layers": lambda s, x: s.wide(
+        torch.cat([s.lstm(s.inner(x).tanh())[0], s.rnn(s.inner(x).sigmoid())[0]], -1)
+    ),
+    "beside a dense layer": lambda s, x: s.beside(torch.cat([y(s, x), s.inner(x).relu()], -1)),
+    "sum of activations": lambda s, x: (lambda v: s.same(v).sigmoid() + s.fifth(v).tanh())(y(s, x)),
+    "with a ReLU and without": lambda s, x: (lambda v: s.wide(torch.cat([v, v.relu()], -1)))(y(s, x)),
+    "each reads all before it": lambda s, x: (lambda v, r: s.fc(s.after(torch.cat([v, r, x], -1))[0] + r))(
+        y(s, x), of(s, "rnn", x)[0]
+    ),
+    "last steps of two layers": lambda s, x: s.wide(
+        torch.cat([y(s, x)[:, -1], of(s, "rnn", x)[0][:, -1]], 1)
+    ),
+}
+OVER_TIME = {
+    "mean over steps": lambda s, x: s.fc(y(s, x).mean(1)),
+    "mean of both directions over steps": lambda s, x: s.wide(of(s, "both", x)[0].mean(dim=1)),
+    "sum over steps": lambda s, x: s.fc(y(s, x).sum(1)),
+    "largest over steps": lambda s, x: s.fc(y(s, x).max(1)[0]),
+    "largest over steps by name": lambda s, x: s.fc(torch.amax(y(s, x), 1)),
+    "smallest over steps": lambda s, x: s.fc(s.same(y(s, x)).tanh().amin(dim=1)),
+    "over features before steps": lambda s, x: s.fc(across(s, x).mean(-1)),
+    "mean beside the last step": lambda s, x: s.wide(torch.cat([y(s, x).mean(1), y(s, x)[:, -1]], 1)),
 }
 WORDS = {
     "embedding": lambda s, x: s.fc(s.lstm(s.table(x))[0]),
@@ -272,6 +320,9 @@ GROUPS = {
     "activations": (ACTIVATIONS, (N, T, I)),
     "moves": (MOVES, (N, T, I)),
     "nothing": (NOTHING, (N, T, I)),
+    "products": (PRODUCTS, (N, T, I)),
+    "branches": (BRANCHES, (N, T, I)),
+    "over time": (OVER_TIME, (N, T, I)),
     "constants": (CONSTANTS, (N, T, I)),
     "refused": (REFUSED, (N, T, I)),
     "steps": (STEPS, (N, I)),
@@ -326,7 +377,9 @@ def network_of(graph, end):
     """The network that ends there, and its dump without the names of layers; None if it is refused."""
     nodes = [graph.nodes[index] for index in sorted(graph.ancestors([end]))]
     try:
-        network = read(graph.with_nodes(nodes), ReadOptions(output=end), ReportBuilder("net"))
+        network = read(
+            graph.with_nodes(nodes), ReadOptions(output=end, sequence_length=T), ReportBuilder("net")
+        )
     except ModelError:
         return None
     return network, without_names(network)
@@ -367,7 +420,9 @@ def check(sources, group, name, forms):
 CASES = [(group, name) for group, (bodies, _) in GROUPS.items() for name in bodies]
 NEWER = [
     "linear", "matmul operator", "causal convolution", "alpha", "residual", "normalised input", "elu",
-    "clamp from below", "last step", "pieces", "sum of directions", "states of directions",
+    "clamp from below", "last step", "pieces", "sum of directions", "states of directions", "product",
+    "gated linear unit", "larger", "each reads all before it", "mean over steps",
+    "largest over steps by name",
 ]  # fmt: skip
 """Bodies that PyTorch's newer exporter writes, too."""
 EVERY = {name: body for bodies, _ in GROUPS.values() for name, body in bodies.items()}

@@ -542,8 +542,7 @@ def _encoder(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("build", "named"),
     [
-        (_two, "outputs 'a' and 'b' are two results"),
-        (_encoder, "initial_h is computed by layer"),
+        (_encoder, "begins in the final state of layer .*, as a decoder does"),
         (
             lambda x: L.Dense(2)(L.LSTM(5, return_state=True, **ALL)(x)[2]),
             "the final state c .* is read by layer",
@@ -552,8 +551,6 @@ def _encoder(x: Any) -> Any:
             lambda x: L.Dense(2)(L.Bidirectional(L.GRU(5, return_state=True))(x)[1]),
             "the final state c .* is read by",
         ),
-        (lambda x: L.Add()([L.LSTM(5)(x), L.GRU(5)(x)]), "two results of different layers"),
-        (lambda x: L.Multiply()([x, L.LSTM(INPUTS, **ALL)(x)]), "Multiply"),
         (
             lambda x: L.Concatenate(axis=1)([x, L.LSTM(INPUTS, **ALL)(x)]),
             "only layers along the features are supported",
@@ -575,13 +572,50 @@ def test_branches_that_are_not_supported_are_refused(build: Any, named: str, tmp
     refused(path, named)
 
 
-def test_two_inputs_at_once_are_refused(tmp_path: Path) -> None:
-    one, two = keras.Input((None, INPUTS), name="one"), keras.Input((None, INPUTS), name="two")
-    model = keras.Model([one, two], L.LSTM(5, **ALL)(L.Add()([one, two])))
+@pytest.mark.parametrize("where", ["in front", "behind", "beside the last step", "looked up"])
+def test_two_inputs(where: str, tmp_path: Path) -> None:
+    """They are read side by side."""
+    one = keras.Input((None, INPUTS), name="one")
+    two = keras.Input(
+        {"beside the last step": (2,), "looked up": (None,)}.get(where, (None, INPUTS)), name="two"
+    )
+    y = {
+        "in front": lambda: L.LSTM(5, **ALL)(L.Add()([one, two])),
+        "behind": lambda: L.Add()([L.LSTM(INPUTS, **ALL)(one), two]),
+        "beside the last step": lambda: L.Dense(3)(L.Concatenate()([L.GRU(5)(one), two])),
+        "looked up": lambda: L.LSTM(5, **ALL)(L.Concatenate()([one, L.Embedding(9, 2)(two)])),
+    }[where]()
+    model = keras.Model([one, two], y)
     model.save(tmp_path / "model.keras")
-    assert "its input is 'add" in stays_outside(tmp_path / "model.keras")
-    keras.Model([one, two], L.Add()([L.LSTM(INPUTS, **ALL)(one), two])).save(tmp_path / "model.keras")
-    refused(tmp_path / "model.keras", "needs another input of the model, 'two', at once")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 6, INPUTS)).astype("f4")
+    other = rng.normal(size=(2, 2) if where == "beside the last step" else x.shape).astype("f4")
+    if where == "looked up":
+        other = rng.integers(0, 9, (2, 6))
+    read = read_model(tmp_path / "model.keras")
+    assert [part.name for part in read.network.input_parts] == ["one", "two"]
+    found = run_float(read.network, read.looked_up({"two": other, "one": x}).swapaxes(0, 1)).y
+    wanted = model.predict([x, other], verbose=0)
+    np.testing.assert_allclose(found[-1] if wanted.ndim == 2 else found.swapaxes(0, 1), wanted, atol=1e-5)
+
+
+MERGED = {
+    "branches": lambda x: L.Add()([L.LSTM(5, **ALL)(x), L.GRU(5, **ALL)(x)]),
+    "product": lambda x: L.Multiply()([x, L.LSTM(INPUTS, **ALL)(x)]),
+    "largest": lambda x: L.Maximum()([x, L.LSTM(INPUTS, **ALL)(x), L.Dense(INPUTS)(x)]),
+    "smallest": lambda x: L.Minimum()([x, L.LSTM(INPUTS, **ALL)(x)]),
+    "mean over steps": lambda x: L.Dense(2)(L.GlobalAveragePooling1D()(L.LSTM(5, **ALL)(x))),
+    "largest over steps": lambda x: L.Dense(2)(L.GlobalMaxPooling1D()(L.LSTM(5, **ALL)(x))),
+}
+
+
+@pytest.mark.parametrize("name", MERGED)
+def test_results_of_several_layers(name: str, tmp_path: Path) -> None:
+    model, path = functional(tmp_path, ".keras", MERGED[name])
+    x = np.random.default_rng(0).normal(size=(2, 6, INPUTS)).astype("f4")
+    network = read_model(path, ReadOptions(sequence_length=6)).network
+    found, wanted = run_float(network, x.swapaxes(0, 1)).y, model.predict(x, verbose=0)
+    np.testing.assert_allclose(found[-1] if wanted.ndim == 2 else found.swapaxes(0, 1), wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize(

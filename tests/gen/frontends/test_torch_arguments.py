@@ -21,8 +21,8 @@ OTHER_MEANING = {
     "view": ["x", "dtype"],
 }
 """Overloads with arguments in other positions than those of the table."""
-NOT_READ = {"data", "batch_sizes"}
-"""Arguments of overloads that are refused as a whole: of packed sequences."""
+NOT_READ = {"data", "batch_sizes", "max", "max_values", "min", "min_indices"}
+"""Arguments of overloads that are refused as a whole, of packed sequences, or that take results."""
 
 
 def overloads(name):

@@ -1,0 +1,111 @@
+"""Modules with branches, products and reductions over the steps, as hardware: values and equal bits."""
+
+import numpy as np
+import pytest
+from support.lazy import F, nets, nn, torch
+from support.quick import quick
+from support.refusals import refused
+
+import rtlstm
+from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.sim.reference import run_float
+
+N, T, I, H = 8, 7, 4, 6  # noqa: E741
+FIRST = {"batch_first": True}
+
+
+def denoiser(m, x):
+    """Three GRUs that each read earlier ones and the input, as RNNoise has them; gains on a projection."""
+    dense = torch.tanh(m.inner(x))
+    speech = m.speech(dense)[0]
+    noise = m.noise(torch.cat([dense, speech, x], -1))[0]
+    return torch.sigmoid(m.gains(m.denoise(torch.cat([speech, noise, x], -1))[0])) * x
+
+
+def squeezed(m, x):
+    y = m.lstm(x)[0]
+    return m.head(y * torch.sigmoid(m.back(torch.relu(m.inside(y)))))
+
+
+def mixed(m, x):
+    """All of it: branches, a gated linear unit, a product, a mean beside a maximum."""
+    y, z = m.lstm(x)[0], m.gru(x)[0]
+    gated = F.glu(m.gates(torch.cat([y, z], -1)), -1) * z
+    return m.pair(torch.cat([gated.mean(1), torch.maximum(y, z).amax(1)], -1))
+
+
+MODULES = {
+    "all of it": mixed,
+    "a denoiser": denoiser,
+    "a gated linear unit": lambda m, x: m.head(F.glu(m.twice(m.lstm(x)[0]), -1)),
+    "a squeezed gate": squeezed,
+    "two branches": lambda m, x: m.pair(torch.cat([m.lstm(x)[0], m.gru(x)[0]], -1)),
+    "a mean over steps": lambda m, x: m.head(m.lstm(x)[0].mean(1)),
+    "a maximum over steps": lambda m, x: m.head(m.lstm(x)[0].amax(1)),
+    "a sum over steps": lambda m, x: m.head(torch.tanh(m.gru(x)[0].sum(1))),
+    "all steps in a dense layer": lambda m, x: m.all(m.lstm(x)[0].flatten(1)),
+    "squares": lambda m, x: m.head(m.lstm(x)[0] ** 2 - m.gru(x)[0].abs()),
+}
+
+
+def made(call):
+    torch.manual_seed(6)
+    return nets.Net(
+        call, lstm=nn.LSTM(I, H, **FIRST), gru=nn.GRU(I, H, **FIRST), inner=nn.Linear(I, 5),
+        speech=nn.GRU(5, 4, **FIRST), noise=nn.GRU(9 + I, 6, **FIRST), denoise=nn.GRU(10 + I, 6, **FIRST),
+        gains=nn.Linear(6, I), gates=nn.Linear(2 * H, 2 * H), twice=nn.Linear(H, 2 * H),
+        inside=nn.Linear(H, 2), back=nn.Linear(2, H), head=nn.Linear(H, 3), pair=nn.Linear(2 * H, 3),
+        all=nn.Linear(T * H, 3),
+    ).eval()  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", quick(MODULES, "all of it"))
+def test_bits_and_accuracy(name, tmp_path):
+    module = made(MODULES[name])
+    x = torch.randn(3 * N, T, I)
+    build = rtlstm.compile(module, calibration=x.numpy(), sequence_length=T, folder=tmp_path / "build")
+    found = build.simulate(x[:2].numpy(), simulator="icarus")
+    assert found.passed and found.cycles_predicted == found.cycles_measured
+    y, _ = build.run(x.numpy())
+    wanted = module(x).detach().numpy()
+    error = (y if wanted.ndim == 3 else y[:, -1]) - wanted
+    assert np.sqrt(np.mean(error**2)) < 0.002 * wanted.std()
+
+
+def test_a_recurrent_layer_absorbs_what_it_joins():
+    """Results side by side cost no layer of their own; their sum does where that needs fewer weights."""
+    layers = read_model(made(denoiser)).network.layers
+    assert [[read.back for read in layer.sources] for layer in layers] == [
+        [1],
+        [1],
+        [1, 2, 3],
+        [1, 2, 4],
+        [1, 5],
+    ]
+    wide = nets.Net(lambda m, x: m.b((lambda y: m.a(y)[0] + y)(m.lstm(x)[0]))[0], lstm=nn.LSTM(I, H),
+                    a=nn.LSTM(H, H), b=nn.LSTM(H, H)).eval()  # fmt: skip
+    assert [layer.kind for layer in read_model(wide).network.layers] == ["lstm", "lstm", "dense", "lstm"]
+
+
+def test_a_mean_needs_the_number_of_steps():
+    """Each way out is taken."""
+    module, x = made(MODULES["a mean over steps"]), torch.randn(N, T, I)
+    refused(module, "give it as `sequence_length`, or let the model take the sum")
+    refused(made(MODULES["all steps in a dense layer"]), "mixed the features")
+    wanted, steps = module(x).detach().numpy(), x.numpy().swapaxes(0, 1)
+    read = read_model(module, ReadOptions(sequence_length=T))
+    assert any("the mean is that of 7 steps" in note for note in read.report.notes)
+    np.testing.assert_allclose(run_float(read.network, steps).y[-1], wanted, atol=1e-5)
+    total = made(lambda m, x: m.lstm(x)[0].sum(1))
+    mean = run_float(read_model(total).network, steps).y[-1] / T
+    found = module.head(torch.from_numpy(mean).float()).detach().numpy()
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_a_maximum_needs_a_lower_limit():
+    """With tanh in front it is read."""
+    refused(made(lambda m, x: (m.lstm(x)[0][..., :I] * x).amax(1)), "needs values with a lower limit")
+    module, x = made(lambda m, x: (m.lstm(x)[0][..., :I] * x).tanh().amax(1)), torch.randn(N, T, I)
+    found = run_float(read_model(module).network, x.numpy().swapaxes(0, 1)).y[-1]
+    np.testing.assert_allclose(found, module(x).detach().numpy(), atol=1e-5)

@@ -1,0 +1,182 @@
+"""Models with several inputs: one input of the network, with the model's side by side, by their names."""
+
+import numpy as np
+import pytest
+from support.lazy import F, nn, torch
+from support.refusals import refused
+
+import rtlstm
+from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import InputError
+
+N, T, I, S, H = 3, 6, 4, 2, 5  # noqa: E741
+FIRST = {"batch_first": True}
+
+
+def two(call, **modules):
+    """A module of two inputs."""
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name, module in modules.items():
+                setattr(self, name, module)
+
+        def forward(self, x, other):
+            return call(self, x, other)
+
+    torch.manual_seed(4)
+    return Two().eval()
+
+
+def data(kind):
+    torch.manual_seed(5)
+    shapes = {"sequence": (N, T, S), "still": (N, S)}
+    other = torch.randint(0, 9, (N, T)) if kind == "numbers" else torch.randn(shapes[kind])
+    return torch.randn(N, T, I), other
+
+
+MODELS = {
+    "two sequences": (lambda m, x, s: m.fc(torch.cat([m.lstm(x)[0], m.other(s)[0]], -1)), "sequence"),
+    "a sequence behind": (lambda m, x, s: m.fc(torch.cat([m.lstm(x)[0], m.up(s)], -1)), "sequence"),
+    "beside the last step": (lambda m, x, s: m.some(torch.cat([m.lstm(x)[0][:, -1], s], 1)), "still"),
+    "beside the final state": (lambda m, x, s: m.fc(torch.cat([m.lstm(x)[1][0][-1], m.up(s)], 1)), "still"),
+    "a gate for all steps": (lambda m, x, s: m.lstm(x)[0] * m.up(s).sigmoid().unsqueeze(1), "still"),
+    "an embedding beside features": (lambda m, x, s: m.joined(torch.cat([m.table(s), x], -1))[0], "numbers"),
+    "features beside an embedding": (lambda m, x, s: m.joined(torch.cat([x, m.table(s)], -1))[0], "numbers"),
+}
+
+
+def model(name):
+    return two(
+        MODELS[name][0], lstm=nn.LSTM(I, H, **FIRST), other=nn.GRU(S, H, **FIRST), fc=nn.Linear(2 * H, 3),
+        some=nn.Linear(H + S, 3), up=nn.Linear(S, H), table=nn.Embedding(9, 3),
+        joined=nn.GRU(I + 3, H, **FIRST),
+    )  # fmt: skip
+
+
+def forms(module, given, folder):
+    yield module
+    torch.export.save(torch.export.export(module, given), folder / "net.pt2")
+    yield folder / "net.pt2"
+    torch.jit.trace(module, given).save(folder / "net.pt")
+    yield folder / "net.pt"
+    if given[1].is_floating_point():  # ONNX has no operator for look-ups alone
+        torch.onnx.export(module, given, folder / "net.onnx", dynamo=False)
+        yield folder / "net.onnx"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", MODELS)
+def test_two_inputs_in_every_form(name, tmp_path):
+    module, given = model(name), data(MODELS[name][1])
+    wanted = module(*given).detach().numpy()
+    for source in forms(module, given, tmp_path):
+        read = read_model(source)
+        assert [part.width for part in read.network.input_parts] == [I, 3 if read.embeddings else S]
+        x = read.looked_up(tuple(each.numpy() for each in given))
+        y = run_float(read.network, x.swapaxes(0, 1)).y
+        found = y.swapaxes(0, 1) if wanted.ndim == 3 else y[-1]
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_widths_that_a_module_does_not_tell(tmp_path):
+    """A file tells them; of a module, calibration data by name do, or an option."""
+    module = two(lambda m, x, s: m.lstm(torch.cat([x, s], -1))[0], lstm=nn.LSTM(I + S, H, **FIRST))
+    given = data("sequence")
+    torch.export.save(torch.export.export(module, given), tmp_path / "net.pt2")
+    whole = read_model(tmp_path / "net.pt2").network
+    for widths in (("x:4",), ("x:4", "other:2")):
+        found = read_model(module, ReadOptions(input_widths=widths)).network
+        assert found.input_parts == whole.input_parts
+        assert np.array_equal(found.layers[0].w_ih, whole.layers[0].w_ih)
+    build = rtlstm.compile(
+        module, calibration={"x": given[0].numpy(), "other": given[1].numpy()}, folder=tmp_path / "b"
+    )
+    assert build.manifest.input_parts == whole.input_parts
+    refused(module, "must be NAME:WIDTH, of the inputs x, other", ReadOptions(input_widths=("y:4",)))
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    module, given = model("beside the final state"), data("still")
+    named = {name: each.numpy() for name, each in zip(("x", "other"), given, strict=True)}
+    return (
+        rtlstm.compile(module, calibration=named, folder=tmp_path_factory.mktemp("two") / "build"),
+        module,
+        named,
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_driver_takes_them_by_name(build):
+    built, module, named = build
+    y, _ = built.run(named)
+    assert np.array_equal(built.run((named["x"], named["other"]))[0], y)
+    many = {**named, "other": np.repeat(named["other"][:, None], T, axis=1)}
+    assert np.array_equal(built.run(many)[0], y)
+    assert np.array_equal(built.run(np.concatenate([named["x"], many["other"]], -1))[0], y)
+    first = {name: each.swapaxes(0, 1) if each.ndim == 3 else each for name, each in named.items()}
+    assert np.array_equal(built.run(first, batch_first=False)[0], y.swapaxes(0, 1))
+    wanted = module(*map(torch.from_numpy, named.values())).detach().numpy()
+    assert np.abs(y[:, -1] - wanted).max() < 0.01
+    with built.open() as accelerator:
+        assert np.array_equal(accelerator.run(named)[0], y)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda x, other: {"x": x}, "must have an array for each input of the model"),
+        (lambda x, other: {"x": x, "other": other, "z": x}, "and no others"),
+        (lambda x, other: (x,), "must have an array for each input of the model"),
+        (lambda x, other: {"x": x, "other": other[:2]}, "'other' of shape"),
+        (lambda x, other: {"x": x, "other": other[:, :1]}, "'other' of shape"),
+        (lambda x, other: {"x": x, "other": np.ones(other.shape, int)}, "codes in all of them"),
+    ],
+)
+def test_wrong_inputs_are_refused(build, wrong, words):
+    with pytest.raises(InputError, match=words):
+        build[0].run(wrong(*build[2].values()))
+
+
+def test_one_input_by_name(tmp_path):
+    """A model with one input takes the array x."""
+    module = two(lambda m, x, s: m.lstm(x)[0], lstm=nn.LSTM(I, H, **FIRST))
+    read = read_model(module)
+    x = np.zeros((N, T, I))
+    assert read.network.input_parts == ()
+    assert read.looked_up({"x": x, "labels": x}).shape == x.shape
+    with pytest.raises(InputError, match="must hold an array 'x' or a single one"):
+        read.looked_up({"a": x, "b": x})
+
+
+def test_what_repeats_a_result_is_refused():
+    module = two(lambda m, x, s: m.up(m.other(s)[0][:, -1:].expand(-1, T, -1)) + m.lstm(x)[0],
+                 lstm=nn.LSTM(I, H, **FIRST), other=nn.GRU(S, S, **FIRST), up=nn.Linear(S, H))  # fmt: skip
+    refused(module, "repeats what the core computes")
+
+
+def test_an_encoder_and_a_decoder_are_two_builds():
+    """Each is read as the message says, and the state goes from one to the other."""
+    module = two(lambda m, x, s: m.fc(m.dec(s, m.enc(x)[1])[0]), enc=nn.LSTM(I, H, **FIRST),
+                 dec=nn.LSTM(S, H, **FIRST), fc=nn.Linear(H, 2))  # fmt: skip
+    refused(module, "begins in the final state of LSTM 'enc'.*output='enc'.*lstm='dec'")
+    given = data("sequence")
+    first, second = (
+        read_model(module, ReadOptions(**how)).network for how in ({"output": "enc"}, {"lstm": "dec"})
+    )
+    state = run_float(first, given[0].numpy().swapaxes(0, 1))
+    found = run_float(second, given[1].numpy().swapaxes(0, 1), (state.h, state.c)).y
+    np.testing.assert_allclose(found.swapaxes(0, 1), module(*given).detach().numpy(), atol=1e-5)
+
+
+def test_activations_of_still_inputs():
+    """They are computed once a step, as all layers."""
+    module = two(lambda m, x, s: m.lstm(x)[0] + F.relu(m.up(s)).unsqueeze(1), lstm=nn.LSTM(I, H, **FIRST),
+                 up=nn.Linear(S, H))  # fmt: skip
+    read, given = read_model(module), data("still")
+    found = run_float(read.network, read.looked_up(tuple(each.numpy() for each in given)).swapaxes(0, 1)).y
+    np.testing.assert_allclose(found.swapaxes(0, 1), module(*given).detach().numpy(), atol=1e-5)
