@@ -59,6 +59,7 @@ def made(call):
     ).eval()  # fmt: skip
 
 
+@pytest.mark.rtl
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", quick(MODULES, "all of it"))
 def test_bits_and_accuracy(name, tmp_path):
