@@ -258,7 +258,7 @@ def unsorted(m, x, lengths):
 
 
 REFUSED = [
-    (lambda m, x, n: m.lstm(x)[0] + n, "needs another input of the model, 'lengths', at once"),
+    (lambda m, x, n: m.lstm(x)[0] + n, "comes before any layer that shows how many features"),
     (
         lambda m, x, n: torch.max(unsorted(m, x, n)[0].data),
         "max 'max_1' reads the PackedSequence of LSTM 'lstm'.*pad it first",
