@@ -22,6 +22,7 @@ _FEWEST: Final = 3
 _END: Final = 2**31 - 1
 """An index beyond the end of any axis."""
 _LINEAR: Final = ("cast", "div", "identity", "mul", "neg", "slice", "split", "squeeze", "unsqueeze", *DENSE)
+_LIMITS: Final = (("starts", 1), ("ends", 2), ("steps", 4))
 _LAYOUTS: Final = (("T", "N", "F"), ("N", "T", "F"))
 """The axes of a sequence, by that of its steps."""
 
@@ -235,14 +236,9 @@ def _sequences(graph: Graph) -> Iterator[tuple[str, int, list[list[str]]]]:
 def _whole(graph: Graph, tensor: str) -> str:
     """What a tensor is all of: exporters take all elements of an axis before they take one of another."""
     while (node := graph.producer(tensor)) is not None and node.operator in ("identity", "slice"):
-        cut = [
-            graph.numbers(node, name, at)
-            for at, name in enumerate(("starts", "ends", "axes", "steps"), start=1)
-        ]
-        starts, ends, _, steps = cut
-        if node.operator == "slice" and (
-            starts != [0] or not ends or ends[0] < _END or steps not in (None, [1])
-        ):
+        starts, ends, steps = (graph.numbers(node, *each) for each in _LIMITS)
+        part = starts != [0] or not ends or ends[0] < _END or steps not in (None, [1])
+        if node.operator == "slice" and part:
             break
         tensor = node.inputs[0]
     return tensor
