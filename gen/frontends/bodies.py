@@ -422,6 +422,11 @@ class CellReader:
                     of_h = np.zeros((self.units, self.units)) if of_h is None else of_h
                     column = int(np.cumsum([0, *self.sizes])[self.fed.index(tensor)])
                     wide = self.sizes[self.fed.index(tensor)]
+                    if weight.ndim > 1 and weight.shape[1] != wide:
+                        raise ModelError(
+                            f"the state {tensor!r} must have as many values as its new one, {wide}, but "
+                            f"{weight.shape[1]} are read of it"
+                        )
                     of_h[block, column : column + wide] += _matrix(weight, wide)
                 elif weight.ndim < 2 and (tensor in self.moving or self._is_element(tensor)):
                     left.append((tensor, weight))

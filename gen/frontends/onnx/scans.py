@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import import_extra
+from rtlstm.gen.frontends.bodies import Forms
 from rtlstm.gen.frontends.graph import Graph, Node
 from rtlstm.gen.frontends.loops import Loop, final_states, lifted
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured
@@ -92,7 +93,11 @@ class _Scan:
         scan = Node("recurrent", (), (), self.label, "Scan", noun=" node")
         body = replace(self.body, outputs=self.given[count:])
         states = dict(zip(self.states, self.given, strict=False))
-        begins = {name: self._begin(outer) for name, outer in zip(self.states, self.node.input, strict=False)}
+        forms = Forms(body, states)
+        begins = {
+            name: self._begin(outer, forms.width(name))
+            for name, outer in zip(self.states, self.node.input, strict=False)
+        }
         loop = Loop(body, self.x, states, begins, self.axis, self.backward, scan)
         nodes, names, _ = lifted(loop, self.node.input[-1], body, f"{self.label}/")
         behind = {new: body.behind(new, "identity", "squeeze", "unsqueeze") for new in self.given}
@@ -108,7 +113,11 @@ class _Scan:
         nodes = [replace(n, inputs=tuple(renamed.get(name, name) for name in n.inputs)) for n in nodes]
         return nodes, constants
 
-    def _begin(self, outer: str) -> str:
-        """The tensor in which a state begins; empty for zeros."""
+    def _begin(self, outer: str, width: int) -> str:
+        """The tensor in which a state of so many values begins; empty for zeros."""
         value = self.graph.constant(outer)
+        if value is not None and width and value.shape[-1:] != (width,):
+            raise ModelError(
+                f"its initial_h {outer!r} must have the {width} values of its state, not shape {value.shape}"
+            )
         return "" if value is not None and not np.any(value) else outer
