@@ -407,7 +407,8 @@ class CellReader:
         for at, (form, rows) in enumerate(zip(forms, sizes, strict=True)):
             block, left = slice(starts[at], starts[at + 1]), list[tuple[str, Floats]]()
             if form.rows not in (0, 1, rows):
-                raise ModelError(
+                new = {*map(self.forms.behind, self.forms.states.values())}
+                raise (_NoStateError if names[at] in new else ModelError)(
                     f"{names[at]!r} has {form.rows} values, but the cell has {rows} units: all that it "
                     f"computes of its state must have one for each unit; {_INSTEAD}"
                 )
@@ -423,7 +424,7 @@ class CellReader:
                     column = int(np.cumsum([0, *self.sizes])[self.fed.index(tensor)])
                     wide = self.sizes[self.fed.index(tensor)]
                     if weight.ndim > 1 and weight.shape[1] != wide:
-                        raise ModelError(
+                        raise _NoStateError(
                             f"the state {tensor!r} must have as many values as its new one, {wide}, but "
                             f"{weight.shape[1]} are read of it"
                         )
@@ -671,6 +672,10 @@ _ELEMENTS: Final[dict[str, Callable[[CellReader, Node, list[Names]], Term]]] = {
 # The layers of a graph
 
 
+class _NoStateError(ModelError):
+    """What looks like an old state is not as wide as its new value."""
+
+
 def join_steps(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
     """Read a model that computes one step, and has the old states as inputs behind x and gives the new ones.
 
@@ -692,6 +697,8 @@ def join_steps(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
     split = replace(split, outputs=[name for name in dict.fromkeys(results) if name not in gone])
     try:
         return *join_bodies(split, states), ()
+    except _NoStateError:
+        return graph, (), ()
     except (ModelError, ConfigurationError, RecursionError) as error:
         return graph, (), (str(error),)
 
@@ -777,6 +784,8 @@ class _Group:
         for attempt in self._attempts():
             try:
                 layer, sources, results, kept = self._cell(*attempt)
+            except _NoStateError:
+                raise
             except (ModelError, ConfigurationError) as error:
                 errors.append(error)
                 continue

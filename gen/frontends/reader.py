@@ -106,7 +106,7 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
         report.note(note)
     readers: list[_Reader] = []
     try:
-        return _read(graph, options, report, readers)
+        return _read(graph, options, report, readers, bool(no_steps))
     except ModelError as error:
         split = graph.words.split if readers and readers[-1].stands_outside(error) else ""
         raise ModelError(
@@ -116,10 +116,15 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
         report.found = readers[-1].found() if readers else None
 
 
-def _read(graph: Graph, options: ReadOptions, report: ReportBuilder, readers: "list[_Reader]") -> Network:
-    """Read a graph from its one input on, or from several side by side if it needs them."""
+def _read(
+    graph: Graph, options: ReadOptions, report: ReportBuilder, readers: "list[_Reader]", steps: bool
+) -> Network:
+    """Read a graph from its one input on, or from several side by side if it needs them.
+
+    ``steps``: its other inputs are states, which are no values of a step.
+    """
     names = _data_inputs(graph, options.output)
-    if len(names) < 2 or options.begin is not None or options.lstm is not None:
+    if len(names) < 2 or steps or options.begin is not None or options.lstm is not None:
         readers.append(_Reader(graph, options, report))
         return readers[-1].read()
     refusal: ModelError | None = None

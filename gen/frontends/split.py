@@ -188,6 +188,8 @@ def _cut(read: ReadResult, found: Found | None, options: ReadOptions) -> Cut:
     """
     if found is None:
         raise ModelError("a model must have a graph to be split; give this one to rtlstm.compile")
+    if read.network.input_parts:
+        raise ModelError("a core that is split off reads one tensor")
     order, graph = Order.of(Axes(found.axes, 0)), found.graph
     if order is None:
         raise ModelError(f"the core's input {found.begin!r} is more than a reordering of sequences")

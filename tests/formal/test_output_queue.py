@@ -186,11 +186,11 @@ BUGS = {
     "what is taken is not counted": ("credits + taken -", "credits -"),
     "too much promised": ("credits >= Mux(reserved, beats << 1, beats)", "credits >= beats"),
     "a beat is dropped": ("r_en.eq(self.y.ready & ~ResetSignal())", "r_en.eq(self.y.valid)"),
-    "an unfinished last beat stays": ("(slot == beat - 1) | self.result.last", "slot == beat - 1"),
+    "an unfinished last beat stays": ("(slot == beat - 1) | result.last", "slot == beat - 1"),
     "values of the beat before": ("packed.eq(Mux(ends, 0, full))", "packed.eq(full)"),
-    "values that do not count": ("value.eq(self.values & valid)", "value.eq(self.values)"),
+    "values that do not count": ("value.eq(values & valid)", "value.eq(values)"),
     "a value in the wrong place": ("slot.eq(Mux(ends, 0, slot + 1))", "slot.eq(slot + 1)"),
-    "results of other operations": ("self.result.valid & self.result.emit", "self.result.valid"),
+    "results of other operations": ("emitted = result.valid & result.emit", "emitted = result.valid"),
 }
 test_bug_is_found = found(
     Harness, OutputQueue, cases(BUGS, "room promised twice"), 20, SHAPES["last beat partly filled"]

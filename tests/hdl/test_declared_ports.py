@@ -42,6 +42,7 @@ def components() -> list[wiring.Component]:
     wrapped += [wrappers.wrapper(loadable.replace(parameters=loadable.parameters.replace(bus="axi")))]
     return [
         make_core(manifest(cells, Parameters(lanes=8, macs=4))),
+        make_core(manifest(quantise(CELL_NETWORKS["norm"], NARROW), Parameters(lanes=8, macs=4))),
         # Two gates read a table on the two ports of a memory.
         make_core(manifest(direct, Parameters.for_family("ecp5", lanes=8, macs=4, tables="direct"))),
         # Sums of outputs that are wider than pre-activations.
