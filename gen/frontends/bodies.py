@@ -6,6 +6,7 @@ that depend on each other become one layer; one that reads only others' new valu
 theirs. What the model makes of new states alone stays behind the layers.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -672,6 +673,11 @@ _ELEMENTS: Final[dict[str, Callable[[CellReader, Node, list[Names]], Term]]] = {
 # The layers of a graph
 
 
+_STATE_NAME: Final = re.compile(
+    r"([chsuv]|hx|cx|mem|initial|(old|prev|last|hidden|cell|carry|memory|state)s?)(_.*|\d*)$", re.IGNORECASE
+)
+
+
 class _NoStateError(ModelError):
     """What looks like an old state is not as wide as its new value."""
 
@@ -679,13 +685,17 @@ class _NoStateError(ModelError):
 def join_steps(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
     """Read a model that computes one step, and has the old states as inputs behind x and gives the new ones.
 
-    Returns the graph, notes on the cells, and why what looks like such a model is none.
+    Without another result than the new states, an input is a state if its name says so: two inputs and one
+    result may be anything. Returns the graph, notes on the cells, and why what looks like such a model is
+    none.
     """
     if any("T" in node.attributes["axes"] for node in graph.nodes if node.operator == "recurrent"):
         return graph, (), ()
     split, results = _with_parts(graph)
     old = split.inputs[1:]
     if not old or len(results) - len(old) not in (0, 1):
+        return graph, (), ()
+    if len(results) == len(old) and not all(map(_STATE_NAME.match, old)):
         return graph, (), ()
     states = dict(zip(old, results[len(results) - len(old) :], strict=True))
     read = {name for node in split.nodes if node.operator == "recurrent" for name in node.inputs[1:3]}

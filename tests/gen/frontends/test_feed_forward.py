@@ -213,13 +213,14 @@ def test_no_recurrent_module_to_begin_with(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_two_inputs(tmp_path: Path) -> None:
-    """The second one has another width than the result, so that it is no state."""
-    two = nets.LengthsNet(lambda m, x, z: m.a(x) + m.b(z), a=nn.Linear(6, 3), b=nn.Linear(4, 3))
-    x, z = torch.randn(1, 6), torch.randn(1, 4)
+@pytest.mark.parametrize("width", [3, 4])
+def test_two_inputs(width: int, tmp_path: Path) -> None:
+    """Nothing says that the second one is a state, whether it is as wide as the result or not."""
+    two = nets.LengthsNet(lambda m, x, z: m.a(x) + m.b(z), a=nn.Linear(6, 3), b=nn.Linear(width, 3))
+    x, z = torch.randn(1, 6), torch.randn(1, width)
     torch.onnx.export(two, (x, z), tmp_path / "two.onnx", dynamo=False)
     for source in (tmp_path / "two.onnx", two):
         network = read_model(source).network
-        assert [part.width for part in network.input_parts] == [6, 4]
+        assert [part.width for part in network.input_parts] == [6, width]
         y = run_float(network, torch.cat([x, z], dim=1)[None].numpy()).y[0]
         np.testing.assert_allclose(y, two(x, z).detach().numpy(), atol=1e-6)
