@@ -17,7 +17,7 @@ import torch
 from torch.nn.utils import rnn
 
 from rtlstm.host.accelerator import Accelerator
-from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
+from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError, ModelError
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,6 +309,15 @@ class Attached(torch.nn.Module):
 
     def __exit__(self, *_: object) -> None:
         self.detach()
+
+
+def check_detached(model: torch.nn.Module) -> None:
+    """Raise a ModelError if a part of a model runs on a build: no model can be read of it."""
+    for name, part in model.named_modules():
+        if isinstance(part, Attached | _Recurrent):
+            what = repr(name) if name else "the model"
+            remedy = "call its detach()" if isinstance(part, Attached) else "put the trained module there"
+            raise ModelError(f"a model must have its weights, but {what} runs on a build; {remedy} first")
 
 
 def _put(model: torch.nn.Module, name: str, part: torch.nn.Module) -> None:

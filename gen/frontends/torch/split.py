@@ -20,7 +20,7 @@ from rtlstm.gen.frontends.reading import ReadOptions, ReadResult, ReportBuilder
 from rtlstm.gen.frontends.split import Cut, End, Move, Order, divide, find_cut
 from rtlstm.gen.frontends.torch.module import Walk, has_brevitas, trace
 from rtlstm.gen.frontends.torch.translate import Packed, flat
-from rtlstm.host.torch import Form, calls_of, instead_of
+from rtlstm.host.torch import Form, calls_of, check_detached, instead_of
 from rtlstm.spec.errors import ConfigurationError, InputError, ModelError
 from rtlstm.spec.network import Lstm
 
@@ -63,6 +63,7 @@ def split_module(module: nn.Module, options: ReadOptions, name: str | None, call
             "a model must be in evaluation mode to be split, since dropout and batch normalisation compute "
             f"something else in training; {type(module).__name__} is in training: call eval() on it first"
         )
+    check_detached(module)
     if has_brevitas(module):
         raise ConfigurationError(
             "a model must have no modules of brevitas to be split, since what they round outside of the core "

@@ -241,8 +241,12 @@ def test_attach_and_detach(part: str, tmp_path):
         assert model.get_submodule(part) is attached
         close(model(x), wanted)
         assert attached.accelerator.manifest.name == attached.build.name
+        for refused in (rtlstm.compile, rtlstm.read_model, lambda model: rtlstm.split(model, x)):
+            with pytest.raises(ModelError, match=rf"{part!r} runs on a build; call its detach\(\) first"):
+                refused(model)
     assert model.get_submodule(part) is before
     attached.detach()
+    rtlstm.read_model(model, rtlstm.ReadOptions(lstm="rnn.gru"))
     with pytest.raises(rtlstm.DeviceError, match="attach it again"):
         attached(x)
 
