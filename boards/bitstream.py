@@ -132,7 +132,8 @@ def make_bitstream(
     whole = f"{manifest.name} with its link"
     taken, spatial = synthesis.core + synthesis.harness, manifest.spatial is not None
     check_fit(whole, taken, chosen.device, board.name, spatial=spatial)
-    check_chains(whole, synthesis.folder / NETLIST, chosen.device, insist=insist, board=board.name)
+    netlist = synthesis.folder / NETLIST
+    check_chains(whole, netlist, chosen.device, insist=insist, board=board.name, spatial=spatial)
     route = partial(
         place_and_route,
         name=manifest.name,
@@ -143,6 +144,7 @@ def make_bitstream(
         target_mhz=first.clock_mhz,
         other_mhz=(PHY_HZ if first.link == "ethernet" else first.link_hz) / 1e6,
         pins=pins,
+        spatial=spatial,
         progress=progress,
     )
     blocks = synthesis.core.block_rams

@@ -117,6 +117,7 @@ def _target_fields(build: "OnBoard", searched: bool = False) -> dict[str, Any]:
 def _note_board(console: Console, build: "OnBoard", found: "Bitstream") -> None:
     """Say what is to be known about the board, and what to do about a clock that is missed."""
     from rtlstm.fpga.place_route import note_failed
+    from rtlstm.fpga.resources import faster
     from rtlstm.gen.builds.on_board import slower_clock
 
     for note in note_failed(found.failed_seeds):
@@ -134,13 +135,11 @@ def _note_board(console: Console, build: "OnBoard", found: "Bitstream") -> None:
     elif not found.met and found.requested_mhz is None:
         console.note(
             f"timing is not met: seed {found.seed} reaches {found.fmax_mhz:g} MHz, but the PLL was set to "
-            f"{found.clock_mhz:g} MHz; generate the build with fewer --lanes or --macs, or try more --seeds"
+            f"{found.clock_mhz:g} MHz; {faster(build.manifest.spatial)}, or try more --seeds"
         )
     elif not found.met:
         clock = slower_clock(found, build.board)
-        advice = (
-            "generate the build with fewer --lanes or --macs" if clock is None else f"use --clock {clock}"
-        )
+        advice = faster(build.manifest.spatial) if clock is None else f"use --clock {clock}"
         console.note(
             f"timing is not met: {found.clock_mhz:g} MHz was asked for and seed {found.seed} reaches "
             f"{found.fmax_mhz:g} MHz; {advice}, or try more --seeds"

@@ -28,6 +28,7 @@ def implement(
     with Console(as_json, debug) as console:
         from rtlstm.fpga.devices import find_device
         from rtlstm.fpga.place_route import note_failed
+        from rtlstm.fpga.resources import faster
         from rtlstm.gen.builds.implement import implement as run
         from rtlstm.spec.manifest import Manifest
 
@@ -42,11 +43,16 @@ def implement(
             logs=str(folder / "impl" / found.folder),
             implementation=found.model_dump(mode="json"),
         )
-        device, family = find_device(found.device).device, Manifest.load(folder).parameters.family
+        device, manifest = find_device(found.device).device, Manifest.load(folder)
+        family, slow = manifest.parameters.family, ""
+        if not console.passed:
+            fewer = "fewer `cores`, " * (found.cores > 1)
+            slow = "for a faster clock try more `seeds`, a faster `speed_grade`, "
+            slow += f"{fewer}or {faster(manifest.spatial)}"
         other = f"the build was generated for {family}: there is no estimate of it on {device.name}"
         if family in (GENERIC, device.family):
             other = ""
-        for note in (*note_failed(found.failed_seeds), found.note, device.note, other):
+        for note in (*note_failed(found.failed_seeds), slow, found.note, device.note, other):
             if note:
                 console.note(note)
         if not found.seeds:
@@ -126,10 +132,7 @@ def _verdict(found: "Implementation") -> str | None:
         return None
     if found.met:
         return f"{found.requested_mhz:g} MHz: reached"
-    return (
-        f"{found.requested_mhz:g} MHz: MISSED, the best seed reaches {found.fmax_best_mhz:g} MHz; try more "
-        f"--seeds, a faster speed grade or fewer {'cores, ' * (found.cores > 1)}gate units, lanes or macs"
-    )
+    return f"{found.requested_mhz:g} MHz: MISSED, the best seed reaches {found.fmax_best_mhz:g} MHz"
 
 
 def _stored(found: "Implementation") -> str | None:

@@ -274,6 +274,7 @@ def place_and_route(
     rip_up: bool = False,
     minutes: float | None = None,
     pins: str | None = None,
+    spatial: bool = False,
     progress: Progress | None = None,
     stop: Event | None = None,
 ) -> Routed:
@@ -298,6 +299,8 @@ def place_and_route(
     pins
         A board's constraint file. If given, all pins must be in it, and the results have the file that the
         bitstream is packed from.
+    spatial
+        Whether the build is spatial, for the advice where it does not fit.
     """
     on_board = pins is not None
     options = nextpnr_options(chosen, target_mhz, router, placer, on_board=on_board)
@@ -336,7 +339,7 @@ def place_and_route(
         except TimeLimitError:
             raise
         except ToolError as error:
-            refused = _refusal(name, synthesis.cores, chosen, nextpnr.log)
+            refused = _refusal(name, synthesis.cores, chosen, nextpnr.log, spatial)
             raise refused or _unrouted(error, nextpnr.log) from None
         (work / NETLIST).unlink()
         if delays:
@@ -429,14 +432,14 @@ class _Nextpnr:
         return seconds
 
 
-def _refusal(name: str, cores: int, chosen: Chosen, log: Path) -> ConfigurationError | None:
+def _refusal(name: str, cores: int, chosen: Chosen, log: Path, spatial: bool) -> ConfigurationError | None:
     """Return an error if the log says that the design was too large, else None."""
     full = overfull(log.read_text(errors="replace")) if log.exists() else []
     if not full:
         return None
     return ConfigurationError(
         f"{design_name(name, cores)} does not fit {chosen.device.name}: it takes {', '.join(full)}; "
-        f"{fit_advice(chosen.device, cores=cores)}; see {log}"
+        f"{fit_advice(chosen.device, cores=cores, spatial=spatial)}; see {log}"
     )
 
 

@@ -11,6 +11,7 @@ from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.netlist.ecp5 import count_chains
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.program.spatial import MOST_LOOP_REGISTERS, SpatialPlan
 from rtlstm.spec.record import Record
 
 BLOCK_RAMS = "block RAMs"
@@ -111,13 +112,25 @@ def resource_uses(sizes: Resources, device: FpgaDevice) -> Iterator[tuple[str, f
         yield large_name(device), sizes.large_rams, 0 if large is None else large.count
 
 
+_ARRAY_SIZE, _SPATIAL_SIZE = "fewer `lanes` or `macs`", "fewer `weight_bits`"
+"""The options of a smaller build, which is also faster."""
+
+
+def faster(spatial: SpatialPlan | None) -> str:
+    """Return advice for a build, with an array or of this plan, whose clock is too slow."""
+    if spatial is None:
+        return f"generate the build with {_ARRAY_SIZE}"
+    more = "more `loop_registers` or " if spatial.loop_registers < MOST_LOOP_REGISTERS else ""
+    return f"generate the build with {more}{_SPATIAL_SIZE}"
+
+
 def fit_advice(
     device: FpgaDevice, board: str = "", other: str = "", cores: int = 1, spatial: bool = False
 ) -> str:
     """Return advice for a design that is too large for a device or board; ``other`` is another remedy."""
     if spatial:
-        return "generate it without `array='spatial'`, or choose a larger device"
-    fewer = "with fewer `lanes` or `macs`"
+        return f"generate it with {_SPATIAL_SIZE}, or without `array='spatial'`, or choose a larger device"
+    fewer = f"with {_ARRAY_SIZE}"
     # An array that is chosen for the device leaves no room for a second core.
     family = fpga_family(device.family)
     alone = cores == 1 and family.estimates is not None
@@ -196,7 +209,14 @@ def fill_limits(family: Estimates) -> FillLimits:
 
 
 def check_chains(
-    name: str, netlist: Path, device: FpgaDevice, *, insist: bool = False, board: str = "", cores: int = 1
+    name: str,
+    netlist: Path,
+    device: FpgaDevice,
+    *,
+    insist: bool = False,
+    board: str = "",
+    cores: int = 1,
+    spatial: bool = False,
 ) -> None:
     """Check the carry chains of a synthesised design: place and route could search for hours in vain.
 
@@ -212,6 +232,8 @@ def check_chains(
         The board's name, or empty.
     cores
         The design's cores side by side.
+    spatial
+        Whether they are spatial builds, for the advice.
     """
     if device.chain_tiles is None:
         return
@@ -224,5 +246,5 @@ def check_chains(
         more = "" if insist else "; `insist=True` does it all the same"
         raise ConfigurationError(
             f"{design_name(name, cores)} does not fit {device.name}: its carry chains take {taken:,} tiles "
-            f"(of {most:,}{known}); {fit_advice(device, board, cores=cores)}{more}"
+            f"(of {most:,}{known}); {fit_advice(device, board, cores=cores, spatial=spatial)}{more}"
         )

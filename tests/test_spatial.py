@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.implementations import implementation
 from support.lazy import torch
 from support.quick import quick
 from support.random_builds import Case, make_case, random_network
@@ -171,6 +172,20 @@ def test_a_bus_wrapper_and_the_build_s_testbench(tmp_path: Path, cli: Any) -> No
     rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, bus="axi", **GIVEN)
     result = cli("simulate", tmp_path / "build", "--cocotb", "--simulator", "icarus")
     assert "equals_golden_model: passed" in result.out
+
+
+def test_a_missed_clock_is_met_with_a_longer_loop_or_fewer_bits(
+    tmp_path: Path, cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "rtlstm.gen.builds.implement.implement",
+        lambda folder, asked, progress: implementation(folder, 100, asked=asked.clock_mhz, cores=asked.cores),
+    )
+    for registers, said in ((3, "more --loop-registers or fewer --weight-bits"), (9, "fewer --weight-bits")):
+        folder = tmp_path / str(registers)
+        rtlstm.compile(lstm(), folder=folder, calibration=X, **GIVEN | {"loop_registers": registers})
+        done = cli("implement", folder, "--device", "lfe5u-25f", "--clock", "120", "--cores", "2")
+        assert done.code == 1 and f"fewer --cores, or generate the build with {said}\n" in done.err
 
 
 def test_a_device_that_is_too_small_is_refused(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
         device,
         insist=asked.insist or expected is not None,
         cores=asked.cores,
+        spatial=spatial,
     )
     target = asked.clock_mhz or chosen.target_mhz
     routed: Sequence[Routed] = ()
@@ -85,6 +86,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
             placer=asked.placer,
             rip_up=asked.rip_up,
             minutes=asked.time_limit,
+            spatial=spatial,
             progress=progress,
         )
         routed, failed = route_seeds(route, range(1, asked.seeds + 1), asked.jobs or default_jobs())

@@ -266,7 +266,11 @@ def test_missed_clock_ends_with_1(cli, build, monkeypatch):
     monkeypatch.setattr(module, "implement", run)
     missed = cli("implement", build, "--device", "lfe5u-25f", "--clock", "120")
     assert missed.code == 1
-    assert "120 MHz: MISSED, the best seed reaches 100 MHz; try more --seeds" in missed.out
+    assert "120 MHz: MISSED, the best seed reaches 100 MHz" in missed.out
+    assert (
+        "try more --seeds, a faster --speed-grade, or generate the build with fewer --lanes or --macs"
+        in missed.err
+    )
     assert cli("implement", build, "--device", "lfe5u-25f", "--clock", "100").code == 0
     assert cli("implement", build, "--device", "lfe5u-25f").code == 0
 
