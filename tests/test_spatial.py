@@ -124,6 +124,7 @@ def test_weights_of_a_retrained_model_are_refused(tmp_path: Path) -> None:
     [
         ({"lanes": 4, "skip_zeros": True}, "whose options are `lanes`, `skip_zeros`"),
         ({"streams": 2}, "one stream, not `streams=2`"),
+        ({"decide": "argmax"}, "leave it or `decide='argmax'` out"),
         ({"tables": "interpolated"}, "give `tables='direct'`, too"),
         ({"scale_bits": 8}, "no scales of rows; leave out `scale_bits`"),
         ({"headroom_bits": 1}, "`headroom_bits` is for weights that are loaded later"),

@@ -89,6 +89,10 @@ class ArrayRequest(HardwareRequest):
             raise ConfigurationError(
                 f"`array='spatial'` has one stream, not `streams={self.streams}`; leave either out"
             )
+        if self.decide is not None:
+            raise ConfigurationError(
+                f"`array='spatial'` gives the outputs of a step; leave it or `decide={self.decide!r}` out"
+            )
         if self.tables != "direct":
             raise ConfigurationError(
                 "`array='spatial'` has tables with one entry for each argument: give `tables='direct'`, too"
