@@ -30,19 +30,21 @@ class Embedding(Record):
     input: str = ""
     """The model's input that it looks up, if the model has several."""
 
-    def __call__(self, tokens: ArrayLike, name: str = "x") -> Floats:
+    def __call__(self, tokens: ArrayLike, name: str = "x", instead: str = "") -> Floats:
         """Look up: tokens ``(...)``, called ``name`` in messages, to ``(..., width)``.
+
+        ``instead`` is what a message says that may be given in their place.
 
         Raises
         ------
         InputError
             If they are not numbers of rows of the table.
         """
-        array, (rows, width) = as_array(name, tokens), self.table.shape
+        array, rows = as_array(name, tokens), len(self.table)
         if not is_raw(array):
             raise InputError(
-                f"{name} must hold tokens as integers, or rows of the model's table {self.name!r} as floats "
-                f"(..., {width}), not {array.shape} of {array.dtype}; convert tokens with {name}.astype(int)"
+                f"{name} must hold tokens as integers, which the model looks up in {self.name!r}{instead}, "
+                f"not {array.shape} of {array.dtype}; convert tokens with numpy.asarray({name}, int)"
             )
         bad = (array < 0) | (array >= rows)
         if bad.any():
@@ -127,7 +129,8 @@ class Tables:
             if array.dtype.kind == "f" and array.shape[-1:] in ((width,), (width * self.frames,)):
                 return array
             first = self.batch_first if batch_first is None else batch_first
-            return self.tables[0](_without_padding(array, lengths, bool(first), pad), name)
+            tokens = _without_padding(array, lengths, bool(first), pad)
+            return self.tables[0](tokens, name, f", or its rows as floats (..., {width})")
         if is_raw(array):
             names = ", ".join(each.name for each in self.tables)
             raise InputError(

@@ -17,7 +17,7 @@ import torch
 from torch.nn.utils import rnn
 
 from rtlstm.host.accelerator import Accelerator
-from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError, ModelError
+from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError, ModelError, RtlstmError
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,10 +215,24 @@ def instead_of(part: torch.nn.Module, function: Callable[..., Any]) -> Iterator[
             del part.forward
 
 
+def run_model(model: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+    """Call a model without gradients. Raises InputError if it does not take these arguments."""
+    try:
+        with torch.no_grad():
+            return model(*args, **kwargs)
+    except RtlstmError:
+        raise
+    except Exception as error:  # A user's code may raise any error.
+        line = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise InputError(
+            f"x must be what {type(model).__name__} takes, but that refuses it: {line}"
+        ) from error
+
+
 def calls_of(
     model: torch.nn.Module, part: torch.nn.Module, args: Any, kwargs: Any
 ) -> list[tuple[Any, dict[str, Any]]]:
-    """Run a model, and return the arguments of each call of one of its parts."""
+    """Run a model, and return the arguments of each call of one of its parts; errors of :func:`run_model`."""
     found: list[tuple[Any, dict[str, Any]]] = []
     forward = part.forward
 
@@ -226,8 +240,8 @@ def calls_of(
         found.append((given, named))
         return forward(*given, **named)
 
-    with torch.no_grad(), instead_of(part, call):
-        model(*args, **kwargs)
+    with instead_of(part, call):
+        run_model(model, args, kwargs)
     return found
 
 
@@ -346,12 +360,18 @@ def attach(model: torch.nn.Module, name: str, x: Any, *, backend: str = "golden"
     Raises
     ------
     ConfigurationError
-        If there is no such part, the model does not call it, or it is in training mode.
+        If there is no such model or part, the model does not call it, or it is in training mode.
+    InputError
+        If the model does not take ``x``.
     ModelError
         If the core can compute nothing of the part.
     AbsentError
         If only the driver of rtlstm is installed, which makes no builds.
     """
+    if not isinstance(model, torch.nn.Module) or not isinstance(name, str):
+        raise ConfigurationError(
+            f"attach takes a torch.nn.Module and the name of a part, not {type(model).__name__} and {name!r}"
+        )
     parts = dict(model.named_modules())
     if not name or name not in parts:
         recurrent = [repr(key) for key, part in parts.items() if key and isinstance(part, torch.nn.RNNBase)]

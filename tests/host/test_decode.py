@@ -104,7 +104,7 @@ def test_what_decode_needs(folder: Path, tmp_path: Path) -> None:
     with Accelerator.open(folder) as accelerator:
         for wrong, words in (
             ({"first": 9}, "first must hold tokens from 0 to 8, .*'words', but first is 9"),
-            ({"first": 0.5}, "first must hold tokens as integers"),
+            ({"first": 0.5}, r"first must hold tokens as integers, which the model looks up in 'words', not"),
             ({"first": [[1]]}, r"a token, or one of each sequence \(N,\), not of shape \(1, 1\)"),
             ({"steps": 0}, "steps must be 1 or more, not 0"),
             ({"steps": 2.0}, "steps must be an integer, not 2.0"),

@@ -20,7 +20,7 @@ from rtlstm.gen.frontends.reading import ReadOptions, ReadResult, ReportBuilder
 from rtlstm.gen.frontends.split import Cut, End, Move, Order, divide, find_cut
 from rtlstm.gen.frontends.torch.module import Walk, has_brevitas, trace
 from rtlstm.gen.frontends.torch.translate import Packed, flat
-from rtlstm.host.torch import Form, calls_of, check_detached, instead_of
+from rtlstm.host.torch import Form, calls_of, check_detached, instead_of, run_model
 from rtlstm.spec.errors import ConfigurationError, InputError, ModelError
 from rtlstm.spec.network import Lstm
 
@@ -93,7 +93,7 @@ def _is_traced(module: nn.Module, calls: Sequence[Any]) -> bool:
                 found = traced(*args, **kwargs)
             except Exception:  # The trace left something out that the module does.
                 return False
-            one, other = list(flat(found)), list(flat(module(*args, **kwargs)))
+            one, other = list(flat(found)), list(flat(run_model(module, args, kwargs)))
             alike = len(one) == len(other) and all(map(_equal, one, other))
             if not alike:
                 return False
@@ -410,8 +410,7 @@ def _first_called(module: nn.Module, calls: Sequence[Any]) -> str:
         for name, part in module.named_modules():
             if isinstance(part, RECURRENT):
                 stack.enter_context(instead_of(part, partial(_noted, order, name, part.forward)))
-        with torch.no_grad():
-            module(*args, **kwargs)
+        run_model(module, args, kwargs)
     if not order:
         raise ConfigurationError(
             "a model must call a recurrent module of torch.nn to be split, but calls none; name the part for "

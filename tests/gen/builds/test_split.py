@@ -278,6 +278,13 @@ def test_wrong_calls(tmp_path):
         rtlstm.split(model, x, lstm="rnn.lstm")
     with pytest.raises(ConfigurationError, match="no 'nothing'; its recurrent parts are 'rnn.gru'"):
         host.attach(model, "nothing", x)
+    with pytest.raises(ConfigurationError, match="not str and 'cell'"):
+        host.attach("model", "cell", x)
+    for call in (lambda: rtlstm.split(model, "x"), lambda: host.attach(model, "cell", (x, x))):
+        with pytest.raises(InputError, match="x must be what Loop takes, but that refuses it"):
+            call()
+    with pytest.raises(InputError, match="x must be what Audio takes, but that refuses it"):
+        rtlstm.split(models.Audio().eval(), draw(3, 5, 9))
     with pytest.raises(InputError, match="at least one call"):
         rtlstm.split(model, [])
     _, build, back = rtlstm.split(models.behind("unknown").eval(), draw(3, 7, 4), folder=tmp_path / "b")
