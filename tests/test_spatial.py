@@ -143,6 +143,9 @@ def test_options_that_do_not_apply_are_refused_by_name(
 
 
 def test_other_layers_are_refused(tmp_path: Path) -> None:
+    both = torch.nn.LSTM(3, 4, bidirectional=True)
+    with pytest.raises(ConfigurationError, match="no layers in reverse; leave it out, and give `max_steps`"):
+        rtlstm.compile(both, folder=tmp_path / "build", calibration=X, **GIVEN)
     for model, kind in ((torch.nn.GRU(3, 4), "gru"), (torch.nn.LSTM(3, 4, proj_size=2), "lstm with a proj")):
         with pytest.raises(ConfigurationError, match=f"is of kind {kind}"):
             rtlstm.compile(model, folder=tmp_path / "build", calibration=X, **GIVEN)

@@ -109,6 +109,11 @@ class SpatialPlan(Record):
     @classmethod
     def of(cls, network: QuantizedNetwork, loop_registers: int) -> Self:
         """Return the plan of a network. Raises ConfigurationError if no spatial build computes it."""
+        if network.passes:
+            raise ConfigurationError(
+                "`array='spatial'` takes steps in order, and no layers in reverse; leave it out, and give "
+                "`max_steps`"
+            )
         check_spatial(network.shapes, network.numerics)
         layers = tuple(map(ConstantLayer.of, network.layers))
         return cls(loop_registers=loop_registers, layers=layers)
