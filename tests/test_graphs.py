@@ -48,6 +48,15 @@ def side_by_side(count: int) -> Network:
 
 
 @pytest.mark.rtl
+def test_rows_with_scales_read_several_results(tmp_path: Path) -> None:
+    """Sums of several products have more bits than a product's total."""
+    network = quantise(side_by_side(6), NARROW.replace(scale_bits=8))
+    numerics = network.numerics
+    assert numerics.accumulator.bits + numerics.accumulator.align < numerics.scaled_bits
+    check_device(make_case(0, network, WIDE_ARRAY, steps=6), tmp_path, "icarus", verify=False)
+
+
+@pytest.mark.rtl
 @pytest.mark.parametrize("count", [pytest.param(3, marks=pytest.mark.slow), 6])
 def test_results_on_the_way_are_no_more_than_are_counted(count: int, tmp_path: Path) -> None:
     """Each operation takes one cycle, and its results take many: a counter of three must hold them."""

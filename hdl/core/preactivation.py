@@ -200,6 +200,9 @@ class Preactivation(Component):
         first, bits = GATES * numerics.shift_bits, numerics.scale_field_bits
         scale = shifts.map(lambda word: Cat(word[first:].word_select(gate, bits), Const(1, 1)))
         spec = multipliers(self._manifest)["row scales"]
+        more = numerics.scaled_bits - len(shifted.value)
+        if more > 0:  # Totals are narrower than sums of several products.
+            shifted = shifted.map(lambda value: Cat(value, value[-1].replicate(more)).as_signed())
         product = shifted.times(scale, spec, f"scaled{gate}")
         dropped = product.map(lambda value: value.shift_right(numerics.scale_bits + SCALED_FRACTION))
         return dropped.as_signed(numerics.accumulator.partial_bits).named(f"part{gate}")
