@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.no_logic import no_logic
 from support.quick import quick
 from support.random_builds import make_case
 from support.random_sequences import make_sequence_case, random_lstm
@@ -14,7 +15,8 @@ from support.sequence_checks import check_device as check_sequences
 from support.small_builds import NARROW
 from support.step_checks import check_device
 
-from rtlstm.gen.builds.compiled import compile
+from rtlstm.gen.builds.compiled import Build, compile
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
@@ -229,3 +231,12 @@ def test_a_network_that_begins_with_a_norm_is_near_the_float_model() -> None:
     assert quantised.numerics.input_factors == ()
     y = Golden(quantised).run(quantised.numerics.quantise_input(x)).y
     np.testing.assert_allclose(quantised.shapes[-1].output.to_floats(y), run_float(network, x).y, atol=5e-3)
+
+
+def test_a_norm_alone_is_a_build(tmp_path: Path) -> None:
+    """It has no weights to count."""
+    folder, x = tmp_path / "build", np.random.default_rng(0).normal(size=(9, 1, 4))
+    with no_logic():
+        generate_build(Network(layers=(Norm(values=4),)), folder, calibration=x)
+    norm = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+    assert np.abs(Build(folder).run(x)[0] - norm).max() < 0.01

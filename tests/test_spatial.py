@@ -1,5 +1,6 @@
 """Spatial builds: golden model, Icarus, Verilator and Amaranth agree on every bit and every cycle."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,8 @@ def test_a_build_goes_through_generate_and_driver(tmp_path: Path) -> None:
 
 
 def test_weights_of_a_retrained_model_are_refused(tmp_path: Path) -> None:
+    from rtlstm.train import prepare
+
     builds = []
     for number in range(2):
         model = lstm()
@@ -115,8 +118,9 @@ def test_weights_of_a_retrained_model_are_refused(tmp_path: Path) -> None:
             accelerator.load_weights(second.folder / "weights.bin")
         with pytest.raises(ConfigurationError, match="as a build of its own, and place and route that"):
             accelerator.load(second.folder)
-    with pytest.raises(ConfigurationError, match="cannot be loaded, because they are constants"):
-        rtlstm.compile(lstm(), folder=tmp_path / "other", device=first.folder)
+    for load in (partial(rtlstm.compile, folder=tmp_path / "other"), prepare):
+        with pytest.raises(ConfigurationError, match="cannot be loaded, because they are constants"):
+            load(lstm(), device=first.folder)
 
 
 @pytest.mark.parametrize(

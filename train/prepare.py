@@ -16,6 +16,7 @@ from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.arrays import first_line
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats
+from rtlstm.host.device import refuse_spatial
 from rtlstm.host.embeddings import Embedding
 from rtlstm.host.raw_values import as_array
 from rtlstm.sim.reference import run_float
@@ -132,6 +133,7 @@ def prepare(
                 )
             folder = device_folder(device)
             existing = ExistingDevice(folder, Manifest.load(folder))
+            refuse_spatial(existing.manifest)
             settings = device_settings(existing.manifest, numbers.get("input_range"))
         if settings.scale_bits:
             raise ConfigurationError(

@@ -269,7 +269,7 @@ def _data(
         description = f"random, uniform within the input range {span}, seed {_SEED}"
         state = repeat_state(begin, _RANDOM_SEQUENCES)
         return Calibration.of(network, x, state=state), description
-    some = calibration.sample(max(_RANDOM_STEPS, _WORK // network.weight_count))
+    some = calibration.sample(max(_RANDOM_STEPS, _WORK // (network.weight_count or 1)))
     return some, some.share_of(calibration)
 
 

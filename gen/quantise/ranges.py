@@ -178,7 +178,7 @@ def _bound(network: Network) -> float:
 
 def search_sample(network: Network, data: Calibration) -> Calibration:
     """Return the sequences that the search runs: all, or a sample if all would take too long."""
-    return data.sample(max(_STEPS, _WORK // network.weight_count))
+    return data.sample(max(_STEPS, _WORK // (network.weight_count or 1)))
 
 
 def search_cell_range(
