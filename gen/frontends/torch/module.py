@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
@@ -31,15 +32,13 @@ _QUANTISED = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.")
 def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Network:
     """Read a module; ``report`` records how every node is treated."""
     torch = import_extra("torch", "torch")
-    from rtlstm.host.torch import check_detached
-
     report.format = "torch module"
     if isinstance(module, torch.jit.ScriptModule):
         from rtlstm.gen.frontends.torch.script import translate_script
 
         report.format = "TorchScript"
         return read(translate_script(module, options, report), options, report)
-    check_detached(module)
+    import_module("rtlstm.host.torch").check_detached(module)
     given, module = module, without_brevitas(module, report)
     plain = module is given
     if isinstance(module, torch.nn.RNNBase | torch.nn.RNNCellBase | torch.nn.Linear | torch.nn.Conv1d):
