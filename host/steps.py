@@ -57,7 +57,8 @@ def _whole_steps(
         return array
     if array.ndim == rank + 2:
         return join_frames("x", array, rank, frames).reshape(*array.shape[:rank], -1)
-    return join_frames("x", array, leading.index("T"), frames) if "T" in leading else array
+    axis = leading.index("T") if "T" in leading else rank
+    return join_frames("x", array, axis, frames) if array.ndim > axis + 1 else array
 
 
 def as_codes(array: NDArray[np.generic], manifest: Manifest) -> tuple[IntArray, int]:

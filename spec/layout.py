@@ -154,7 +154,10 @@ def side_by_side(
 
     Raises InputError if one is missing, unknown or of another shape.
     """
-    if not isinstance(given, Mapping) and not (parts and isinstance(given, tuple)):
+    ordered = isinstance(given, tuple) or (
+        isinstance(given, list) and any(hasattr(each, "shape") for each in given)
+    )
+    if not isinstance(given, Mapping) and not (parts and ordered):
         return np.asarray(given)
     names = [part.name for part in parts]
     if not parts:

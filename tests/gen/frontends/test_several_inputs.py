@@ -115,6 +115,7 @@ def test_the_driver_takes_them_by_name(build):
     built, module, named = build
     y, _ = built.run(named)
     assert np.array_equal(built.run((named["x"], named["other"]))[0], y)
+    assert np.array_equal(built.run([named["x"], named["other"]])[0], y)
     many = {**named, "other": np.repeat(named["other"][:, None], T, axis=1)}
     assert np.array_equal(built.run(many)[0], y)
     assert np.array_equal(built.run(np.concatenate([named["x"], many["other"]], -1))[0], y)
@@ -180,3 +181,16 @@ def test_activations_of_still_inputs():
     read, given = read_model(module), data("still")
     found = run_float(read.network, read.looked_up(tuple(each.numpy() for each in given)).swapaxes(0, 1)).y
     np.testing.assert_allclose(found.swapaxes(0, 1), module(*given).detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_frame_alone_is_refused(tmp_path):
+    """Of a model whose steps have several frames."""
+    conv = nn.Conv1d(I, 4, 3, stride=2, padding=1)
+    module = two(lambda m, x, s: m.lstm(m.conv(x.transpose(1, 2)).transpose(1, 2))[0], conv=conv,
+                 lstm=nn.LSTM(4, H, **FIRST))  # fmt: skip
+    built = rtlstm.compile(
+        module, calibration=np.ones((N, 2 * T, I), "f4"), folder=tmp_path / "build", quick=True
+    )
+    with pytest.raises(InputError, match=rf"x must be \(N, T, {2 * I}\).*not \({I},\)"):
+        built.run(np.zeros(I))
