@@ -303,12 +303,14 @@ class Schedule(ABC):
     def count(self, shapes: tuple[LayerShape, ...]) -> Cycles:
         """Count the cycles that the manifest states."""
 
-    @abstractmethod
     def order(self, lengths: IntArray) -> tuple[IntArray, IntArray, NDArray[np.bool_] | None]:
         """Return step and sequence of all steps of a batch, in the order to send them, and their ``ends``.
 
-        The ends are None if the device takes steps one by one.
+        If the device takes steps one by one, a step of each sequence in turn, so that all advance together;
+        the ends are None.
         """
+        step, sequence = np.nonzero(np.arange(lengths.max())[:, None] < lengths)
+        return step, sequence, None
 
     @abstractmethod
     def offered(self, streams: IntArray, ends: NDArray[np.bool_]) -> list[int]:
@@ -394,14 +396,6 @@ class StepSchedule(Schedule):
             step_interval_cycles=self.interval,
             layers=tuple(layers),
         )
-
-    def order(self, lengths: IntArray) -> tuple[IntArray, IntArray, None]:
-        """Return step and sequence of all steps of a batch, in the order to send them, and their ``ends``.
-
-        A step of each sequence in turn, so that all advance together; no ends.
-        """
-        step, sequence = np.nonzero(np.arange(lengths.max())[:, None] < lengths)
-        return step, sequence, None
 
     def offered(self, streams: IntArray, ends: NDArray[np.bool_]) -> list[int]:
         """Return the cycle that offers each step's last output beat; cycle 0 accepts the first input beat."""

@@ -261,11 +261,6 @@ class SpatialSchedule(Schedule):
             ),
         )
 
-    def order(self, lengths: IntArray) -> tuple[IntArray, IntArray, None]:
-        """Return step and sequence of all steps of a batch, in the order to send them; no ends."""
-        step, sequence = np.nonzero(np.arange(lengths.max())[:, None] < lengths)
-        return step, sequence, None
-
     def accept(self, last_beat: int, before: int | None) -> int:
         """Return the cycle that accepts a step with this last beat; the one before was in ``before``."""
         return last_beat + 1 if before is None else max(last_beat + 1, before + self.interval)
