@@ -154,7 +154,6 @@ _RANGES: Final = {
     "softsign": (-1.0, 1.0),
     "softplus": (0.0, np.inf),
     "gelu": (-0.2, np.inf),
-    "silu": (-0.3, np.inf),
 }
 
 
@@ -202,6 +201,8 @@ def _range(function: ActivationFunction) -> tuple[float, float]:
         return 0.0, np.inf
     if function.name == "hard_tanh":
         return function.alpha, function.beta
+    if function.name == "silu" and function.alpha > 0:
+        return -0.3 / function.alpha, np.inf
     return _RANGES.get(function.name, (-np.inf, np.inf))
 
 
