@@ -95,23 +95,23 @@ class StepPrediction(Prediction):
 
 
 class SpatialPrediction(Prediction):
-    """The prediction for a spatial build: a step waits only for the one before."""
+    """The prediction for a spatial build: a step waits only for the one before, and for its stream's."""
 
     def __init__(self, schedule: SpatialSchedule) -> None:
         self._schedule = schedule
-        self._before: int | None = None
+        self._before: dict[int, int] = {}
 
     def complete(self, beats: Sequence[int], stream: int, suppress: bool, last: bool) -> list[int]:
         """Take a step; return the cycle of its last output beat."""
-        self._before = self._schedule.accept(beats[-1], self._before)
-        return [self._before - 1 + self._schedule.latency_of_step]
+        accepted = self._schedule.accept(beats[-1], stream, self._before)
+        return [accepted - 1 + self._schedule.latency_of_step]
 
     def forget(self, streams: Sequence[int]) -> None:
         """Nothing is prepared in such a build."""
 
     def settle(self) -> None:
         """The next step waits for none before."""
-        self._before = None
+        self._before = {}
 
 
 class SequencePrediction(Prediction):

@@ -257,12 +257,29 @@ def memories(manifest: Manifest) -> dict[str, MemorySpec]:
 
 
 def _spatial_memories(manifest: Manifest) -> Sequence[MemorySpec]:
-    """Return the memories of a spatial build: of times, and of steps' outputs, side by side."""
-    schedule = manifest.spatial_schedule
-    width = manifest.program.outputs * manifest.numerics.output_bits
-    queue = MemorySpec("output queue", 1, width, schedule.depth, asynchronous=True, inferred=True)
-    # Two steps more may have come than are on their way.
-    return _clocked("input times", 32, 1 << ceil_log2(schedule.depth + 2), 1), queue
+    """Return the memories of a spatial build: of times, of steps' outputs, side by side, and of states.
+
+    States of a single stream are in registers.
+    """
+    schedule, parameters = manifest.spatial_schedule, manifest.parameters
+    several = parameters.streams > 1
+    outputs = manifest.program.outputs * manifest.numerics.output_bits + several * parameters.stream_bits
+    recurrent = [shape for shape in manifest.layers if shape.recurrent]
+    bits = {
+        "h of streams": sum(shape.outputs * shape.output.bits for shape in recurrent),
+        "c of streams": sum(shape.outputs * shape.state.bits for shape in recurrent if shape.state),
+    }
+    kept = [
+        MemorySpec(name, 1, width, parameters.streams, asynchronous=True, inferred=True)
+        for name, width in bits.items()
+        if several and width
+    ]
+    return (
+        # Two steps more may have come than are on their way.
+        _clocked("input times", 32, 1 << ceil_log2(schedule.depth + 2), 1),
+        MemorySpec("output queue", 1, outputs, schedule.depth, asynchronous=True, inferred=True),
+        *kept,
+    )
 
 
 def weight_memory(lanes: int, width: int, rows: int, kind: WeightMemory) -> MemorySpec:

@@ -13,7 +13,9 @@ from support.random_builds import Case, make_case, random_network
 from support.step_checks import check_device, check_netlist
 
 import rtlstm
+from rtlstm.gen.builds.hardware import ArrayRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.parameters import Parameters
@@ -27,9 +29,13 @@ ALL = range(301, 331)
 
 
 def spatial_case(
-    seed: int, sizes: tuple[int, ...], registers: int | None = None, family: str = "generic"
+    seed: int,
+    sizes: tuple[int, ...],
+    registers: int | None = None,
+    family: str = "generic",
+    streams: int | None = None,
 ) -> Case:
-    """Draw a network, its formats and the registers of its loop."""
+    """Draw a network, its formats, the registers of its loop, and its streams."""
     rng = np.random.default_rng(seed)
     data = int(rng.integers(4, 10))
     settings = QuantizationSettings(
@@ -50,16 +56,24 @@ def spatial_case(
         macs=beat,
         beat_in=beat,
         beat_out=int(rng.integers(1, network.outputs + 1)),
+        streams=streams or int(rng.spawn(1)[0].choice([1, 2, 5, 9, 12])),
         tables="direct",
     )
     drawn = int(rng.integers(1, MOST_LOOP_REGISTERS + 1))
     plan = SpatialPlan.of(network, registers or drawn)
-    return make_case(seed, network, parameters, 12, plan)
+    return make_case(seed, network, parameters, max(12, 5 * parameters.streams), plan)
 
 
 @pytest.mark.parametrize("registers", quick(range(1, MOST_LOOP_REGISTERS + 1), 1, 3, 6, 9))
 def test_icarus_equals_golden(registers: int, tmp_path: Path) -> None:
-    check_device(spatial_case(300 - registers, SMALL, registers), tmp_path, "icarus")
+    check_device(spatial_case(300 - registers, SMALL, registers, streams=1), tmp_path, "icarus")
+
+
+@pytest.mark.parametrize(
+    ("registers", "streams"), quick([(1, 2), (2, 3), (3, 3), (4, 2), (6, 6), (9, 9), (9, 12)], (1, 2), (3, 3))
+)
+def test_streams_equal_golden(registers: int, streams: int, tmp_path: Path) -> None:
+    check_device(spatial_case(400 + registers, SMALL, registers, streams=streams), tmp_path, "icarus")
 
 
 @pytest.mark.slow
@@ -70,7 +84,29 @@ def test_both_simulators_equal_golden(seed: int, backend: str, tmp_path: Path) -
 
 
 def test_amaranth_equals_golden(tmp_path: Path) -> None:
-    check_device(spatial_case(299, SMALL, 6), tmp_path, "amaranth")
+    check_device(spatial_case(299, (2, 3), 3, streams=2), tmp_path, "amaranth")
+
+
+def test_a_step_is_accepted_in_each_cycle(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = np.random.default_rng(1).normal(size=(4, 9, 4))
+    options = GIVEN | {"streams": 9, "data_bits": 8, "gate_bits": 8}
+    build = rtlstm.compile(torch.nn.LSTM(4, 4), folder=tmp_path / "build", calibration=x, **options)
+    assert build.manifest.spatial is not None and build.manifest.spatial.loop_registers == 9
+    with build.open("icarus", verify=False) as core:
+        y, _ = core.run(x)
+        np.testing.assert_array_equal(y, build.run(x)[0])
+        transport = core.device.transport
+        assert isinstance(transport, SimulatedDevice)
+        cycles = transport.last_cycles
+    # Thirty-six steps in a row, of nine streams in turn.
+    for found in (cycles.accepted, cycles.offered):
+        np.testing.assert_array_equal(np.diff(found), 1)
+
+
+@pytest.mark.parametrize(("streams", "registers"), [(1, 3), (2, 3), (6, 6), (9, 9), (16, 9)])
+def test_the_loop_has_the_registers_with_the_most_steps_a_second(streams: int, registers: int) -> None:
+    assert ArrayRequest(array="spatial", streams=streams).chosen_loop == registers
 
 
 GIVEN = {"array": "spatial", "tables": "direct", "weight_bits": 4, "data_bits": 6, "gate_bits": 6}
@@ -127,7 +163,6 @@ def test_weights_of_a_retrained_model_are_refused(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"lanes": 4, "skip_zeros": True}, "whose options are `lanes`, `skip_zeros`"),
-        ({"streams": 2}, "one stream, not `streams=2`"),
         ({"decide": "argmax"}, "leave it or `decide='argmax'` out"),
         ({"tables": "interpolated"}, "give `tables='direct'`, too"),
         ({"scale_bits": 8}, "no scales of rows; leave out `scale_bits`"),

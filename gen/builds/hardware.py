@@ -35,7 +35,8 @@ _OF_ARRAYS = (
     *("skip_zeros", "max_steps"),
 )
 """Options that a spatial build does not have."""
-_LOOP_REGISTERS = 3
+_CLOCKS: Mapping[int, float] = {3: 72.6, 6: 95.2, 9: 131.0}
+"""MHz of a prototype's loop of eight units with so many registers: others are much in proportion."""
 SPATIAL = TargetHardware(finer_arguments=1)
 """What a network in space is quantised for: each bit of an argument doubles the tables of every unit."""
 _LANES, _MACS = 4, 32
@@ -85,10 +86,6 @@ class ArrayRequest(HardwareRequest):
                 f"a spatial build has no array, whose options are {given}: leave them out, or leave out "
                 "`array='spatial'`"
             )
-        if self.streams > 1:
-            raise ConfigurationError(
-                f"`array='spatial'` has one stream, not `streams={self.streams}`; leave either out"
-            )
         if self.decide is not None:
             raise ConfigurationError(
                 f"`array='spatial'` gives the outputs of a step; leave it or `decide={self.decide!r}` out"
@@ -105,7 +102,16 @@ class ArrayRequest(HardwareRequest):
         """
         if self.array != "spatial":
             return None
-        return SpatialPlan.of(network, self.loop_registers or _LOOP_REGISTERS)
+        return SpatialPlan.of(network, self.chosen_loop)
+
+    @property
+    def chosen_loop(self) -> int:
+        """Registers in the loop of a spatial build: by default those with the most steps a second."""
+
+        def rate(registers: int) -> float:
+            return _CLOCKS[registers] * min(1, self.streams / registers)
+
+        return self.loop_registers or max(_CLOCKS, key=rate)
 
     @property
     def multiple(self) -> int:
@@ -193,8 +199,8 @@ def choose_array(network: QuantizedNetwork, request: ArrayRequest) -> Parameters
 
 
 def _spatial_sizes(network: QuantizedNetwork, request: ArrayRequest) -> Parameters:
-    """Return a spatial build's parameters: its ports are as wide as a step in the loop's cycles needs."""
-    cycles = request.loop_registers or _LOOP_REGISTERS
+    """Return a spatial build's parameters: its ports are as wide as its steps in the loop's cycles need."""
+    cycles = max(1, request.chosen_loop // request.streams)
     beat = request.beat_in if "beat_in" in request.model_fields_set else -(-network.inputs // cycles)
     if beat > network.inputs:
         raise ConfigurationError(f"`beat_in` ({beat}) must be at most the {network.inputs} inputs of a step")

@@ -9,11 +9,12 @@ from rtlstm.hdl.component import Component
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.core import CorePorts
 from rtlstm.hdl.core.memory_window import MemoryWindow
-from rtlstm.hdl.primitives.pipeline import delay_event, storage
+from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.hdl.primitives.staged import Staged
-from rtlstm.hdl.spatial.layers import DenseLayer, LstmLayer, StateAccess
+from rtlstm.hdl.spatial.layers import DenseLayer, LstmLayer, StateAccess, Steps
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import ceil_log2
 from rtlstm.spec.registers import Region
 
 
@@ -22,7 +23,7 @@ class SpatialCore(CorePorts, Component):
 
     Latency and throughput: ``manifest.cycles``, exact. Results: :class:`rtlstm.sim.golden.Golden`, exact.
     Ports: ``docs/ports.md``. In cycle 0 a step is accepted: its input stands in registers, and the step
-    before is ``interval`` cycles old. No later stage waits.
+    before is ``interval`` cycles old, that of its stream ``loop`` cycles. No later stage waits.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -32,19 +33,60 @@ class SpatialCore(CorePorts, Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         self._accepts, self._held, self._room = Signal(), Signal(), Signal(init=1)
-        m.submodules.window = self._window = MemoryWindow(self._manifest, read_back=0)
+        results, self._several = self._schedule.results, self._manifest.parameters.streams > 1
+        # What the window reads of a memory comes with the stages.
+        m.submodules.window = self._window = MemoryWindow(
+            self._manifest, read_back=(results + 1) * self._several
+        )
         wiring.connect(m, wiring.flipped(self.bus), self._window.bus)
+        self._zero = Signal(self._manifest.parameters.streams, init=-1, name="zero")
+        self._waits = Signal(name="waits")
         x = self._take_input(m)
-        self._valid: list[Value] = [self._accepts]
+        valid: list[Value] = [self._accepts]
         emits: Value = self._accepts & self._wanted
-        for _ in range(self._schedule.results):
-            self._valid.append(delay_event(m, self._valid[-1], 1))
+        for _ in range(results):
+            valid.append(delay_event(m, valid[-1], 1))
             emits = delay_event(m, emits, 1)
+        self._steps = self._follow(m, valid)
         self._add_layers(m, x)
         self._give_output(m, emits)
         self._control(m)
         self._count(m, emits)
         return m
+
+    def _follow(self, m: Module, valid: list[Value]) -> Steps:
+        """Return the steps on their way; with several streams, say whether the next one waits for its own."""
+        if not self._several:
+            return Steps(valid, (), (), ())
+        window, loop = self._window, self._schedule.loop
+        asked = Mux(
+            window.region == Region.CELLS, self._stream_of(Region.CELLS), self._stream_of(Region.VECTORS)
+        )
+        streams: list[Value] = [Signal.like(self._stream, name="stream")]
+        m.d.comb += streams[0].eq(Mux(self._held, asked, self._stream))
+        zero: list[Value] = [self._zero.bit_select(streams[0], 1)]
+        for stage in range(self._schedule.results):
+            streams.append(delay(m, streams[stage], 1))
+            zero.append(delay(m, zero[stage], 1))
+        follows: list[Value] = [valid[loop] & (streams[loop] == streams[0])]
+        for stage in range(self._schedule.results):
+            follows.append(delay(m, follows[stage], 1))
+        # Known a cycle ahead, for the stream that will stand at the input: that which comes, or which waits.
+        ways = list(zip(valid, streams, strict=True))[1 : loop - 1]
+        of_coming, of_waiting = (
+            any_of([is_there & (at == stream) for is_there, at in ways] or [Const(0)])
+            for stream in (self.x.payload.stream, self._stream)
+        )
+        if loop > 1:
+            of_coming |= self._accepts & (self._stream == self.x.payload.stream)
+        m.d.sync += self._waits.eq(Mux(self._taken, of_coming, of_waiting))
+        return Steps(valid, streams, zero, follows)
+
+    def _stream_of(self, region: Region) -> Value:
+        """Return the stream of the row at which the window looks."""
+        program = self._manifest.program
+        context = program.vector_context if region == Region.VECTORS else program.cell_context
+        return self._window.row[ceil_log2(context) :][: self._manifest.parameters.stream_bits]
 
     def _take_input(self, m: Module) -> list[Staged]:
         """Collect a step's beats, and accept it once it is whole; return its values."""
@@ -54,15 +96,18 @@ class SpatialCore(CorePorts, Component):
         full, wanted, beat = Signal(name="full"), Signal(reset_less=True, name="wanted"), Signal(range(beats))
         taken, last = Signal(name="taken"), beat == beats - 1
         room = ~full | self._accepts
-        self._fills, self._full, self._wanted = taken & last, full, wanted
+        self._fills, self._full, self._wanted, self._taken = taken & last, full, wanted, taken
+        self._stream = Signal(self._manifest.parameters.stream_bits, reset_less=True, name="stream_of_x")
         m.d.comb += [self.x.ready.eq(~ResetSignal() & room), taken.eq(self.x.valid & room)]
         m.d.sync += full.eq(self._fills | (full & ~self._accepts))
         with m.If(taken):
             m.d.sync += [beat.eq(Mux(last, 0, beat + 1)), wanted.eq(~self.x.payload.suppress)]
+            if self._several:
+                m.d.sync += self._stream.eq(self.x.payload.stream)
             for index, value in enumerate(values):
                 with m.If(beat == index // per_beat):
                     m.d.sync += value.eq(self.x.payload.data.word_select(index % per_beat, bits))
-        # Of the next step, as many cycles after this one as the layers need.
+        # Of the next step, as many cycles after this one as its layers need, or its output.
         interval = self._schedule.interval
         since = Signal(range(interval))
         with m.If(self._accepts):
@@ -70,6 +115,7 @@ class SpatialCore(CorePorts, Component):
         with m.Elif(since != 0):
             m.d.sync += since.eq(since - 1)
         free = (since == 0) & ~self._held & (self._room | ~wanted)
+        free = free & ~self._waits if self._several else free
         m.d.comb += self._accepts.eq(full & free)
         return [Staged(m, value, 0) for value in values]
 
@@ -88,7 +134,7 @@ class SpatialCore(CorePorts, Component):
             number = len(self._lstms)
             self._lstms.append(layer)
             access = self._access(m, layer, program.hidden[number][0], program.cells[number][0])
-            x = layer.add(m, name, x, self._valid, access)
+            x = layer.add(m, name, x, self._steps, access)
         assert x[0].stage == self._schedule.results, "the schedule counts every register"
         bits = self._manifest.numerics.output_bits
         self._outputs = Cat(_extended(value.value, bits) for value in x)
@@ -97,8 +143,13 @@ class SpatialCore(CorePorts, Component):
         """Say where the window has a layer's h and c."""
         window, per_word = self._window, self._manifest.parameters.macs
         bits, units = self._manifest.numerics.data_bits, range(layer.shape.outputs)
-        at_word = [window.row == word + index for index in range(-(-len(units) // per_word))]
-        at_row = [window.row == row + unit for unit in units]
+        program = self._manifest.program
+        word_of, row_of = (
+            window.row[: ceil_log2(context)] if self._several else window.row
+            for context in (program.vector_context, program.cell_context)
+        )
+        at_word = [word_of == word + index for index in range(-(-len(units) // per_word))]
+        at_row = [row_of == row + unit for unit in units]
         self._rows[Region.VECTORS] += [
             (here, Cat(_extended(h, bits) for h in layer.h[index * per_word : (index + 1) * per_word]))
             for index, here in enumerate(at_word)
@@ -110,19 +161,24 @@ class SpatialCore(CorePorts, Component):
             h=[window.write_data.word_select(unit % per_word, bits) for unit in units],
             data=window.write_data,
             reset=window.reset_stream,
+            stream=Mux(window.write[Region.CELLS], *map(self._stream_of, (Region.CELLS, Region.VECTORS))),
         )
 
     def _give_output(self, m: Module, emits: Value) -> None:
         """Queue steps' outputs, and give them beat by beat."""
         schedule, depth = self._schedule, self._schedule.depth
+        if self._several:
+            self._outputs = Cat(self._outputs, self._steps.streams[schedule.results])
         m.submodules.queue = queue = fifo.SyncFIFO(width=len(self._outputs), depth=depth)
+        outputs = queue.r_data[: self._manifest.program.outputs * self._manifest.numerics.output_bits]
         beats, bits = schedule.output_beats, len(self.y.payload.data)
         beat = Signal(range(beats))
         last, gives = beat == beats - 1, self.y.valid & self.y.ready
         m.d.comb += [
             queue.w_data.eq(self._outputs),
             queue.w_en.eq(emits),
-            self.y.payload.data.eq(queue.r_data.word_select(beat, bits)),
+            self.y.payload.data.eq(outputs.word_select(beat, bits)),
+            self.y.payload.stream.eq(queue.r_data[len(outputs) :]),
             self.y.payload.last.eq(last),
             self.y.valid.eq(queue.r_rdy & ~ResetSignal()),
             queue.r_en.eq(gives & last),
@@ -137,13 +193,25 @@ class SpatialCore(CorePorts, Component):
 
     def _control(self, m: Module) -> None:
         """Open the window between steps; while it waits or writes, none is accepted."""
-        window, busy = self._window, any_of(self._valid)
-        zero, here = Signal(init=1, name="zero"), Signal(reset_less=True, name="at_cells")
+        window, busy, zero = self._window, any_of(list(self._steps.valid)), self._zero
+        here = Signal(reset_less=True, name="at_cells")
+        streams = range(self._manifest.parameters.streams)
+        commanded, accepted = (
+            Cat(stream == index for index in streams) if self._several else Const(1)
+            for stream in (window.stream, self._stream)
+        )
+
+        def where(flag: Value, which: Value) -> Value:
+            return flag.replicate(len(streams)) & which if self._several else flag
+
         m.d.sync += [
             self._held.eq(window.active | window.stores),
             # What is under way now was accepted before anything was held.
             window.granted.eq(window.active & self._held & ~busy),
-            zero.eq(window.reset_stream | (zero & ~window.state_written & ~self._accepts)),
+            zero.eq(
+                where(window.reset_stream, commanded)
+                | (zero & ~where(window.state_written, commanded) & ~where(self._accepts, accepted))
+            ),
             here.eq(window.region == Region.CELLS),
         ]
         words = {
@@ -152,7 +220,7 @@ class SpatialCore(CorePorts, Component):
         }
         m.d.comb += [
             window.busy.eq(busy | self._full),
-            window.flags.eq(zero),
+            window.flags.eq(zero.bit_select(window.stream, 1) if self._several else zero),
             window.read_data.eq(Mux(here, words[Region.CELLS], words[Region.VECTORS])),
         ]
 

@@ -7,8 +7,10 @@ acceptance. The plan says behind which kinds of values a register stands.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.lib.memory import Memory
 
 from rtlstm.hdl.core.rounding import clipped, exact_sum, odd_codes, rounded_state, with_sign
 from rtlstm.hdl.core.unit import round_down
@@ -26,6 +28,20 @@ Product = tuple[Staged, bool]
 
 
 @dataclass(frozen=True)
+class Steps:
+    """The steps on their way, by stage."""
+
+    valid: Sequence[Value]
+    """Whether there is one."""
+    streams: Sequence[Value]
+    """Its stream; while the memory window is open, that at which it looks. Empty, as the others, with one."""
+    zero: Sequence[Value]
+    """Whether that begins with zeros."""
+    follows: Sequence[Value]
+    """Whether a step of its stream is as many stages ahead as the loop has registers."""
+
+
+@dataclass(frozen=True)
 class StateAccess:
     """What the memory window writes of a layer's state, by unit."""
 
@@ -35,7 +51,9 @@ class StateAccess:
     data: Value
     """What is written to c."""
     reset: Value
-    """All of them become zero."""
+    """All of them become zero; of several streams, :attr:`Steps.zero` says so."""
+    stream: Value
+    """Whose state is written."""
 
 
 class SpatialLayer:
@@ -46,7 +64,7 @@ class SpatialLayer:
         self._plan = manifest.spatial
         self._constants = manifest.spatial.layers[index]
         self.shape: LayerShape = manifest.layers[index]
-        self._numerics = manifest.numerics
+        self._numerics, self._streams = manifest.numerics, manifest.parameters.streams
         self._tables: Mapping[str, ActivationSpec] = {
             name: spec
             for (name, _, _), spec in zip(
@@ -190,14 +208,16 @@ class LstmLayer(SpatialLayer):
         """Which units' c saturated in the last cycle."""
 
     def add(
-        self, m: Module, name: str, x: Sequence[Staged], valid: Sequence[Value], access: StateAccess
+        self, m: Module, name: str, x: Sequence[Staged], steps: Steps, access: StateAccess
     ) -> list[Staged]:
-        """Add it to a module; ``valid`` says of each stage whether a step is there. Return h."""
+        """Add it to a module; return h."""
         constants, units = self._constants, self.shape.outputs
+        self._steps, self._access = steps, access
         parts = [part.registered(f"{name}_in{row}") for row, part in enumerate(self._sums(m, f"{name}_x", x))]
         stage = parts[0].stage
         h = [Staged(m, value, stage) for value in self.h]
         products = self._products(m, f"{name}_h", constants.matrices[1], constants.recurrent_shift, h)
+        given = []
         for number in range(units):
             m.submodules[f"{name}_unit{number}"] = unit = Module()
             rows = range(number, 4 * units, units)
@@ -205,12 +225,46 @@ class LstmLayer(SpatialLayer):
                 self._add(Staged(unit, parts[row].value, stage), products[row], f"sum{gate}")
                 for gate, row in enumerate(rows)
             ]
-            self._unit(unit, number, sums, valid)
-            self._open(unit, number, access)
-        return [Staged(m, value, stage + self._plan.loop_registers) for value in self.h]
+            new = self._unit(unit, number, sums)
+            window = access.writes_h[number], access.h[number]
+            given.append(self._keep(unit, Staged(unit, self.h[number], stage), new, *window))
+        return [Staged(m, value.value, value.stage) for value in given]
 
-    def _unit(self, m: Module, number: int, sums: Sequence[Staged], valid: Sequence[Value]) -> None:
-        """Add a gate unit: h and c follow from the four sums."""
+    def _keep(self, m: Module, old: Staged, new: Staged, writes: Value, data: Value) -> Staged:
+        """Keep a value from step to step of a stream, written by the window, too; return it a stage later.
+
+        ``old`` is a signal in the stage in which it is the step's value from before. It is a register of the
+        only stream; or what a memory has of the step's stream, perhaps from a step that it just follows.
+        """
+        steps, access, value = self._steps, self._access, old.value
+        assert isinstance(value, Signal)
+        if not steps.streams:
+            with m.If(steps.valid[new.stage]):
+                m.d.sync += value.eq(new.value)
+            with m.If(writes):
+                m.d.sync += value.eq(data)
+            with m.If(access.reset):
+                m.d.sync += value.eq(0)
+            return Staged(m, value, new.stage + 1)
+        name = f"{value.name}_kept"
+        memory: Memory[Any, Any] = Memory(shape=unsigned(len(value)), depth=self._streams, init=[])
+        m.submodules[name] = memory
+        read, write = memory.read_port(domain="comb"), memory.write_port()
+        before = old.stage - 1
+        found = Mux(steps.zero[before], 0, read.data)
+        if new.stage == before + self._plan.loop_registers:
+            found = Mux(steps.follows[before], new.value, found)
+        m.d.comb += [
+            read.addr.eq(steps.streams[before]),
+            write.addr.eq(Mux(writes, access.stream, steps.streams[new.stage])),
+            write.data.eq(Mux(writes, data, new.value)),
+            write.en.eq(writes | steps.valid[new.stage]),
+        ]
+        m.d.sync += value.eq(found)
+        return new.registered(f"{value.name}_new")
+
+    def _unit(self, m: Module, number: int, sums: Sequence[Staged]) -> Staged:
+        """Add a gate unit: c follows from the four sums, and h, which is returned."""
         signs, gates = list[Staged](), list[Staged]()
         for gate, total in enumerate(sums):
             negative, magnitude = self._argument(total, f"argument{gate}")
@@ -219,19 +273,12 @@ class LstmLayer(SpatialLayer):
             signs.append(negative)
             gates.append(self._behind("gates", value, f"gate{gate}"))
         total = self._cell_sum(m, number, gates, signs[2])
-        self._keep_cell(m, number, total, valid)
-        new = self._hidden(m, gates[3], total)
-        with m.If(valid[new.stage]):
-            m.d.sync += self.h[number].eq(new.value)
-
-    def _open(self, m: Module, number: int, access: StateAccess) -> None:
-        """Let the window write h and c, and a command reset them."""
-        with m.If(access.writes_h[number]):
-            m.d.sync += self.h[number].eq(access.h[number])
-        with m.If(access.writes_c[number]):
-            m.d.sync += self.c[number].eq(access.data)
-        with m.If(access.reset):
-            m.d.sync += [self.h[number].eq(0), self.c[number].eq(0)]
+        drop = self._fraction - self._state.fraction
+        cell, beyond = rounded_state(total, drop, self._state.maximum)
+        m.d.sync += self.saturated[number].eq(beyond.value & self._steps.valid[total.stage])
+        old = Staged(m, self.c[number], gates[1].stage)
+        self._keep(m, old, cell, self._access.writes_c[number], self._access.data)
+        return self._hidden(m, gates[3], total)
 
     @property
     def _fraction(self) -> int:
@@ -248,13 +295,6 @@ class LstmLayer(SpatialLayer):
         bits = 2 + max(gate.bits + self._state.bits + shifts[0], 2 * gate.bits + shifts[1])
         total = exact_sum(kept, added, minus, shifts, bits).as_signed(bits).named("total")
         return self._behind("total", total, "total_later")
-
-    def _keep_cell(self, m: Module, number: int, total: Staged, valid: Sequence[Value]) -> None:
-        drop = self._fraction - self._state.fraction
-        cell, beyond = rounded_state(total, drop, self._state.maximum)
-        m.d.sync += self.saturated[number].eq(beyond.value & valid[total.stage])
-        with m.If(valid[total.stage]):
-            m.d.sync += self.c[number].eq(cell.value)
 
     def _hidden(self, m: Module, output_gate: Staged, total: Staged) -> Staged:
         numerics, form = self._numerics, self.shape.output

@@ -5,8 +5,9 @@ shapes, formats and parameters: its weights, and how many registers are in the l
 same kinds of values have a register in every layer; behind every layer, and behind what a recurrent layer
 makes of its input, there is one in any case.
 
-A step is accepted when its last input beat has come and the step before is ``interval`` cycles old. From then
-on nothing waits: outputs go to a queue that has room for all steps on their way.
+A step is accepted when its last input beat has come, the step before is ``interval`` cycles old, and that of
+the same stream ``loop`` cycles. From then on nothing waits: outputs go to a queue that has room for all steps
+on their way. With several streams, their states are in memories, from which a step takes its stream's.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ from rtlstm.spec.numerics import (
     QuantizedNetwork,
     QuantizedRecurrent,
 )
-from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.program.schedule import Cycles, LayerCycles, Schedule
 from rtlstm.spec.program.step import Program
 from rtlstm.spec.record import Record
@@ -170,6 +171,9 @@ def spatial_program(shapes: Sequence[LayerShape], parameters: Parameters) -> Pro
             hidden.append((word, shape.outputs))
             cells.append((row, shape.outputs))
             word, row = word + parameters.words(shape.outputs), row + shape.outputs
+    if parameters.streams > 1 and word:
+        # So that the upper bits of a row are its stream.
+        word, row = 1 << ceil_log2(word), 1 << ceil_log2(row)
     return Program(
         ops=(),
         body=0,
@@ -209,10 +213,14 @@ class SpatialSchedule(Schedule):
         return -(-self.shapes[-1].outputs // self.parameters.beat_out)
 
     @property
+    def loop(self) -> int:
+        """Cycles from a step's acceptance to the next one's of the same stream, if nothing else waits."""
+        return self.plan.loop_registers if any(shape.recurrent for shape in self.shapes) else 1
+
+    @property
     def interval(self) -> int:
-        """Cycles from a step's acceptance to the next one's, if its input is there."""
-        loop = self.plan.loop_registers if any(shape.recurrent for shape in self.shapes) else 1
-        return max(loop, self.output_beats)
+        """Cycles from a step's acceptance to the next one's, of another stream where there is one."""
+        return max(self.output_beats, self.loop if self.parameters.streams == 1 else 1)
 
     @property
     def results(self) -> int:
@@ -249,7 +257,7 @@ class SpatialSchedule(Schedule):
             overhead_cycles=latency,
             recurrent_cycles=0,
             first_step_latency_cycles=latency,
-            step_interval_cycles=max(self.interval, self.input_beats),
+            step_interval_cycles=max(self.loop, self.interval, self.input_beats),
             layers=tuple(
                 LayerCycles(
                     name=shape.name,
@@ -261,23 +269,29 @@ class SpatialSchedule(Schedule):
             ),
         )
 
-    def accept(self, last_beat: int, before: int | None) -> int:
-        """Return the cycle that accepts a step with this last beat; the one before was in ``before``."""
-        return last_beat + 1 if before is None else max(last_beat + 1, before + self.interval)
+    def accept(self, last_beat: int, stream: int, before: dict[int, int]) -> int:
+        """Return the cycle that accepts a stream's step with this last beat, and note it in ``before``.
 
-    def steps(self, count: int) -> list[tuple[int, int]]:
+        That holds the cycle of each stream's last step.
+        """
+        others = max(before.values()) + self.interval if before else 0
+        mine = before[stream] + self.loop if stream in before else 0
+        before[stream] = max(last_beat + 1, mine, others)
+        return before[stream]
+
+    def steps(self, streams: Sequence[int]) -> list[tuple[int, int]]:
         """Return the cycles of the last input beat and of the last output beat of steps back to back."""
-        found, last, before = [], self.input_beats - 1, None
-        for _ in range(count):
-            before = self.accept(last, before)
-            found.append((last, before - 1 + self.latency_of_step))
+        found, last, before = [], self.input_beats - 1, dict[int, int]()
+        for stream in streams:
+            accepted = self.accept(last, stream, before)
+            found.append((last, accepted - 1 + self.latency_of_step))
             # The next one's beats come from the cycle on that accepts this one.
-            last = before + self.input_beats - 1
+            last = accepted + self.input_beats - 1
         return found
 
     def offered(self, streams: IntArray, ends: NDArray[np.bool_]) -> list[int]:
         """Return the cycle that offers each step's last output beat; cycle 0 accepts the first input beat."""
-        return [offered for _, offered in self.steps(len(streams))]
+        return [offered for _, offered in self.steps(streams.tolist())]
 
     def latency(
         self,
@@ -288,9 +302,10 @@ class SpatialSchedule(Schedule):
     ) -> int:
         """Return the latency of the last step with an output, its wait for earlier ones included."""
         last = int(np.flatnonzero(~suppress)[-1])
-        came, offered = self.steps(last + 1)[last]
+        came, offered = self.steps(streams[: last + 1].tolist())[last]
         return offered - came
 
     def duration(self, length: int) -> int:
         """Return the cycles of a sequence among others."""
-        return length * max(self.interval, self.input_beats)
+        loop = -(-self.loop // self.parameters.streams)
+        return length * max(loop, self.interval, self.input_beats)
