@@ -72,9 +72,9 @@ class SpatialCore(CorePorts, Component):
         for stage in range(self._schedule.results):
             follows.append(delay(m, follows[stage], 1))
         # Known a cycle ahead, for the stream that will stand at the input: that which comes, or which waits.
-        ways = list(zip(valid, streams, strict=True))[1 : loop - 1]
+        under_way = list(zip(valid, streams, strict=True))[1 : loop - 1]
         of_coming, of_waiting = (
-            any_of([is_there & (at == stream) for is_there, at in ways] or [Const(0)])
+            any_of([is_there & (at == stream) for is_there, at in under_way] or [Const(0)])
             for stream in (self.x.payload.stream, self._stream)
         )
         if loop > 1:
