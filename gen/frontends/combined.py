@@ -142,19 +142,9 @@ def _of_cell(cell: Cell, low: Floats, high: Floats) -> _Limits:
         elif step.function == RELU:
             limits = np.maximum(lows[0], 0.0), np.maximum(highs[0], 0.0)
         elif step.function is not None:
-            limits = _of_function(*_range(step.function), len(limits[0]))
+            limits = _of_function(*step.function.limits, len(limits[0]))
         found.append(limits)
     return found[cell.result]
-
-
-_RANGES: Final = {
-    "sigmoid": (0.0, 1.0),
-    "hard_sigmoid": (0.0, 1.0),
-    "tanh": (-1.0, 1.0),
-    "softsign": (-1.0, 1.0),
-    "softplus": (0.0, np.inf),
-    "gelu": (-0.2, np.inf),
-}
 
 
 def _limits(flow: Flow) -> _Limits:
@@ -180,30 +170,20 @@ def _limits_of(source: Source) -> _Limits:
         low, high = _limits(_read_by(source, layer.weight, layer.bias))
         if layer.function in (IDENTITY, RELU):
             return (low, high) if layer.function == IDENTITY else (np.maximum(low, 0), np.maximum(high, 0))
-        return _of_function(*_range(layer.function), width)
+        return _of_function(*layer.function.limits, width)
     return _of_function(*_range_of(layer), width)
 
 
 def _range_of(layer: object) -> tuple[float, float]:
     """The limits of a recurrent layer's results, which begin at zero."""
     low, high = -np.inf, np.inf
-    if isinstance(layer, Lstm) and layer.projection is None and _range(layer.gate) == (0.0, 1.0):
-        low, high = _range(layer.output_activation)
-    elif isinstance(layer, Gru) and _range(layer.gate) == (0.0, 1.0):
-        low, high = _range(layer.candidate)
+    if isinstance(layer, Lstm) and layer.projection is None and layer.gate.limits == (0.0, 1.0):
+        low, high = layer.output_activation.limits
+    elif isinstance(layer, Gru) and layer.gate.limits == (0.0, 1.0):
+        low, high = layer.candidate.limits
     elif isinstance(layer, Rnn):
-        low, high = _range(layer.activation)
+        low, high = layer.activation.limits
     return min(low, 0.0), max(high, 0.0)
-
-
-def _range(function: ActivationFunction) -> tuple[float, float]:
-    if function == RELU:
-        return 0.0, np.inf
-    if function.name == "hard_tanh":
-        return function.alpha, function.beta
-    if function.name == "silu" and function.alpha > 0:
-        return -0.3 / function.alpha, np.inf
-    return _RANGES.get(function.name, (-np.inf, np.inf))
 
 
 def _of_function(low: float, high: float, width: int) -> _Limits:

@@ -123,10 +123,11 @@ def _read(
 
     ``steps``: its other inputs are states, which are no values of a step.
     """
-    names = _data_inputs(graph, options.output)
+    alone = _Reader(graph, options, report)
+    names = alone.data_inputs()
     if len(names) < 2 or steps or options.begin is not None or options.lstm is not None:
-        readers.append(_Reader(graph, options, report))
-        return readers[-1].read()
+        readers.append(alone)
+        return alone.read()
     refusal: ModelError | None = None
     tries: tuple[dict[str, Any], ...] = ({"names": names}, {"names": names, "still": True}, {})
     for how in tries:
@@ -166,26 +167,6 @@ def _given_widths(given: Sequence[str], names: Sequence[str]) -> dict[str, int]:
             )
         found[name] = int(width)
     return found
-
-
-def _data_inputs(graph: Graph, output: str | None) -> list[str]:
-    """The inputs of the model that its outputs are computed from, but no states and no lengths."""
-    ends = graph.outputs
-    if output is not None:
-        named = [node.outputs[0] for node in graph.nodes if output in (node.label, *node.outputs)]
-        called = [tensor for tensor, name in graph.names.items() if name == output]
-        ends = [output] if graph.is_tensor(output) else called or named[:1]
-    found, waiting = set(), list(ends)
-    while waiting:
-        name = waiting.pop()
-        if name in found or graph.is_constant(name):
-            continue
-        found.add(name)
-        node = graph.producer(name)
-        if node is not None and node.operator not in _SIZES:
-            data = node.inputs[:1] if is_recurrent(node) or node.operator == "pack" else node.inputs
-            waiting += filter(None, node.inner if node.kind == "If" else (*data, *node.inner))
-    return [name for name in graph.inputs if name in found]
 
 
 def is_recurrent(node: Node) -> bool:
@@ -467,15 +448,28 @@ class _Reader:
         self.known |= known
         self.report.input = listed(several)
 
-    def _find_input(self) -> str:
-        """Return the one input of the model that the needed nodes read."""
+    def data_inputs(self) -> list[str]:
+        """The inputs of the model that its ends are computed from, but no states and no lengths."""
         graph = self.graph
-        nodes = [graph.nodes[index] for index in self.needed]
-        read: set[str] = {name for node in nodes for name in node.inputs if name in graph.inputs}
+        found, waiting = set(), list(self.targets)
+        while waiting:
+            name = waiting.pop()
+            if name in found or graph.is_constant(name):
+                continue
+            found.add(name)
+            node = graph.producer(name)
+            if node is not None and node.operator not in _SIZES:
+                data = node.inputs[:1] if is_recurrent(node) or node.operator == "pack" else node.inputs
+                waiting += filter(None, node.inner if node.kind == "If" else (*data, *node.inner))
+        return [name for name in graph.inputs if name in found]
+
+    def _find_input(self) -> str:
+        """Return the one input of the model to begin at."""
+        read = self.data_inputs()
         if len(read) != 1:
             names = listed(sorted(read))
             raise ModelError(one_input(f"the layers read {len(read)} inputs of the model: {names}"))
-        return read.pop()
+        return read[0]
 
     def _plain(self, source: str) -> Value:
         """A tensor to begin at, of whose axes only the number is known."""

@@ -22,6 +22,8 @@ from rtlstm.spec.plugins import Registry
 from rtlstm.spec.record import Record
 
 Floats = NDArray[np.float64]
+Bounds = tuple[float, float]
+"""The lowest and the highest of some values; infinite if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +69,8 @@ class FunctionDefinition:
     """The function of x, alpha and beta in float64; finite for all finite x."""
     defaults: tuple[float, ...] = ()
     """Defaults of alpha and beta, as far as it has them."""
-    bounds: tuple[float, float] = (-np.inf, np.inf)
-    """Bounds of its values for all x, alpha and beta."""
+    bounds: Bounds | Callable[[float, float], Bounds] = (-np.inf, np.inf)
+    """Bounds of its values for all x, alpha and beta; or a function that returns those for alpha and beta."""
     odd: bool = False
     """Whether ``f(-x) == -f(x)``: its table then holds only positive inputs."""
     lines: Callable[[float, float], Lines] | None = None
@@ -119,6 +121,7 @@ def erf(x: Floats) -> Floats:
 
 _ERF, _ERFC = np.frompyfunc(math.erf, 1, 1), np.frompyfunc(math.erfc, 1, 1)
 _GELU: Final[dict[str, Any]] = {
+    "bounds": (-0.2, np.inf),
     "onnx": "Gelu",
     "keras": "gelu",
     "torch": TorchNames("gelu", "GELU"),
@@ -197,6 +200,7 @@ ACTIVATIONS: Final = Registry(
         "elu": FunctionDefinition(
             formula=lambda x, a, b: np.where(x > 0.0, x, a * np.expm1(np.minimum(x, 0.0))),
             defaults=(1.0,),
+            bounds=lambda a, b: (min(-a, 0.0), np.inf),
             onnx="Elu",
             keras="elu",
             torch=TorchNames("elu", "ELU", ("alpha",)),
@@ -241,12 +245,14 @@ ACTIVATIONS: Final = Registry(
         ),
         "softplus": FunctionDefinition(
             formula=lambda x, a, b: np.logaddexp(0.0, x),
+            bounds=(0.0, np.inf),
             onnx="Softplus",
             keras="softplus",
         ),
         "silu": FunctionDefinition(
             formula=lambda x, a, b: x / (1.0 + np.exp(np.minimum(-a * x, 700.0))),
             defaults=(1.0,),
+            bounds=lambda a, b: (-0.3 / a if a > 0.0 else -np.inf, np.inf),
             onnx="Swish",
             keras="silu swish",
             torch=TorchNames("silu", "SiLU"),
@@ -265,12 +271,14 @@ ACTIVATIONS: Final = Registry(
         ),
         "mish": FunctionDefinition(
             formula=lambda x, a, b: x * np.tanh(np.logaddexp(0.0, x)),
+            bounds=(-0.35, np.inf),
             onnx="Mish",
             keras="mish",
             torch=TorchNames("mish", "Mish"),
         ),
         "selu": FunctionDefinition(
             formula=lambda x, a, b: _SELU[1] * np.where(x > 0.0, x, _SELU[0] * np.expm1(np.minimum(x, 0.0))),
+            bounds=(-_SELU[0] * _SELU[1], np.inf),
             onnx="Selu",
             keras="selu",
             torch=TorchNames("selu", "SELU"),
@@ -279,6 +287,7 @@ ACTIVATIONS: Final = Registry(
         ),
         "hard_swish": FunctionDefinition(
             formula=lambda x, a, b: x * np.clip(x / 6 + 0.5, 0.0, 1.0),
+            bounds=(-0.375, np.inf),
             onnx="HardSwish",
             keras="hard_silu hard_swish",
             torch=TorchNames("hardswish", "Hardswish"),
@@ -342,17 +351,22 @@ class ActivationFunction(Record):
         return None if made_of is None else made_of(self.alpha, self.beta)
 
     @property
+    def limits(self) -> Bounds:
+        """The lowest and the highest value that it can have, whatever its input; infinite if there is none."""
+        bounds, lines = self.definition.bounds, self.lines or Lines()
+        low, high = bounds(self.alpha, self.beta) if callable(bounds) else bounds
+        return max(low, lines.low), min(high, lines.high)
+
+    @property
     def within_one(self) -> bool:
         """Whether all its values are in -1 .. 1, whatever its input."""
-        lines = self.lines
-        return _within(-1.0, self.definition.bounds) or (
-            lines is not None and _within(-1.0, (lines.low, lines.high))
-        )
+        return _within(-1.0, self.limits)
 
     @property
     def is_share(self) -> bool:
         """Whether all its values are in 0 .. 1, whatever its input and parameters."""
-        return _within(0.0, self.definition.bounds)
+        bounds = self.definition.bounds
+        return not callable(bounds) and _within(0.0, bounds)
 
     @property
     def saturates(self) -> bool:
@@ -394,7 +408,7 @@ def _check_formula(function: ActivationFunction, definition: FunctionDefinition)
         )
 
 
-def _within(low: float, bounds: tuple[float, float]) -> bool:
+def _within(low: float, bounds: Bounds) -> bool:
     return bounds[0] >= low and bounds[1] <= 1.0
 
 
