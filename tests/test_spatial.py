@@ -109,7 +109,7 @@ def test_the_loop_has_the_registers_with_the_most_steps_a_second(streams: int, r
     assert ArrayRequest(array="spatial", streams=streams).chosen_loop == registers
 
 
-GIVEN = {"array": "spatial", "tables": "direct", "weight_bits": 4, "data_bits": 6, "gate_bits": 6}
+GIVEN = {"array": "spatial", "weight_bits": 4, "data_bits": 6, "gate_bits": 6}
 X = np.random.default_rng(1).normal(size=(9, 2, 3))
 
 
@@ -159,12 +159,25 @@ def test_weights_of_a_retrained_model_are_refused(tmp_path: Path) -> None:
             load(lstm(), device=first.folder)
 
 
+def test_a_network_is_trained_with_the_tables_of_a_spatial_build(tmp_path: Path) -> None:
+    from rtlstm.train import prepare
+
+    numbers = {name: GIVEN[name] for name in ("weight_bits", "data_bits", "gate_bits")}
+    direct, other = (
+        prepare(lstm(), calibration=X, tables=kind, **numbers) for kind in ("direct", "interpolated")
+    )
+    build = rtlstm.compile(direct, folder=tmp_path / "build", array="spatial")
+    assert build.manifest.parameters.tables == "direct"
+    with pytest.raises(ConfigurationError, match="train a network for it with `tables='direct'`"):
+        rtlstm.compile(other, folder=tmp_path / "other", array="spatial")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"lanes": 4, "skip_zeros": True}, "whose options are `lanes`, `skip_zeros`"),
         ({"decide": "argmax"}, "leave it or `decide='argmax'` out"),
-        ({"tables": "interpolated"}, "give `tables='direct'`, too"),
+        ({"tables": "interpolated"}, "leave it out; train a network"),
         ({"scale_bits": 8}, "no scales of rows; leave out `scale_bits`"),
         ({"headroom_bits": 1}, "`headroom_bits` is for weights that are loaded later"),
         ({"capacities": {}}, "no program to load: leave out `capacities`"),

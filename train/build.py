@@ -8,7 +8,7 @@ from rtlstm.fpga.request import HardwareRequest
 from rtlstm.gen.builds.advice import refuse_fit_anyway
 from rtlstm.gen.builds.compiled import begin_states, check_alone, compile
 from rtlstm.gen.builds.folder import check_target
-from rtlstm.gen.builds.hardware import check_hardware, refuse_capacities
+from rtlstm.gen.builds.hardware import check_hardware, refuse_capacities, with_tables
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
@@ -39,7 +39,7 @@ def finetune_build(
     built, given
         Arguments of :func:`rtlstm.compile`: for the build, and for the numbers, among them the data.
     """
-    device = built["device"]
+    device, given = built["device"], with_tables(given)
     options = {
         key: value for key, value in given.items() if not key.startswith(("calibration", "batch", "pad"))
     }

@@ -25,7 +25,7 @@ from rtlstm.gen.builds.compare import Comparison, compare_build
 from rtlstm.gen.builds.final_states import begin_in, load_final_states
 from rtlstm.gen.builds.folder import check_target
 from rtlstm.gen.builds.generate import BuildRequest, default_name, generate
-from rtlstm.gen.builds.hardware import check_hardware
+from rtlstm.gen.builds.hardware import check_hardware, with_tables
 from rtlstm.gen.builds.implement import implement
 from rtlstm.gen.builds.on_board import OnBoard, OnZynq
 from rtlstm.gen.builds.report import BuildReport
@@ -434,6 +434,7 @@ def compile(
         pad=None if pad == "back" else pad,
         device=device,
     )
+    options = with_tables(options) if trained is None else options
     given_device = trained.device if trained is not None else device
     if given_device is not None:
         check_alone(options, fit=fit, name=name, capacities=capacities)

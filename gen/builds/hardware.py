@@ -92,7 +92,8 @@ class ArrayRequest(HardwareRequest):
             )
         if self.tables != "direct":
             raise ConfigurationError(
-                "`array='spatial'` has tables with one entry for each argument: give `tables='direct'`, too"
+                "`array='spatial'` has tables with one entry for each argument, not "
+                f"`tables={self.tables!r}`: leave it out; train a network for it with `tables='direct'`"
             )
 
     def spatial_plan(self, network: QuantizedNetwork) -> SpatialPlan | None:
@@ -128,6 +129,11 @@ class ArrayRequest(HardwareRequest):
     def parameters(self, lanes: int, macs: int, factor_bits: int) -> Parameters:
         """Return the parameters of an array of this size; ``factor_bits`` as for a family's pipeline."""
         return self.sized(self.family or GENERIC, lanes, macs, factor_bits=factor_bits)
+
+
+def with_tables(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with the kind of tables that a spatial build has, if they name none."""
+    return ({"tables": "direct"} if options.get("array") == "spatial" else {}) | dict(options)
 
 
 def check_hardware(fit: str | None, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -352,7 +352,7 @@ class ActivationFunction(Record):
 
     @property
     def limits(self) -> Bounds:
-        """The lowest and the highest value that it can have, whatever its input; infinite if there is none."""
+        """The lowest and the highest value that it can have for any input; infinite if there is none."""
         bounds, lines = self.definition.bounds, self.lines or Lines()
         low, high = bounds(self.alpha, self.beta) if callable(bounds) else bounds
         return max(low, lines.low), min(high, lines.high)
