@@ -1,15 +1,15 @@
 """The cell unit: a network's cells, each a pipeline made from its graph."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed
+from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
 
 from rtlstm.hdl.component import In, Out, Struct
 from rtlstm.hdl.core.array import any_of
+from rtlstm.hdl.core.cell_graph import CellValues, Signed
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.core.statistics import exponent_bits, mantissa_bits, root_bits, times, total_bits
-from rtlstm.hdl.core.unit import ResultKind, Unit, round_down
+from rtlstm.hdl.core.unit import ResultKind, Unit
 from rtlstm.hdl.primitives.pipeline import delay
-from rtlstm.hdl.primitives.staged import Staged, combine, mux
-from rtlstm.spec.activations.functions import PiecewiseLinear
+from rtlstm.hdl.primitives.staged import Staged
 from rtlstm.spec.cells.graph import Node
 from rtlstm.spec.cells.pipelines import CellPipeline
 from rtlstm.spec.cells.unit import GraphUnit
@@ -154,28 +154,22 @@ def _yields(beat: Struct) -> Value:
     return yields
 
 
-class _Cell:
+class _Cell(CellValues):
     """A pipeline; ``values`` are its graph's nodes'."""
 
     def __init__(self, unit: CellUnit, m: Module, number: int, pipeline: CellPipeline, old: Staged) -> None:
-        self._unit = unit
-        self._m = m
-        self.number = number
-        self._pipeline = pipeline
-        self.graph = graph = pipeline.graph
         self._manifest = unit._manifest
-        self.values: list[Staged] = []
-        self.clipped = Staged(m, Const(0, 1), 0)
-        """Whether what is kept saturated."""
+        super().__init__(m, pipeline.graph, self._manifest.numerics, f"cell{number}")
+        self._unit, self.number, self._pipeline = unit, number, pipeline
         self._kept: Staged | None = None
-        stages = graph.stages(self._manifest.parameters)
-        if graph.state is not None:
-            stages[graph.state] += pipeline.extra
-        for node_number, node in enumerate(graph.nodes):
+        stages = self.graph.stages(self._manifest.parameters)
+        if self.graph.state is not None:
+            stages[self.graph.state] += pipeline.extra
+        for node_number, node in enumerate(self.graph.nodes):
             if node.kind == "state":
                 self.values.append(old)
                 continue
-            value = self._node(node_number, node)
+            value = self.node(node_number, node)
             assert value.stage == stages[node_number], f"{node} has another stage than the schedule says"
             self.values.append(value)
 
@@ -185,49 +179,40 @@ class _Cell:
         assert self.graph.state is not None
         return self.values[self.graph.state] if self._kept is None else self._kept
 
-    def _node(self, node_number: int, node: Node) -> Staged:
-        m, args = self._m, [self.values[arg] for arg in node.args]
-        name = f"cell{self.number}_{node.kind}{node_number}"
-        shape = signed(node.format.bits)
-        match node.kind:
-            case "gate":
-                return combine(_with_sign, *self._signed_gate(node))
-            case "parameter":
-                # Its field has the bits of the widest weights.
-                field = self._unit.unit_constants.word_select(node.index, self._manifest.numerics.weight_bits)
-                return Staged(m, field, 0).as_signed(node.format.bits)
-            case "constant":
-                return Staged(m, Const(node.value, shape), 0)
-            case "multiply":
-                product = args[0].times(args[1], self._unit.multiplier(name), name)
-                return product.as_signed(node.format.bits)
-            case "add" | "subtract":
-                left = [node.format.fraction - self.graph.nodes[index].format.fraction for index in node.args]
+    def signed_gate(self, node: Node) -> Signed:
+        """Return what the drain gives."""
+        wide = node.format.bits > self._numerics.preactivation.bits
+        negative, magnitude = self._unit.gate_sum(node.index, wide)
+        return Staged(self._m, negative, 0), Staged(self._m, magnitude, 0)
 
-                def exact(a: Value, b: Value) -> Value:
-                    a, b = a.shift_left(left[0]), b.shift_left(left[1])
-                    return a + b if node.kind == "add" else a - b
+    def parameter(self, node: Node) -> Staged:
+        """Return a field of what comes with the sums: it has the bits of the widest weights."""
+        field = self._unit.unit_constants.word_select(node.index, self._numerics.weight_bits)
+        return Staged(self._m, field, 0).as_signed(node.format.bits)
 
-                return combine(exact, *args).registered(name, shape)
-            case "clamp":
-                return _clipped(args[0], -node.value, node.value).registered(name, shape)
-            case "floor":
-                negative, magnitude = round_down(args[0].value, self._drop(node), node.format.bits)
-                rounded = Staged(m, _with_sign(negative, magnitude), args[0].stage)
-                return rounded.registered(name, shape)
-            case "narrow":
-                return self._narrow(node_number, node, name, args[0])
-            case "table":
-                return self._table(node, name, args[0])
-            case "pieces":
-                function = self._manifest.numerics.pieces[node.index]
-                return self._pieces(name, args[0], function).registered(name, shape)
-            case "normalise":
-                return self._normalise(node, name, args[0])
-            case _:
-                raise AssertionError(node.kind)
+    def times(self, a: Staged, b: Staged, name: str) -> Staged:
+        """Return a product of the node's multiplier, which the inventory has by this name."""
+        return a.times(b, self._unit.multiplier(name), name)
 
-    def _normalise(self, node: Node, name: str, x: Staged) -> Staged:
+    def times_slope(self, x: Staged, slope: Staged, name: str) -> Staged:
+        """Return the product of the node's multiplier."""
+        return x.times(slope, self._unit.multiplier(name), f"{name}_product")
+
+    def look_up(self, name: str, node: Node, gate: Node | None, argument: Signed) -> Staged:
+        """Return the value of a table in memory."""
+        if gate is not None:
+            return self._unit.add_gate_table(self._m, name, node.index, gate.index)
+        return self._unit.add_table(self._m, name, node.index, *argument)
+
+    def for_table(self, value: Staged, name: str, bits: int) -> Staged:
+        """Return it behind a register, which is 0 while the window looks at the table."""
+        return value.registered(name, bits, zero=self._unit.window)
+
+    def rounded(self, value: Staged) -> Staged:
+        """Return it behind the register that there is in deep pipelines."""
+        return value.later(1 if self._manifest.parameters.pipeline.cell > 3 else 0)
+
+    def normalise(self, node: Node, name: str, x: Staged) -> Staged:
         """Subtract the mean, divide by the root's exponent, rounding down, and multiply with its mantissa."""
         unit, norm = self._unit, self._manifest.numerics.norms[node.index]
         x = x.later(statistics_stage(self._manifest.parameters) - x.stage)
@@ -250,101 +235,17 @@ class _Cell:
         product = found.times(Staged(self._m, unit.root, found.stage), unit.multiplier(name), name)
         return product.as_signed(node.format.bits)
 
-    def _drop(self, node: Node) -> int:
-        """Return the bits behind a node's last one that its argument has more."""
-        return self.graph.nodes[node.args[0]].format.fraction - node.format.fraction
-
-    def _signed_gate(self, node: Node) -> tuple[Staged, Staged]:
-        wide = node.format.bits > self._manifest.numerics.preactivation.bits
-        negative, magnitude = self._unit.gate_sum(node.index, wide)
-        return Staged(self._m, negative, 0), Staged(self._m, magnitude, 0)
-
-    def _narrow(self, node_number: int, node: Node, name: str, exact: Staged) -> Staged:
-        """Round half up and limit, beside each other; what is kept, in its layer's format of c."""
+    def narrow(self, node_number: int, node: Node, name: str, exact: Staged) -> Staged:
+        """Round half up and limit; what is kept, in its layer's format of c."""
         shifts = self._pipeline.shifts if node_number == self.graph.state else (0,)
-        form, drop = Format(bits=node.format.bits - shifts[-1], fraction=0), self._drop(node)
-        most = form.maximum
-        if len(shifts) > 1:
-            # What is shifted out changes neither a comparison with a limit nor what is rounded half up.
-            value = self._unit.shifted(exact.value, exact.stage, shifts, "cell_shift", right=True)
-            exact = Staged(self._m, value, exact.stage)
-            exact = exact.registered(f"{name}_shifted") if self._pipeline.extra else exact
-        half = (1 << drop) >> 1 if drop > 0 else 0
-
-        def rounded(value: Value) -> Value:
-            return (value + half).shift_right(drop)
-
-        def over(value: Value) -> Value:
-            return value >= ((most + 1) << drop) - half if drop >= 0 else rounded(value) > most
-
-        def under(value: Value) -> Value:
-            return value < (-most << drop) - half if drop >= 0 else rounded(value) < -most
-
-        deep = 1 if self._manifest.parameters.pipeline.cell > 3 else 0
-        above, below, kept = (exact.map(function).later(deep) for function in (over, under, rounded))
-        if node_number == self.graph.state:
-            self.clipped = (above | below).registered(f"{name}_clipped")
-        result = mux(above, most, mux(below, -most, kept)).registered(name, signed(form.bits))
         if len(shifts) == 1:
-            return result
-        self._kept = result
+            return super().narrow(node_number, node, name, exact)
+        # What is shifted out changes neither a comparison with a limit nor what is rounded half up.
+        value = self._unit.shifted(exact.value, exact.stage, shifts, "cell_shift", right=True)
+        exact = Staged(self._m, value, exact.stage)
+        exact = exact.registered(f"{name}_shifted") if self._pipeline.extra else exact
+        form = Format(bits=node.format.bits - shifts[-1], fraction=0)
+        self._kept = result = self._limited(node_number, node, name, exact, form)
         return Staged(
             self._m, self._unit.shifted(result.value, result.stage, shifts, "cell_shift"), result.stage
         )
-
-    def _table(self, node: Node, name: str, x: Staged) -> Staged:
-        """Look up a function; of what is not a gate, find sign and magnitude first."""
-        source, table = self.graph.nodes[node.args[0]], self._manifest.numerics.tables[node.index]
-        if source.kind == "gate":
-            negative, _ = self._signed_gate(source)
-            found = self._unit.add_gate_table(self._m, name, node.index, source.index)
-        else:
-            minus = x.map(lambda value: ~value if table.middle else -value)
-            negative, magnitude = (
-                each.registered(f"{name}_{part}", bits, zero=self._unit.window)
-                for part, each, bits in (
-                    ("negative", x[-1], 1),
-                    ("magnitude", mux(x[-1], minus, x), len(x) - 1),
-                )
-            )
-            found = self._unit.add_table(self._m, name, node.index, negative, magnitude)
-        above, below = table.negates
-        inverts: Staged | Value = Const(below, 1) if above == below else negative ^ above
-        value = mux(inverts, found.map(lambda value: -value), found)
-        return value.as_signed(node.format.bits).named(f"{name}_value")
-
-    def _pieces(self, name: str, x: Staged, function: PiecewiseLinear) -> Staged:
-        """Pick a line; multiply, add, round and limit."""
-        slope, offset = (
-            self._of_line(x, function.thresholds, values, f"{name}_{part}")
-            for part, values in (("slope", function.slopes), ("offset", function.offsets))
-        )
-        product = x.times(
-            slope.as_signed(function.slope_bits), self._unit.multiplier(name), f"{name}_product"
-        )
-        half = (1 << function.extra) >> 1
-        total = (product + offset + half).map(lambda value: value.shift_right(function.extra))
-        return _clipped(total, function.lowest, function.highest)
-
-    def _of_line(self, x: Staged, thresholds: tuple[int, ...], values: tuple[int, ...], name: str) -> Staged:
-        """Return the value of the last line whose threshold x has reached, from a register."""
-        found = Signal(_range(values), name=f"{name}_of_line")
-        self._m.d.comb += found.eq(values[0])
-        for threshold, value in zip(thresholds, values[1:], strict=True):
-            with self._m.If(x.value >= threshold):
-                self._m.d.comb += found.eq(value)
-        return Staged(self._m, found, x.stage).registered(name)
-
-
-def _clipped(x: Staged, lowest: int, highest: int) -> Staged:
-    return x.map(lambda value: Mux(value > highest, highest, Mux(value < lowest, lowest, value)))
-
-
-def _with_sign(negative: Value, magnitude: Value) -> Value:
-    """Return the value of a sign and a magnitude as a ``middle`` table counts it."""
-    return Cat(magnitude ^ negative.replicate(len(magnitude)), negative).as_signed()
-
-
-def _range(values: tuple[int, ...]) -> Shape:
-    """A signed shape that holds all values."""
-    return signed(max(2, *(value.bit_length() + 1 for value in values)))
