@@ -229,9 +229,17 @@ def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
 
 def _spatial_tables(manifest: Manifest) -> Iterator[ActivationSpec]:
     """Yield the tables of a spatial build: logic without a register, of each unit and each dense row."""
-    for index, (name, table, count) in enumerate(manifest.numerics.unit.table_uses):
-        count *= manifest.most_saturated
-        count += sum(shape.outputs for shape in manifest.layers if shape.dense and shape.activation == name)
+    numerics = manifest.numerics
+    for index, (name, table, count) in enumerate(numerics.unit.table_uses):
+        if numerics.fused_lstm is None:
+            nodes = [(shape, node) for shape in manifest.layers for node in numerics.cells[shape.cell].nodes]
+            readers = [shape for shape, node in nodes if node.kind == "table" and node.index == index]
+            count = sum(shape.outputs for shape in readers)
+        else:
+            count *= manifest.most_saturated
+            count += sum(
+                shape.outputs for shape in manifest.layers if shape.dense and shape.activation == name
+            )
         spec = activation_spec(name, table, count=count, tables="direct", table_memory="rom", number=index)
         yield replace(spec, memory=replace(spec.memory, asynchronous=True))
 
@@ -470,7 +478,12 @@ def multipliers(manifest: Manifest) -> dict[str, MultiplierSpec]:
 
 
 def _spatial_multipliers(manifest: Manifest, plan: SpatialPlan) -> Sequence[MultiplierSpec]:
-    """Return the multipliers of a spatial build, three for each unit, with the registers behind them."""
+    """Return the multipliers of a spatial build, with the registers behind them.
+
+    They are three for each unit of LSTMs, or those of a layer's graph for each of its outputs.
+    """
+    if manifest.numerics.fused_lstm is None:
+        return tuple(_graph_multipliers(manifest))
     *gates, output = manifest.numerics.unit.products
     kinds = [(product, "multiplied") for product in gates] + [(output, "output")]
     return tuple(
@@ -484,6 +497,19 @@ def _spatial_multipliers(manifest: Manifest, plan: SpatialPlan) -> Sequence[Mult
         )
         for product, kind in kinds
     )
+
+
+def _graph_multipliers(manifest: Manifest) -> Iterator[MultiplierSpec]:
+    """Yield the multipliers of the cells' graphs, whose registers stand elsewhere."""
+    numerics = manifest.numerics
+    for number, shape in enumerate(manifest.layers):
+        nodes = numerics.cells[shape.cell].nodes
+        for index, node in enumerate(nodes):
+            if node.kind not in ("multiply", "pieces"):
+                continue
+            a, *other = (nodes[arg].format.bits for arg in node.args)
+            b = other[0] if other else numerics.pieces[node.index].slope_bits
+            yield MultiplierSpec(f"layer{number} {node.kind}{index}", shape.outputs, 1, a, b, stages=0)
 
 
 def lane_kinds(manifest: Manifest) -> tuple[LaneKind, ...]:

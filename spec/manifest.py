@@ -229,7 +229,7 @@ class Manifest(Record):
         plan = None
         if spatial is not None:
             program = spatial_program(layers, parameters)
-            schedule = SpatialSchedule(spatial, layers, parameters)
+            schedule = SpatialSchedule(spatial, layers, parameters, numerics)
             hashed = {"spatial": spatial.model_dump(mode="json")}
         elif passes:
             program, plan = compile_sequences(layers, passes, parameters, timing, kept)
@@ -363,7 +363,7 @@ class Manifest(Record):
     def spatial_schedule(self) -> SpatialSchedule:
         """The schedule of a spatial build; nobody asks for that of another one."""
         assert self.spatial is not None, "only a spatial build has such a schedule"
-        return SpatialSchedule(self.spatial, self.layers, self.parameters)
+        return SpatialSchedule(self.spatial, self.layers, self.parameters, self.numerics)
 
     @property
     def most_saturated(self) -> int:

@@ -47,6 +47,10 @@ class CellValues(ABC):
     def look_up(self, name: str, node: Node, gate: Node | None, argument: Signed) -> Staged:
         """Return a table's value; the argument is the pre-activation of a ``gate``, or found for it."""
 
+    def argument(self, node_number: int) -> Staged:
+        """Return a value for an operation that reads it."""
+        return self.values[node_number]
+
     def registered(self, value: Staged, name: str, shape: Shape | int | None = None) -> Staged:
         """Return a value of this shape behind the register that an operation has."""
         return value.registered(name, shape)
@@ -61,7 +65,7 @@ class CellValues(ABC):
 
     def node(self, node_number: int, node: Node) -> Staged:
         """Return the value of a node that is not the state; those before it are in ``values``."""
-        m, args = self._m, [self.values[arg] for arg in node.args]
+        m, args = self._m, [self.argument(arg) for arg in node.args]
         name = f"{self._name}_{node.kind}{node_number}"
         shape = signed(node.format.bits)
         match node.kind:

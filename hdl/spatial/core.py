@@ -11,7 +11,15 @@ from rtlstm.hdl.core.core import CorePorts
 from rtlstm.hdl.core.memory_window import MemoryWindow
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.hdl.primitives.staged import Staged
-from rtlstm.hdl.spatial.layers import DenseLayer, LstmLayer, StateAccess, Steps
+from rtlstm.hdl.spatial.layers import (
+    DenseLayer,
+    GraphDenseLayer,
+    GraphRecurrentLayer,
+    LstmLayer,
+    RecurrentLayer,
+    StateAccess,
+    Steps,
+)
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
@@ -121,25 +129,26 @@ class SpatialCore(CorePorts, Component):
 
     def _add_layers(self, m: Module, x: Sequence[Staged]) -> None:
         """Add layer behind layer; the last one's results are the outputs."""
-        self._lstms: list[LstmLayer] = []
-        program = self._manifest.program
+        self._recurrent: list[RecurrentLayer] = []
+        program, fused = self._manifest.program, self._manifest.numerics.fused_lstm is not None
+        cells = iter(program.cells)
         self._rows: dict[Region, list[tuple[Value, Value]]] = {Region.VECTORS: [], Region.CELLS: []}
         """Whether the window is at a row, and what that holds: of h, and of c."""
         for index, shape in enumerate(self._manifest.layers):
             name = f"layer{index}"
             if not shape.recurrent:
-                x = DenseLayer(self._manifest, index).add(m, name, x)
+                dense = DenseLayer if fused else GraphDenseLayer
+                x = dense(self._manifest, index).add(m, name, x)
                 continue
-            layer = LstmLayer(self._manifest, index)
-            number = len(self._lstms)
-            self._lstms.append(layer)
-            access = self._access(m, layer, program.hidden[number][0], program.cells[number][0])
-            x = layer.add(m, name, x, self._steps, access)
+            layer = (LstmLayer if fused else GraphRecurrentLayer)(self._manifest, index)
+            word, row = program.hidden[len(self._recurrent)][0], next(cells)[0] if layer.c else 0
+            self._recurrent.append(layer)
+            x = layer.add(m, name, x, self._steps, self._access(m, layer, word, row))
         assert x[0].stage == self._schedule.results, "the schedule counts every register"
         bits = self._manifest.numerics.output_bits
         self._outputs = Cat(_extended(value.value, bits) for value in x)
 
-    def _access(self, m: Module, layer: LstmLayer, word: int, row: int) -> StateAccess:
+    def _access(self, m: Module, layer: RecurrentLayer, word: int, row: int) -> StateAccess:
         """Say where the window has a layer's h and c."""
         window, per_word = self._window, self._manifest.parameters.macs
         bits, units = self._manifest.numerics.data_bits, range(layer.shape.outputs)
@@ -149,7 +158,7 @@ class SpatialCore(CorePorts, Component):
             for context in (program.vector_context, program.cell_context)
         )
         at_word = [word_of == word + index for index in range(-(-len(units) // per_word))]
-        at_row = [row_of == row + unit for unit in units]
+        at_row = [row_of == row + unit for unit in range(len(layer.c))]
         self._rows[Region.VECTORS] += [
             (here, Cat(_extended(h, bits) for h in layer.h[index * per_word : (index + 1) * per_word]))
             for index, here in enumerate(at_word)
@@ -232,7 +241,7 @@ class SpatialCore(CorePorts, Component):
         counts = self._fills & ~self.x.payload.suppress
         done = delay_event(m, emits, self._schedule.output_beats - 1)
         m.d.sync += [came.eq(came + counts), given.eq(given + done)]
-        clipped = [bit for layer in self._lstms for bit in layer.saturated]
+        clipped = [bit for layer in self._recurrent for bit in layer.saturated]
         m.d.comb += [
             write.addr.eq(came),
             write.data.eq(window.now),

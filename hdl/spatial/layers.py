@@ -4,21 +4,24 @@ Values know their stage (:class:`~rtlstm.hdl.primitives.staged.Staged`), counted
 acceptance. The plan says behind which kinds of values a register stands.
 """
 
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
 from amaranth.lib.memory import Memory
 
+from rtlstm.hdl.core.cell_graph import CellValues, Signed
 from rtlstm.hdl.core.rounding import clipped, exact_sum, odd_codes, rounded_state, with_sign
 from rtlstm.hdl.core.unit import round_down
 from rtlstm.hdl.primitives.pipeline import ConstantTable
 from rtlstm.hdl.primitives.staged import Staged, combine, mux
-from rtlstm.spec.adders import share_adders
-from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.inventory import ActivationSpec, activations, multipliers
+from rtlstm.spec.adders import Term, share_adders
+from rtlstm.spec.cells.graph import Node
+from rtlstm.spec.fixed import Format
+from rtlstm.spec.inventory import activations, multipliers
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import GUARD_BITS, LayerShape
 from rtlstm.spec.program.spatial import Integers, ValueKind
@@ -62,20 +65,17 @@ class SpatialLayer:
     def __init__(self, manifest: Manifest, index: int) -> None:
         assert manifest.spatial is not None, "only a spatial build has such layers"
         self._plan = manifest.spatial
-        self._constants = manifest.spatial.layers[index]
+        self.constants = manifest.spatial.layers[index]
+        self.stages = manifest.spatial_schedule.stages[index]
         self.shape: LayerShape = manifest.layers[index]
-        self._numerics, self._streams = manifest.numerics, manifest.parameters.streams
-        self._tables: Mapping[str, ActivationSpec] = {
-            name: spec
-            for (name, _, _), spec in zip(
-                manifest.numerics.unit.table_uses, activations(manifest), strict=True
-            )
-        }
+        self.numerics, self._streams = manifest.numerics, manifest.parameters.streams
+        self._tables = activations(manifest)
         self._multipliers = multipliers(manifest)
 
     def _behind(self, kind: ValueKind, value: Staged, name: str) -> Staged:
         """Return a value, behind a register if values of its kind have one."""
-        return value.registered(name) if kind in self._plan.registered else value
+        here = kind in self._plan.registered and not self.stages.nodes
+        return value.registered(name) if here else value
 
     def _read(self, x: Sequence[Staged]) -> Sequence[Staged]:
         """Return what the layer's weights multiply: its input, perhaps with ReLU."""
@@ -84,29 +84,43 @@ class SpatialLayer:
         return [value.map(lambda bits: Mux(bits[-1], 0, bits).as_signed()) for value in x]
 
     def _products(
-        self, m: Module, name: str, matrix: IntArray, shift: Integers, vector: Sequence[Staged]
+        self, m: Module, name: str, matrix: int, shift: Integers, vector: Sequence[Staged], stage_of_sums: int
     ) -> list[Product]:
-        """Return a matrix' products, shifted to the format of the partial sums and rounded down."""
-        graph, stage = share_adders(matrix), vector[0].stage
-        bits = len(vector[0])
-        nodes = [each.at(stage) for each in vector]
+        """Return a matrix' products, shifted to the format of the partial sums and rounded down.
+
+        They are in the stage in which they are added, if that of their adders is not later.
+        """
+        graph, bits = share_adders(self.constants.matrices[matrix]), len(vector[0])
+        nodes, depths = list(vector), [0] * len(vector)
+        halves = self.stages.halves[matrix]
+        half = graph.depth // 2 if halves else graph.depth
+
+        def term_of(term: Term) -> Staged:
+            """Return a node's value, shifted; what half of the adders gave has a register."""
+            value = nodes[term.node].later(stage - nodes[term.node].stage)
+            return value.map(lambda bits: bits.shift_left(term.shift))
+
         for number, adder in enumerate(graph.adders, graph.inputs):
-            total = Signal(
-                signed((graph.largest[number] << bits - 1).bit_length() + 1), name=f"{name}_sum{number}"
-            )
-            first, second = (nodes[term.node].shift_left(term.shift) for term in (adder.first, adder.second))
-            m.d.comb += total.eq(first - second if adder.second.negative else first + second)
-            nodes.append(total)
+            depths.append(1 + max(depths[term.node] for term in (adder.first, adder.second)))
+            stage = vector[0].stage + (depths[-1] > half)
+            first, second = term_of(adder.first), term_of(adder.second)
+            shape = signed((graph.largest[number] << bits - 1).bit_length() + 1)
+            total = Signal(shape, name=f"{name}_sum{number}")
+            result = first - second if adder.second.negative else first + second
+            m.d.comb += total.eq(result.value)
+            nodes.append(Staged(m, total, stage))
+        stage = vector[0].stage + halves
         found = []
         for row, (term, drop) in enumerate(zip(graph.rows, shift, strict=True)):
             value: Value = Const(0, signed(1))
-            negative, moves = False, self._numerics.accumulator.align - drop
+            negative, moves = False, self.numerics.accumulator.align - drop
             if term is not None:
-                value, negative = nodes[term.node].shift_left(term.shift), term.negative
+                value, negative = term_of(term).value, term.negative
             if negative and moves < 0:
                 # What is rounded down needs its sign before.
                 value, negative = -value, False
             product = self._behind("products", Staged(m, value, stage), f"{name}_row{row}")
+            product = product.later(max(0, stage_of_sums - product.stage))
             aligned = product.map(partial(_moved, by=moves))
             found.append((aligned, negative))
         return found
@@ -114,15 +128,15 @@ class SpatialLayer:
     def _add(self, total: Staged, product: Product, name: str) -> Staged:
         """Add a product to a sum, which cannot overflow; the result is a signal of this name."""
         value, negative = product
-        bits = self._numerics.accumulator.partial_bits
+        bits = self.numerics.accumulator.partial_bits
         result = total - value if negative else total + value
         return result.map(lambda whole: whole[:bits].as_signed()).named(name)
 
-    def _sums(self, m: Module, name: str, x: Sequence[Staged]) -> list[Staged]:
+    def _sums(self, m: Module, name: str, x: Sequence[Staged], stage_of_sums: int) -> list[Staged]:
         """Return the rows' sums of biases and products with the input."""
-        constants = self._constants
-        products = self._products(m, name, constants.matrices[0], constants.shift, self._read(x))
-        bits, stage = self._numerics.accumulator.partial_bits, products[0][0].stage
+        constants = self.constants
+        products = self._products(m, name, 0, constants.shift, self._read(x), stage_of_sums)
+        bits, stage = self.numerics.accumulator.partial_bits, products[0][0].stage
         return [
             self._add(Staged(m, Const(bias, signed(bits)), stage), product, f"{name}_part{row}")
             for row, (bias, product) in enumerate(zip(constants.bias, products, strict=True))
@@ -130,15 +144,32 @@ class SpatialLayer:
 
     def _argument(self, total: Staged, name: str) -> tuple[Staged, Staged]:
         """Return sign and magnitude of a pre-activation."""
-        bits = self._numerics.preactivation.bits
+        bits = self.numerics.preactivation.bits
         parts = round_down(total.value, GUARD_BITS, bits)
         m = total._m
         negative, magnitude = (Staged(m, part, total.stage) for part in parts)
         return self._behind("sums", negative, f"{name}_negative"), self._behind("sums", magnitude, name)
 
+    def _cell(
+        self, m: Module, first: int, sums: Sequence[Staged], number: int, old: Staged | None = None
+    ) -> "GraphCell":
+        """Add the cell of a unit or a row; ``first`` is the stage of what the last matrix multiplies."""
+        bits, stage = self.numerics.sum_bits(self.shape.cell), first + self.stages.gates
+        gates = list[Signed]()
+        for total in sums:
+            total = total.later(stage - total.stage)
+            negative, magnitude = round_down(total.value, GUARD_BITS, bits)
+            gates.append((Staged(m, negative, stage), Staged(m, magnitude, stage)))
+        return GraphCell(m, self, first, gates, number, old)
+
     def _table(self, m: Module, kind: str, name: str, negative: Staged, magnitude: Staged) -> Staged:
         """Return a table's value, without its sign."""
-        spec = self._tables[kind]
+        number = [use for use, _, _ in self.numerics.unit.table_uses].index(kind)
+        return self.look_up(m, name, number, negative, magnitude)
+
+    def look_up(self, m: Module, name: str, number: int, negative: Staged, magnitude: Staged) -> Staged:
+        """Return the value, without its sign, of one of the unit's ``table_uses``."""
+        spec = self._tables[number]
         m.submodules[name] = table = ConstantTable(spec)
         row = combine(Cat, magnitude, negative) if spec.table.halves == 2 else magnitude
         m.d.comb += table.read.addr.eq(row.value)
@@ -164,7 +195,7 @@ class DenseLayer(SpatialLayer):
 
     def add(self, m: Module, name: str, x: Sequence[Staged]) -> list[Staged]:
         """Add it to a module; return its results."""
-        sums = self._sums(m, name, x)
+        sums = self._sums(m, name, x, 0)
         return [self._result(m, f"{name}_{row}", total) for row, total in enumerate(sums)]
 
     def _result(self, m: Module, name: str, total: Staged) -> Staged:
@@ -175,7 +206,7 @@ class DenseLayer(SpatialLayer):
         value = self._table(m, activation, f"{name}_table", negative, magnitude)
         value = self._behind("gates", value, f"{name}_value")
         sign = negative & (activation == "tanh")
-        drop = self._numerics.gate.fraction - form.fraction
+        drop = self.numerics.gate.fraction - form.fraction
         # Results that are wider than gates have zeros behind.
         value = value if drop >= 0 else value.map(lambda bits: bits.shift_left(-drop))
         return with_sign(value, sign, max(0, drop), form, f"{name}_signed", 0).registered(name)
@@ -190,37 +221,43 @@ class DenseLayer(SpatialLayer):
         return found.as_signed(self.shape.output.bits).registered(name)
 
 
-class LstmLayer(SpatialLayer):
-    """An LSTM layer: h and c in registers, and a gate unit for each of its units.
+class RecurrentLayer(SpatialLayer):
+    """A recurrent layer: h and what its cells keep, and a gate unit for each of its units.
 
-    From its input on, ``plan.input_registers`` cycles later the input's share of the sums meets h, and
+    From its input on, ``stages.input`` cycles later the input's share of the sums meets h, and
     ``plan.loop_registers`` cycles later the next h is there.
     """
 
     def __init__(self, manifest: Manifest, index: int) -> None:
         super().__init__(manifest, index)
         shape = self.shape
-        assert shape.state is not None
-        self._state = shape.state
+        kept = [] if shape.state is None or not shape.has_state else [shape.state.bits] * shape.outputs
         self.h = [Signal(signed(shape.output.bits), name=f"h{unit}") for unit in range(shape.outputs)]
-        self.c = [Signal(signed(shape.state.bits), name=f"c{unit}") for unit in range(shape.outputs)]
-        self.saturated = [Signal(name=f"saturated{unit}") for unit in range(shape.outputs)]
+        self.c = [Signal(signed(bits), name=f"c{unit}") for unit, bits in enumerate(kept)]
+        self.saturated = [Signal(name=f"saturated{unit}") for unit in range(len(kept))]
         """Which units' c saturated in the last cycle."""
+
+    @abstractmethod
+    def _unit(self, m: Module, number: int, sums: Sequence[Staged]) -> Staged:
+        """Add a gate unit: what is kept follows from a unit's sums, and h, which is returned."""
 
     def add(
         self, m: Module, name: str, x: Sequence[Staged], steps: Steps, access: StateAccess
     ) -> list[Staged]:
         """Add it to a module; return h."""
-        constants, units = self._constants, self.shape.outputs
+        constants, units = self.constants, self.shape.outputs
         self._steps, self._access = steps, access
-        parts = [part.registered(f"{name}_in{row}") for row, part in enumerate(self._sums(m, f"{name}_x", x))]
-        stage = parts[0].stage
+        stage = x[0].stage + self.stages.input
+        parts = self._sums(m, f"{name}_x", x, stage - 1 if self.stages.nodes else 0)
+        parts = [
+            part.later(stage - 1 - part.stage).registered(f"{name}_in{row}") for row, part in enumerate(parts)
+        ]
         h = [Staged(m, value, stage) for value in self.h]
-        products = self._products(m, f"{name}_h", constants.matrices[1], constants.recurrent_shift, h)
+        products = self._products(m, f"{name}_h", 1, constants.recurrent_shift, h, stage + self.stages.sums)
         given = []
         for number in range(units):
             m.submodules[f"{name}_unit{number}"] = unit = Module()
-            rows = range(number, 4 * units, units)
+            rows = range(number, self.shape.rows, units)
             sums = [
                 self._add(Staged(unit, parts[row].value, stage), products[row], f"sum{gate}")
                 for gate, row in enumerate(rows)
@@ -263,8 +300,17 @@ class LstmLayer(SpatialLayer):
         m.d.sync += value.eq(found)
         return new.registered(f"{value.name}_new")
 
+    def _keep_cell(self, m: Module, number: int, cell: Staged, beyond: Staged, read: int) -> None:
+        """Keep a unit's c, which was there in the stage ``read`` from before; count if it saturated."""
+        m.d.sync += self.saturated[number].eq(beyond.value & self._steps.valid[beyond.stage])
+        old = Staged(m, self.c[number], read)
+        self._keep(m, old, cell, self._access.writes_c[number], self._access.data)
+
+
+class LstmLayer(RecurrentLayer):
+    """An LSTM layer with the functions of the fused gate unit."""
+
     def _unit(self, m: Module, number: int, sums: Sequence[Staged]) -> Staged:
-        """Add a gate unit: c follows from the four sums, and h, which is returned."""
         signs, gates = list[Staged](), list[Staged]()
         for gate, total in enumerate(sums):
             negative, magnitude = self._argument(total, f"argument{gate}")
@@ -275,19 +321,22 @@ class LstmLayer(SpatialLayer):
         total = self._cell_sum(m, number, gates, signs[2])
         drop = self._fraction - self._state.fraction
         cell, beyond = rounded_state(total, drop, self._state.maximum)
-        m.d.sync += self.saturated[number].eq(beyond.value & self._steps.valid[total.stage])
-        old = Staged(m, self.c[number], gates[1].stage)
-        self._keep(m, old, cell, self._access.writes_c[number], self._access.data)
+        self._keep_cell(m, number, cell, beyond, gates[1].stage)
         return self._hidden(m, gates[3], total)
+
+    @property
+    def _state(self) -> Format:
+        assert self.shape.state is not None
+        return self.shape.state
 
     @property
     def _fraction(self) -> int:
         """Fraction bits of ``f * c + i * g``."""
-        gate = self._numerics.gate
+        gate = self.numerics.gate
         return gate.fraction + max(self._state.fraction, gate.fraction)
 
     def _cell_sum(self, m: Module, number: int, gates: Sequence[Staged], minus: Staged) -> Staged:
-        gate = self._numerics.gate
+        gate = self.numerics.gate
         old = Staged(m, self.c[number], gates[1].stage)
         kept = self._product("multiplied", "f c", "kept", gates[1], old)
         added = self._product("multiplied", "i g", "added", gates[0], gates[2])
@@ -297,7 +346,7 @@ class LstmLayer(SpatialLayer):
         return self._behind("total", total, "total_later")
 
     def _hidden(self, m: Module, output_gate: Staged, total: Staged) -> Staged:
-        numerics, form = self._numerics, self.shape.output
+        numerics, form = self.numerics, self.shape.output
         argument = numerics.cell_argument
         drop = self._fraction - argument.fraction
         parts = round_down(total.value, drop, argument.bits)
@@ -315,6 +364,96 @@ class LstmLayer(SpatialLayer):
             nothing = (output_gate == 0) | (bent == 0)
             return odd_codes(product[:-1], negative & ~nothing, drop, form).named("new")
         return with_sign(product[:-1], negative, drop, form, "new", 0)
+
+
+class GraphCell(CellValues):
+    """The cell of a unit or a row: each operation in the stage that the plan has for it."""
+
+    def __init__(
+        self,
+        m: Module,
+        layer: "SpatialLayer",
+        first: int,
+        gates: Sequence[Signed],
+        number: int,
+        old: Staged | None,
+    ) -> None:
+        numerics = layer.numerics
+        super().__init__(m, numerics.cells[layer.shape.cell], numerics, "cell")
+        self._layer, self._first, self._gates, self._number = layer, first, gates, number
+        for position, node in enumerate(self.graph.nodes):
+            self._stage = first + layer.stages.nodes[position]
+            if node.kind == "state":
+                assert old is not None, "a layer whose cell reads a state keeps one"
+                self.values.append(old)
+            else:
+                self.values.append(self.node(position, node))
+
+    def argument(self, node_number: int) -> Staged:
+        """Return a value in the stage of the operation that reads it."""
+        return self._here(self.values[node_number])
+
+    def _here(self, value: Staged) -> Staged:
+        return value.later(self._stage - value.stage)
+
+    def signed_gate(self, node: Node) -> Signed:
+        """Return a gate's rounded sum."""
+        negative, magnitude = self._gates[node.index]
+        return self._here(negative), self._here(magnitude)
+
+    def parameter(self, node: Node) -> Staged:
+        """Return a constant."""
+        value = self._layer.constants.parameters[self._number][node.index]
+        return Staged(self._m, Const(value, signed(node.format.bits)), self._first)
+
+    def registered(self, value: Staged, name: str, shape: Shape | int | None = None) -> Staged:
+        """Return it as a signal: registers stand before operations, where they are in a later stage."""
+        signal = Signal(value.value.shape() if shape is None else shape, name=name)
+        self._m.d.comb += signal.eq(value.value)
+        return Staged(self._m, signal, value.stage)
+
+    def times(self, a: Staged, b: Staged, name: str) -> Staged:
+        """Return a product, which synthesis makes of a DSP block."""
+        return combine(lambda a, b: a * b, a, b).named(name)
+
+    def look_up(self, name: str, node: Node, gate: Node | None, argument: Signed) -> Staged:
+        """Return the value of a constant table."""
+        return self._layer.look_up(self._m, name, node.index, *argument)
+
+
+class GraphDenseLayer(SpatialLayer):
+    """A dense layer whose function is a graph."""
+
+    def add(self, m: Module, name: str, x: Sequence[Staged]) -> list[Staged]:
+        """Add it to a module; return its results."""
+        first, found = x[0].stage, []
+        for number, total in enumerate(self._sums(m, name, x, first + self.stages.sums)):
+            m.submodules[f"{name}_row{number}"] = row = Module()
+            cell = self._cell(row, first, [Staged(row, total.value, total.stage)], number)
+            value = cell.values[cell.graph.result]
+            value = value.later(first + self.stages.registers - 1 - value.stage).registered("result")
+            found.append(Staged(m, value.value, value.stage))
+        return found
+
+
+class GraphRecurrentLayer(RecurrentLayer):
+    """A recurrent layer whose cell is a graph."""
+
+    def _unit(self, m: Module, number: int, sums: Sequence[Staged]) -> Staged:
+        first = sums[0].stage - self.stages.sums
+        graph = self.numerics.cells[self.shape.cell]
+        reads = [
+            first + stage
+            for node, stage in zip(graph.nodes, self.stages.nodes, strict=True)
+            if node.kind == "state"
+        ]
+        old = Staged(m, self.c[number], reads[0]) if reads else None
+        cell = self._cell(m, first, sums, number, old)
+        if graph.state is not None:
+            kept = cell.values[graph.state]
+            self._keep_cell(m, number, kept, cell.clipped, reads[0] if reads else kept.stage)
+        value = cell.values[graph.result]
+        return value.later(first + self._plan.loop_registers - 1 - value.stage)
 
 
 def _moved(value: Value, by: int) -> Value:

@@ -13,11 +13,11 @@ on their way. With several streams, their states are in memories, from which a s
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import IntArray
@@ -30,14 +30,17 @@ from rtlstm.spec.numerics import (
     QuantizedRecurrent,
 )
 from rtlstm.spec.parameters import Parameters, ceil_log2
+from rtlstm.spec.program.retiming import LayerStages, LayerTimes, adders_time, place_registers
 from rtlstm.spec.program.schedule import Cycles, LayerCycles, Schedule
 from rtlstm.spec.program.step import Program
 from rtlstm.spec.record import Record
 
-ValueKind = Literal["products", "sums", "gates", "multiplied", "total", "argument", "bent", "output"]
-"""Values in a layer that may have a register behind them, in their order: products of the matrices; rounded
-pre-activations; what sigmoid and tanh make of them; products with gates; their exact sum; the argument of c's
-tanh; that tanh; its product with the output gate."""
+ValueKind = Literal[
+    "halves", "products", "sums", "gates", "multiplied", "total", "argument", "bent", "output"
+]
+"""Values in a layer that may have a register behind them, in their order: sums half-way through the adders of
+a matrix; its products; rounded pre-activations; what sigmoid and tanh make of them; products with gates; that
+exact sum; the argument of c's tanh; that tanh; its product with the output gate."""
 
 _REGISTERED: dict[int, frozenset[ValueKind]] = {
     1: frozenset(),
@@ -48,11 +51,12 @@ _REGISTERED: dict[int, frozenset[ValueKind]] = {
     6: frozenset({"products", "gates", "multiplied", "argument", "bent"}),
     7: frozenset({"products", "gates", "multiplied", "argument", "bent", "output"}),
     8: frozenset({"products", "sums", "gates", "multiplied", "argument", "bent", "output"}),
-    9: frozenset({"products", "sums", "gates", "multiplied", "total", "argument", "bent", "output"}),
+    9: frozenset({"halves", "products", "sums", "gates", "multiplied", "total", "bent", "output"}),
 }
 """Values with a register, by the registers in the loop, of which h is one."""
 MOST_LOOP_REGISTERS = max(_REGISTERED)
-_OF_ROWS: tuple[ValueKind, ...] = ("products", "sums", "gates")
+_OF_PRODUCTS: tuple[ValueKind, ...] = ("halves", "products")
+_OF_ROWS: tuple[ValueKind, ...] = (*_OF_PRODUCTS, "sums", "gates")
 """What a dense layer has of them, too."""
 
 LoopRegisters = Annotated[int, Field(ge=1, le=MOST_LOOP_REGISTERS)]
@@ -72,18 +76,29 @@ class ConstantLayer(Record):
     shift: Integers
     recurrent_weight: Matrix = ()
     recurrent_shift: Integers = ()
+    parameters: Matrix = ()
+    """Constants of units, if the cell has some."""
+
+    @model_serializer(mode="wrap")
+    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what few cells have: the others have the builds that they had."""
+        fields: dict[str, Any] = handler(self)
+        return {name: value for name, value in fields.items() if value or name != "parameters"}
 
     @classmethod
     def of(cls, layer: QuantizedLayer) -> Self:
         """Return the integers of a layer."""
+        parameters = () if layer.parameters is None else layer.parameters.tolist()
         if isinstance(layer, QuantizedDense):
-            return cls(weight=layer.weight.tolist(), bias=layer.bias.tolist(), shift=layer.shift.tolist())
+            weight, shift = layer.weight.tolist(), layer.shift.tolist()
+            return cls(weight=weight, bias=layer.bias.tolist(), shift=shift, parameters=parameters)
         return cls(
             weight=layer.w_ih.tolist(),
             bias=layer.bias.tolist(),
             shift=layer.shift_ih.tolist(),
             recurrent_weight=layer.w_hh.tolist(),
             recurrent_shift=layer.shift_hh.tolist(),
+            parameters=parameters,
         )
 
     @property
@@ -95,9 +110,11 @@ class ConstantLayer(Record):
         """Return the layer; the inverse of :meth:`of`."""
         bias, shift = _integers(self.bias), _integers(self.shift)
         weight, *recurrent = self.matrices
+        parameters = _integers(self.parameters) if self.parameters else None
         if not recurrent:
-            return QuantizedDense(weight, bias, shift)
-        return QuantizedRecurrent(weight, recurrent[0], bias, shift, _integers(self.recurrent_shift))
+            return QuantizedDense(weight, bias, shift, parameters=parameters)
+        shift_hh = _integers(self.recurrent_shift)
+        return QuantizedRecurrent(weight, recurrent[0], bias, shift, shift_hh, parameters)
 
 
 class SpatialPlan(Record):
@@ -131,30 +148,48 @@ class SpatialPlan(Record):
     @property
     def input_registers(self) -> int:
         """Registers from a recurrent layer's input to its share of the pre-activations."""
-        return 1 + ("products" in self.registered)
+        return 1 + self._count(_OF_PRODUCTS)
 
-    def registers(self, layer: LayerShape) -> int:
-        """Return the registers from a layer's input to its results."""
-        if layer.recurrent:
-            return self.input_registers + self.loop_registers
-        kinds = _OF_ROWS[:2] if layer.linear else _OF_ROWS
-        return 1 + sum(kind in self.registered for kind in kinds)
+    def stages(self, shapes: Sequence[LayerShape], numerics: Numerics) -> tuple[LayerStages, ...]:
+        """Return where registers stand in the layers."""
+        if numerics.fused_lstm is not None:
+            return tuple(map(self._fused_stages, shapes))
+        times = [
+            LayerTimes(
+                tuple(adders_time(matrix.shape[1], numerics.weight_bits) for matrix in layer.matrices),
+                numerics.cells[shape.cell],
+                shape.recurrent,
+            )
+            for layer, shape in zip(self.layers, shapes, strict=True)
+        ]
+        return place_registers(times, self.loop_registers)
+
+    def _fused_stages(self, layer: LayerShape) -> LayerStages:
+        before = self.input_registers if layer.recurrent else 0
+        rows = 1 + self._count(_OF_ROWS[:-1] if layer.linear else _OF_ROWS)
+        return LayerStages(
+            input=before,
+            halves=("halves" in self.registered,) * 2,
+            sums=0,
+            gates=0,
+            nodes=(),
+            registers=before + self.loop_registers if layer.recurrent else rows,
+        )
+
+    def _count(self, kinds: Sequence[ValueKind]) -> int:
+        return sum(kind in self.registered for kind in kinds)
 
 
 def check_spatial(shapes: Sequence[LayerShape], numerics: Numerics) -> None:
     """Raise a ConfigurationError unless there is a spatial build of such a network, with a way out."""
-    kinds = ("lstm", "dense")
+    kinds = ("lstm", "gru", "rnn", "unit", "dense")
     for shape in shapes:
         if shape.kind not in kinds or shape.feedback or shape.skips or shape.feedforward:
+            more = " with a projection" * bool(shape.feedback) + " without h" * shape.feedforward
             raise ConfigurationError(
-                f"`array='spatial'` is for plain LSTM layers and dense layers behind them, but layer "
-                f"{shape.name!r} is of kind {shape.kind}{' with a projection' * bool(shape.feedback)}; "
-                "leave it out"
+                "`array='spatial'` is for recurrent layers and dense layers in a row, but layer "
+                f"{shape.name!r} is of kind {shape.kind}{more}; leave it out"
             )
-    if numerics.fused_lstm is None:
-        raise ConfigurationError(
-            "`array='spatial'` is for plain LSTM layers, without cells of their own; leave it out"
-        )
     if numerics.scale_bits:
         raise ConfigurationError("`array='spatial'` has no scales of rows; leave out `scale_bits`")
     if not all(table.direct for table in numerics.tables):
@@ -169,11 +204,13 @@ def spatial_program(shapes: Sequence[LayerShape], parameters: Parameters) -> Pro
     for shape in shapes:
         if shape.recurrent:
             hidden.append((word, shape.outputs))
+            word += parameters.words(shape.outputs)
+        if shape.has_state:
             cells.append((row, shape.outputs))
-            word, row = word + parameters.words(shape.outputs), row + shape.outputs
+            row += shape.outputs
     if parameters.streams > 1 and word:
         # So that the upper bits of a row are its stream.
-        word, row = 1 << ceil_log2(word), 1 << ceil_log2(row)
+        word, row = 1 << ceil_log2(word), 1 << ceil_log2(row or 1)
     return Program(
         ops=(),
         body=0,
@@ -201,6 +238,12 @@ class SpatialSchedule(Schedule):
     plan: SpatialPlan
     shapes: tuple[LayerShape, ...]
     parameters: Parameters
+    numerics: Numerics
+
+    @cached_property
+    def stages(self) -> tuple[LayerStages, ...]:
+        """Where registers stand in each layer."""
+        return self.plan.stages(self.shapes, self.numerics)
 
     @property
     def input_beats(self) -> int:
@@ -225,7 +268,7 @@ class SpatialSchedule(Schedule):
     @property
     def results(self) -> int:
         """Cycles from a step's acceptance to its outputs, side by side."""
-        return sum(self.plan.registers(shape) for shape in self.shapes)
+        return sum(stages.registers for stages in self.stages)
 
     @property
     def latency_of_step(self) -> int:
@@ -262,10 +305,10 @@ class SpatialSchedule(Schedule):
                 LayerCycles(
                     name=shape.name,
                     array_cycles=0,
-                    overhead_cycles=self.plan.registers(shape),
+                    overhead_cycles=stages.registers,
                     recurrent_cycles=0,
                 )
-                for shape in shapes
+                for shape, stages in zip(shapes, self.stages, strict=True)
             ),
         )
 

@@ -1,0 +1,119 @@
+"""Where registers stand in a layer of a spatial build whose cell is a graph.
+
+The layer is a chain: products, sums with half of their adders before a register where that helps, gates, and
+what the cell makes of them. Each operation has a time; those between two registers are no longer than a
+period, and the shortest period is taken with which the loop has as many registers as it is to have.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rtlstm.spec.cells.graph import CellGraph, NodeKind
+from rtlstm.spec.parameters import ceil_log2
+
+_TIMES: Mapping[NodeKind, float] = {
+    "multiply": 7.0,
+    "add": 3.0,
+    "subtract": 3.0,
+    "narrow": 4.0,
+    "floor": 2.0,
+    "clamp": 3.0,
+    "table": 4.0,
+    "pieces": 13.0,
+}
+"""Times of operations on an LFE5U-25F-8 in ns, wires included, about as in routed LSTM builds: they
+only say what is longer than what."""
+_GATE, _SUM = 2.0, 2.5
+_MAGNITUDE = 1.5
+"""Sign and magnitude of a table's argument that is no pre-activation."""
+_PERIOD_STEP = 0.25
+
+_Time = tuple[int, float]
+"""When a value is there: its stage, and the time from that one's register on."""
+
+
+def adders_time(columns: int, bits: int) -> float:
+    """Return the time of the products of a matrix with so many columns and bits of weights."""
+    return 1.5 + 2.5 * ceil_log2(columns * max(1, bits // 2))
+
+
+@dataclass(frozen=True)
+class LayerStages:
+    """Stages of a layer's values: registers before them, from its input on, or from h where it has one."""
+
+    input: int
+    """From a recurrent layer's input to its share of the sums; 0 of another."""
+    halves: tuple[bool, ...]
+    """Whether a register stands half-way through the adders, of each matrix."""
+    sums: int
+    """Of the products where they are added; 0 where they are added at once."""
+    gates: int
+    nodes: tuple[int, ...]
+    """Of the graph's nodes; of the state, when it is read."""
+    registers: int
+    """From the layer's input to its results."""
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """What a layer's registers are chosen by."""
+
+    products: tuple[float, ...]
+    """Times of its matrices, the one of h last."""
+    graph: CellGraph
+    recurrent: bool
+
+    def stages(self, period: float, loop: int) -> LayerStages | None:
+        """Return the stages for a period; None if the loop of a recurrent layer then has more registers."""
+
+        def after(before: Sequence[_Time], time: float) -> _Time:
+            stage, begins = max(before, default=(0, 0.0))
+            return (stage + 1, time) if begins and begins + time > period else (stage, begins + time)
+
+        def product(time: float) -> tuple[bool, _Time]:
+            first = after([(0, 0.0)], time / 2)
+            second = after([first], time / 2)
+            return second[0] > first[0], second
+
+        halves, ends = zip(*map(product, self.products), strict=True)
+        sums = after([ends[-1]], _SUM)
+        gates = after([sums], _GATE)
+        times, nodes = list[_Time](), self.graph.nodes
+        for node in nodes:
+            if node.kind in ("gate", "state", "parameter", "constant"):
+                times.append(gates if node.kind == "gate" else (0, 0.0))
+                continue
+            found = node.kind == "table" and nodes[node.args[0]].kind != "gate"
+            times.append(after([times[arg] for arg in node.args], _TIMES[node.kind] + found * _MAGNITUDE))
+        stages = [stage for stage, _ in times]
+        kept = self.graph.state
+        last = max(stages[self.graph.result], stages[self.graph.result if kept is None else kept])
+        if self.recurrent and last >= loop:
+            return None
+        states = [position for position, node in enumerate(nodes) if node.kind == "state"]
+        users = [stages[user] for user, node in enumerate(nodes) if {*states} & {*node.args}]
+        for position in states:
+            # Not later than the new one is written.
+            stages[position] = min([*users, last if kept is None else stages[kept]])
+        before = after([ends[0]], _SUM)[0] + 1 if self.recurrent else 0
+        return LayerStages(
+            input=before,
+            halves=halves,
+            sums=sums[0],
+            gates=gates[0],
+            nodes=tuple(stages),
+            registers=before + (loop if self.recurrent else stages[self.graph.result] + 1),
+        )
+
+
+def place_registers(layers: Sequence[LayerTimes], loop: int) -> tuple[LayerStages, ...]:
+    """Return the stages of layers with the shortest period that all loops of ``loop`` registers allow."""
+    # Without a loop, a layer has as many registers as one would have.
+    loops = any(layer.recurrent for layer in layers)
+    period = _PERIOD_STEP
+    while True:
+        found = [layer.stages(period, loop) for layer in layers]
+        whole = [stages for stages in found if stages is not None and (loops or stages.registers <= loop)]
+        if len(whole) == len(found):
+            return tuple(whole)
+        period += _PERIOD_STEP
