@@ -8,13 +8,13 @@ from rtlstm.spec.activations.functions import RELU, SIGMOID, TANH, ActivationFun
 from rtlstm.spec.cells.description import CellBuilder
 from rtlstm.spec.network import Custom, Dense, Gru, Lstm, Network, Norm, Read, Rnn
 
-__all__ = ["CELL_NETWORKS"]
+__all__ = ["CELL_NETWORKS", "Drawing"]
 
 INPUTS, UNITS = 3, 5
 function = ActivationFunction.of
 
 
-class _Draw:
+class Drawing:
     """Layers with weights drawn from one generator."""
 
     def __init__(self, seed: int) -> None:
@@ -65,7 +65,7 @@ class _Draw:
         return Custom(cell=built, **(arrays | options))
 
 
-def _lstms(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
+def _lstms(draw: Drawing) -> Iterator[tuple[str, list[object]]]:
     yield "peephole", [draw.lstm(peephole=draw.array(3 * UNITS))]
     yield "projections", [draw.lstm(projection=2), draw.lstm(inputs=2, projection=3), draw.dense(3, 2)]
     yield "projection_last", [draw.lstm(projection=2)]
@@ -78,7 +78,7 @@ def _lstms(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
     yield "other_functions", [draw.lstm(**functions)]
 
 
-def _others(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
+def _others(draw: Drawing) -> Iterator[tuple[str, list[object]]]:
     yield "gru", [draw.gru()]
     yield "two_grus", [draw.gru(), draw.gru(UNITS), draw.dense(UNITS, 2, activation="sigmoid")]
     yield "gru_reset_before", [draw.gru(reset_after=False)]
@@ -92,7 +92,7 @@ def _others(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
     yield "rnn_then_lstm", [draw.rnn(activation=function("gelu")), draw.lstm(UNITS), *head]
 
 
-def _customs(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
+def _customs(draw: Drawing) -> Iterator[tuple[str, list[object]]]:
     cell = CellBuilder()
     share, new = cell.apply(SIGMOID, cell.gate(0)), cell.apply(TANH, cell.gate(1))
     yield "custom_h", [draw.custom(cell, cell.keep(new + share * (cell.state() - new)))]
@@ -108,7 +108,7 @@ def _customs(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
     )
 
 
-def _skips(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
+def _skips(draw: Drawing) -> Iterator[tuple[str, list[object]]]:
     same, none = np.eye(UNITS), np.zeros(UNITS)
     residual = Dense(weight=same, skip=same, bias=none)
     yield "residuals", [draw.lstm(), draw.lstm(UNITS), residual, draw.lstm(UNITS), residual]
@@ -124,7 +124,7 @@ def reads(*widths: tuple[int, int] | tuple[int, int, bool]) -> dict[str, object]
     return {"reads": tuple(Read(back=back, width=width, relu=bool(relu)) for back, width, *relu in widths)}
 
 
-def _graphs(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
+def _graphs(draw: Drawing) -> Iterator[tuple[str, list[object]]]:
     front = draw.dense(INPUTS, 4, activation="tanh")
     both = draw.dense(2 * UNITS, 3, **reads((1, UNITS), (2, UNITS)))
     yield "side_by_side", [front, draw.lstm(4), draw.lstm(4, **reads((2, 4))), both]
@@ -144,7 +144,7 @@ def _graphs(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
     yield "rnns_in_parallel", [*rnns, linear, draw.rnn(UNITS, **reads((3, UNITS)))]
 
 
-def _without_h(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
+def _without_h(draw: Drawing) -> Iterator[tuple[str, list[object]]]:
     cell = CellBuilder()
     share = cell.apply(SIGMOID, cell.gate(0))
     kept = cell.keep(cell.state() + share * (cell.gate(1) - cell.state()))
@@ -173,7 +173,7 @@ def _without_h(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
     )
 
 
-def _norms(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
+def _norms(draw: Drawing) -> Iterator[tuple[str, list[object]]]:
     head = draw.dense(UNITS, 2)
     yield "norm", [draw.lstm(), draw.norm(UNITS, gain=False), head]
     rms = draw.norm(UNITS, centre=False, epsilon=0.0)
@@ -192,6 +192,6 @@ def _norms(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
 CELL_NETWORKS = {
     name: Network(name=name, layers=tuple(layers))
     for seed, kind in enumerate((_lstms, _others, _customs, _skips, _graphs, _without_h, _norms))
-    for name, layers in kind(_Draw(seed))
+    for name, layers in kind(Drawing(seed))
 }
 """Networks that the LSTM's own gate unit does not compute."""
