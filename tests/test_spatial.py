@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.cell_networks import CELL_NETWORKS
 from support.implementations import implementation
 from support.lazy import torch
 from support.quick import quick
@@ -198,8 +199,13 @@ def test_other_layers_are_refused(tmp_path: Path) -> None:
     both = torch.nn.LSTM(3, 4, bidirectional=True)
     with pytest.raises(ConfigurationError, match="no layers in reverse; leave it out, and give `max_steps`"):
         rtlstm.compile(both, folder=tmp_path / "build", calibration=X, **GIVEN)
-    for model, kind in ((torch.nn.GRU(3, 4), "gru"), (torch.nn.LSTM(3, 4, proj_size=2), "lstm with a proj")):
-        with pytest.raises(ConfigurationError, match=f"is of kind {kind}"):
+    refused = (
+        (torch.nn.LSTM(3, 4, proj_size=2), "lstm with a projection"),
+        (CELL_NETWORKS["gru_reset_before"], "gru_reset with a projection"),
+        (CELL_NETWORKS["norm"], "norm; leave it out"),
+    )
+    for model, kind in refused:
+        with pytest.raises(ConfigurationError, match=f"in a row, but .* is of kind {kind}"):
             rtlstm.compile(model, folder=tmp_path / "build", calibration=X, **GIVEN)
 
 

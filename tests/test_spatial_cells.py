@@ -16,7 +16,7 @@ from rtlstm.spec.activations.functions import RELU, SIGMOID, TANH
 from rtlstm.spec.cells.description import CellBuilder
 from rtlstm.spec.network import Network
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.spatial import MOST_LOOP_REGISTERS, SpatialPlan, check_spatial
+from rtlstm.spec.program.spatial import MOST_LOOP_REGISTERS, SpatialPlan
 
 pytestmark = pytest.mark.rtl
 

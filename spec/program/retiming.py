@@ -46,10 +46,10 @@ class LayerStages:
     halves: tuple[bool, ...]
     """Whether a register stands half-way through the adders, of each matrix."""
     sums: int
-    """Of the products where they are added; 0 where they are added at once."""
+    """That in which products are added; 0 where they are added at once."""
     gates: int
     nodes: tuple[int, ...]
-    """Of the graph's nodes; of the state, when it is read."""
+    """Those of the graph's nodes; for the state, when it is read."""
     registers: int
     """From the layer's input to its results."""
 
@@ -106,7 +106,7 @@ class LayerTimes:
         )
 
 
-def place_registers(layers: Sequence[LayerTimes], loop: int) -> tuple[LayerStages, ...]:
+def choose_stages(layers: Sequence[LayerTimes], loop: int) -> tuple[LayerStages, ...]:
     """Return the stages of layers with the shortest period that all loops of ``loop`` registers allow."""
     # Without a loop, a layer has as many registers as one would have.
     loops = any(layer.recurrent for layer in layers)

@@ -30,7 +30,7 @@ from rtlstm.spec.numerics import (
     QuantizedRecurrent,
 )
 from rtlstm.spec.parameters import Parameters, ceil_log2
-from rtlstm.spec.program.retiming import LayerStages, LayerTimes, adders_time, place_registers
+from rtlstm.spec.program.retiming import LayerStages, LayerTimes, adders_time, choose_stages
 from rtlstm.spec.program.schedule import Cycles, LayerCycles, Schedule
 from rtlstm.spec.program.step import Program
 from rtlstm.spec.record import Record
@@ -162,7 +162,7 @@ class SpatialPlan(Record):
             )
             for layer, shape in zip(self.layers, shapes, strict=True)
         ]
-        return place_registers(times, self.loop_registers)
+        return choose_stages(times, self.loop_registers)
 
     def _fused_stages(self, layer: LayerShape) -> LayerStages:
         before = self.input_registers if layer.recurrent else 0
