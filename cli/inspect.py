@@ -207,7 +207,7 @@ def _activation(layer: Found) -> str:
 def _parameters(found: Found) -> list[tuple[str, str]]:
     values = found["parameters"] | {"pipeline": found["pipeline_name"]}
     if found["spatial"] is not None:
-        kept = ("beat_in", "beat_out", "bus", "family")
+        kept = ("beat_in", "beat_out", "streams", "bus", "family")
         values = {name: values[name] for name in kept} | found["spatial"]
     return [
         (name.replace("_", " "), "no limit" if value is None else str(value))

@@ -19,6 +19,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program.spatial import SpatialPlan
 from rtlstm.spec.registers import Register
 from rtlstm.tools.toolchain import icarus
 
@@ -104,20 +105,29 @@ def networks() -> dict[str, tuple[Network, Parameters]]:
     }
 
 
-_SLOW = {"copies of registers", "copies that synthesis keeps", "long drain"}
+SPATIAL = {"in space": (3, 1), "streams in space": (6, 2)}
+"""Registers of the loop, and streams."""
 
 
-@pytest.mark.parametrize("name", quick(networks(), *(networks().keys() - _SLOW)))
+@pytest.mark.parametrize("name", quick([*networks(), *SPATIAL], "layers", "streams in space"))
 def test_reset_in_every_cycle(name: str, tmp_path: Path) -> None:
-    network, parameters = networks()[name]
     # A narrow range of c, so that it saturates.
     settings = QuantizationSettings(
         weight_bits=8, data_bits=8, output_bits=8, gate_bits=8, cell_bits=10, cell_range=0.25
     )
-    quantised = quantise(network, settings)
-    manifest = Manifest.create("dut", quantised.shapes, parameters, quantised.numerics)
+    plan = None
+    if name in SPATIAL:
+        registers, streams = SPATIAL[name]
+        network, _ = networks()["layers"]
+        parameters = Parameters(lanes=4, macs=2, streams=streams, tables="direct")
+        quantised = quantise(network, settings.replace(tables="direct"))
+        plan = SpatialPlan.of(quantised, registers)
+    else:
+        network, parameters = networks()[name]
+        quantised = quantise(network, settings)
+    manifest = Manifest.create("dut", quantised.shapes, parameters, quantised.numerics, spatial=plan)
     x = make_case(1, quantised, parameters, 1).x[:1]
-    requests = []
+    requests = [(Register.STREAM, 0)]
     for region, banks in pack(quantised, manifest).regions.items():
         for bank, words in enumerate(banks):
             requests += [(Register.SELECT, region << 28 | bank), (Register.ROW, 0)]
