@@ -27,6 +27,17 @@ from rtlstm.spec.network import Custom
 
 _SAME: Final = ("cast", "identity", "squeeze", "unsqueeze")
 """Operators that change no element of one step."""
+_OTHER_WIDTHS: Final = (
+    "conv",
+    "embedding",
+    "flatten",
+    "gather",
+    "recurrent",
+    "reshape",
+    "shape",
+    "transpose",
+)
+"""Operators behind which a tensor's last axis is another one, if its sizes do not say so."""
 _MOST_NODES: Final = 400
 """Largest number of nodes of a step."""
 _SHORT: Final = 2.0**8
@@ -146,6 +157,8 @@ class Forms:
         if node.operator in DENSE:
             weight = self._weight(node)
             return 0 if weight is None else len(weight)
+        if node.operator in _OTHER_WIDTHS:
+            return 0
         widths = [self.width(name) for name in node.inputs if name]
         if node.operator == "concat":
             return sum(widths) if all(widths) else 0

@@ -1,7 +1,7 @@
 """Recognises LSTM, GRU and RNN cells that a model writes as products, activations and sums."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -207,13 +207,13 @@ class _Found:
         )
 
 
-def join_cells(graph: Graph, x: str = "") -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
-    """Replace every cell in a graph by a recurrent node of one step; ``x`` is no state, if it is given.
+def join_cells(graph: Graph, xs: Collection[str] = ()) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
+    """Replace every cell in a graph by a recurrent node of one step; ``xs`` are tensors that are no states.
 
     Returns the graph, notes on the replaced cells, and the reasons why others were not replaced.
     """
     notes: list[str] = []
-    while cell := next(_Search(graph, x).cells(), None):
+    while cell := next(_Search(graph, xs).cells(), None):
         if len(notes) == _MAX_CELLS:
             raise ModelError(
                 f"has more than {_MAX_CELLS} cells in parts; export them as LSTM, GRU or RNN nodes"
@@ -225,14 +225,14 @@ def join_cells(graph: Graph, x: str = "") -> tuple[Graph, tuple[str, ...], tuple
             f"{cell.x!r}, and its state is {state}"
         )
         graph = _replaced(graph, cell)
-    return graph, tuple(notes), _Search(graph, x).problems()
+    return graph, tuple(notes), _Search(graph, xs).problems()
 
 
 class _Search:
     """Looks for cells in one graph."""
 
-    def __init__(self, graph: Graph, no_state: str) -> None:
-        self.graph, self.no_state = graph, no_state
+    def __init__(self, graph: Graph, no_states: Collection[str]) -> None:
+        self.graph, self.no_states = graph, no_states
         self.linears = Linears(graph)
 
     def cells(self) -> Iterator[_Cell]:
@@ -369,7 +369,7 @@ class _Search:
         names, units = list(first.terms), len(first.bias)
         sources = {name: self._source(name) for name in names}
         able = [name for name in names if sources[name] and first.terms[name].shape[1] == units]
-        able = [name for name in able if sources[name] != self.no_state]
+        able = [name for name in able if sources[name] not in self.no_states]
         chosen = able
         if found.kind == "gru":
             chosen = [name for name in able if name == found.old]

@@ -551,16 +551,18 @@ class Flow:
     def recurrent(self, layer: PseudoLayer | Bidirectional, where: str) -> "Flow":
         """Add a recurrent layer, whose input weights absorb the affine function.
 
-        A function of several sources becomes a dense layer first if that needs fewer weights in all.
+        A function of several sources becomes a dense layer first if that needs fewer weights in all; a dense
+        layer stays one, unless the layer reads single values of it.
         """
-        flow = self._settled if self.dense else self._merged
+        single = isinstance(layer, Custom) and not (np.count_nonzero(layer.w_ih, axis=1) > 1).any()
+        flow = self._settled if self.dense and not single else self._merged
         flow._known(layer.inputs, where)
         if looks_back([layer]) and (len(flow.terms) > 1 or not _is_chain(flow.sources)):
             raise ModelError(
                 f"{where} goes through sequences from their end, behind a layer that reads two layers' "
                 "results (a residual), which has to go step by step; make two builds of them"
             )
-        if len(flow.terms) > 1 and not isinstance(layer, Bidirectional):
+        if (len(flow.terms) > 1 or flow.dense) and not isinstance(layer, Bidirectional):
             wide, rows = sum(term.source.features for term in flow.terms), len(layer.w_ih)
             if rows * wide > layer.inputs * (wide + rows):
                 flow = flow._settled

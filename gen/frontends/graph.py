@@ -301,6 +301,29 @@ class Graph(Wiring[Node]):
         return tuple(size if isinstance(size, int) else None for size in sizes(tensor))
 
 
+def input_rank(producer: Callable[[str], Node | None], tensor: str, rank: int) -> tuple[str, int]:
+    """The input that a tensor of this rank is made of, and how many axes that has.
+
+    It looks through embeddings and operators that insert or remove axes, as a decoder's step has them.
+    """
+    while (node := producer(tensor)) is not None and any(node.inputs):
+        removed = _REMOVED.get(node.operator)
+        rank += 0 if removed is None else removed(node.attributes)
+        tensor = next(each for each in node.inputs if each)
+    return tensor, max(rank, 1)
+
+
+_REMOVED: dict[str, Callable[[Mapping[str, Any]], int]] = {
+    "unsqueeze": lambda given: -len(given["axes"]),
+    "squeeze": lambda given: len(given.get("axes", ())),
+    "embedding": lambda given: -1,
+    "stack": lambda given: -1,
+    "select": lambda given: 1,
+    "reshape": lambda given: -sum(size == 1 for size in given.get("shape", ())),
+}
+"""How many axes more an operator reads than it gives."""
+
+
 class WeightsError(ModelError):
     """Weights that cannot be read, wherever they stand in a model."""
 

@@ -4,16 +4,16 @@ An exporter that unrolls a loop writes each step's nodes anew. They are recognis
 one tensor, each with the results of the step before. A Scan has the nodes of one step as its body.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
-from rtlstm.gen.frontends.arrays import fresh
-from rtlstm.gen.frontends.bodies import join_bodies, sorted_graph
+from rtlstm.gen.frontends.arrays import fresh, listed
+from rtlstm.gen.frontends.bodies import Forms, join_bodies, sorted_graph
 from rtlstm.gen.frontends.cells import join_cells
-from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
+from rtlstm.gen.frontends.graph import Graph, Node, Recurrent, input_rank
 from rtlstm.gen.frontends.layers import DENSE
 from rtlstm.spec.errors import ConfigurationError, ModelError
 
@@ -31,12 +31,13 @@ _LAYOUTS: Final = (("T", "N", "F"), ("N", "T", "F"))
 class Loop:
     """What one step computes, and where it stands in a sequence.
 
-    ``body`` reads ``x``, a step of the sequence, and old states, and gives its outputs. ``states`` has the
-    new value of each old state, ``begins`` the tensor in which it begins; empty for zeros.
+    ``body`` reads steps of sequences, and old states, and gives its outputs. ``xs`` has the sequence of each
+    of these steps, ``states`` the new value of each old state, ``begins`` the tensor in which it begins;
+    empty for zeros.
     """
 
     body: Graph
-    x: str
+    xs: Mapping[str, str]
     states: Mapping[str, str]
     begins: Mapping[str, str]
     axis: int
@@ -45,9 +46,7 @@ class Loop:
     """The node that is the loop, if there is one: its name is that of the only cell."""
 
 
-def lifted(
-    loop: Loop, sequence: str, taken: Graph, prefix: str = ""
-) -> tuple[list[Node], dict[str, str], list[str]]:
+def lifted(loop: Loop, taken: Graph, prefix: str = "") -> tuple[list[Node], dict[str, str], list[str]]:
     """The nodes of a loop on whole sequences, what each tensor of a step became, and notes.
 
     A new state became the sequence of its values, but a c the final one.
@@ -57,7 +56,7 @@ def lifted(
     ends = list(loop.body.outputs)
     news = list(loop.states.values())
     body = replace(loop.body, outputs=list(dict.fromkeys([*ends, *news])))
-    body, notes, _ = join_cells(body, x=loop.x)
+    body, notes, _ = join_cells(body, loop.xs)
     states = _own_states(body, loop.states)
     body, more = join_bodies(replace(body, outputs=ends), states)
     for node in body.nodes:
@@ -75,7 +74,7 @@ def lifted(
                 f"the state {old!r} begins in {begin!r}, but states that are kept side by side must begin in "
                 "zeros; make one state of them, with torch.cat"
             )
-    names = {loop.x: sequence}
+    names = dict(loop.xs)
     nodes: list[Node] = []
     for node in body.nodes:
         if body.is_constant(node.outputs[0]):
@@ -194,16 +193,11 @@ def join_loops(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
     """
     notes: list[str] = []
     problems: list[str] = []
-    for source, axis, steps in _sequences(graph):
-        try:
-            found = _Unrolled(graph, source, axis, steps).joined()
-        except (ModelError, ConfigurationError, RecursionError) as error:
-            problems.append(f"the loop over the steps of {source!r} is not read: {error}")
-            continue
-        if found is not None:
-            graph, more = found
-            notes += more
-            break
+    found: tuple[Graph, list[str]] | None = graph, []
+    while found is not None:
+        graph, more = found
+        notes, problems = [*notes, *more], []
+        found = _first_loop(graph, problems)
     if graph.unrolled and not notes:
         raise ModelError(
             problems[0]
@@ -214,6 +208,19 @@ def join_loops(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
     return graph.with_nodes(nodes), tuple(notes), tuple(problems)
 
 
+def _first_loop(graph: Graph, problems: list[str]) -> tuple[Graph, list[str]] | None:
+    """The graph with layers in place of one loop, and notes; None if no more can be read."""
+    for axis, sources in _sequences(graph):
+        try:
+            found = _Unrolled(graph, axis, sources).joined()
+        except (ModelError, ConfigurationError, RecursionError) as error:
+            problems.append(f"the loop over the steps of {listed(map(repr, sources))} is not read: {error}")
+            continue
+        if found is not None:
+            return found
+    return None
+
+
 def _refusing(node: Node) -> Node:
     def layers() -> Recurrent:
         raise ModelError(f"{node.where}: {node.attributes['loop']}")
@@ -221,16 +228,50 @@ def _refusing(node: Node) -> Node:
     return replace(node, attributes={**node.attributes, "layers": layers})
 
 
-def _sequences(graph: Graph) -> Iterator[tuple[str, int, list[list[str]]]]:
-    """Tensors that are read step by step, the axis of steps, and the tensors of each step."""
-    found: dict[tuple[str, int], dict[int, list[str]]] = {}
+Steps = list[str]
+"""What one step after the other takes of a tensor."""
+
+
+def _sequences(graph: Graph) -> Iterator[tuple[int, dict[str, Steps]]]:
+    """Tensors that are read step by step, those together that one loop may go through, and the axis of steps.
+
+    What takes the same step again is left out.
+    """
+    found: dict[tuple[str, int], dict[int, str]] = {}
     for node in graph.nodes:
         for axis, index, name in _taken(graph, node):
-            found.setdefault((_whole(graph, node.inputs[0]), axis), {}).setdefault(index, []).append(name)
+            if index >= 0:
+                found.setdefault((_whole(graph, node.inputs[0]), axis), {}).setdefault(index, name)
+    groups: list[tuple[int, dict[str, Steps]]] = []
     for (source, axis), steps in found.items():
         whole = len(steps) > 1 and sorted(steps) == [*range(len(steps))]
-        if axis in (0, 1) and whole and not graph.is_constant(source):
-            yield source, axis, [steps[index] for index in range(len(steps))]
+        if axis not in (0, 1) or not whole or graph.is_constant(source):
+            continue
+        taken = [steps[index] for index in range(len(steps))]
+        before = graph.ancestors([source])
+        for other, group in groups:
+            same = other == axis and all(len(each) == len(taken) for each in group.values())
+            if same and all(graph.index_of(name) not in before for each in group.values() for name in each):
+                group.setdefault(source, taken)
+                break
+        else:
+            groups.append((axis, {source: taken}))
+    yield from groups
+    for axis, group in groups:
+        if len(group) > 1:
+            yield from ((axis, {source: taken}) for source, taken in group.items())
+
+
+def _once(graph: Graph, axis: int, sources: Mapping[str, Steps]) -> Graph:
+    """The graph in which each step of the sources is taken once."""
+    names: dict[str, str] = {}
+    for node in graph.nodes:
+        for at, index, name in _taken(graph, node):
+            steps = sources.get(_whole(graph, node.inputs[0]), ())
+            if at == axis and 0 <= index < len(steps):
+                names[name] = steps[index]
+    nodes = [replace(n, inputs=tuple(names.get(name, name) for name in n.inputs)) for n in graph.nodes]
+    return graph.with_nodes(nodes)
 
 
 def _whole(graph: Graph, tensor: str) -> str:
@@ -266,11 +307,13 @@ def _taken(graph: Graph, node: Node) -> Iterator[tuple[int, int, str]]:
 
 
 class _Unrolled:
-    """A loop whose steps stand one after the other; ``steps`` are the tensors of x in each."""
+    """A loop whose steps stand one after the other; ``sources`` are what it takes a step of in each."""
 
-    def __init__(self, graph: Graph, source: str, axis: int, steps: list[list[str]]) -> None:
+    def __init__(self, graph: Graph, axis: int, sources: Mapping[str, Steps]) -> None:
+        graph = _once(graph, axis, sources)
         graph = graph.with_nodes([graph.nodes[at] for at in sorted(graph.ancestors(graph.outputs))])
-        self.graph, self.source, self.axis = graph, source, axis
+        self.graph, self.sources, self.axis = graph, tuple(sources), axis
+        steps = [*map(list, zip(*sources.values(), strict=True))]
         first, last = (
             {at for name in names for at in graph.consumers(name)} for names in (steps[0], steps[-1])
         )
@@ -366,7 +409,7 @@ class _Unrolled:
     def _follow(self, at: int) -> None:
         """Find the nodes of a step that do what those of the second step do."""
         image = self.images[at]
-        image |= dict(zip(self.steps[1], self.steps[at], strict=False))
+        image |= dict(zip(self.steps[1], self.steps[at], strict=True))
         pool = self.nodes[at]
         position = 0
         for node in self.pattern:
@@ -422,14 +465,14 @@ class _Unrolled:
                         "step, as a feature of x"
                     )
             break
-        return f"step {at} does not compute what step 1 does: it has no {node.where}"
+        return f"step {at} has nothing that computes of its tensors what {node.where} computes in step 1"
 
     # The first step, whose states may be constants
 
     def _begin(self) -> None:
         """Find in what the states begin; what an exporter computed of constants is not there."""
         image = self.images[0]
-        image |= dict(zip(self.steps[1], self.steps[0], strict=False))
+        image |= dict(zip(self.steps[1], self.steps[0], strict=True))
         pool = [node for node in self.graph.nodes if self._level_of(node) <= 0]
         begins: dict[str, str] = {}
         for node in self.pattern:
@@ -480,26 +523,26 @@ class _Unrolled:
 
     def _replaced(self) -> tuple[Graph, list[str]]:
         graph, last = self.graph, len(self.steps) - 1
-        inside = {name for image in self.images for name in image.values()}
+        collected = {
+            node.outputs[0]: (node, *found) for node in graph.nodes if (found := self._collects(node))
+        }
+        step = graph.with_nodes(self.pattern)
+        ends = [name for node, _, _ in collected.values() for name in node.inputs]
+        needed = step.ancestors([*self.states.values(), *ends])
+        readers = {at for old in self.states for at in step.consumers(old)}
+        moving = readers | step.descendants(readers)  # What is of x alone may be read elsewhere, too.
+        mine = [name for at in needed & moving for name in self.pattern[at].outputs]
+        inside = {image[name] for image in self.images for name in mine if name in image}
         outside = [node for node in graph.nodes if not inside & {*node.outputs}]
-        collected: dict[str, tuple[Node, str, int]] = {}
-        for node in outside:
-            found = self._collects(node)
-            if found is not None:
-                collected[node.outputs[0]] = (node, *found)
         backwards = {theirs: mine for mine, theirs in self.images[last].items()}
         finals: dict[str, str] = {}
-        ends_of_x: set[str] = set()
         news = {*self.states.values()}
         results = [name for name in graph.outputs if backwards.get(name) not in news] or graph.outputs
-        read = [
-            (node.where, name) for node in outside if node.outputs[0] not in collected for name in node.inputs
-        ]
-        for where, name in [*read, *(("the end of the model", name) for name in results)]:
-            if name in backwards and self.level.get(name, -1) == last:
+        read = list(self._read(results, inside | collected.keys()))
+        taken = {name for _, name in read if name in self.firsts}
+        for where, name in read:
+            if name in inside and self.level.get(name, -1) == last:
                 finals[name] = backwards[name]
-            elif name in self.steps[last]:
-                ends_of_x.add(name)
             elif name in inside and self.level.get(name, -1) >= 0:
                 raise ModelError(
                     f"{where} reads {name!r} of one step, but the core gives every step or the last; stack "
@@ -508,17 +551,14 @@ class _Unrolled:
         ends = [*(mine for _, mine, _ in collected.values()), *finals.values()]
         body = replace(
             graph,
-            nodes=self.pattern,
-            inputs=[self.steps[1][0], *self.states, *graph.inputs],
+            nodes=step.nodes,
+            inputs=[*self.steps[1], *self.states, *graph.inputs],
             outputs=list(dict.fromkeys(ends)),
+            dimensions=self._dimensions(),
         )
-        same = [
-            Node("identity", (self.steps[1][0],), (name,), name, "identity", hidden=True)
-            for name in self.steps[1][1:]
-        ]
-        body = body.with_nodes([*same, *self.pattern])
-        loop = Loop(body, self.steps[1][0], self.states, self.begins, self.axis, self.backward)
-        made, names, notes = lifted(loop, self.source, graph)
+        xs = dict(zip(self.steps[1], self.sources, strict=True))
+        loop = Loop(body, xs, self.states, self.begins, self.axis, self.backward)
+        made, names, notes = lifted(loop, graph)
         for name, (node, mine, axis) in collected.items():
             how: dict[str, Any] = {"swap": [0, 1]} if axis != self.axis else {}
             operator = "transpose" if how else "identity"
@@ -527,19 +567,48 @@ class _Unrolled:
                     operator, (names[mine],), (name,), node.label, node.kind, how, noun=node.noun, hidden=True
                 )
             )
-        taken = {"axis": self.axis, "index": 0 if self.backward else -1}
-        whole = {name: names[mine] for name, mine in finals.items()} | dict.fromkeys(ends_of_x, self.source)
+        end = {"axis": self.axis, "index": 0 if self.backward else -1}
+        whole = {name: names[mine] for name, mine in finals.items()}
+        if taken <= {*self.steps[last]}:  # Else a loop behind this one reads all of them.
+            whole |= {name: xs[self.steps[1][self.steps[last].index(name)]] for name in taken}
         for name, sequence in whole.items():
-            made.append(Node("select", (sequence,), (name,), name, "select", taken, hidden=True))
-        kept = [node for node in outside if node.outputs[0] not in collected]
+            made.append(Node("select", (sequence,), (name,), name, "select", end, hidden=True))
+        kept = [n for n in outside if n.outputs[0] not in collected and whole.keys().isdisjoint(n.outputs)]
         notes.append(
-            f"the model has {len(self.steps)} steps of {self.source!r} one after the other, from a loop: the "
-            "core computes any number of steps"
+            f"the model has {len(self.steps)} steps of {listed(map(repr, self.sources))} one after the other, "
+            "from a loop: the core computes any number of steps"
         )
         for name in graph.outputs:
             if name not in results:
                 notes.append(f"the model's output {name!r} is the final state; the driver gives it")
-        return sorted_graph(replace(graph, nodes=[*made, *kept], outputs=results), results), notes
+        graph = replace(graph, nodes=[*made, *kept], outputs=results, dimensions=self._input_sizes())
+        return sorted_graph(graph, results), notes
+
+    def _dimensions(self) -> Callable[[str], Sequence[int | str]]:
+        """The sizes of tensors, also of a step of each sequence, as far as its layers show its features."""
+        widths = Forms(self.graph, {})
+        known = {step: widths.width(source) for step, source in zip(self.steps[1], self.sources, strict=True)}
+        sizes = self.graph.dimensions
+        return lambda name: sizes(name) or (("", known[name]) if known.get(name) else ())
+
+    def _read(self, results: Sequence[str], given: Collection[str]) -> Iterator[tuple[str, str]]:
+        """The tensors that the rest of the model reads, with what reads them; up to those that are given."""
+        seen: set[str] = set()
+        waiting = [("the end of the model", name) for name in results]
+        while waiting:
+            where, name = waiting.pop()
+            yield where, name
+            node = self.graph.producer(name)
+            if name in seen or name in given or name in self.firsts or node is None:
+                continue
+            seen.add(name)
+            waiting += [(node.where, each) for each in node.inputs]
+
+    def _input_sizes(self) -> Callable[[str], Sequence[int | str]]:
+        """The sizes of tensors; of an input of which nothing is known, as many axes as the sequences show."""
+        sizes = self.graph.dimensions
+        ranks = dict(input_rank(self.graph.producer, source, len(_LAYOUTS[0])) for source in self.sources)
+        return lambda name: ("",) * ranks[name] if name in ranks and not any(sizes(name)) else sizes(name)
 
     def _kept_axis(self) -> bool:
         """Whether a step keeps the axis of steps, with size 1."""

@@ -98,8 +98,8 @@ class _Scan:
             name: self._begin(outer, forms.width(name))
             for name, outer in zip(self.states, self.node.input, strict=False)
         }
-        loop = Loop(body, self.x, states, begins, self.axis, self.backward, scan)
-        nodes, names, _ = lifted(loop, self.node.input[-1], body, f"{self.label}/")
+        loop = Loop(body, {self.x: self.node.input[-1]}, states, begins, self.axis, self.backward, scan)
+        nodes, names, _ = lifted(loop, body, f"{self.label}/")
         behind = {new: body.behind(new, "identity", "squeeze", "unsqueeze") for new in self.given}
         names |= {new: names[old] for new, old in behind.items() if old in names}
         nodes = [*final_states(nodes, names, dict(zip(self.given, given[:count], strict=False)))]

@@ -48,7 +48,7 @@ def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Net
     unrolled: list[str] = []
     graph = translate(module, trace(torch, module, unrolled), options, report)
     graph = replace(graph, unrolled=bool(unrolled))
-    if not plain:
+    if not plain or unrolled:
         graph = replace(graph, words=replace(graph.words, split=""))
     network = read(graph, options, report)
     _report_unused(module, graph, report)

@@ -346,6 +346,12 @@ def _binary(call: Call, name: str) -> Any:
     return call.emit(name, first, second)
 
 
+def _lerp(call: Call) -> Any:
+    """``x + weight (end - x)``."""
+    gap = call.emit("sub", call.get("end"), call.x, inner=True)
+    return call.emit("add", call.x, call.emit("mul", call.get("weight"), gap, inner=True))
+
+
 def _floordiv(call: Call) -> Any:
     one, other = call.x, call.get("other")
     if not isinstance(one, Number | int) or not isinstance(other, Number | int):
@@ -727,6 +733,7 @@ _TABLE: dict[str, Translation] = {
     "max min: x dim/other keepdim": _extreme,
     "amax amin: x dim keepdim": _reduce,
     "glu: x dim": lambda call: call.emit("glu", call.x, axis=call.whole(call.get("dim", default=-1))),
+    "lerp: x end weight": _lerp,
     "neg negative": lambda call: call.emit("neg", call.x),
     "clamp clip: x min max": lambda call: call.emit("clip", call.x, call.get("min"), call.get("max")),
     **{

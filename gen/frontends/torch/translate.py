@@ -13,7 +13,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.arrays import FLOAT_TYPES, fresh
 from rtlstm.gen.frontends.formulas import ELEMENTWISE
-from rtlstm.gen.frontends.graph import Graph, Node, Stored, WeightsError, Words
+from rtlstm.gen.frontends.graph import Graph, Node, Stored, WeightsError, Words, input_rank
 from rtlstm.gen.frontends.layers import WEIGHTED
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.archives import Budget
@@ -507,34 +507,12 @@ class Translator:
         layers = [(node, len(node.attributes["axes"])) for node in recurrent]
         layers += [(n, 2 + len(n.attributes["strides"])) for n in self.nodes if n.operator == "conv"]
         for node, rank in layers:
-            found = self._rank_before(node.inputs[0], rank, name)
-            if found:
-                return found
+            found, rank = input_rank(self._made.get, node.inputs[0], rank)
+            if found == name:
+                return rank
         moves = [node.attributes for node in self.nodes if node.operator == "transpose"]
         thrice = any({2, -3} & {*given.get("swap", ()), *given.get("perm", ())} for given in moves)
         return 3 if recurrent or thrice or any(node.operator == "pad" for node in self.nodes) else 2
-
-    def _rank_before(self, name: str, rank: int, wanted: str) -> int:
-        """The rank of the input ``wanted``, if a tensor of this rank is made of it; else 0.
-
-        It looks through embeddings and operators that insert or remove axes, as a decoder's step has them.
-        """
-        while (node := self._made.get(name)) is not None and any(node.inputs):
-            removed = _REMOVED.get(node.operator)
-            rank += 0 if removed is None else removed(node.attributes)
-            name = next(each for each in node.inputs if each)
-        return max(rank, 1) if name == wanted else 0
-
-
-_REMOVED: dict[str, Callable[[Mapping[str, Any]], int]] = {
-    "unsqueeze": lambda given: -len(given["axes"]),
-    "squeeze": lambda given: len(given.get("axes", ())),
-    "embedding": lambda given: -1,
-    "stack": lambda given: -1,
-    "select": lambda given: 1,
-    "reshape": lambda given: -sum(size == 1 for size in given.get("shape", ())),
-}
-"""How many axes more an operator reads than it gives."""
 
 
 # Operators that read constants alone
