@@ -201,11 +201,11 @@ def test_other_layers_are_refused(tmp_path: Path) -> None:
         rtlstm.compile(both, folder=tmp_path / "build", calibration=X, **GIVEN)
     refused = (
         (torch.nn.LSTM(3, 4, proj_size=2), "lstm with a projection"),
-        (CELL_NETWORKS["gru_reset_before"], "gru_reset with a projection"),
+        (CELL_NETWORKS["gru_reset_before"], "gru_reset; leave it out"),
         (CELL_NETWORKS["norm"], "norm; leave it out"),
     )
     for model, kind in refused:
-        with pytest.raises(ConfigurationError, match=f"in a row, but .* is of kind {kind}"):
+        with pytest.raises(ConfigurationError, match=f"with one product of h, but .* is of kind {kind}"):
             rtlstm.compile(model, folder=tmp_path / "build", calibration=X, **GIVEN)
 
 

@@ -1,6 +1,7 @@
 """The core of a spatial build: its layers, and the same ports as a core with an array."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal, Value, signed
 from amaranth.lib import fifo, wiring
@@ -17,11 +18,13 @@ from rtlstm.hdl.spatial.layers import (
     GraphRecurrentLayer,
     LstmLayer,
     RecurrentLayer,
+    Source,
     StateAccess,
     Steps,
 )
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.numerics import SKIPS
 from rtlstm.spec.parameters import ceil_log2
 from rtlstm.spec.registers import Region
 
@@ -44,7 +47,7 @@ class SpatialCore(CorePorts, Component):
         results, self._several = self._schedule.results, self._manifest.parameters.streams > 1
         # What the window reads of a memory comes with the stages.
         m.submodules.window = self._window = MemoryWindow(
-            self._manifest, read_back=(results + 1) * self._several
+            self._manifest, read_back=(self._schedule.longest + 1) * self._several
         )
         wiring.connect(m, wiring.flipped(self.bus), self._window.bus)
         self._zero = Signal(self._manifest.parameters.streams, init=-1, name="zero")
@@ -52,9 +55,9 @@ class SpatialCore(CorePorts, Component):
         x = self._take_input(m)
         valid: list[Value] = [self._accepts]
         emits: Value = self._accepts & self._wanted
-        for _ in range(results):
+        for _ in range(self._schedule.longest):
             valid.append(delay_event(m, valid[-1], 1))
-            emits = delay_event(m, emits, 1)
+        emits = delay_event(m, emits, results)
         self._steps = self._follow(m, valid)
         self._add_layers(m, x)
         self._give_output(m, emits)
@@ -73,11 +76,11 @@ class SpatialCore(CorePorts, Component):
         streams: list[Value] = [Signal.like(self._stream, name="stream")]
         m.d.comb += streams[0].eq(Mux(self._held, asked, self._stream))
         zero: list[Value] = [self._zero.bit_select(streams[0], 1)]
-        for stage in range(self._schedule.results):
+        for stage in range(self._schedule.longest):
             streams.append(delay(m, streams[stage], 1))
             zero.append(delay(m, zero[stage], 1))
         follows: list[Value] = [valid[loop] & (streams[loop] == streams[0])]
-        for stage in range(self._schedule.results):
+        for stage in range(self._schedule.longest):
             follows.append(delay(m, follows[stage], 1))
         # Known a cycle ahead, for the stream that will stand at the input: that which comes, or which waits.
         under_way = list(zip(valid, streams, strict=True))[1 : loop - 1]
@@ -134,16 +137,29 @@ class SpatialCore(CorePorts, Component):
         cells = iter(program.cells)
         self._rows: dict[Region, list[tuple[Value, Value]]] = {Region.VECTORS: [], Region.CELLS: []}
         """Whether the window is at a row, and what that holds: of h, and of c."""
+        given, sources = list[Sequence[Staged]](), list[Source]()
         for index, shape in enumerate(self._manifest.layers):
-            name = f"layer{index}"
-            if not shape.recurrent:
-                dense = DenseLayer if fused else GraphDenseLayer
-                x = dense(self._manifest, index).add(m, name, x)
+            read = given[index - shape.before] if index else x
+            sources.append(Source(self._schedule.plan.layers[index], shape, read))
+            if shape.kind in SKIPS:
+                given.append(read)
                 continue
-            layer = (LstmLayer if fused else GraphRecurrentLayer)(self._manifest, index)
-            word, row = program.hidden[len(self._recurrent)][0], next(cells)[0] if layer.c else 0
-            self._recurrent.append(layer)
-            x = layer.add(m, name, x, self._steps, self._access(m, layer, word, row))
+            begins = self._schedule.times[index][0]
+            sources = [
+                replace(each, x=[value.later(begins - value.stage) for value in each.x]) for each in sources
+            ]
+            name = f"layer{index}"
+            if shape.has_h:
+                layer = (LstmLayer if fused else GraphRecurrentLayer)(self._manifest, index)
+                word, row = program.hidden[len(self._recurrent)][0], next(cells)[0] if layer.c else 0
+                self._recurrent.append(layer)
+                access = self._access(m, layer, word, row)
+                given.append(layer.add(m, name, sources, self._steps, access))
+            else:
+                dense = DenseLayer if fused else GraphDenseLayer
+                given.append(dense(self._manifest, index).add(m, name, sources))
+            sources = []
+        x = given[-1]
         assert x[0].stage == self._schedule.results, "the schedule counts every register"
         bits = self._manifest.numerics.output_bits
         self._outputs = Cat(_extended(value.value, bits) for value in x)

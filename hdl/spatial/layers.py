@@ -6,10 +6,11 @@ acceptance. The plan says behind which kinds of values a register stands.
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
 from amaranth.lib.memory import Memory
 
@@ -20,14 +21,24 @@ from rtlstm.hdl.primitives.pipeline import ConstantTable
 from rtlstm.hdl.primitives.staged import Staged, combine, mux
 from rtlstm.spec.adders import Term, share_adders
 from rtlstm.spec.cells.graph import Node
-from rtlstm.spec.fixed import Format
+from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.inventory import activations, multipliers
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import GUARD_BITS, LayerShape
-from rtlstm.spec.program.spatial import Integers, ValueKind
+from rtlstm.spec.program.spatial import ConstantLayer, Integers, ValueKind
 
 Product = tuple[Staged, bool]
 """A row's product, and whether it is to be subtracted."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a layer multiplies with a matrix for its input."""
+
+    constants: ConstantLayer
+    """The matrix, its shifts, and a share of the biases."""
+    shape: LayerShape
+    x: Sequence[Staged]
 
 
 @dataclass(frozen=True)
@@ -77,22 +88,22 @@ class SpatialLayer:
         here = kind in self._plan.registered and not self.stages.nodes
         return value.registered(name) if here else value
 
-    def _read(self, x: Sequence[Staged]) -> Sequence[Staged]:
-        """Return what the layer's weights multiply: its input, perhaps with ReLU."""
-        if not self.shape.input_relu:
-            return x
-        return [value.map(lambda bits: Mux(bits[-1], 0, bits).as_signed()) for value in x]
-
     def _products(
-        self, m: Module, name: str, matrix: int, shift: Integers, vector: Sequence[Staged], stage_of_sums: int
+        self,
+        m: Module,
+        name: str,
+        matrix: IntArray,
+        shift: Integers,
+        vector: Sequence[Staged],
+        halves: bool,
+        stage_of_sums: int,
     ) -> list[Product]:
         """Return a matrix' products, shifted to the format of the partial sums and rounded down.
 
         They are in the stage in which they are added, if that of their adders is not later.
         """
-        graph, bits = share_adders(self.constants.matrices[matrix]), len(vector[0])
+        graph, bits = share_adders(matrix), len(vector[0])
         nodes, depths = list(vector), [0] * len(vector)
-        halves = self.stages.halves[matrix]
         half = graph.depth // 2 if halves else graph.depth
 
         def term_of(term: Term) -> Staged:
@@ -132,15 +143,26 @@ class SpatialLayer:
         result = total - value if negative else total + value
         return result.map(lambda whole: whole[:bits].as_signed()).named(name)
 
-    def _sums(self, m: Module, name: str, x: Sequence[Staged], stage_of_sums: int) -> list[Staged]:
+    def _sums(self, m: Module, name: str, sources: Sequence[Source], stage_of_sums: int) -> list[Staged]:
         """Return the rows' sums of biases and products with the input."""
-        constants = self.constants
-        products = self._products(m, name, 0, constants.shift, self._read(x), stage_of_sums)
-        bits, stage = self.numerics.accumulator.partial_bits, products[0][0].stage
-        return [
-            self._add(Staged(m, Const(bias, signed(bits)), stage), product, f"{name}_part{row}")
-            for row, (bias, product) in enumerate(zip(constants.bias, products, strict=True))
-        ]
+        bits = self.numerics.accumulator.partial_bits
+        biases = np.sum([source.constants.bias for source in sources], axis=0).tolist()
+        first = sources[0].x[0].stage
+        sums = [Staged(m, Const(bias, signed(bits)), first) for bias in biases]
+        for number, source in enumerate(sources):
+            mine, constants, x = f"{name}{number or ''}", source.constants, source.x
+            if source.shape.input_relu:
+                x = [value.map(lambda bits: Mux(bits[-1], 0, bits).as_signed()) for value in x]
+            matrix, halves = (
+                constants.matrices[0],
+                self.stages.halves[min(number, len(self.stages.halves) - 1)],
+            )
+            products = self._products(m, mine, matrix, constants.shift, x, halves, stage_of_sums)
+            sums = [
+                self._add(total, product, f"{mine}_part{row}")
+                for row, (total, product) in enumerate(zip(sums, products, strict=True))
+            ]
+        return sums
 
     def _argument(self, total: Staged, name: str) -> tuple[Staged, Staged]:
         """Return sign and magnitude of a pre-activation."""
@@ -193,9 +215,9 @@ class SpatialLayer:
 class DenseLayer(SpatialLayer):
     """A dense layer with its function; results come ``plan.registers(shape)`` cycles after its input."""
 
-    def add(self, m: Module, name: str, x: Sequence[Staged]) -> list[Staged]:
+    def add(self, m: Module, name: str, sources: Sequence[Source]) -> list[Staged]:
         """Add it to a module; return its results."""
-        sums = self._sums(m, name, x, 0)
+        sums = self._sums(m, name, sources, 0)
         return [self._result(m, f"{name}_{row}", total) for row, total in enumerate(sums)]
 
     def _result(self, m: Module, name: str, total: Staged) -> Staged:
@@ -242,29 +264,40 @@ class RecurrentLayer(SpatialLayer):
         """Add a gate unit: what is kept follows from a unit's sums, and h, which is returned."""
 
     def add(
-        self, m: Module, name: str, x: Sequence[Staged], steps: Steps, access: StateAccess
+        self, m: Module, name: str, sources: Sequence[Source], steps: Steps, access: StateAccess
     ) -> list[Staged]:
         """Add it to a module; return h."""
-        constants, units = self.constants, self.shape.outputs
+        constants, units, stages = self.constants, self.shape.outputs, self.stages
         self._steps, self._access = steps, access
-        stage = x[0].stage + self.stages.input
-        parts = self._sums(m, f"{name}_x", x, stage - 1 if self.stages.nodes else 0)
-        parts = [
-            part.later(stage - 1 - part.stage).registered(f"{name}_in{row}") for row, part in enumerate(parts)
-        ]
-        h = [Staged(m, value, stage) for value in self.h]
-        products = self._products(m, f"{name}_h", 1, constants.recurrent_shift, h, stage + self.stages.sums)
+        self._first = stage = sources[0].x[0].stage + stages.input
+        products = list[Product]()
+        if self.shape.recurrent:
+            parts = self._sums(m, f"{name}_x", sources, stage - 1 if stages.nodes else 0)
+            parts = [
+                part.later(stage - 1 - part.stage).registered(f"{name}_in{row}")
+                for row, part in enumerate(parts)
+            ]
+            h, matrix = [Staged(m, value, stage) for value in self.h], constants.matrices[1]
+            products = self._products(
+                m, f"{name}_h", matrix, constants.recurrent_shift, h, stages.halves[-1], stage + stages.sums
+            )
+        else:
+            later = [replace(each, x=[x.later(stages.input) for x in each.x]) for each in sources]
+            parts = self._sums(m, f"{name}_x", later, stage + stages.sums)
         given = []
         for number in range(units):
             m.submodules[f"{name}_unit{number}"] = unit = Module()
             rows = range(number, self.shape.rows, units)
-            sums = [
-                self._add(Staged(unit, parts[row].value, stage), products[row], f"sum{gate}")
-                for gate, row in enumerate(rows)
-            ]
+            sums = [Staged(unit, parts[row].value, parts[row].stage) for row in rows]
+            if products:
+                sums = [
+                    self._add(total, products[row], f"sum{gate}")
+                    for gate, (total, row) in enumerate(zip(sums, rows, strict=True))
+                ]
             new = self._unit(unit, number, sums)
-            window = access.writes_h[number], access.h[number]
-            given.append(self._keep(unit, Staged(unit, self.h[number], stage), new, *window))
+            # Nothing else reads the h of a layer whose rows do not.
+            old = Staged(unit, self.h[number], stage if products else new.stage)
+            given.append(self._keep(unit, old, new, access.writes_h[number], access.h[number]))
         return [Staged(m, value.value, value.stage) for value in given]
 
     def _keep(self, m: Module, old: Staged, new: Staged, writes: Value, data: Value) -> Staged:
@@ -424,10 +457,10 @@ class GraphCell(CellValues):
 class GraphDenseLayer(SpatialLayer):
     """A dense layer whose function is a graph."""
 
-    def add(self, m: Module, name: str, x: Sequence[Staged]) -> list[Staged]:
+    def add(self, m: Module, name: str, sources: Sequence[Source]) -> list[Staged]:
         """Add it to a module; return its results."""
-        first, found = x[0].stage, []
-        for number, total in enumerate(self._sums(m, name, x, first + self.stages.sums)):
+        first, found = sources[0].x[0].stage, []
+        for number, total in enumerate(self._sums(m, name, sources, first + self.stages.sums)):
             m.submodules[f"{name}_row{number}"] = row = Module()
             cell = self._cell(row, first, [Staged(row, total.value, total.stage)], number)
             value = cell.values[cell.graph.result]
@@ -440,7 +473,7 @@ class GraphRecurrentLayer(RecurrentLayer):
     """A recurrent layer whose cell is a graph."""
 
     def _unit(self, m: Module, number: int, sums: Sequence[Staged]) -> Staged:
-        first = sums[0].stage - self.stages.sums
+        first = self._first
         graph = self.numerics.cells[self.shape.cell]
         reads = [
             first + stage
@@ -453,7 +486,7 @@ class GraphRecurrentLayer(RecurrentLayer):
             kept = cell.values[graph.state]
             self._keep_cell(m, number, kept, cell.clipped, reads[0] if reads else kept.stage)
         value = cell.values[graph.result]
-        return value.later(first + self._plan.loop_registers - 1 - value.stage)
+        return value.later(first + self.stages.registers - self.stages.input - 1 - value.stage)
 
 
 def _moved(value: Value, by: int) -> Value:

@@ -42,9 +42,9 @@ class LayerStages:
     """Stages of a layer's values: registers before them, from its input on, or from h where it has one."""
 
     input: int
-    """From a recurrent layer's input to its share of the sums; 0 of another."""
+    """From a layer's input to its share of the sums, if it reads h; else to where its products begin."""
     halves: tuple[bool, ...]
-    """Whether a register stands half-way through the adders, of each matrix."""
+    """Whether a register stands half-way through the adders, of each matrix: that of h comes last."""
     sums: int
     """That in which products are added; 0 where they are added at once."""
     gates: int
@@ -52,6 +52,10 @@ class LayerStages:
     """Those of the graph's nodes; for the state, when it is read."""
     registers: int
     """From the layer's input to its results."""
+
+
+NO_STAGES = LayerStages(input=0, halves=(), sums=0, gates=0, nodes=(), registers=0)
+"""What a layer has whose products another one adds to its sums."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class LayerTimes:
     """Times of its matrices, the one of h last."""
     graph: CellGraph
     recurrent: bool
+    """Whether it reads h."""
 
     def stages(self, period: float, loop: int) -> LayerStages | None:
         """Return the stages for a period; None if the loop of a recurrent layer then has more registers."""
@@ -76,12 +81,15 @@ class LayerTimes:
             return second[0] > first[0], second
 
         halves, ends = zip(*map(product, self.products), strict=True)
-        sums = after([ends[-1]], _SUM)
+        inputs = ends[:-1] if self.recurrent else ends
+        of_inputs = after(inputs, _SUM * len(inputs))
+        sums = after([ends[-1]], _SUM) if self.recurrent else of_inputs
         gates = after([sums], _GATE)
         times, nodes = list[_Time](), self.graph.nodes
         for node in nodes:
             if node.kind in ("gate", "state", "parameter", "constant"):
-                times.append(gates if node.kind == "gate" else (0, 0.0))
+                at_once = node.kind != "gate" and (self.recurrent or node.kind != "state")
+                times.append((0, 0.0) if at_once else gates)
                 continue
             found = node.kind == "table" and nodes[node.args[0]].kind != "gate"
             times.append(after([times[arg] for arg in node.args], _TIMES[node.kind] + found * _MAGNITUDE))
@@ -95,14 +103,17 @@ class LayerTimes:
         for position in states:
             # Not later than the new one is written.
             stages[position] = min([*users, last if kept is None else stages[kept]])
-        before = after([ends[0]], _SUM)[0] + 1 if self.recurrent else 0
+            if not self.recurrent and last - stages[position] >= loop:
+                return None
+        # A memory of states is read a cycle before.
+        before = of_inputs[0] + 1 if self.recurrent else int(kept is not None)
         return LayerStages(
             input=before,
             halves=halves,
             sums=sums[0],
             gates=gates[0],
             nodes=tuple(stages),
-            registers=before + (loop if self.recurrent else stages[self.graph.result] + 1),
+            registers=before + (loop if self.recurrent else last + 1),
         )
 
 

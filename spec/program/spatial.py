@@ -22,6 +22,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import (
+    SKIPS,
     LayerShape,
     Numerics,
     QuantizedDense,
@@ -30,7 +31,7 @@ from rtlstm.spec.numerics import (
     QuantizedRecurrent,
 )
 from rtlstm.spec.parameters import Parameters, ceil_log2
-from rtlstm.spec.program.retiming import LayerStages, LayerTimes, adders_time, choose_stages
+from rtlstm.spec.program.retiming import NO_STAGES, LayerStages, LayerTimes, adders_time, choose_stages
 from rtlstm.spec.program.schedule import Cycles, LayerCycles, Schedule
 from rtlstm.spec.program.step import Program
 from rtlstm.spec.record import Record
@@ -152,24 +153,25 @@ class SpatialPlan(Record):
 
     def stages(self, shapes: Sequence[LayerShape], numerics: Numerics) -> tuple[LayerStages, ...]:
         """Return where registers stand in the layers."""
-        if numerics.fused_lstm is not None:
-            return tuple(map(self._fused_stages, shapes))
-        times = [
-            LayerTimes(
-                tuple(adders_time(matrix.shape[1], numerics.weight_bits) for matrix in layer.matrices),
-                numerics.cells[shape.cell],
-                shape.recurrent,
-            )
-            for layer, shape in zip(self.layers, shapes, strict=True)
-        ]
-        return choose_stages(times, self.loop_registers)
+        times, products = list[LayerTimes](), list[float]()
+        for layer, shape in zip(self.layers, shapes, strict=True):
+            products += [adders_time(matrix.shape[1], numerics.weight_bits) for matrix in layer.matrices]
+            if shape.kind not in SKIPS:
+                times.append(LayerTimes(tuple(products), numerics.cells[shape.cell], shape.recurrent))
+                products = []
+        found = iter(
+            choose_stages(times, self.loop_registers)
+            if numerics.fused_lstm is None
+            else [self._fused_stages(shape) for shape in shapes if shape.kind not in SKIPS]
+        )
+        return tuple(NO_STAGES if shape.kind in SKIPS else next(found) for shape in shapes)
 
     def _fused_stages(self, layer: LayerShape) -> LayerStages:
         before = self.input_registers if layer.recurrent else 0
         rows = 1 + self._count(_OF_ROWS[:-1] if layer.linear else _OF_ROWS)
         return LayerStages(
             input=before,
-            halves=("halves" in self.registered,) * 2,
+            halves=("halves" in self.registered,) * (1 + layer.recurrent),
             sums=0,
             gates=0,
             nodes=(),
@@ -182,12 +184,11 @@ class SpatialPlan(Record):
 
 def check_spatial(shapes: Sequence[LayerShape], numerics: Numerics) -> None:
     """Raise a ConfigurationError unless there is a spatial build of such a network, with a way out."""
-    kinds = ("lstm", "gru", "rnn", "unit", "dense")
     for shape in shapes:
-        if shape.kind not in kinds or shape.feedback or shape.skips or shape.feedforward:
-            more = " with a projection" * bool(shape.feedback) + " without h" * shape.feedforward
+        if shape.kind in ("gru_reset", "gru_candidate", "product", "norm") or shape.feedback:
+            more = " with a projection" if shape.feedback and shape.kind == "lstm" else ""
             raise ConfigurationError(
-                "`array='spatial'` is for recurrent layers and dense layers in a row, but layer "
+                "`array='spatial'` is for dense layers, and recurrent ones with one product of h, but layer "
                 f"{shape.name!r} is of kind {shape.kind}{more}; leave it out"
             )
     if numerics.scale_bits:
@@ -202,7 +203,7 @@ def spatial_program(shapes: Sequence[LayerShape], parameters: Parameters) -> Pro
     """Return the addresses of h and c in the memory window; there are no operations."""
     hidden, cells, word, row = list[tuple[int, int]](), list[tuple[int, int]](), 0, 0
     for shape in shapes:
-        if shape.recurrent:
+        if shape.has_h:
             hidden.append((word, shape.outputs))
             word += parameters.words(shape.outputs)
         if shape.has_state:
@@ -258,17 +259,35 @@ class SpatialSchedule(Schedule):
     @property
     def loop(self) -> int:
         """Cycles from a step's acceptance to the next one's of the same stream, if nothing else waits."""
-        return self.plan.loop_registers if any(shape.recurrent for shape in self.shapes) else 1
+        return self.plan.loop_registers if any(shape.has_h for shape in self.shapes) else 1
 
     @property
     def interval(self) -> int:
         """Cycles from a step's acceptance to the next one's, of another stream where there is one."""
         return max(self.output_beats, self.loop if self.parameters.streams == 1 else 1)
 
+    @cached_property
+    def times(self) -> tuple[tuple[int, int], ...]:
+        """Cycles from a step's acceptance to the input of each layer, and to its results."""
+        found, begins = list[tuple[int, int]](), 0
+        for index, (shape, stages) in enumerate(zip(self.shapes, self.stages, strict=True)):
+            begins = max(begins, found[index - shape.before][1] if index else 0)
+            # What a skip gives is what it reads, for who reads that again.
+            ends = found[index - shape.before][1] if index else 0
+            if shape.kind not in SKIPS:
+                ends, begins = begins + stages.registers, 0
+            found.append((ends - stages.registers, ends))
+        return tuple(found)
+
     @property
     def results(self) -> int:
         """Cycles from a step's acceptance to its outputs, side by side."""
-        return sum(stages.registers for stages in self.stages)
+        return self.times[-1][1]
+
+    @property
+    def longest(self) -> int:
+        """Cycles from a step's acceptance to the last result of any layer."""
+        return max(ends for _, ends in self.times)
 
     @property
     def latency_of_step(self) -> int:
