@@ -196,12 +196,15 @@ def lead_out(m: Module, component: AnyInterface) -> list[Value]:
     return outside
 
 
-def instance_of(module: str, ports: Interface, reset: Value) -> Instance:
+def instance_of(
+    module: str, ports: AnyInterface, reset: Value, given: Mapping[str, Value] = MappingProxyType({})
+) -> Instance:
     """Make an instance of a component that is converted to a module of its own.
 
-    ``ports`` are the wires to it, of the component's signature.
+    ``ports`` are the wires to it, of the component's signature; for some inputs, others are ``given``.
     """
     wires = {
-        f"{'i' if port.flow is wiring.In else 'o'}_{port.name}": port.value for port in flat_ports(ports)
+        f"{'i' if port.flow is wiring.In else 'o'}_{port.name}": given.get(port.name, port.value)
+        for port in flat_ports(ports)
     }
     return Instance(module, i_clk=ClockSignal(), i_rst=reset, **wires)

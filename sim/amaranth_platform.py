@@ -10,10 +10,9 @@ from random import Random
 from typing import Any
 
 from amaranth.hdl import Const, Elaboratable, Fragment, Instance, Module, Mux, Signal, Value, unsigned
-from amaranth.lib import memory, wiring
+from amaranth.lib import memory
 from amaranth.sim import Simulator
 
-from rtlstm.hdl.core.lane import LaneModule
 from rtlstm.hdl.primitives.pipeline import (
     ConstantTable,
     Copy,
@@ -50,8 +49,6 @@ class AmaranthPlatform(Platform):
                 return _multiplier_pair(primitive)
             case ProductSum():
                 return _product_sum(primitive)
-            case LaneModule():
-                return _lane(primitive)
         raise NotImplementedError(f"{type(primitive).__name__} has no model in {__name__}")
 
 
@@ -174,11 +171,4 @@ def _product_sum(model: ProductSum) -> Module:
     for total, lane in zip(model.sums, model.lanes, strict=True):
         first, second = (a.as_signed() * b.as_signed() for a, b in lane)
         m.d.comb += total.eq(delay(m, first + second, model.spec.stages + 1))
-    return m
-
-
-def _lane(model: LaneModule) -> Module:
-    m = Module()
-    m.submodules.lane = lane = model.component()
-    wiring.connect(m, wiring.flipped(model.ports), lane)
     return m

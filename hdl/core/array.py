@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
 from rtlstm.hdl.component import Component, In, Out
-from rtlstm.hdl.core.lane import lane_instance, lanes_per_module
+from rtlstm.hdl.core.lane import lanes_per_module, make_lane
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.primitives.pipeline import copies, delay
 from rtlstm.spec.manifest import Manifest
@@ -95,7 +95,7 @@ class MacArray(Component):
         together, parameters = lanes_per_module(self._manifest), self._manifest.parameters
         seen: Mapping[str, Value] = {}
         for first in range(block * size, block * size + size, together):
-            lane = lane_instance(m, self._manifest, first)
+            m.submodules[f"lane{first}"] = lane = make_lane(self._manifest, first)
             if first % 4 == 0:
                 inputs = {name: given[name] for name in LANE_INPUTS}
                 seen = copies(m, inputs, f"lanes{first}", parameters, parameters.lane_copies)
@@ -103,8 +103,7 @@ class MacArray(Component):
             # The bank stands long before the row comes.
             here = delay(m, Cat(given["bank"] == first + index for index in range(together)), 1)
             m.d.sync += write.eq(Mux(given["write"], here, 0))
-            m.d.comb += [getattr(lane, name).eq(value) for name, value in seen.items()]
-            m.d.comb += [lane.write_row.eq(row), lane.write_data.eq(write_data), lane.write.eq(write)]
+            lane.connect({**seen, "write_row": row, "write_data": write_data, "write": write})
             held.append(lane.held)
         return held
 

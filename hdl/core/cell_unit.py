@@ -45,10 +45,9 @@ class CellUnit(Unit):
     window_bank: Signal = In(lambda manifest: row_bits(max(2, len(manifest.numerics.tables))))
     """While the memory window is open, the table that it looks at."""
 
-    def __init__(self, manifest: Manifest, index: int) -> None:
-        self._timing = manifest.timing
-        tables = manifest.regions[Region.TABLES].width if manifest.numerics.tables else 1
-        super().__init__(manifest, index, {"cells": manifest.numerics.cell.bits, "tables": tables})
+    def __init__(self, manifest: Manifest, finds_root: bool = False) -> None:
+        self._timing, self._finds_root = manifest.timing, finds_root
+        super().__init__(manifest, "first_gate_unit" if finds_root else "gate_unit")
 
     def connect_beat(self, m: Module, unit_constants: Value, cell_zero_state: Value) -> None:
         """Connect per-unit constants, and early whether the state is zero."""
@@ -58,7 +57,7 @@ class CellUnit(Unit):
         """Connect the window's bank: which table it looks at."""
         m.d.comb += self.window_bank.eq(bank)
 
-    def elaborate(self, platform: object) -> Module:
+    def inside(self) -> Module:
         m = Module()
         self._begin(m, max(self._timing.of_units, self._timing.keep))
         unit = self._manifest.numerics.unit
@@ -77,7 +76,7 @@ class CellUnit(Unit):
         ]
         self._keep(m, cells)
         self._give(m, cells)
-        if self._manifest.numerics.norms and self._index == 0:
+        if self._finds_root:
             self._find_root(m)
         # A table's rows past its own read as zero, as the image has them.
         tables = self._manifest.numerics.tables
@@ -122,7 +121,7 @@ class CellUnit(Unit):
         """Write new states."""
         stage = self._timing.keep
         beat = self._beat_at(stage)
-        kept = Signal(self._widths["cells"], name="kept")
+        kept = Signal(self._manifest.numerics.cell.bits, name="kept")
         writes, clipped = Signal(name="keeps"), Signal(name="kept_clipped")
         for cell in cells:
             if cell.graph.state is None:

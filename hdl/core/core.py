@@ -13,6 +13,7 @@ from rtlstm.hdl.core.cell_unit import CellUnit
 from rtlstm.hdl.core.drain import Drain
 from rtlstm.hdl.core.ends import Ends
 from rtlstm.hdl.core.gate_unit import GateUnit
+from rtlstm.hdl.core.lane import lane_modules
 from rtlstm.hdl.core.layouts import (
     DelayLine,
     beat_layout,
@@ -107,7 +108,7 @@ class Core(CorePorts, Component):
         m.submodules.drain = self._drain = Drain(manifest)
         units = range(manifest.parameters.gate_units)
         self._preactivations = [Preactivation(manifest) for _ in units]
-        self._gate_units = [make_unit(manifest, index) for index in units]
+        self._gate_units = [make_unit(manifest, first=index == 0) for index in units]
         for index in units:
             m.submodules[f"preactivation{index}"] = self._preactivations[index]
             m.submodules[f"gate_unit{index}"] = self._gate_units[index]
@@ -213,10 +214,11 @@ class Core(CorePorts, Component):
         """Deal the lanes' totals to the gate units: unit ``j`` of each block goes to the ``j``-th."""
         four_sums = 4 * self._manifest.numerics.accumulator.bits
         parameters, units = self._manifest.parameters, self._manifest.parameters.gate_units
+        layout = beat_layout(self._manifest)
         drained: Mapping[str, Value] = {name: Value.cast(getattr(self._drain, name)) for name in DRAINED}
         if parameters.unit_copies:
             # Copies carry no reset: the beat of the cycle before must not pass one.
-            beat = View(beat_layout(self._manifest), Signal(beat_layout(self._manifest), name="copied_beat"))
+            beat = View(layout, Signal(layout, name="copied_beat"))
             valid = self._drain.next_beat.valid & ~ResetSignal()
             m.d.comb += [beat.eq(self._drain.next_beat), beat.valid.eq(valid)]
             drained = {**drained, "next_beat": Value.cast(beat)}
@@ -231,6 +233,7 @@ class Core(CorePorts, Component):
                 unit.addend_row.eq(seen["addend_row"]),
                 unit.next_beat.eq(seen["next_beat"]),
                 gates.next_beat.eq(seen["next_beat"]),
+                gates.next_beat.mask.eq(View(layout, seen["next_beat"]).mask[index:]),
                 gates.cell_row.eq(seen["cell_row"]),
                 gates.negative.eq(unit.negative),
                 gates.magnitudes.eq(unit.magnitudes),
@@ -417,6 +420,18 @@ class Core(CorePorts, Component):
         ]
 
 
-def make_unit(manifest: Manifest, index: int) -> Unit:
-    """Return the ``index``-th of a core's gate units: the fused one, or one with a pipeline for each cell."""
-    return (GateUnit if isinstance(manifest.numerics.unit, FusedUnit) else CellUnit)(manifest, index)
+def make_unit(manifest: Manifest, first: bool) -> Unit:
+    """Return a gate unit, the fused one, or one with a pipeline for each cell: the first, or another."""
+    if isinstance(manifest.numerics.unit, FusedUnit):
+        return GateUnit(manifest)
+    return CellUnit(manifest, finds_root=first and bool(manifest.numerics.norms))
+
+
+def part_modules(manifest: Manifest) -> dict[str, Component]:
+    """The Verilog modules that parts of a core are instances of, by name: one for all that are equal."""
+    if manifest.spatial is not None:
+        return {}
+    differ = manifest.parameters.gate_units > 1 and manifest.numerics.norms
+    units = [make_unit(manifest, first) for first in ((True, False) if differ else (True,))]
+    parts = (*lane_modules(manifest), Preactivation(manifest), *units)
+    return {part.module: part.definition() for part in parts}

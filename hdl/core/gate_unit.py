@@ -59,16 +59,13 @@ class GateUnit(Unit):
     product before; saturation is symmetric.
     """
 
-    def __init__(self, manifest: Manifest, index: int) -> None:
+    def __init__(self, manifest: Manifest) -> None:
         unit = manifest.numerics.unit
         assert isinstance(unit, FusedUnit)
         self._unit, self._tables = unit, tuple(unit.memories)
-        regions = (Region.CELLS, *self._tables)
-        super().__init__(
-            manifest, index, {region.name.lower(): manifest.regions[region].width for region in regions}
-        )
+        super().__init__(manifest)
 
-    def elaborate(self, platform: object) -> Module:
+    def inside(self) -> Module:
         m = Module()
         timing = self._manifest.timing
         self._begin(m, timing.of_units)

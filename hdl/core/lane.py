@@ -22,18 +22,19 @@ n + summed + 1                     added to the accumulator; after a row's last 
 from collections.abc import Mapping
 from itertools import islice
 
-from amaranth.hdl import Cat, Const, Instance, Module, ResetSignal, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
 
-from rtlstm.hdl.component import Component, In, Interface, Out, Ports, instance_of
+from rtlstm.hdl.component import In, Out
+from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.primitives.pipeline import (
     Factors,
-    Primitive,
     delay,
     multiply,
     multiply_pair,
     product_sums,
     storage,
 )
+from rtlstm.hdl.primitives.shared import SharedModule
 from rtlstm.spec.inventory import LaneKind, lane_kinds, memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
@@ -42,10 +43,15 @@ _Term = tuple[Value, Value | None]
 """A signed value, and a carry that belongs to it, if it has one."""
 
 
-class _LanePorts(Ports):
-    """The ports of a lane, whether it is a component or an instance of its module."""
+class Lane(SharedModule):
+    """Dot products of one or two rows with a vector, one word of ``macs`` values per cycle.
 
-    address: Signal = In(lambda manifest: range(manifest.regions[Region.WEIGHTS].rows))
+    Latency: with the address in cycle ``n``, the word's sum of products stands in a register in
+    cycle ``n + parameters.summed``, and a row's whole sum in ``held`` one cycle later. Throughput:
+    one word per cycle. Exact: products and sums are as wide as the manifest's bound needs.
+    """
+
+    address: Signal = In(lambda manifest: row_bits(manifest.regions[Region.WEIGHTS].rows))
     """Row of the weight bank."""
     vector: Signal = In(lambda manifest: manifest.parameters.macs * manifest.numerics.data_bits)
     """The vector's word, two cycles after its address, or three: its weights are at the multipliers then."""
@@ -56,18 +62,9 @@ class _LanePorts(Ports):
     held: Signal = Out(lambda manifest: lanes_per_module(manifest) * manifest.numerics.accumulator.bits)
     """The last row's sum of each lane, signed, until the next one is complete."""
     write: Signal = In(lambda manifest: lanes_per_module(manifest))
-    write_row: Signal = In(lambda manifest: range(manifest.regions[Region.WEIGHTS].rows))
+    write_row: Signal = In(lambda manifest: row_bits(manifest.regions[Region.WEIGHTS].rows))
     write_data: Signal = In(lambda manifest: manifest.parameters.macs * manifest.numerics.weight_bits)
     """A bit for each lane: store ``write_data`` in row ``write_row`` of its bank."""
-
-
-class Lane(_LanePorts, Component):
-    """Dot products of one or two rows with a vector, one word of ``macs`` values per cycle.
-
-    Latency: with the address in cycle ``n``, the word's sum of products stands in a register in
-    cycle ``n + parameters.summed``, and a row's whole sum in ``held`` one cycle later. Throughput:
-    one word per cycle. Exact: products and sums are as wide as the manifest's bound needs.
-    """
 
     def __init__(self, manifest: Manifest, kind: LaneKind) -> None:
         self._kind = kind
@@ -75,9 +72,9 @@ class Lane(_LanePorts, Component):
         self._numerics = manifest.numerics
         self._memory = memories(manifest)["weights"]
         self._lanes = lanes_per_module(manifest)
-        super().__init__(manifest)
+        super().__init__(manifest, kind.name)
 
-    def elaborate(self, platform: object) -> Module:
+    def inside(self) -> Module:
         m = Module()
         words = [self._bank(m, lane) for lane in range(self._lanes)]
         factors = self._factors(words)
@@ -231,39 +228,11 @@ def lanes_per_module(manifest: Manifest) -> int:
     return 2 if manifest.paired_lanes else 1
 
 
-def lane_modules(manifest: Manifest) -> dict[str, Lane]:
-    """The Verilog modules that the lanes of a build are instances of, by name: one for each kind."""
-    return {_module_name(manifest, kind): Lane(manifest, kind) for kind in lane_kinds(manifest)}
+def lane_modules(manifest: Manifest) -> list[Lane]:
+    """Return a lane of each kind."""
+    return [Lane(manifest, kind) for kind in lane_kinds(manifest)]
 
 
-def _module_name(manifest: Manifest, kind: LaneKind) -> str:
-    return f"{manifest.name}_{kind.name}"
-
-
-class LaneInstance(_LanePorts, Interface):
-    """Wires to the ports of a lane's module."""
-
-
-class LaneModule(Primitive):
-    """An instance of the module of lane ``number``, and of the next if two share it; ``ports`` are its wires.
-
-    No register of a lane has a reset, so that in its place the lane itself does the same.
-    """
-
-    def __init__(self, manifest: Manifest, number: int) -> None:
-        self._manifest = manifest
-        self._kind = next(kind for kind in lane_kinds(manifest) if number in kind.lanes)
-        self.ports = LaneInstance(LaneInstance.signature_for(manifest), path=(f"lane{number}",))
-
-    def instance(self) -> Instance:
-        return instance_of(_module_name(self._manifest, self._kind), self.ports, ResetSignal())
-
-    def component(self) -> Lane:
-        """Make what the module is converted from."""
-        return Lane(self._manifest, self._kind)
-
-
-def lane_instance(m: Module, manifest: Manifest, number: int) -> LaneInstance:
-    """Add an instance of a lane's module, whose first lane has this number; return its ports."""
-    m.submodules[f"lane{number}"] = lane = LaneModule(manifest, number)
-    return lane.ports
+def make_lane(manifest: Manifest, number: int) -> Lane:
+    """Return the lane with this number, or the two of which it is the first."""
+    return Lane(manifest, next(kind for kind in lane_kinds(manifest) if number in kind.lanes))

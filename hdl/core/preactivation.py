@@ -26,11 +26,12 @@ from functools import cached_property
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
-from rtlstm.hdl.component import Component, In, Out, Struct
+from rtlstm.hdl.component import In, Out, Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import beat_layout, upper_sum_bits
 from rtlstm.hdl.core.unit import round_down
 from rtlstm.hdl.primitives.pipeline import delay, storage
+from rtlstm.hdl.primitives.shared import SharedModule
 from rtlstm.hdl.primitives.staged import Staged, combine
 from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.inventory import memories, multipliers
@@ -43,7 +44,7 @@ GATES = 4
 CANDIDATE = 2
 
 
-class Preactivation(Component):
+class Preactivation(SharedModule):
     """Takes a unit's four totals (a dense output's one) from the block that drains.
 
     They are shifted right by their rows' own shifts, rounding down, multiplied by their rows' scales, if
@@ -97,10 +98,9 @@ class Preactivation(Component):
     """Low bits of the picked totals, for read-back of weights."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
-        super().__init__(manifest)
+        super().__init__(manifest, "preactivation")
 
-    def elaborate(self, platform: object) -> Module:
+    def inside(self) -> Module:
         m = Module()
         numerics, self._align = self._manifest.numerics, self._manifest.numerics.accumulator.align
         shifts, addends = self._memories(m)

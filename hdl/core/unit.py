@@ -1,6 +1,6 @@
 """What the units share that turn a beat's pre-activations into a result; interpolated sigmoid and tanh."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from amaranth.lib.data import View
 from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.core.layouts import DelayLine, beat_layout, result_layout, upper_sum_bits
 from rtlstm.hdl.primitives.pipeline import constant_table, delay, delay_event, storage, storage_pair
+from rtlstm.hdl.primitives.shared import SharedModule
 from rtlstm.hdl.primitives.staged import Staged
 from rtlstm.spec.inventory import ActivationSpec, activations, memories, multipliers
 from rtlstm.spec.manifest import Manifest
@@ -112,19 +113,17 @@ class Entries(Protocol):
     tables: Signal
 
 
-class Unit(Component):
-    """A unit: its members, the memory of its states, and its tables, all open to the memory window.
+def _entry_bits(manifest: Manifest) -> dict[str, int]:
+    """Bits of each memory that the window reads back, by name."""
+    regions = (Region.CELLS, *manifest.numerics.unit.memories)
+    return {region.name.lower(): manifest.regions[region].width for region in regions}
 
-    Parameters
-    ----------
-    index
-        Which of the ``gate_units`` it is: its place in a beat.
-    widths
-        Bits of each memory that the window reads back, by name.
-    """
+
+class Unit(SharedModule):
+    """A unit: its members, the memory of its states, and its tables, all open to the memory window."""
 
     next_beat: Struct = In(beat_layout)
-    """The beat whose pre-activations come in the next cycle."""
+    """The beat whose pre-activations come in the next cycle; the lowest bit of its mask is the unit's."""
     cell_row: Signal = In(lambda manifest: beat_layout(manifest)["cell_row"].shape)
     """Row of the cell memory, three cycles before the old state is used."""
     negative: Signal = In(4)
@@ -154,19 +153,18 @@ class Unit(Component):
     """That row for the tables' read ports, and 0 while the window is closed; also the row of a write, in the
     cycle after it. The row of the cell memory comes with the beat."""
     write: Signal = In(len(Region))
-    write_data: Signal
+    write_data: Signal = In(lambda manifest: max(_entry_bits(manifest).values()))
     """One bit per region: store ``write_data`` in row ``window_row``; of the cell memory, a cycle later."""
-    entries: Entries
+    entries: Entries = Out(
+        lambda manifest: wiring.Signature(
+            {name: wiring.Out(bits) for name, bits in _entry_bits(manifest).items()}
+        )
+    )
     """Words of the memories, for read-back."""
 
-    def __init__(self, manifest: Manifest, index: int, widths: Mapping[str, int]) -> None:
-        self._manifest = manifest
-        self._index = index
-        self._widths = widths
+    def __init__(self, manifest: Manifest, name: str = "gate_unit") -> None:
         self._activations, self._multipliers = activations(manifest), multipliers(manifest)
-        entries = wiring.Signature({name: wiring.Out(width) for name, width in widths.items()})
-        data = wiring.In(max(widths.values()))
-        super().__init__(manifest, {"write_data": data, "entries": wiring.Out(entries)})
+        super().__init__(manifest, name)
 
     def connect_beat(self, m: Module, unit_constants: Value, cell_zero_state: Value) -> None:
         """Connect ports that not all units have: per-unit constants, and early whether a state is zero."""
@@ -285,7 +283,7 @@ class Unit(Component):
         """
         stage = self._manifest.timing.keep
         beat, write = self._beat_at(stage), self._state_write
-        counts = beat.mask[self._index]
+        counts = beat.mask[0]
         m.d.comb += [
             write.en.eq(delay_event(m, writes | self.write[Region.CELLS], 1)),
             write.addr.eq(delay(m, Mux(writes, beat.cell_row, self.window_row), 1)),

@@ -12,13 +12,14 @@ from amaranth.lib.wiring import In
 
 from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
 from rtlstm.hdl.component import Component, Domain, flat_ports, lead_out
-from rtlstm.hdl.core.lane import lane_modules
+from rtlstm.hdl.core.core import part_modules
 from rtlstm.hdl.emit.header import PORT_TEXTS, PortLine, verilog_header
 from rtlstm.hdl.emit.kept import kept_verilog
 from rtlstm.hdl.emit.tidy import drop_head, tidy_netlist, tidy_verilog
 from rtlstm.hdl.emit.yosys import run_yosys
 from rtlstm.hdl.link.serial_link import LinkedCore
 from rtlstm.hdl.link.uart import check_divisor
+from rtlstm.hdl.primitives.shared import SharedModule
 from rtlstm.hdl.sequences.part_steps import make_core
 from rtlstm.spec.family import FAMILIES, GENERIC
 from rtlstm.spec.inventory import ActivationSpec, constant_tables, link_limits
@@ -42,6 +43,9 @@ rtlil
 write_verilog {options}
 """
 
+
+DesignPorts = Sequence[Value] | Mapping[str, tuple[Value, None]]
+"""Ports of a design that is converted: wires with their names, or names with wires."""
 
 _PREFIX = "rtlstm_"
 """Prefix of the primitives' modules in their files and in components' instances."""
@@ -78,16 +82,20 @@ def to_verilog(components: Mapping[str, Component], family: str = GENERIC, table
     ToolError
         If Yosys is missing or refuses the design.
     """
-    designs = {}
+    designs: dict[str, tuple[Elaboratable, DesignPorts]] = {}
     for name, component in components.items():
-        designs[name] = _clocked(component)
+        if isinstance(component, SharedModule):
+            ports = {port.name: (port.value, None) for port in flat_ports(component)}
+            designs[name] = component, ports
+        else:
+            designs[name] = _clocked(component)
     owner = next(iter(components))
     cells = tables.replace(_PREFIX, f"{owner}_") + primitives(family, owner)
     return convert(designs, owner, cells) + cells
 
 
 def convert(
-    designs: Mapping[str, tuple[Elaboratable, list[Value]]],
+    designs: Mapping[str, tuple[Elaboratable, DesignPorts]],
     owner: str,
     cells: str = "",
     *,
@@ -210,8 +218,8 @@ def linked_core_to_verilog(manifest: Manifest, divisor: int) -> str:
 
 def _design(modules: dict[str, Component], manifest: Manifest, what: str) -> str:
     ports = {name: list(_port_lines(module)) for name, module in modules.items()}
-    # Lanes of a kind are equal: one module for all of them makes conversion fast and the file small.
-    modules = modules | lane_modules(manifest)
+    # One module for all parts that are equal makes conversion fast and the file small.
+    modules = modules | part_modules(manifest)
     text = to_verilog(modules, manifest.parameters.family, table_modules(manifest))
     for name, module in modules.items():
         text = _with_attributes(text, name, getattr(module, "port_attributes", {}))

@@ -22,9 +22,8 @@ from support.formal import (
 )
 from support.formal_shapes import fixed_manifest, loadable_manifest
 
-from rtlstm.hdl.core.core import Core
+from rtlstm.hdl.core.core import Core, part_modules
 from rtlstm.hdl.core.ends import StepEnds
-from rtlstm.hdl.core.lane import lane_modules
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
 
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.tools
 
 
 class Harness(Elaboratable):
-    """A whole core and a bus that keeps the rule of streams; memories, multipliers and lanes are free."""
+    """A whole core and a bus that keeps the rule of streams; memories, lanes and units are free."""
 
     def __init__(self, manifest: Manifest, kind: type[Core] = Core) -> None:
         self._manifest = manifest
@@ -87,10 +86,9 @@ class Harness(Elaboratable):
         return m
 
 
-def lane(manifest: Manifest) -> str:
-    """The lanes' module, with free outputs."""
-    ((name, module),) = lane_modules(manifest).items()
-    return free_module(name, module)
+def parts(manifest: Manifest) -> str:
+    """The modules of lanes and units, with free outputs."""
+    return "".join(free_module(name, module) for name, module in part_modules(manifest).items())
 
 
 SHAPES = {
@@ -105,14 +103,14 @@ SHAPES = {
 @pytest.mark.parametrize("shape", cases(SHAPES, "small"))
 def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     manifest = shape()
-    prove(Harness(manifest), tmp_path, 6, lane(manifest))
+    prove(Harness(manifest), tmp_path, 6, parts(manifest))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     manifest = shape()
-    reach(Harness(manifest), tmp_path, 24, lane(manifest))
+    reach(Harness(manifest), tmp_path, 24, parts(manifest))
 
 
 BUGS = {
@@ -124,7 +122,7 @@ BUGS = {
 @pytest.mark.parametrize("bug", cases(BUGS, "open without waiting"))
 def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
     manifest = SHAPES["small"]()
-    refute(Harness(manifest, with_bug(Core, *bug)), tmp_path, 20, lane(manifest))
+    refute(Harness(manifest, with_bug(Core, *bug)), tmp_path, 20, parts(manifest))
 
 
 @pytest.mark.slow
@@ -134,4 +132,4 @@ def test_a_program_is_looked_at_in_the_open_window(tmp_path: Path) -> None:
     kind = with_bug(
         Core, "self._opened & (window.region == Region.PROGRAM)", "window.region == Region.PROGRAM"
     )
-    refute(Harness(manifest, kind), tmp_path, 12, lane(manifest))
+    refute(Harness(manifest, kind), tmp_path, 12, parts(manifest))

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from inspect import get_annotations
+from itertools import chain
 from typing import get_type_hints
 
 import pytest
@@ -15,7 +16,7 @@ from support.random_sequences import random_sequence_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses import wrappers
-from rtlstm.hdl.core.lane import lane_modules
+from rtlstm.hdl.core.core import part_modules
 from rtlstm.hdl.link.serial_link import LinkedCore
 from rtlstm.hdl.sequences.part_steps import make_core
 from rtlstm.spec.buses import BusName
@@ -40,16 +41,20 @@ def components() -> list[wiring.Component]:
     buses: tuple[BusName, ...] = ("axi", "axilite", "wishbone")
     wrapped = [wrappers.wrapper(manifest(plain, Parameters(bus=bus, **SIZES))) for bus in buses]
     wrapped += [wrappers.wrapper(loadable.replace(parameters=loadable.parameters.replace(bus="axi")))]
-    return [
-        make_core(manifest(cells, Parameters(lanes=8, macs=4))),
-        make_core(manifest(quantise(CELL_NETWORKS["norm"], NARROW), Parameters(lanes=8, macs=4))),
+    cores = [
+        manifest(cells, Parameters(lanes=8, macs=4)),
+        manifest(quantise(CELL_NETWORKS["norm"], NARROW), Parameters(lanes=8, macs=4)),
         # Two gates read a table on the two ports of a memory.
-        make_core(manifest(direct, Parameters.for_family("ecp5", lanes=8, macs=4, tables="direct"))),
+        manifest(direct, Parameters.for_family("ecp5", lanes=8, macs=4, tables="direct")),
         # Sums of outputs that are wider than pre-activations.
-        make_core(manifest(wide, Parameters(**SIZES))),
-        make_core(random_sequence_case(1, TINY).manifest),
+        manifest(wide, Parameters(**SIZES)),
+        random_sequence_case(1, TINY).manifest,
+    ]
+    return [
+        *map(make_core, cores),
+        *chain.from_iterable(part_modules(core).values() for core in cores),
         LinkedCore(loadable, 8),
-        *lane_modules(manifest(plain, Parameters(lut_lanes=2, **SIZES))).values(),
+        *part_modules(manifest(plain, Parameters(lut_lanes=2, **SIZES))).values(),
         *(top for top in wrapped if top is not None),
     ]
 

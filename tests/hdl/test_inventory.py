@@ -19,7 +19,7 @@ from support.random_sequences import random_sequence_case
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses.wrappers import wrapper
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.core.lane import lane_modules
+from rtlstm.hdl.core.core import part_modules
 from rtlstm.hdl.link.serial_link import SerialLink
 from rtlstm.hdl.sequences.part_steps import make_core
 from rtlstm.spec.inventory import (
@@ -146,7 +146,7 @@ def ports(component: Component) -> list[Value]:
 
 
 def core_text(manifest: Manifest) -> str:
-    return rtlil({"dut": make_core(manifest)} | lane_modules(manifest))
+    return rtlil({"dut": make_core(manifest)} | part_modules(manifest))
 
 
 MEMORIES = {
