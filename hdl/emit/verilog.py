@@ -8,7 +8,8 @@ from importlib.resources import files
 
 from amaranth.back.rtlil import convert as convert_to_rtlil
 from amaranth.hdl import Elaboratable, Module, Signal, Value
-from amaranth.lib.wiring import In
+from amaranth.hdl._ir import PortDirection
+from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
 from rtlstm.hdl.component import Component, Domain, flat_ports, lead_out
@@ -44,7 +45,7 @@ write_verilog {options}
 """
 
 
-DesignPorts = Sequence[Value] | Mapping[str, tuple[Value, None]]
+DesignPorts = Sequence[Value] | Mapping[str, tuple[Value, PortDirection]]
 """Ports of a design that is converted: wires with their names, or names with wires."""
 
 _PREFIX = "rtlstm_"
@@ -85,8 +86,7 @@ def to_verilog(components: Mapping[str, Component], family: str = GENERIC, table
     designs: dict[str, tuple[Elaboratable, DesignPorts]] = {}
     for name, component in components.items():
         if isinstance(component, SharedModule):
-            ports = {port.name: (port.value, None) for port in flat_ports(component)}
-            designs[name] = component, ports
+            designs[name] = component, _directed(component)
         else:
             designs[name] = _clocked(component)
     owner = next(iter(components))
@@ -150,6 +150,12 @@ def _no_collection() -> Iterator[None]:
 def _owned(rtlil_text: str, owner: str) -> str:
     """Rename instances of primitives to those of an owner; no build's name has their prefix."""
     return re.sub(rf"^(\s*cell \\){_PREFIX}(?=\w+ )", rf"\g<1>{owner}_", rtlil_text, flags=re.MULTILINE)
+
+
+def _directed(component: Component) -> DesignPorts:
+    """Return a component's ports by name; without directions, an output that nothing drives were an input."""
+    directions = {In: PortDirection.Input, Out: PortDirection.Output}
+    return {port.name: (port.value, directions[port.flow]) for port in flat_ports(component)}
 
 
 def _port_lines(component: Component) -> Iterator[PortLine]:
