@@ -155,7 +155,7 @@ def _report(console: Console, folder: Path, manifest: Manifest) -> BuildReport |
 
 def _describe_build(manifest: Manifest) -> dict[str, Any]:
     """The JSON object of what a manifest says."""
-    spatial = SpatialReport.of(manifest.spatial)
+    spatial = SpatialReport.of(manifest)
     return {
         "name": manifest.name,
         "rtlstm_version": manifest.rtlstm_version,

@@ -94,6 +94,11 @@ def test_a_step_is_accepted_in_each_cycle(tmp_path: Path) -> None:
     options = GIVEN | {"streams": 9, "data_bits": 8, "gate_bits": 8}
     build = rtlstm.compile(torch.nn.LSTM(4, 4), folder=tmp_path / "build", calibration=x, **options)
     assert build.manifest.spatial is not None and build.manifest.spatial.loop_registers == 9
+    report = build.report()
+    assert "a step of any stream every cycle," in str(report)
+    assert [time.steps_per_second for time in report.times] == [
+        time.assumed_clock_mhz * 1e6 for time in report.times
+    ]
     with build.open("icarus", verify=False) as core:
         y, _ = core.run(x)
         np.testing.assert_array_equal(y, build.run(x)[0])

@@ -39,7 +39,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork, continues_sums
 from rtlstm.spec.parameters import MultiplierKind
-from rtlstm.spec.program.spatial import SpatialPlan
 from rtlstm.spec.record import Record
 
 CLOCKS_MHZ = (50, 100, 200)
@@ -138,10 +137,13 @@ class SpatialReport(Record):
     """Adders of all products, which rows share."""
     depth: int
     """Adders behind each other in a product, at most."""
+    shared_interval_cycles: int
+    """Cycles from a step to the next one while all streams have some."""
 
     @classmethod
-    def of(cls, plan: SpatialPlan | None) -> Self | None:
+    def of(cls, manifest: Manifest) -> Self | None:
         """Describe a build's products; None if it has an array."""
+        plan = manifest.spatial
         if plan is None:
             return None
         graphs = [share_adders(matrix) for layer in plan.layers for matrix in layer.matrices]
@@ -149,14 +151,18 @@ class SpatialReport(Record):
             loop_registers=plan.loop_registers,
             adders=sum(len(graph.adders) for graph in graphs),
             depth=max(graph.depth for graph in graphs),
+            shared_interval_cycles=manifest.schedule.duration(1),
         )
 
     @property
     def text(self) -> str:
         """What stands where other builds have their array."""
+        every = self.shared_interval_cycles
+        how_often = "every cycle" if every == 1 else f"every {every} cycles"
+        shared = f", a step of any stream {how_often}" if every < self.loop_registers else ""
         return (
             f"none: in space, {self.loop_registers} registers in the loop of h, {self.adders:,} adders with "
-            f"at most {self.depth} behind each other"
+            f"at most {self.depth} behind each other{shared}"
         )
 
 
@@ -443,14 +449,15 @@ def _table_reports(manifest: Manifest) -> tuple[TableReport, ...]:
 
 
 def time_reports(manifest: Manifest) -> tuple[TimeReport, ...]:
-    """Return step latency and rate at the stated clocks."""
+    """Return step latency and rate at the stated clocks; in space the rate is that of all streams."""
     cycles = manifest.cycles
+    shared = cycles.step_interval_cycles if manifest.spatial is None else manifest.schedule.duration(1)
     return tuple(
         TimeReport(
             assumed_clock_mhz=clock,
             step_latency_us=round(cycles.step_latency_cycles / clock, 4),
             step_interval_us=round(cycles.step_interval_cycles / clock, 4),
-            steps_per_second=round(clock * 1e6 / cycles.step_interval_cycles, 1),
+            steps_per_second=round(clock * 1e6 / shared, 1),
         )
         for clock in CLOCKS_MHZ
     )
@@ -520,7 +527,7 @@ def create_report(
         memories=held,
         memory_bits=sum(memory.bits for memory in held),
         multipliers=multiplier_reports(manifest),
-        spatial=SpatialReport.of(manifest.spatial),
+        spatial=SpatialReport.of(manifest),
         tables=_table_reports(manifest),
         cycles=cycle_report(manifest),
         times=time_reports(manifest),
