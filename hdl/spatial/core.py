@@ -55,9 +55,9 @@ class SpatialCore(CorePorts, Component):
         x = self._take_input(m)
         valid: list[Value] = [self._accepts]
         emits: Value = self._accepts & self._wanted
-        for _ in range(self._schedule.longest):
+        for stage in range(self._schedule.longest):
             valid.append(delay_event(m, valid[-1], 1))
-        emits = delay_event(m, emits, results)
+            emits = delay_event(m, emits, int(stage < results))
         self._steps = self._follow(m, valid)
         self._add_layers(m, x)
         self._give_output(m, emits)
