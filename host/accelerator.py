@@ -49,6 +49,7 @@ from rtlstm.spec.options import as_flag
 from rtlstm.spec.packing import check_image
 from rtlstm.spec.progress import Progress, shown, tell
 from rtlstm.spec.registers import Register
+from rtlstm.spec.residents import place
 
 Outputs = Literal["all", "last", "none"]
 """Which steps' outputs a run computes."""
@@ -79,6 +80,9 @@ class Accelerator(Closing):
         The build that the device must hold.
     progress
         Called as ``progress(what, done, total)`` during long work.
+    beside
+        An accelerator on the same device, which holds several networks, and the number of this one's; most
+        callers use :meth:`load` instead.
 
     Raises
     ------
@@ -86,14 +90,21 @@ class Accelerator(Closing):
         If the device is not an rtlstm core of this build.
     """
 
-    def __init__(self, transport: Transport, manifest: Manifest, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        manifest: Manifest,
+        progress: Progress | None = None,
+        beside: "tuple[Accelerator, int] | None" = None,
+    ) -> None:
         if not isinstance(transport, Transport) or not isinstance(manifest, Manifest):
             raise InputError(
                 f"an Accelerator needs a transport and a manifest, not {transport!r} and {manifest!r}; "
                 "Accelerator.open makes both from a build folder"
             )
         self.manifest = manifest
-        self.device = Device(transport, manifest)
+        other, network = (None, 0) if beside is None else beside
+        self.device = Device(transport, manifest, network, other.device.residents if other else None)
         """The register-level view; for tools."""
         self.saturated_inputs = 0
         """Number of input values that saturated since the accelerator was opened."""
@@ -116,7 +127,9 @@ class Accelerator(Closing):
         self._codes_noted = False
         self._told: set[str] = set()
         """The data whose order of axes was told."""
-        self.device.identify()
+        if other is None:
+            self.device.identify()
+            self.device.residents.accelerators[network] = self
 
     @classmethod
     def open(
@@ -232,7 +245,8 @@ class Accelerator(Closing):
                     raise
                 self._restore(self._image, error)
             self._image = image
-            if not keep_states and self.device.initial_state is not None:
+            # All streams begin anew, but where there are several networks those of this one.
+            if not keep_states and (self.device.initial_state is not None or self.device.residents.count > 1):
                 self.device.reset(list(self._streams))
 
     def _restore(self, image: WeightImage, error: DeviceError) -> NoReturn:
@@ -248,12 +262,15 @@ class Accelerator(Closing):
             f"{error}; the previous weights have been loaded again and checked, and streams keep their states"
         ) from None
 
-    def load(self, folder: str | Path, verify: bool = True) -> None:
+    def load(self, folder: str | Path, verify: bool = True, network: int | None = None) -> "Accelerator":
         """Load the network of another build into a loadable device: program, weights, tables, sizes.
 
         The other build must be generated for the device (``rtlstm generate MODEL --for DIR``), or be the
         build that the device was made from. If the program is fixed, only the weights may differ. The device
-        takes no step until everything is written and checked.
+        takes no step of the network until everything is written and checked.
+
+        A device may hold several networks (``--capacity networks=2``): with another number than this
+        accelerator's, the build is loaded beside its network, whose streams go on.
 
         Parameters
         ----------
@@ -261,18 +278,32 @@ class Accelerator(Closing):
             The other build.
         verify
             Read everything back and compare every word.
+        network
+            Which of the device's networks it becomes: this accelerator's, if None.
+
+        Returns
+        -------
+        The accelerator of the network: this one, or another one on the same device.
 
         Raises
         ------
         BuildError, ImageError
             If the folder's manifest or weights cannot be used.
         ConfigurationError
-            If the device's program is fixed, or the build is not for this device, which is then unchanged.
+            If the device's program is fixed, the build is not for this device, or the device has no such
+            network or no room for it. The device is unchanged then.
         DeviceError
-            If a stream is open, or the device fails: then steps are refused until a build is loaded
-            completely.
+            If a stream of the network is open, or the device fails: then its steps are refused until a build
+            is loaded completely.
         """
         self._check_open()
+        residents = self.device.residents
+        number = self.device.network if network is None else residents.number(network, self.manifest)
+        if number != self.device.network:
+            other = residents.accelerators.get(number)
+            if other is None:
+                other = type(self)(self.device.transport, self.manifest, self._progress, (self, number))
+            return other.load(folder, verify)
         folder, verify = as_path("the build folder", folder), as_flag("verify", verify)
         manifest = Manifest.load(folder)
         check_loadable(manifest, self.manifest)
@@ -280,19 +311,48 @@ class Accelerator(Closing):
         check_image(image, manifest)
         initial_state = load_initial_state(folder, manifest, StateLayout(manifest))
         tables = load_tables(folder, manifest)
-        held = len(self._streams)
-        if held:
-            raise DeviceError(
-                f"no stream may be open while another network is loaded, whose state has another layout, "
-                f"but {held} are open; close them first, for example with close_streams"
-            )
+        self._require_no_streams("another network is loaded, whose state has another layout")
+        if residents.count > 1:
+            place(residents.placed, number, manifest)
         with self.device.owner, shown(self._progress) as progress:
             self.device.adopt(manifest)
             self.manifest, self._image, self._lengths = manifest, None, []
             self.tables = tables
             self.device.initial_state = initial_state
+            residents.accelerators[number] = self
             self.device.load(image, verify, progress)
             self._image = image
+        return self
+
+    def unload(self, network: int) -> None:
+        """Take a network off a device that holds several, so that others have room.
+
+        Raises
+        ------
+        ConfigurationError
+            If the device has no such network.
+        DeviceError
+            If it is not loaded, one of its streams is open, or the device fails.
+        """
+        self._check_open()
+        residents = self.device.residents
+        other = residents.accelerator(residents.number(network, self.manifest))
+        other._require_no_streams("its network is unloaded")
+        other.device.clear()
+        del residents.accelerators[other.device.network]
+
+    @property
+    def open_streams(self) -> list[int]:
+        """Numbers of the streams that are open on this network."""
+        return list(self._streams)
+
+    def _require_no_streams(self, what: str) -> None:
+        held = len(self._streams)
+        if held:
+            raise DeviceError(
+                f"no stream may be open while {what}, "
+                f"but {held} are open; close them first, for example with close_streams"
+            )
 
     def run(
         self,
@@ -618,21 +678,29 @@ class Accelerator(Closing):
         slices = part_slices(self.manifest.parts) or {"output": slice(None)}
         return {name: array[..., where] for name, where in slices.items()}
 
-    def stream(self) -> Stream:
+    def stream(self, network: int | None = None) -> Stream:
         """Reserve a stream; close it, or use it in a ``with`` statement.
 
         It begins in the state in which the model begins, zeros for most.
 
         A stream is closed automatically when nothing refers to it any more.
 
+        Parameters
+        ----------
+        network
+            Which of the device's networks it runs: this accelerator's, if None.
+
         Raises
         ------
         ConfigurationError
-            If the network has a reverse direction.
+            If the network has a reverse direction, or the device has no such network.
         DeviceError
-            If every stream is open, or the accelerator is closed.
+            If every stream is open, the network is not loaded, or the accelerator is closed.
         """
         self._check_open()
+        residents = self.device.residents
+        if network is not None and residents.number(network, self.manifest) != self.device.network:
+            return residents.accelerator(network).stream()
         if self.manifest.sequence is not None:
             raise ConfigurationError(
                 f"build {self.manifest.name!r} cannot be streamed: a reverse direction needs a sequence's "
@@ -653,10 +721,11 @@ class Accelerator(Closing):
 
     def _free(self) -> list[int]:
         """Numbers of the free streams, in order."""
-        if len(self._streams) == self.manifest.parameters.streams:
+        residents, streams = self.device.residents, self.manifest.parameters.streams
+        if len(residents.taken()) == streams:
             # Streams in a reference cycle are freed only by Python's garbage collector.
             gc.collect()
-        return sorted(set(range(self.manifest.parameters.streams)) - set(self._streams))
+        return sorted(set(range(streams)) - residents.taken())
 
     def step_many(self, streams: Sequence[Stream], x: ArrayLike) -> NDArray[Any]:
         """Compute one step of each of several streams, in one exchange.

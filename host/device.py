@@ -5,15 +5,19 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.host.residents import Residents
 from rtlstm.host.state import LayerArrays, StateLayout
 from rtlstm.host.transport import Transport, guarded
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import NETWORK_BIT
+from rtlstm.spec.program.fields import Bases
 from rtlstm.spec.program.step import compile_program
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import IDENTITY, Command, Region, Register, field
+from rtlstm.spec.residents import Part, place, program_words, resident_parts, step_row
 
 _BUSY = field(Register.STATUS, "BUSY")
 _STATE_IS_ZERO = field(Register.FLAGS, "ZERO")
@@ -76,9 +80,17 @@ class Device:
         Connection to the core; the device closes it.
     manifest
         The build that the core must belong to.
+    network
+        Which of the networks it is that the core holds.
+    residents
+        What is known of these; of a device that is not shared, nothing yet.
     """
 
-    def __init__(self, transport: Transport, manifest: Manifest) -> None:
+    def __init__(
+        self, transport: Transport, manifest: Manifest, network: int = 0, residents: Residents | None = None
+    ) -> None:
+        self.network = network
+        self.residents = Residents(manifest) if residents is None else residents
         self.manifest = manifest
         self.layout = StateLayout(manifest)
         self.whole = True
@@ -137,7 +149,18 @@ class Device:
         Raises ConfigurationError if the backend cannot change its steps' sizes.
         """
         self.transport.adopt(manifest)
+        self.residents.chosen = self.network
         self.manifest, self.layout, self.whole = manifest, StateLayout(manifest), False
+
+    def _choose(self) -> None:
+        """Have the connection take steps of this network."""
+        if self.residents.chosen != self.network:
+            self.transport.adopt(self.manifest)
+            self.residents.chosen = self.network
+
+    def _number(self, stream: int) -> int:
+        """The number of a stream that runs this network, as the device has it."""
+        return self.network << NETWORK_BIT | stream
 
     @guarded
     def load(
@@ -151,33 +174,62 @@ class Device:
 
         Steps in progress are finished first; then no step is taken until everything is written.
 
-        Raises DeviceError if a word reads back differently.
+        Where there are several networks, the others stay as they are, and so do all streams.
+
+        Raises DeviceError if a word reads back differently. Raises ConfigurationError if there is no room
+        beside the other networks; nothing was changed then.
         """
+        several = self.residents.count > 1
+        bases = self._place(image) if several else Bases()
         self._await_idle()
         self.whole = False
-        parts = _parts(image)
+        if several:
+            self.clear()
+        parts = resident_parts(image, self.manifest, bases) if several else _parts(image)
         done = 0
         for check in (False, True) if verify else (False,):
-            for region, bank, words in parts:
+            for region, bank, row, words in parts:
                 if check:
-                    self._compare(region, bank, words)
+                    self._compare(region, bank, words, row)
                 else:
-                    self.write_rows(region, bank, 0, words.reshape(-1))
+                    self.write_rows(region, bank, row, words.reshape(-1))
                 done += 1
                 if progress:
                     what = "check weights" if check else "load weights"
                     progress(what, done, len(parts) * (2 if verify else 1))
-        self._release(image, verify)
+        self._release(image, verify, bases)
         self.whole = True
-        if not keep_states:
+        if several:
+            self.residents.placed[self.network] = self.manifest, bases
+        elif not keep_states:
             self.reset(range(self.manifest.parameters.streams))
 
-    def _release(self, image: WeightImage, verify: bool) -> None:
+    def _place(self, image: WeightImage) -> Bases:
+        """Return rows for the network beside the others."""
+        self.residents.check_tables(image, self.manifest)
+        return place(self.residents.placed, self.network, self.manifest)
+
+    @guarded
+    def clear(self) -> None:
+        """Take the network off the device: its steps are refused until it is loaded again.
+
+        Before the first one of a connection is loaded, those are taken off that the device held.
+        """
+        residents = self.residents
+        for network in (self.network,) if residents.known else range(residents.count):
+            words = self.manifest.regions[Region.PROGRAM].words
+            empty = np.zeros(words, dtype=np.int64)
+            self.write_rows(Region.PROGRAM, 0, step_row(self.manifest, network), empty)
+        residents.known = True
+        residents.placed.pop(self.network, None)
+        self.whole = False
+
+    def _release(self, image: WeightImage, verify: bool, bases: Bases) -> None:
         """Write a program's last row, after everything else: a loadable core takes no step until then."""
         if Region.PROGRAM not in image.regions:
             return
-        words = image.regions[Region.PROGRAM][0, -1:].astype(np.int64)
-        row = self.manifest.regions[Region.PROGRAM].rows - 1
+        _, words = program_words(self.manifest, bases)
+        row = step_row(self.manifest, self.network)
         self.write_rows(Region.PROGRAM, 0, row, words.reshape(-1))
         if verify:
             self._compare(Region.PROGRAM, 0, words, row)
@@ -224,7 +276,7 @@ class Device:
         )
 
     def _command(self, stream: int, command: Command) -> None:
-        self.transport.write(Register.STREAM, [stream])
+        self.transport.write(Register.STREAM, [self._number(stream)])
         self.transport.write(Register.COMMAND, [command])
 
     @guarded
@@ -247,7 +299,7 @@ class Device:
     @guarded
     def read_state(self, stream: int) -> tuple[LayerArrays, LayerArrays]:
         """Return a stream's h and cell states, arrays ``(H_l,)`` per layer."""
-        self.transport.write(Register.STREAM, [stream])
+        self.transport.write(Register.STREAM, [self._number(stream)])
         flags = self.register(Register.FLAGS)
         if _STATE_IS_ZERO.of(flags):
             # The memories still hold what was there before the reset.
@@ -286,7 +338,8 @@ class Device:
         steps are the last of a sequence, for builds that take whole ones.
         """
         self._check_whole()
-        y = self.transport.exchange(streams, x, suppress, ends)
+        self._choose()
+        y = self.transport.exchange(self._number(0) | streams, x, suppress, ends)
         if suppress is not None and len(suppress) and suppress[-1]:
             self._await_idle()
         return self._answers(y, len(streams))
@@ -294,7 +347,8 @@ class Device:
     def begin(self, streams: IntArray, x: IntArray) -> Callable[[], IntArray]:
         """Begin an exchange and return the function that ends it and gives the outputs."""
         self._check_whole()
-        finish = self.transport.begin(streams, x)
+        self._choose()
+        finish = self.transport.begin(self._number(0) | streams, x)
         return lambda: self._answers(finish(), len(streams))
 
     def _check_whole(self) -> None:
@@ -315,14 +369,14 @@ class Device:
         return y[:, self.manifest.schedule.output_index]
 
 
-def _parts(image: WeightImage) -> list[tuple[Region, int, IntArray]]:
-    """Region, bank and words ``(rows, words)`` of everything that is written before a program's last row.
+def _parts(image: WeightImage) -> list[Part]:
+    """Return everything that is written before a program's last row.
 
     The program comes first: its first word makes a loadable core stop taking steps.
     """
     order = sorted(image.regions, key=lambda region: region != Region.PROGRAM)
     return [
-        (region, bank, words[:-1] if region == Region.PROGRAM else words)
+        (region, bank, 0, words[:-1] if region == Region.PROGRAM else words)
         for region in order
         for bank, words in enumerate(image.regions[region].astype(np.int64))
     ]

@@ -11,6 +11,8 @@ from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray, check_range
 from rtlstm.spec.layout import join_frames
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import NUMBER_BITS
+from rtlstm.spec.residents import split_numbers
 
 
 def check_values(
@@ -108,7 +110,7 @@ class Steps:
             raise InputError(
                 f"streams must be (steps,) integers, not {numbers.shape} of type {numbers.dtype}"
             )
-        check_range("streams", numbers, 0, manifest.parameters.streams - 1)
+        check_numbers(numbers, manifest)
         count = len(numbers)
         values = check_values(x, (count,), manifest)
         if values.size and not is_raw(values):
@@ -127,6 +129,22 @@ class Steps:
         if ends is not None and count and not last[-1]:
             raise InputError("sequences must be whole, but the last time step is not the end of one")
         return cls(numbers.astype(np.int64), codes, suppressed, last)
+
+
+def check_numbers(numbers: NDArray[np.generic], manifest: Manifest) -> None:
+    """Check the numbers of streams; where a device holds several networks, they name these, too.
+
+    Raises InputError if there is no such stream or network.
+    """
+    if manifest.parameters.networks == 1:
+        check_range("streams", numbers, 0, manifest.parameters.streams - 1)
+        return
+    check_range("streams", numbers, 0, (1 << NUMBER_BITS) - 1)
+    streams, networks = split_numbers(numbers.astype(np.int64))
+    check_range("streams", streams, 0, manifest.parameters.streams - 1)
+    check_range("networks", networks, 0, manifest.parameters.networks - 1)
+    if len(set(networks.tolist())) > 1:
+        raise InputError("steps of an exchange must be of one network: send those of another in another one")
 
 
 def _marks(name: str, marks: Any, count: int) -> NDArray[np.bool_]:

@@ -1,8 +1,9 @@
 """The golden model as a device: the registers and memories of a core in Python."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from rtlstm.spec.manifest import Manifest, RegionLayout
 from rtlstm.spec.packing import pack_tables, unpack
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import Command, Region, Register, field
+from rtlstm.spec.residents import held_step, resident_image, split_numbers
 
 _WORD = 0xFFFFFFFF
 _REGION, _BANK = field(Register.SELECT, "REGION"), field(Register.SELECT, "BANK")
@@ -167,30 +169,45 @@ class GoldenDevice(Transport):
         self._zero_state = np.ones(streams, dtype=bool)
         self._partials_invalid = np.ones(streams, dtype=bool)
         self._stream = 0
-        self._golden: Golden | None = None
-        self._live: dict[int, GoldenStream | CellStream] = {}
+        self._goldens: dict[int, Golden] = {}
+        """Models of the networks that the memories hold, as far as they were asked for."""
+        self._network = 0
+        """The network that ran last."""
+        self._networks = np.zeros(streams, dtype=np.int64)
+        """Whose state each stream has."""
+        self._live: dict[int, tuple[StateLayout, GoldenStream | CellStream]] = {}
         """States of streams stepped one by one; they go to the memories when these are read."""
         self._closed = False
-        self._stopped = Region.PROGRAM in manifest.regions
-        """Whether the program memory holds no complete program."""
+        self._stopped = self._is_single(manifest)
+        """Whether the program memory holds no complete program; of several networks each step's row says so."""
         self._counters = dict.fromkeys(
             (Register.STEPS, Register.LATENCY, Register.CELL_SATURATIONS, Register.CYCLES), 0
         )
-        self._timed: tuple[IntArray, NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]] | None = None
-        """What the latency of the last exchange with an output depends on."""
+        self._timed: dict[str, Any] | None = None
+        """What the latency of the last exchange with an output depends on, as the schedule names it."""
+
+    @staticmethod
+    def _is_single(manifest: Manifest) -> bool:
+        """Whether the program is loadable, and that of one network."""
+        return manifest.parameters.capacity is not None and manifest.parameters.networks == 1
 
     def adopt(self, manifest: Manifest) -> None:
         """Take the manifest of another build of the same hardware, whose image is loaded next."""
         self._settle()
         self._latency()
         self.manifest, self._layout = manifest, StateLayout(manifest)
-        self._golden = None
+        if manifest.parameters.networks == 1:
+            self._goldens.clear()
 
     def restart(self) -> None:
         """Do what a reset does: states are zero, a loadable device has no program; memories stay."""
         self._live.clear()
         self._zero_state[:] = self._partials_invalid[:] = True
-        self._stopped = Region.PROGRAM in self.manifest.regions
+        self._stopped = self._is_single(self.manifest)
+        self._networks[:] = self._network = 0
+        if self.manifest.parameters.networks > 1:
+            self._window.memories[Region.PROGRAM][:, self.manifest.capacity.operations :] = 0
+            self._goldens.clear()
         self._counters = dict.fromkeys(self._counters, 0)
         self._timed = None
 
@@ -208,13 +225,14 @@ class GoldenDevice(Transport):
         values = register_words(words)
         if register == Register.DATA:
             self._settle()
-            if self._window.region == Region.PROGRAM and len(values):
+            stops = self._window.region == Region.PROGRAM and self.manifest.parameters.networks == 1
+            if stops and len(values):
                 self._stopped = True
             if self._window.write(values):
-                if self._window.region == Region.PROGRAM:
+                if stops:
                     self._stopped = self._window.row != self.manifest.regions[Region.PROGRAM].rows
                 if self._window.region in image_shapes(self.manifest):
-                    self._golden = None
+                    self._goldens.clear()
                 if self._window.region not in (Region.VECTORS, Region.CELLS):
                     # As in the hardware: stored partial sums were made from other weights.
                     self._partials_invalid[:] = True
@@ -230,18 +248,28 @@ class GoldenDevice(Transport):
         elif register == Register.ROW:
             self._window.point(row=value)
         elif register == Register.COMMAND and value in set(Command):
-            stream = self._checked(self._stream)
+            stream, network = self._checked(self._stream)
             self._settle()
+            self._networks[stream] = network
             self._zero_state[stream] = value == Command.RESET
             self._partials_invalid[stream] = True
         # Other registers are read-only or do not exist: writes are ignored, as by the hardware.
 
-    def _checked(self, stream: int) -> int:
+    def _checked(self, number: int) -> tuple[int, int]:
+        """Return the stream and the network that a number names."""
+        several = self.manifest.parameters.networks > 1
+        stream, network = split_numbers(number) if several else (number, 0)
         if not 0 <= stream < len(self._zero_state):
             raise DeviceError(
                 f"this build has streams 0 to {len(self._zero_state) - 1}, but stream {stream} was named"
             )
-        return stream
+        return stream, network
+
+    def _step_of(self, network: int) -> dict[str, int]:
+        """The fields of a network's step that the program memory holds; zeros if it is not there."""
+        if network >= self.manifest.parameters.networks:
+            return {}
+        return held_step(self._window.memories[Region.PROGRAM][0], self.manifest, network)
 
     def read(self, register: Register, count: int = 1) -> IntArray:
         """Read a register ``count`` times; 32-bit words as non-negative int64."""
@@ -253,8 +281,10 @@ class GoldenDevice(Transport):
 
     def _read(self, register: Register) -> int:
         if register == Register.FLAGS:
-            stream = self._checked(self._stream)
-            invalid = self._partials_invalid[stream] and self.manifest.schedule.prepares
+            stream, network = self._checked(self._stream)
+            several = self.manifest.parameters.networks > 1
+            prepares = self._step_of(network).get("prepares") if several else self.manifest.schedule.prepares
+            invalid = self._partials_invalid[stream] and prepares
             return _ZERO.at(int(self._zero_state[stream])) | _PARTIALS_INVALID.at(int(invalid))
         if register == Register.LATENCY:
             return self._latency()
@@ -264,6 +294,9 @@ class GoldenDevice(Transport):
             Register.ROW: self._window.row,
             Register.SHAPE: self.manifest.shape,
         }
+        if register == Register.SHAPE and self.manifest.parameters.networks > 1:
+            step = self._step_of(int(split_numbers(self._stream)[1]))
+            return (step["outputs"] << 16 | step["inputs"]) * step["present"] if step else 0
         return (fixed | self.manifest.constants | self._counters).get(register, 0)
 
     def run_steps(self, steps: Steps) -> IntArray:
@@ -273,12 +306,32 @@ class GoldenDevice(Transport):
             return np.zeros((0, self.manifest.program.outputs), dtype=np.int64)
         if self._stopped:
             raise DeviceError("the device must hold a complete program, but does not; load a build")
+        changed = {}
+        if self.manifest.parameters.networks > 1:
+            steps, changed = self._turn_to(steps)
         if not steps.suppress.all():
-            self._timed = steps.streams, steps.ends, ~self._partials_invalid, steps.suppress
+            marks = {"ends": steps.ends, "ready": ~self._partials_invalid, "suppress": steps.suppress}
+            self._timed = {"streams": steps.streams} | marks | changed
         alone = len(steps) == 1 and not steps.ends[0]
         y = self._step(int(steps.streams[0]), steps.x) if alone else self._run_runs(steps)
         self._counters[Register.STEPS] += len(y) - int(np.count_nonzero(steps.suppress))
         return np.where(steps.suppress[:, None], 0, y)
+
+    def _turn_to(self, steps: Steps) -> tuple[Steps, dict[str, bool]]:
+        """Return steps with the bare numbers of their streams, and whether another network ran before."""
+        streams, networks = split_numbers(steps.streams)
+        network = int(networks[0])
+        if not self._step_of(network)["present"]:
+            raise DeviceError(
+                f"the device must hold network {network}, but does not; load a build as this one"
+            )
+        foreign = np.unique(streams[self._networks[streams] != network])
+        for stream in foreign.tolist():
+            self._live.pop(stream, None)
+        self._networks[foreign] = network
+        self._zero_state[foreign] = self._partials_invalid[foreign] = True
+        changed, self._network = network != self._network, network
+        return replace(steps, streams=streams), {"changed": changed}
 
     def _run_runs(self, steps: Steps) -> IntArray:
         """Run steps, run by run: a run ends with its sequence, if not with the stream's last step."""
@@ -298,8 +351,9 @@ class GoldenDevice(Transport):
         golden = self._model()
         if stream not in self._live:
             h, c = self._load_state(stream)
-            self._live[stream] = golden.stream(1, ([part[None] for part in h], [part[None] for part in c]))
-        live = self._live[stream]
+            live = golden.stream(1, ([part[None] for part in h], [part[None] for part in c]))
+            self._live[stream] = self._layout, live
+        _, live = self._live[stream]
         before = live.cell_saturations
         y = live.step(x)
         self._counters[Register.CELL_SATURATIONS] += live.cell_saturations - before
@@ -309,8 +363,8 @@ class GoldenDevice(Transport):
 
     def _settle(self) -> None:
         """Write the states of streams stepped one by one to the memories."""
-        for stream, live in self._live.items():
-            self._store_state(stream, [part[0] for part in live.h], [part[0] for part in live.c])
+        for stream, (layout, live) in self._live.items():
+            self._store_state(layout, stream, [part[0] for part in live.h], [part[0] for part in live.c])
         self._live.clear()
 
     def _run(self, runs: _Runs, x: IntArray) -> IntArray:
@@ -333,28 +387,32 @@ class GoldenDevice(Transport):
         c = tuple(np.stack(parts) for parts in zip(*(state[1] for state in states), strict=True))
         result = self._model().run(x, (h, c), lengths)
         for index, stream in enumerate(streams.tolist()):
-            self._store_state(stream, [part[index] for part in result.h], [part[index] for part in result.c])
+            h, c = ([part[index] for part in parts] for parts in (result.h, result.c))
+            self._store_state(self._layout, stream, h, c)
             self._zero_state[stream] = self._partials_invalid[stream] = False
         self._counters[Register.CELL_SATURATIONS] += result.cell_saturations
         return result.y
 
     def _model(self) -> Golden:
         """The golden model of the weights that the memories hold."""
-        if self._golden is None:
+        if self._network not in self._goldens:
             memories = self._window.memories
-            image = WeightImage(
-                build_hash=self.manifest.build_hash,
-                regions={
-                    region: memories[region][:, :rows]
-                    for region, (_, rows, _) in image_shapes(self.manifest).items()
-                },
-            )
-            self._golden = Golden(unpack(image, self.manifest))
-        return self._golden
+            if self.manifest.parameters.networks > 1:
+                image = resident_image(memories, self.manifest, self._network)
+            else:
+                image = WeightImage(
+                    build_hash=self.manifest.build_hash,
+                    regions={
+                        region: memories[region][:, :rows]
+                        for region, (_, rows, _) in image_shapes(self.manifest).items()
+                    },
+                )
+            self._goldens[self._network] = Golden(unpack(image, self.manifest))
+        return self._goldens[self._network]
 
-    def _context(self, stream: int) -> tuple[WordArray, WordArray]:
+    def _context(self, layout: StateLayout, stream: int) -> tuple[WordArray, WordArray]:
         """The parts of the vector and cell memories that hold a stream's state."""
-        program, layout, memories = self.manifest.program, self._layout, self._window.memories
+        program, memories = self.manifest.program, self._window.memories
         row = stream * program.vector_context + layout.vector_span[0]
         cell = stream * program.cell_context + layout.cell_span[0]
         return (
@@ -366,12 +424,14 @@ class GoldenDevice(Transport):
         if self._zero_state[stream]:
             h, c = self._layout.zeros(1)
             return tuple(array[0] for array in h), tuple(array[0] for array in c)
-        vectors, cells = self._context(stream)
+        vectors, cells = self._context(self._layout, stream)
         return self._layout.decode(vectors.astype(np.int64), cells.astype(np.int64))
 
-    def _store_state(self, stream: int, h: Sequence[IntArray], c: Sequence[IntArray]) -> None:
-        vectors, cells = self._context(stream)
-        words, cell_words = self._layout.encode(h, c)
+    def _store_state(
+        self, layout: StateLayout, stream: int, h: Sequence[IntArray], c: Sequence[IntArray]
+    ) -> None:
+        vectors, cells = self._context(layout, stream)
+        words, cell_words = layout.encode(h, c)
         vectors[...] = words.reshape(vectors.shape)
         cells[...] = cell_words
 
@@ -381,6 +441,6 @@ class GoldenDevice(Transport):
         Computed on request, because the schedule takes as long as the steps.
         """
         if self._timed is not None:
-            self._counters[Register.LATENCY] = self.manifest.schedule.latency(*self._timed)
+            self._counters[Register.LATENCY] = self.manifest.schedule.latency(**self._timed)
             self._timed = None
         return self._counters[Register.LATENCY]

@@ -10,7 +10,7 @@ from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.family import GENERIC
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import ceil_log2
+from rtlstm.spec.parameters import NUMBER_BITS, ceil_log2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,8 @@ class PortSpec:
     streams: int = 1
     sequence_steps: int = 0
     """Steps of the longest sequence, if the core takes whole sequences; else 0."""
+    networks: int = 1
+    """Networks at once, which the ports that name a stream name, too."""
     family: str = GENERIC
     """Device family: whose cells the core's Verilog may use."""
     timeout_cycles: int = 20_000
@@ -46,6 +48,7 @@ class PortSpec:
             beat_in=manifest.parameters.beat_in,
             beat_out=manifest.parameters.beat_out,
             streams=manifest.parameters.streams,
+            networks=manifest.parameters.networks,
             sequence_steps=0 if manifest.sequence is None else manifest.sequence.steps,
             family=manifest.parameters.family,
             timeout_cycles=10_000 + 4 * (cycles.first_step_latency_cycles + cycles.step_interval_cycles),
@@ -57,6 +60,11 @@ class PortSpec:
         return self.output_bits or self.data_bits
 
     @property
+    def stream_bits(self) -> int:
+        """Width of the ports that name a stream."""
+        return NUMBER_BITS if self.networks > 1 else max(1, ceil_log2(self.streams))
+
+    @property
     def beats_in(self) -> int:
         """Transfers of one step's input."""
         return -(-self.inputs // self.beat_in)
@@ -65,11 +73,6 @@ class PortSpec:
     def beats_out(self) -> int:
         """Transfers of one step's output."""
         return -(-self.outputs // self.beat_out)
-
-    @property
-    def stream_bits(self) -> int:
-        """Width of the ports that name a stream."""
-        return max(1, ceil_log2(self.streams))
 
 
 class StepCycles(NamedTuple):

@@ -355,7 +355,8 @@ def _program_memories(manifest: Manifest) -> Iterator[MemorySpec]:
 def _output_queue(manifest: Manifest) -> MemorySpec:
     """Return the FIFO of output beats, each with its stream and whether it is its step's last."""
     parameters = manifest.parameters
-    width = parameters.beat_out * manifest.numerics.output_bits + parameters.stream_bits + 1
+    stream = parameters.stream_bits + parameters.network_bits
+    width = parameters.beat_out * manifest.numerics.output_bits + stream + 1
     # What is decided of a step comes later, and must not keep the next but one back.
     doubled = manifest.sequence is not None or manifest.decides
     steps = _QUEUED_STEPS << doubled
@@ -386,10 +387,10 @@ def wrapper_memories(manifest: Manifest) -> dict[str, MemorySpec]:
     found: list[MemorySpec] = []
     if "fifos" in bus.owners:
         # With the stream, whether the output is suppressed, and whether the beat is its step's last.
-        width = parameters.beat_in * numerics.data_bits + parameters.stream_bits + 2
+        width = parameters.beat_in * numerics.data_bits + parameters.number_bits + 2
         depth = WAITING_STEPS * -(-manifest.capacity.inputs // parameters.beat_in)
         found.append(MemorySpec("input FIFO", 1, width, depth - 1, inferred=True))
-        width = parameters.beat_out * numerics.output_bits + parameters.stream_bits
+        width = parameters.beat_out * numerics.output_bits + parameters.number_bits
         depth = WAITING_STEPS * -(-manifest.capacity.outputs // parameters.beat_out)
         found.append(MemorySpec("output FIFO", 1, width, depth - 1, inferred=True))
     if bus.packets:

@@ -45,6 +45,8 @@ SUPPRESS: Final = 1 << 15
 """Bit of a step's first two bytes: its output is not wanted."""
 STREAM_MASK: Final = 0x3FF
 """Bits of a step's first two bytes: its stream."""
+NUMBER_MASK: Final = 0x3FFF
+"""Bits that name its stream and, above that, its network, if the device holds several."""
 
 RAW_STEP: Final = 0x01
 """First byte of a raw transfer with a step. No frame begins with it: after COBS, its type would be 0."""

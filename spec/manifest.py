@@ -20,10 +20,12 @@ from rtlstm.spec.layout import EmbeddingShape, OutputPart, check_parts
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.parameters import Capacity, Needs, Parameters
 from rtlstm.spec.program.fields import (
+    Bases,
     drain_fields,
     drain_widths,
     issue_fields,
     issue_widths,
+    resident_fields,
     step_fields,
     step_widths,
 )
@@ -296,6 +298,7 @@ class Manifest(Record):
             Register.VERSION: MAP_VERSION[0] << 16 | MAP_VERSION[1],
             Register.CAPACITY: self.numerics.output_bits << 24
             | self.numerics.data_bits << 16
+            | self.parameters.networks - 1 << 12
             | self.parameters.streams,
         }
         # That of a loadable program is 0 until a network is loaded, and then tells of that one.
@@ -434,21 +437,30 @@ class Manifest(Record):
     def program_rows(self) -> dict[Region, list[list[tuple[int, int]]]]:
         """Value and width of the fields, from the low bits up, in each row of the region of the program.
 
-        An operation in each row, zeros behind them, and in the last row the fields of a step.
+        An operation in each row, zeros behind them, and in the last row the fields of a step, or in the last
+        rows those of each network that the device holds: zeros of all but the first.
         """
         if self.parameters.capacity is None:
             return {}
-        issued = issue_fields(self.program)
-        drained = drain_fields(self.program, self.layers, self.numerics.unit)
+        ops, step = self.program_at(Bases())
+        unused: list[list[tuple[int, int]]] = [[]] * (self.capacity.operations - len(ops))
+        others: list[list[tuple[int, int]]] = [[]] * (self.parameters.networks - 1)
+        return {Region.PROGRAM: [*ops, *unused, step, *others]}
+
+    def program_at(self, bases: Bases) -> tuple[list[list[tuple[int, int]]], list[tuple[int, int]]]:
+        """Value and width of the fields of each operation, and of a step, of a loadable program that begins at
+        these rows."""
+        issued = issue_fields(self.program, bases)
+        drained = drain_fields(self.program, self.layers, self.numerics.unit, bases)
         columns = [
             (fields[name], width)
             for fields, widths in zip((issued, drained), self.program_memories.values(), strict=True)
             for name, width in widths.items()
         ]
         rows = [[(values[op], width) for values, width in columns] for op in range(len(self.program.ops))]
-        unused: list[list[tuple[int, int]]] = [[]] * (self.capacity.operations - len(rows))
-        step, widths = step_fields(self.program, self.parameters), step_widths(self.parameters)
-        return {Region.PROGRAM: [*rows, *unused, [(step[name], width) for name, width in widths.items()]]}
+        step = step_fields(self.program, self.parameters, bases)
+        step |= resident_fields(self.program, self.parameters, self.timing, bases)
+        return rows, [(step[name], width) for name, width in step_widths(self.parameters).items()]
 
     @property
     def capacities(self) -> dict[str, tuple[int, int]]:

@@ -1,5 +1,6 @@
 """Packs quantised weights into memory words, and unpacks them. See :mod:`rtlstm.spec.program.step`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -149,17 +150,22 @@ def pack_tables(numerics: Numerics) -> dict[Region, WordArray]:
 
 def _program(manifest: Manifest) -> dict[Region, WordArray]:
     """Return the program memory: an operation in each row, and in the last one the fields of a step."""
-    regions: dict[Region, WordArray] = {}
-    for region, rows in manifest.program_rows.items():
-        bits = np.zeros((len(rows), manifest.regions[region].width), dtype=np.uint8)
-        for row, fields in enumerate(rows):
-            low = 0
-            for value, width in fields:
-                assert 0 <= value < 1 << width, "the program memory has room for any program"
-                bits[row, low : low + width] = to_bits(np.asarray(value, dtype=np.int64), width)
-                low += width
-        regions[region] = to_words(bits)[np.newaxis]
-    return regions
+    return {
+        region: pack_rows(rows, manifest.regions[region].width)[np.newaxis]
+        for region, rows in manifest.program_rows.items()
+    }
+
+
+def pack_rows(rows: Sequence[Sequence[tuple[int, int]]], width: int) -> WordArray:
+    """Pack rows of values and their widths, the first in the lowest bits, as words of rows of ``width``."""
+    bits = np.zeros((len(rows), width), dtype=np.uint8)
+    for row, fields in enumerate(rows):
+        low = 0
+        for value, size in fields:
+            assert 0 <= value < 1 << size, "the program memory has room for any program"
+            bits[row, low : low + size] = to_bits(np.asarray(value, dtype=np.int64), size)
+            low += size
+    return to_words(bits)
 
 
 def _stack(banks: list[WordArray]) -> WordArray:

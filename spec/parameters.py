@@ -1,7 +1,7 @@
 """The options of the hardware, the pipeline that follows from them, and capacities of loadable programs."""
 
 from math import ceil, gcd
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -13,6 +13,13 @@ from rtlstm.spec.record import Record
 
 _LEAST_OPERATIONS = 16
 _MOST_HEADROOM = 16
+_SHARED = ("operations", "weight_rows", "shift_rows", "bias_rows")
+"""Capacities of which networks in one device have a part each; others are those of the largest."""
+
+NETWORK_BIT: Final = 10
+"""First bit of the network's number in that of a stream, where a device holds several networks."""
+NUMBER_BITS: Final = 14
+"""Bits of both numbers."""
 
 
 class Capacity(Record):
@@ -41,6 +48,18 @@ class Capacity(Record):
     """Rows of each gate unit's cell memory for each stream."""
     headroom: Annotated[int, Field(ge=0, le=_MOST_HEADROOM)] = 4
     """Bits by which another network's weights and sums may be larger than those of the first."""
+    networks: Annotated[int, Field(ge=1, le=16)] = 1
+    """Networks that the device holds at once."""
+
+    @model_serializer(mode="wrap")
+    def _without_one(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave ``networks`` out where there is one: the hashes of such builds do not know of it."""
+        fields: dict[str, Any] = handler(self)
+        return (
+            fields
+            if self.networks > 1
+            else {name: each for name, each in fields.items() if name != "networks"}
+        )
 
 
 CAPACITIES = tuple(name.replace("_", "-") for name in Capacity.model_fields)
@@ -82,10 +101,13 @@ class Needs(Record):
     def capacity(self, **chosen: int) -> Capacity:
         """Return the capacities ``chosen``; for the others, these needs up to the next power of two.
 
+        Those that networks share are as many times that as there are networks.
+
         Raises ConfigurationError if one is out of range, or less than is needed.
         """
         sizes = {name: 1 << (needed - 1).bit_length() for name, needed in self.model_dump().items()}
         sizes["operations"] = max(_LEAST_OPERATIONS, sizes["operations"])
+        sizes |= {name: chosen.get("networks", 1) * sizes[name] for name in _SHARED}
         capacity = Capacity(**(sizes | chosen))
         self.check(capacity)
         return capacity
@@ -300,6 +322,21 @@ class Parameters(CoreOptions):
     def stream_bits(self) -> int:
         """Width of a stream number."""
         return max(1, ceil_log2(self.streams))
+
+    @property
+    def networks(self) -> int:
+        """Networks that the device holds at once."""
+        return 1 if self.capacity is None else self.capacity.networks
+
+    @property
+    def network_bits(self) -> int:
+        """Width of a network's number; 0 if there is one."""
+        return ceil_log2(self.networks)
+
+    @property
+    def number_bits(self) -> int:
+        """Width of a stream's number at the ports, from bit ``NETWORK_BIT`` on that of its network, if any."""
+        return NUMBER_BITS if self.networks > 1 else self.stream_bits
 
     def words(self, values: int) -> int:
         """Return the words of ``macs`` values that hold ``values`` values."""

@@ -144,7 +144,9 @@ REGISTERS: dict[Register, Description] = {
             _bit("STOPPED", 1, "a loadable core has no whole program and takes no input"),
         ),
     ),
-    Register.STREAM: Description("rw", "The stream that COMMAND and FLAGS address."),
+    Register.STREAM: Description(
+        "rw", "The stream that COMMAND and FLAGS address; bits 13 to 10: its network, of which SHAPE tells."
+    ),
     Register.COMMAND: Description("w", "1: reset the stream to zero state. 2: its state has been written."),
     Register.FLAGS: Description(
         "r",
@@ -185,7 +187,8 @@ REGISTERS: dict[Register, Description] = {
         (
             Field("OUTPUT_BITS", 31, 24, "width of an output"),
             Field("DATA_BITS", 23, 16, "width of any other value"),
-            Field("STREAMS", 15, 0, "independent sequences"),
+            Field("NETWORKS", 15, 12, "networks at once, less 1"),
+            Field("STREAMS", 11, 0, "independent sequences"),
         ),
     ),
     Register.CONTROL: Description(
@@ -213,7 +216,10 @@ REGISTERS: dict[Register, Description] = {
     Register.X_STREAM: Description(
         "rw",
         "Stream and flags of the steps that are written from now on. Refused if there is no such stream.",
-        (_bit("SUPPRESS", 31, "their outputs are not wanted"), Field("STREAM", 15, 0, "their stream")),
+        (
+            _bit("SUPPRESS", 31, "their outputs are not wanted"),
+            Field("STREAM", 15, 0, "their stream; from bit 10 on its network"),
+        ),
         "fifos",
     ),
     Register.X_ROOM: Description("r", "Steps that can be begun now.", owner="fifos"),

@@ -5,7 +5,7 @@ from amaranth.lib import enum, fifo
 from amaranth.lib.stream import Interface as Stream
 
 from rtlstm.hdl.component import Component, In, Out
-from rtlstm.hdl.core.layouts import input_beats, output_beats, stream_bits
+from rtlstm.hdl.core.layouts import input_beats, number_bits, output_beats
 from rtlstm.hdl.core.program_store import StepPart, count_values, program_store
 from rtlstm.spec.inventory import wrapper_memories
 from rtlstm.spec.manifest import Manifest
@@ -37,7 +37,7 @@ class InputStream(StepPart):
     tdata: Signal = In(
         lambda manifest: manifest.parameters.beat_in * padded_bits(manifest.numerics.data_bits)
     )
-    tid: Signal = In(stream_bits)
+    tid: Signal = In(number_bits)
     tuser: Signal = In(1)
     tlast: Signal = In(1)
     tvalid: Signal = In(1)
@@ -62,11 +62,11 @@ class InputStream(StepPart):
         manifest = self._manifest
         x, mode, moved = self.x.payload, Signal(Mode), self.x.valid & self.x.ready
         program, beat = program_store(manifest), manifest.parameters.beat_in
-        step = count_values(m, program, self, "inputs", moved, beat)
+        step = count_values(m, program, self, "inputs", moved, self.tid, beat)
         first, last = step.first, step.last
         stream, suppress, changed = Signal.like(self.tid), Signal(), Signal()
-        streams = manifest.parameters.streams
-        unknown = (first & (self.tid >= streams)) if streams < 1 << len(self.tid) else Const(0)
+        all_known = manifest.parameters.streams == 1 << len(self.tid)
+        unknown = Const(0) if all_known else first & program.unknown(self.tid, self.shape)
         open_ = self.frame_ready & ~ResetSignal()
         with m.Switch(mode):
             with m.Case(Mode.FORWARD):
@@ -119,7 +119,7 @@ class OutputStream(Component):
     tdata: Signal = Out(
         lambda manifest: manifest.parameters.beat_out * padded_bits(manifest.numerics.output_bits)
     )
-    tid: Signal = Out(stream_bits)
+    tid: Signal = Out(number_bits)
     tuser: Signal = Out(1)
     tlast: Signal = Out(1)
     tvalid: Signal = Out(1)

@@ -1,6 +1,6 @@
 """Data FIFOs: a step's values through registers, one value per word."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import fifo
 from amaranth.lib.stream import Interface as Stream
 
@@ -47,13 +47,16 @@ class InputFifo(StepPart):
         room = Signal(range(WAITING_STEPS + 1), init=WAITING_STEPS)
         stream, suppress = Signal.like(x.stream), Signal()
         slot, accepted = Signal(range(beat)), Signal()
-        step = count_values(m, self._program, self, "inputs", accepted)
+        step = count_values(m, self._program, self, "inputs", accepted, stream)
         first, last = step.first, step.last
         named, suppressed = Signal.like(stream, name="step_stream"), Signal(name="step_quiet")
         mine, wants_stream = port.number == Register.X_DATA, port.number == Register.X_STREAM
-        unknown = port.data[:16] >= self._manifest.parameters.streams
+        unknown = self._program.unknown(port.data[:16], self.shape)
         # In reset, as while another network is loaded, no value is accepted.
-        rooms = Mux(ResetSignal(), 0, room)
+        closed: Value = ResetSignal()
+        if self._program.several:
+            closed |= self._program.unknown(stream, self.shape)
+        rooms = Mux(closed, 0, room)
         refused = (mine & first & (rooms == 0)) | (wants_stream & port.write & (unknown | ResetSignal()))
         m.d.comb += accepted.eq(port.decided & port.write & mine & ~refused)
         with m.If(port.decided & port.write & wants_stream & ~unknown):
@@ -112,14 +115,14 @@ class OutputFifo(StepPart):
         # steps.
         arrived, ready = Signal(2), Signal(range(most_steps + 2))
         slot, taken, mine = Signal(range(beat)), Signal(), port.number == Register.Y_DATA
-        last = count_values(m, self._program, self, "outputs", taken).last
+        data, y_stream = Signal.like(y.data), Signal.like(y.stream, name="stream")
+        last = count_values(m, self._program, self, "outputs", taken, y_stream).last
         refused = mine & (ready == 0)
         ends = taken & (last | (slot == beat - 1))
-        data, stream = Signal.like(y.data), Signal.like(y.stream)
         word = data.word_select(slot, bits)
         m.d.comb += [
             taken.eq(port.decided & ~port.write & mine & ~refused),
-            Cat(data, stream).eq(queue.r_data),
+            Cat(data, y_stream).eq(queue.r_data),
             # What the core still has in reset, as while another network is loaded, is dropped.
             self.y.ready.eq(queue.w_rdy | ResetSignal()),
             queue.w_en.eq(self.y.valid & queue.w_rdy & ~ResetSignal()),
@@ -137,7 +140,7 @@ class OutputFifo(StepPart):
         with m.If(mine):
             m.d.comb += port.read_data.eq(Cat(word, word[-1].replicate(32 - bits)))
         with m.Elif(port.number == Register.Y_STREAM):
-            m.d.comb += port.read_data.eq(stream)
+            m.d.comb += port.read_data.eq(y_stream)
         with m.Elif(port.number == Register.Y_STEPS):
             m.d.comb += port.read_data.eq(ready)
         return m

@@ -151,9 +151,10 @@ class Wrapper(Component):
         ]
         self._core = core = core_instance(m, self._manifest, data.rst)
         wiring.connect(m, self._control.core, core.bus)
-        # A loadable core drops parts of steps when it is stopped, so the counters of steps are reset, too.
+        # A core of one loadable network drops parts of steps when it is stopped, so the counters of steps are
+        # reset, too.
         m.domains.steps = steps = Domain(local=True)
-        self._switching = self._program.event(partial(self._is_switching, m))
+        self._switching = self._program.drops(partial(self._is_switching, m))
         m.d.comb += [steps.clk.eq(ClockSignal()), steps.rst.eq(data.rst | self._switching)]
 
     def _is_switching(self, m: Module) -> Value:

@@ -17,6 +17,7 @@ from rtlstm.hdl.core.lane import lane_modules
 from rtlstm.hdl.core.layouts import (
     DelayLine,
     beat_layout,
+    from_number,
     input_beats,
     output_beats,
     token_layout,
@@ -305,7 +306,10 @@ class Core(CorePorts, Component):
         ]
         program.drive(m, [sequencer.program_window.eq(looks), *told])
         words = Cat(sequencer.program_word, drain.program_word)
-        return Mux(array_access.row < operations, words, loaded.fields)
+        fields = program.fields_of(
+            loaded.fields, (array_access.row - operations)[: self._manifest.parameters.network_bits]
+        )
+        return Mux(array_access.row < operations, words, fields)
 
     def _control(self, m: Module) -> None:
         """Wire sequencer, ports, window and counters."""
@@ -337,7 +341,7 @@ class Core(CorePorts, Component):
             sequencer.reset_stream.eq(window.reset_stream),
             sequencer.state_written.eq(window.state_written),
             sequencer.weights_written.eq(window.weights_written),
-            sequencer.command_stream.eq(window.stream),
+            sequencer.command_stream.eq(from_number(self._manifest, window.stream)),
             window.busy.eq(~sequencer.idle | self._ends.waiting),
             window.granted.eq(granted),
             window.flags.eq(sequencer.flags),

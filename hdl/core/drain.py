@@ -242,10 +242,10 @@ class Drain(ProgramPart):
     def _bases(self, m: Module, tokens: DelayLine) -> list[Value]:
         """Find an operation's first rows: its own, then the stream's offset, two cycles after the token."""
         program, of_op = self._manifest.program, self._of_op
-        streams = range(self._parameters.streams)
+        streams, stream = range(self._parameters.streams), tokens.at(0).stream[: self._parameters.stream_bits]
 
         def offset(name: str, size: int) -> Signal:
-            value = lookup(m, tokens.at(0).stream, [index * size for index in streams], f"{name}_stream")
+            value = lookup(m, stream, [index * size for index in streams], f"{name}_stream")
             register = Signal.like(value, reset_less=True, name=f"{name}_of_stream")
             m.d.sync += register.eq(value)
             return register

@@ -147,6 +147,7 @@ class StepEnds(Ends):
                 *(part.step.eq(loaded.fields) for part in (sequencer, buffer, queue)),
                 *(part.stopped.eq(loaded.stopped) for part in (sequencer, buffer)),
                 queue.releases.eq(sequencer.releases),
+                *([queue.network.eq(sequencer.network)] if self._program.several else []),
             ],
         )
 

@@ -1,12 +1,12 @@
 """Layouts of what travels between the parts: beats at the data ports, control beside the data."""
 
-from amaranth.hdl import Module, Signal, ValueLike
+from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike
 from amaranth.lib import stream
 from amaranth.lib.data import StructLayout, View
 
 from rtlstm.hdl.component import Struct
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import ceil_log2
+from rtlstm.spec.parameters import NETWORK_BIT, ceil_log2
 
 
 def row_bits(rows: int) -> int:
@@ -15,8 +15,22 @@ def row_bits(rows: int) -> int:
 
 
 def stream_bits(manifest: Manifest) -> int:
-    """Width of a stream's number."""
-    return manifest.parameters.stream_bits
+    """Width of a stream's number within the core; the number of its network, if any, is in the upper bits."""
+    return manifest.parameters.stream_bits + manifest.parameters.network_bits
+
+
+def number_bits(manifest: Manifest) -> int:
+    """Width of a stream's number at the ports."""
+    return manifest.parameters.number_bits
+
+
+def from_number(manifest: Manifest, number: Value) -> Value:
+    """Return a stream's number as the core has it, from that at the ports."""
+    parameters = manifest.parameters
+    if parameters.networks == 1:
+        return number
+    network = number[NETWORK_BIT : NETWORK_BIT + parameters.network_bits]
+    return Cat(number[: parameters.stream_bits], network)
 
 
 def upper_sum_bits(manifest: Manifest) -> int | None:
@@ -38,7 +52,7 @@ def input_beats(manifest: Manifest) -> stream.Signature:
     The whole step has the ``stream`` and the ``suppress`` flag (its output is not wanted) of its beats.
     """
     words = manifest.parameters.beat_in * manifest.numerics.data_bits
-    fields = {"data": words, "stream": manifest.parameters.stream_bits, "suppress": 1}
+    fields = {"data": words, "stream": number_bits(manifest), "suppress": 1}
     if manifest.sequence is not None:
         fields["last"] = 1  # of the sequence's last step
     return stream.Signature(StructLayout(fields))
@@ -47,7 +61,7 @@ def input_beats(manifest: Manifest) -> stream.Signature:
 def output_beats(manifest: Manifest) -> stream.Signature:
     """The stream of a core's output: a step's words, ``beat_out`` at a time."""
     words = manifest.parameters.beat_out * manifest.numerics.output_bits
-    fields = {"data": words, "stream": manifest.parameters.stream_bits, "last": 1}  # last: of the step
+    fields = {"data": words, "stream": number_bits(manifest), "last": 1}  # last: of the step
     return stream.Signature(StructLayout(fields))
 
 
@@ -60,7 +74,7 @@ def token_layout(manifest: Manifest) -> StructLayout:
             "group_first": 1,  # of its operation
             "group_last": 1,
             "op": row_bits(manifest.capacity.operations),
-            "stream": manifest.parameters.stream_bits,
+            "stream": stream_bits(manifest),
             "zero_state": 1,  # the stream's state is zero, whatever the memories hold
             "copy": 1,  # results go to the second copy of the first layer's h
             "suppress": 1,  # the step's output is not wanted
@@ -85,7 +99,7 @@ def beat_layout(manifest: Manifest) -> StructLayout:
             "emit": 1,
             "store": 1,
             "zero_state": 1,
-            "stream": manifest.parameters.stream_bits,
+            "stream": stream_bits(manifest),
             "partial_row": row_bits(program.bias_rows + streams * program.partials_context),
             "cell_row": row_bits(streams * program.cell_context),
             "row": row_bits(streams * program.vector_context),
@@ -110,7 +124,7 @@ def result_layout(manifest: Manifest) -> StructLayout:
             "emit": 1,
             "store": 1,
             "single": 1,  # of single rows, and not of units
-            "stream": manifest.parameters.stream_bits,
+            "stream": stream_bits(manifest),
             "row": row_bits(manifest.parameters.streams * manifest.program.vector_context),
             "slot": _slot_bits(manifest),
             # Which norm reads them.

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 
 from rtlstm.hdl.component import Component, In, Interface, Out, connect_some
 from rtlstm.hdl.core.array import any_of
-from rtlstm.hdl.core.layouts import row_bits, stream_bits
+from rtlstm.hdl.core.layouts import number_bits, row_bits
 from rtlstm.hdl.core.preactivation import GATES
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.core.register_bank import ADDRESS_BITS, RegisterBank
@@ -87,7 +87,7 @@ class MemoryWindow(Component):
     """Region being read."""
     multiplies: Signal = Out(1)
     """The row stands at every read port: the array is to give it, if it is one of weights."""
-    stream: Signal = Out(stream_bits)
+    stream: Signal = Out(number_bits)
     reset_stream: Signal = Out(1)
     state_written: Signal = Out(1)
     weights_written: Signal = Out(1)
@@ -102,7 +102,7 @@ class MemoryWindow(Component):
     """A word is being stored: until the second cycle after it, ``weights_written`` may follow."""
     touches: Signal = Out(1)
     """A word of the program memory is being written."""
-    shape: Signal = In(32)
+    shape: Signal = In(lambda manifest: 32 * manifest.parameters.networks)
     stopped: Signal = In(1)
     """What SHAPE and STATUS tell of the program."""
 

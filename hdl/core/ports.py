@@ -1,16 +1,24 @@
 """The data ports: input beats to the array's words, results to output beats."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetSignal, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import fifo
 from amaranth.lib.stream import Interface as Stream
 
 from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.core.decision import Decision
-from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits, stream_bits
+from rtlstm.hdl.core.layouts import (
+    from_number,
+    input_beats,
+    output_beats,
+    result_layout,
+    row_bits,
+    stream_bits,
+)
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.spec.inventory import TIMED_STEPS, memories
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import NETWORK_BIT
 
 
 class InputBuffer(Component):
@@ -44,7 +52,7 @@ class InputBuffer(Component):
     cycle; and whether its output is not wanted. With ``pipeline.accept`` nothing of this is known before the
     cycle after a beat."""
     halves_full: Signal = Out(2)
-    halves_streams: Signal = Out(lambda manifest: 2 * manifest.parameters.stream_bits)
+    halves_streams: Signal = Out(lambda manifest: 2 * stream_bits(manifest))
     """Whether each half holds a complete input, and of which stream."""
     taken: Signal = In(1)
     """It has been read."""
@@ -60,8 +68,7 @@ class InputBuffer(Component):
         m = Module()
         words = self._manifest.program.input_words
         beat, macs = self._manifest.parameters.beat_in, self._manifest.parameters.macs
-        step = self._program.fields_of(self.step)
-        after = step.beats_after
+        several = self._program.several
         accept = self._manifest.parameters.pipeline.accept
         width = self._manifest.numerics.data_bits * beat
         read, write = storage(m, memories(self._manifest)["input buffer"], "memory")
@@ -71,19 +78,32 @@ class InputBuffer(Component):
         )
         suppress = Array(Signal(name=f"suppress{i}", reset_less=True) for i in (0, 1))
         bank_in, bank_out = Signal(name="bank_in"), Signal(name="bank_out")
+        x, first = self.x.payload, Signal(init=1, name="first_beat")
+        stream: Value = from_number(self._manifest, x.stream)
+        if several:
+            # A step's first beat says whose it is.
+            stream = Mux(first, stream, streams[bank_in])
+        step = self._program.fields_of(self.step, stream[self._manifest.parameters.stream_bits :])
+        after = step.beats_after
         # How many beats follow the next, whether that is an input's last, whether there is room for it;
         # whether no half is full: then there is room for one more than this.
         begins = self._program.at_reset["beats_after"]
         left = Signal(len(after), init=begins)
         last_beat = Signal(init=begins == 0)
+        follow, ends = (
+            (Mux(first, after, left), Mux(first, after == 0, last_beat)) if several else (left, last_beat)
+        )
         ready, empty = Signal(init=1, name="ready"), Signal(init=1, name="empty")
         row, slot = Signal(range(words), name="row_in"), Signal(range(macs // beat), name="slot")
         # In reset nothing is offered room; what the registers do then does not matter.
-        open_ = self._program.unless(self.stopped, ready)
-        x, accepted = self.x.payload, self.x.valid & open_
+        # Which network a beat is of is only known where there is one.
+        open_ = (
+            ready & ~(self.x.valid & ~step.present) if several else self._program.unless(self.stopped, ready)
+        )
+        accepted = self.x.valid & open_
         same_bank = Signal(init=1)
         for_next = accepted & same_bank
-        fills = accepted & last_beat
+        fills = accepted & ends
         m.d.sync += [
             same_bank.eq(same_bank ^ fills ^ self.taken),
             ready.eq(self.taken | Mux(fills, empty, ready)),
@@ -96,7 +116,7 @@ class InputBuffer(Component):
         # Where a word is not read in the next cycle, it is written from registers: the port is far.
         word = Cat(Mux(slot == i, data, 0) for i in range(macs // beat))
         enable = Cat(accepted & ((slot == 0) | (slot == i)) for i in range(macs // beat))
-        keep = Cat((~last_beat | bit).replicate(width // beat) for bit in step.last_beat)
+        keep = Cat((~ends | bit).replicate(width // beat) for bit in step.last_beat)
         m.d.comb += [
             self.x.ready.eq(~ResetSignal() & open_),
             data.eq(x.data & keep),
@@ -110,8 +130,8 @@ class InputBuffer(Component):
             self.coming.eq(same_bank),
             self.words.eq(row),
             self.grows.eq(news & ends_word),
-            self.fills.eq(news & last_beat),
-            self.stream.eq(Mux(news, x.stream, streams[bank_out])),
+            self.fills.eq(news & ends),
+            self.stream.eq(Mux(news, stream, streams[bank_out])),
             # Not before it is needed: an operation of several words outlasts the cycle in which it comes.
             self.suppress.eq(Mux(news & step.one_word, x.suppress, suppress[bank_out])),
             self.halves_full.eq(full),
@@ -124,14 +144,16 @@ class InputBuffer(Component):
             m.d.sync += [full.bit_select(bank_out, 1).eq(0), bank_out.eq(~bank_out)]
         with m.If(accepted):
             m.d.sync += [
-                left.eq(left - 1),
-                last_beat.eq((left == 1) | (after == 0)),
+                left.eq(follow - 1),
+                last_beat.eq((follow == 1) | (after == 0)),
                 slot.eq(Mux(ends_word, 0, slot + 1)),
                 row.eq(row + ends_word),
-                streams[bank_in].eq(x.stream),
+                streams[bank_in].eq(stream),
                 suppress[bank_in].eq(x.suppress),
             ]
-            with m.If(last_beat):
+            if several:
+                m.d.sync += first.eq(ends)
+            with m.If(ends):
                 m.d.sync += [
                     full.bit_select(bank_in, 1).eq(1),
                     bank_in.eq(~bank_in),
@@ -177,6 +199,8 @@ class OutputQueue(Component):
     """A step's last beat enters the queue."""
     step: Struct = In(lambda manifest: program_store(manifest).step_layout)
     """What is loaded of a step."""
+    network: Signal = In(lambda manifest: manifest.parameters.network_bits or None)
+    """The network of the step that reserves, where there are several."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest, self._program = manifest, program_store(manifest)
@@ -187,7 +211,9 @@ class OutputQueue(Component):
         m = Module()
         units = self._manifest.parameters.gate_units
         width, beat = len(self.values), self._manifest.parameters.beat_out // units
-        beats, depth = self._program.fields_of(self.step).beats_out, self._memory.depth
+        several, depth = self._program.several, self._memory.depth
+        step = self._program.fields_of(self.step, self.network if several else 0)
+        beats = step.beats_out
         m.submodules.queue = queue = fifo.SyncFIFO(width=self._memory.width, depth=depth)
         slot, packed = Signal(range(beat)), Signal(len(self.y.payload.data))
         full = Signal(len(packed))
@@ -206,7 +232,7 @@ class OutputQueue(Component):
             queue.w_en.eq(emitted & ends),
             queue.w_data.eq(Cat(full, result.stream, result.last)),
             self.pushed_last.eq(emitted & result.last),
-            self.y.payload.eq(queue.r_data),
+            self._offered.eq(queue.r_data),
             self.y.valid.eq(queue.r_rdy & ~ResetSignal()),
             # The queue itself gives nothing while it is empty.
             queue.r_en.eq(self.y.ready & ~ResetSignal()),
@@ -215,15 +241,32 @@ class OutputQueue(Component):
             m.d.sync += [slot.eq(Mux(ends, 0, slot + 1)), packed.eq(Mux(ends, 0, full))]
         credits = Signal(range(depth + 1), init=depth)
         # What is reserved or taken in a cycle is counted in the next; so is what is left of it.
-        reserved, taken, room = Signal(), Signal(), Signal(init=1)
-        used = self._program.choose(self.releases, -beats, Mux(reserved, beats, 0))
-        for_one = credits >= Mux(reserved, beats << 1, beats)
-        for_two = ~reserved & (credits >= beats << 1)
+        reserved, taken, room = Signal(len(beats) if several else 1), Signal(), Signal(init=1)
+        if several:
+            # Which network the next step is of is known late: there is to be room for that of any.
+            most = -(-self._manifest.capacity.outputs // self._manifest.parameters.beat_out)
+            being, reserves = reserved, Mux(self.emits, beats, 0)
+            for_one, for_two = credits >= reserved + most, (reserved == 0) & (credits >= beats + most)
+        else:
+            being, reserves = Mux(reserved, beats, 0), self.emits
+            for_one = credits >= Mux(reserved, beats << 1, beats)
+            for_two = ~reserved & (credits >= beats << 1)
+        used = self._program.choose(self.releases, -beats, being)
         m.d.sync += [
-            reserved.eq(self.emits),
+            reserved.eq(reserves),
             taken.eq(self.y.valid & self.y.ready),
             credits.eq(credits + taken - used),
             room.eq(Mux(self.emits, for_two, for_one)),
         ]
         m.d.comb += self.room.eq(room)
         return m
+
+    @property
+    def _offered(self) -> Value:
+        """The queue's word at the port."""
+        y = self.y.payload
+        if not self._program.several:
+            return Value.cast(y)
+        bits = self._manifest.parameters.stream_bits
+        network = y.stream[NETWORK_BIT : NETWORK_BIT + self._manifest.parameters.network_bits]
+        return Cat(y.data, y.stream[:bits], network, y.last)

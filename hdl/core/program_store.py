@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
-from amaranth.lib.data import StructLayout, View
+from amaranth.lib.data import ArrayLayout, StructLayout, View
 
 from rtlstm.hdl.component import AnyInterface, Component, In, Out, Struct, connect_some
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.primitives.pipeline import delay, lookup, storage
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import NETWORK_BIT, NUMBER_BITS
 from rtlstm.spec.program.fields import (
     drain_fields,
     drain_widths,
@@ -41,6 +42,9 @@ _READ_TO_LOAD = (
     "third_row",
 )
 """Fields that set up a walk, and that nobody asks for after that."""
+
+AnyFields: TypeAlias = "Struct | View[ArrayLayout]"
+"""The fields of a step, or of one of each network that a device holds."""
 
 PortSide = Literal["inputs", "outputs"]
 """Values into a step, or out of it."""
@@ -98,21 +102,18 @@ class NextOp:
 class Loaded:
     """What is known of a step of the program that is loaded."""
 
-    fields: Struct
+    fields: AnyFields
     stopped: Value
     """There is no whole program: no operation is to be loaded, no input taken."""
-
-    @property
-    def shape(self) -> Value:
-        """Inputs and outputs of a step, 16 bits each, as SHAPE reads."""
-        return Cat(self.fields.inputs, self.fields.outputs)
+    shape: Value
+    """Inputs and outputs of a step, 16 bits each, as SHAPE reads."""
 
 
 class ProgramStore(ABC):
     """Where the program of a core is. What only loading brings makes no logic where nothing is loaded."""
 
-    step_layout: StructLayout
-    """The fields of a step."""
+    step_layout: StructLayout | ArrayLayout
+    """The fields of a step; where a core holds several networks, of one of each."""
     at_reset: Mapping[str, int]
     """What the fields of a step are while nothing was loaded."""
     least_beats: int
@@ -156,16 +157,30 @@ class ProgramStore(ABC):
         """Return what a core tells at its port ``what`` of those in ``told``."""
 
     @abstractmethod
-    def after_first(self, shape: Value, side: PortSide) -> ValueLike:
-        """How many values of a step follow its first one."""
+    def after_first(self, shape: Value, side: PortSide, number: Value) -> ValueLike:
+        """How many values follow the first one of a step of a stream with this ``number`` at the ports."""
 
     @abstractmethod
     def counter(self, side: PortSide, name: str) -> Signal:
         """Make a counter of a step's values; it begins with those after the first, if they are known."""
 
+    @property
+    def several(self) -> bool:
+        """Whether the core holds several networks."""
+        return self._manifest.parameters.networks > 1
+
+    def shape_of(self, shape: Value, number: Value) -> Value:
+        """Return the sizes of a step of the network of a stream with this ``number`` at the ports."""
+        return shape
+
     @abstractmethod
-    def fields_of(self, step: Struct) -> Struct:
-        """Return the fields of a step that are loaded; ``step`` is the port that has them."""
+    def fields_of(self, step: AnyFields, network: ValueLike = 0) -> Struct:
+        """Return the fields of a step of a network that are loaded; ``step`` is the port that has them."""
+
+    def unknown(self, number: Value, shape: Value) -> Value:
+        """Return whether there is no such stream, or its network is not loaded; ``number`` is at the ports,
+        and has more bits than those of a stream."""
+        return number >= self._manifest.parameters.streams
 
     @abstractmethod
     def drive(self, m: Module, statements: Sequence[Any]) -> None:
@@ -178,6 +193,10 @@ class ProgramStore(ABC):
     @abstractmethod
     def event(self, make: Callable[[], Value]) -> Value:
         """Return an event that only loading brings, of which ``make`` makes the logic."""
+
+    def drops(self, make: Callable[[], Value]) -> Value:
+        """Return an event of loading at which parts of steps are dropped, of which ``make`` makes the logic."""
+        return Const(0, 1) if self.several else self.event(make)
 
     @abstractmethod
     def when(self, m: Module, event: Value, statements: Sequence[Any], *, otherwise: bool = False) -> None:
@@ -212,7 +231,8 @@ class _ConstantProgram(ProgramStore):
             {name: wide.get(name, len(Const(value))) for name, value in self.at_reset.items()}
         )
         values = Cat(Const(self.at_reset[name], each.width) for name, each in self.step_layout)
-        self._loaded = Loaded(View(self.step_layout, values), Const(0, 1))
+        step = View(self.step_layout, values)
+        self._step, self._loaded = step, Loaded(step, Const(0, 1), Cat(step.inputs, step.outputs))
         self.first_op = program.body
         self.most_words = max((op.columns for op in ops), default=0)
         self.latest_results = max((op.results for op in ops), default=0)
@@ -249,14 +269,14 @@ class _ConstantProgram(ProgramStore):
     def tells(self, core: Any, what: Literal["shape", "stopped"]) -> Value:
         return self._loaded.shape if what == "shape" else self._loaded.stopped
 
-    def after_first(self, shape: Value, side: PortSide) -> ValueLike:
+    def after_first(self, shape: Value, side: PortSide, number: Value) -> ValueLike:
         return self.most(side) - 1
 
     def counter(self, side: PortSide, name: str) -> Signal:
         return Signal(range(self.most(side)), init=self.most(side) - 1, name=name)
 
-    def fields_of(self, step: Struct) -> Struct:
-        return self._loaded.fields
+    def fields_of(self, step: AnyFields, network: ValueLike = 0) -> Struct:
+        return self._step
 
     def drive(self, m: Module, statements: Sequence[Any]) -> None:
         pass
@@ -287,8 +307,9 @@ class _WritableProgram(ProgramStore):
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)
         parameters = manifest.parameters
-        self.step_layout = _step_layout(manifest)
-        self.at_reset = dict.fromkeys(self.step_layout.members, 0)
+        layout = _step_layout(manifest)
+        self.step_layout = layout
+        self.at_reset = dict.fromkeys(layout.members, 0)
         self.latest_results = parameters.preactivation + manifest.timing.slowest
         self.most_drain_cycles = parameters.most_drain_cycles
         self.most_words = 1 << self.issued().widths["columns"]
@@ -334,13 +355,14 @@ class _WritableProgram(ProgramStore):
             kept.row.eq(row),
             kept.data.eq(data),
         ]
-        return Loaded(kept.fields, kept.stopped)
+        fields = kept.fields
+        return Loaded(fields, kept.stopped, Cat(fields.inputs, fields.outputs))
 
     def tells(self, core: Any, what: Literal["shape", "stopped"]) -> Value:
         port: Signal = getattr(core, what)
         return port
 
-    def after_first(self, shape: Value, side: PortSide) -> ValueLike:
+    def after_first(self, shape: Value, side: PortSide, number: Value) -> ValueLike:
         # Of 16 bits, as SHAPE has: 0 stands for 65,536 values.
         values = shape[:16] if side == "inputs" else shape[16:]
         return (values - 1)[:16]
@@ -348,8 +370,9 @@ class _WritableProgram(ProgramStore):
     def counter(self, side: PortSide, name: str) -> Signal:
         return Signal(range(self.most(side)), reset_less=True, name=name)
 
-    def fields_of(self, step: Struct) -> Struct:
-        return step
+    def fields_of(self, step: AnyFields, network: ValueLike = 0) -> Struct:
+        fields: Struct = step
+        return fields
 
     def drive(self, m: Module, statements: Sequence[Any]) -> None:
         m.d.comb += statements
@@ -371,9 +394,60 @@ class _WritableProgram(ProgramStore):
         return Mux(event, first, other)
 
 
+class _SeveralPrograms(_WritableProgram):
+    """The memories hold programs of several networks, each with fields of a step.
+
+    Writing the program stops nobody: a network is there as long as the row of its fields is not zero. So a
+    host clears that row, loads the network, and writes the row.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest)
+        self._networks = manifest.parameters.networks
+        self.step_layout = ArrayLayout(_step_layout(manifest), self._networks)
+        self.told = {"shape": 32 * self._networks, "stopped": 1}
+
+    def load(self, m: Module, *, touched: Value, write: Value, row: Value, data: Value) -> Loaded:
+        layout, first = _step_layout(self._manifest), self._manifest.capacity.operations
+        kept = Signal(self.step_layout, name="step_fields")
+        for network in range(self._networks):
+            with m.If(write & (row == first + network)):
+                m.d.sync += kept[network].eq(data[: layout.size])
+        steps = [kept[network] for network in range(self._networks)]
+        shape = Cat(Mux(step.present, Cat(step.inputs, step.outputs), 0) for step in steps)
+        return Loaded(kept, ~Cat(step.present for step in steps).any(), shape)
+
+    def after_first(self, shape: Value, side: PortSide, number: Value) -> ValueLike:
+        return super().after_first(self.shape_of(shape, number), side, number)
+
+    def shape_of(self, shape: Value, number: Value) -> Value:
+        return shape.word_select(self._network(number), 32)
+
+    def _network(self, number: Value) -> Value:
+        return number[NETWORK_BIT : NETWORK_BIT + self._manifest.parameters.network_bits]
+
+    def unknown(self, number: Value, shape: Value) -> Value:
+        wrong: Value = number[:NETWORK_BIT] >= self._manifest.parameters.streams
+        missing = number[NETWORK_BIT:NUMBER_BITS] >= self._networks
+        return wrong | missing | (self.shape_of(shape, number) == 0)
+
+    def fields_of(self, step: AnyFields, network: ValueLike = 0) -> Struct:
+        fields: Struct = step[network]
+        return fields
+
+    def when(self, m: Module, event: Value, statements: Sequence[Any], *, otherwise: bool = False) -> None:
+        # What was taken for a network that is gone waits until it is there again.
+        pass
+
+    def unless(self, event: Value, value: Value) -> Value:
+        return value
+
+
 def program_store(manifest: Manifest) -> ProgramStore:
     """Return the store of a build's program."""
-    return (_ConstantProgram if manifest.parameters.capacity is None else _WritableProgram)(manifest)
+    if manifest.parameters.capacity is None:
+        return _ConstantProgram(manifest)
+    return (_WritableProgram if manifest.parameters.networks == 1 else _SeveralPrograms)(manifest)
 
 
 def _step_layout(manifest: Manifest) -> StructLayout:
@@ -436,8 +510,8 @@ class _StepFields(Component):
 class StepPart(Component):
     """A component that counts the values of steps."""
 
-    shape: Signal = In(32)
-    """Sizes of a step, as in the SHAPE register."""
+    shape: Signal = In(lambda manifest: 32 * manifest.parameters.networks)
+    """Sizes of a step of each network, as in the SHAPE register."""
 
 
 @dataclass(frozen=True)
@@ -449,16 +523,24 @@ class StepValues:
 
 
 def count_values(
-    m: Module, program: ProgramStore, part: StepPart, side: PortSide, moved: Value, by: int = 1
+    m: Module, program: ProgramStore, part: StepPart, side: PortSide, moved: Value, number: Value, by: int = 1
 ) -> StepValues:
     """Count a step's values, ``by`` of them in each cycle with ``moved``.
 
+    With a step's first value, ``number`` is that of its stream.
+
     Another network is loaded between steps only. Its first step may begin in the cycle after the next.
     """
-    begins = program.after_first(part.shape, side)
+    begins = program.after_first(part.shape, side, number)
     # How many follow the first value of the next transfer.
     left = program.counter(side, f"{side}_left")
     first = Signal(init=1, name=f"{side}_first")
+    if program.several:
+        follow = Mux(first, begins, left)
+        last = follow < by
+        with m.If(moved):
+            m.d.sync += [left.eq(follow - by), first.eq(last)]
+        return StepValues(first, last)
     last = left < by
     with m.If(moved):
         m.d.sync += [left.eq(Mux(last, begins, left - by)), first.eq(last)]

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 
 from rtlstm.hdl.component import Component, In, Out
 from rtlstm.hdl.core.array import any_of
-from rtlstm.hdl.core.layouts import row_bits, stream_bits
+from rtlstm.hdl.core.layouts import number_bits, row_bits
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
@@ -34,7 +34,7 @@ class RegisterBank(Component):
     """Store ``data`` in the register whose number was at ``address`` in the cycle before."""
     value: Signal = Out(32)
     """What the register holds whose number was at ``address`` two cycles before."""
-    stream: Signal = Out(stream_bits)
+    stream: Signal = Out(number_bits)
     region: Signal = Out(4)
     bank: Signal = Out(
         lambda manifest: row_bits(max(layout.banks for layout in manifest.regions.values()) + 1)
@@ -48,7 +48,7 @@ class RegisterBank(Component):
     busy: Signal = In(1)
     flags: Signal = In(3)
     stopped: Signal = In(1)
-    shape: Signal = In(32)
+    shape: Signal = In(lambda manifest: 32 * manifest.parameters.networks)
     """What is told, as it is in the cycle before that of the address's register."""
     step_done: Signal = In(1)
     saturated: Signal = In(lambda manifest: range(manifest.most_saturated + 1))
@@ -116,7 +116,9 @@ class RegisterBank(Component):
 
     def _constants(self) -> dict[Register, dict[str, ValueLike]]:
         words = {register: {"": Const(word, 32)} for register, word in self._manifest.constants.items()}
-        return words | {Register.SHAPE: {"": self._program.tells(self, "shape")}}
+        return words | {
+            Register.SHAPE: {"": self._program.shape_of(self._program.tells(self, "shape"), self.stream)}
+        }
 
     def _counters(self, m: Module) -> dict[Register, dict[str, ValueLike]]:
         steps, latency, saturations = Signal(32), Signal(32), Signal(32)

@@ -20,6 +20,7 @@ from rtlstm.spec.link import (
     RAW_CRC_START,
     RAW_STEP,
     RESET_STATE,
+    NUMBER_MASK,
     STREAM_MASK,
     FrameType,
     value_bytes,
@@ -121,7 +122,8 @@ class RawSteps(StepPart):
     def _take(self, m: Module) -> None:
         """Take the bytes of a step and its checksum."""
         each = value_bytes(self._manifest.numerics.data_bits)
-        after_first = program_store(self._manifest).after_first(self.shape, "inputs")
+        program = program_store(self._manifest)
+        after_first = program.after_first(self.shape, "inputs", self._head)
         # Sums, since a product may become a multiplier.
         size = Signal.like(self._written, name="size")
         m.d.comb += size.eq(2 + each + sum((after_first for _ in range(each)), Const(0)))
@@ -146,7 +148,8 @@ class RawSteps(StepPart):
             self._begin(m)
         with m.State("JUDGE"):
             m.d.sync += [self._written.eq(0), self._taken.eq(0)]
-            known = (head & STREAM_MASK) < self._manifest.parameters.streams
+            number = head & (NUMBER_MASK if program.several else STREAM_MASK)
+            known = ~program.unknown(number, self.shape)
             m.next = "STEP"
             with m.If(((head & RESET_STATE) != 0) & known):
                 m.next = "STREAM"
@@ -158,7 +161,8 @@ class RawSteps(StepPart):
         """Make requests: two that write registers if the state is to be reset, and the step's."""
         head, taken, (valid, data, ready) = self._head, self._taken, self._byte
         word = (Const(0, 8), Const(0, 8), Const(0, 8))
-        chosen = (Const(Register.STREAM, 8), head[:8], head[8:10], *word[1:])
+        bits = 14 if program_store(self._manifest).several else 10
+        chosen = (Const(Register.STREAM, 8), head[:8], head[8:bits], *word[1:])
         reset = (Const(Register.COMMAND, 8), Const(Command.RESET, 8), *word)
         for name, following, content in (("STREAM", "COMMAND", chosen), ("COMMAND", "STEP", reset)):
             with m.State(name):

@@ -6,7 +6,7 @@ from amaranth.lib import stream
 from rtlstm.hdl.component import In, Out
 from rtlstm.hdl.core.layouts import input_beats, output_beats
 from rtlstm.hdl.core.program_store import StepPart, count_values, program_store
-from rtlstm.spec.link import STREAM_MASK, SUPPRESS, value_bytes
+from rtlstm.spec.link import NUMBER_MASK, STREAM_MASK, SUPPRESS, value_bytes
 from rtlstm.spec.manifest import Manifest
 
 
@@ -21,7 +21,7 @@ class StepFeeder(StepPart):
     hungry: Signal = Out(1)
     """No step is in progress; a byte is needed to continue."""
     unknown: Signal = Out(1)
-    """The core has no such stream; for one cycle, in which the step is dropped."""
+    """The core has no such stream, or not its network; for one cycle, in which the step is dropped."""
     given: Signal = Out(1)
     with_output: Signal = Out(1)
     """A step has been given to the core, for one cycle; its output is wanted."""
@@ -35,8 +35,7 @@ class StepFeeder(StepPart):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         inputs, beat = self._manifest.capacity.inputs, self._manifest.parameters.beat_in
-        begins = self._program.after_first(self.shape, "inputs")
-        bits, streams = self._manifest.numerics.data_bits, self._manifest.parameters.streams
+        bits, program = self._manifest.numerics.data_bits, self._program
         size = value_bytes(bits)
         word = Signal(16, reset_less=True)
         low = Signal(8 * (size - 1), reset_less=True)
@@ -47,6 +46,7 @@ class StepFeeder(StepPart):
         # Whether the core has no part of the step yet; whether this is the step's last beat.
         fresh, last_beat = Signal(), Signal()
         payload, value, number = Signal(8), Signal(8 * size), Signal(16)
+        begins = program.after_first(self.shape, "inputs", number)
         taken, filled = Signal(), Signal()
         m.d.comb += [
             x.data.eq(data),
@@ -57,7 +57,7 @@ class StepFeeder(StepPart):
             taken.eq(self.hungry & self.i.valid),
             payload.eq(Mux(self.cut, 0, self.i.payload)),
             value.eq(Cat(low, payload)),
-            number.eq(word & STREAM_MASK),
+            number.eq(word & (NUMBER_MASK if program.several else STREAM_MASK)),
         ]
         with m.FSM():
             with m.State("LOW"):
@@ -74,7 +74,9 @@ class StepFeeder(StepPart):
                 with m.Elif(self.cut):
                     m.next = "LOW"
             with m.State("CHECK"):
-                m.d.comb += self.unknown.eq(number >= streams)
+                m.d.comb += self.unknown.eq(program.unknown(number, self.shape))
+                if program.several:
+                    m.d.sync += left.eq(begins)
                 m.next = "VALUE"
                 with m.If(self.unknown):
                     m.next = "LOW"
@@ -134,7 +136,7 @@ class StepReader(StepPart):
         byte, slot = Signal(range(size)), Signal(range(beat))
         value = Signal(signed(8 * size))
         taken, last_byte = Signal(), Signal()
-        last = count_values(m, self._program, self, "outputs", last_byte).last
+        last = count_values(m, self._program, self, "outputs", last_byte, self.y.payload.stream).last
         m.d.comb += [
             value.eq(self.y.payload.data.word_select(slot, bits).as_signed()),
             self.o.payload.eq(value.word_select(byte, 8)),

@@ -10,6 +10,7 @@ from rtlstm.spec.cells.unit import GraphUnit, Unit, UnitTiming
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.step import CREDIT_CYCLES, STATE_CYCLES, Op, Program
+from rtlstm.spec.record import Record
 
 BEAT_FLAGS = ("writes_partial", "lstm", "dense", "relu", "sigmoid", "tanh", "emit", "store")
 """Flags that all beats of an operation share, in addition to the index of their cell's kind."""
@@ -18,9 +19,18 @@ Fields = dict[str, list[int]]
 """Values of each field, one per operation."""
 
 
-def issue_fields(program: Program) -> Fields:
+class Bases(Record):
+    """The rows at which a network begins in a device that holds several."""
+
+    operations: int = 0
+    weight_rows: int = 0
+    shift_rows: int = 0
+    bias_rows: int = 0
+
+
+def issue_fields(program: Program, bases: Bases = Bases()) -> Fields:
     """The fields of every operation that the sequencer reads."""
-    ops = program.ops
+    ops, first = program.ops, bases.operations
     return {
         # Both less 1: the registers count down to 0.
         "columns": [op.columns - 1 for op in ops],
@@ -30,7 +40,7 @@ def issue_fields(program: Program) -> Fields:
         "single": [int(len(op.group_words[0]) == 1) for op in ops],
         "one_cycle": [int(op.drain_cycles == 1) for op in ops],
         "last_one_cycle": [int(op.last_drain_cycles == 1) for op in ops],
-        "weights": [op.weights for op in ops],
+        "weights": [op.weights + bases.weight_rows for op in ops],
         "idle_cycles": [op.idle_cycles for op in ops],
         "newer_results": [op.newer_results for op in ops],
         "from_input": [int(op.from_input) for op in ops],
@@ -41,7 +51,7 @@ def issue_fields(program: Program) -> Fields:
         "emit": [int(op.emit) for op in ops],
         "stores": [int(op.destination is not None) for op in ops],
         "prepares": [int(index == program.body - 1) for index in range(len(ops))],
-        "follows": [program.follows(index) or 0 for index in range(len(ops))],
+        "follows": [(program.follows(index) or 0) + first for index in range(len(ops))],
         "ends": [int(program.follows(index) is None) for index in range(len(ops))],
         "ends_suppressed": [int(program.follows(index, suppress=True) is None) for index in range(len(ops))],
         "writes_current": [int(op.writes_copy == "current") for op in ops],
@@ -122,17 +132,19 @@ def _most_idle_cycles(parameters: Parameters, timing: UnitTiming) -> int:
     return max(parameters.partial_to_add, in_order, -(-leaves // 2), states)
 
 
-def drain_fields(program: Program, layers: Sequence[LayerShape], unit: Unit) -> Fields:
+def drain_fields(
+    program: Program, layers: Sequence[LayerShape], unit: Unit, bases: Bases = Bases()
+) -> Fields:
     """The fields of every operation that the drain reads: counts and flags of its beats, and first rows."""
     ops = program.ops
-    biases = [program.bias_rows * op.adds_partials for op in ops]
+    biases = [program.bias_rows if op.adds_partials else bases.bias_rows for op in ops]
     copies = [program.copy_words * (op.writes_copy is not None) for op in ops]
     return {
         # Beats of a group less 1: those after its first.
         "more": [op.drain_beats - 1 for op in ops],
         "last_more": [op.last_drain_beats - 1 for op in ops],
         "adds": [int(op.adds_partials) for op in ops],
-        "shift": [op.shifts for op in ops],
+        "shift": [op.shifts + bases.shift_rows for op in ops],
         "addend": [op.addends + more for op, more in zip(ops, biases, strict=True)],
         "partials_row": [op.partials_row + program.bias_rows for op in ops],
         # First row of the cell states; which cell computes the beat is in ``flags``.
@@ -165,13 +177,13 @@ def drain_widths(parameters: Parameters, unit: Unit) -> dict[str, int]:
     return _bits(most)
 
 
-def step_fields(program: Program, parameters: Parameters) -> dict[str, int]:
+def step_fields(program: Program, parameters: Parameters, bases: Bases = Bases()) -> dict[str, int]:
     """The fields of a step that are not part of its operations."""
     beat = parameters.beat_in
     first = program.ops[program.body].words if program.ops else 0
     return {
-        "body": program.body,
-        "prefetch": program.prefetch or 0,
+        "body": program.body + bases.operations,
+        "prefetch": (program.prefetch or 0) + bases.operations,
         "prefetches": int(program.prefetch is not None),
         "inputs": program.inputs & 0xFFFF,
         "outputs": program.outputs & 0xFFFF,
@@ -181,6 +193,18 @@ def step_fields(program: Program, parameters: Parameters) -> dict[str, int]:
         # All of the input's product is issued in one cycle.
         "one_word": int(first == 1),
         "beats_out": -(-program.outputs // parameters.beat_out),
+    }
+
+
+def resident_fields(
+    program: Program, parameters: Parameters, timing: UnitTiming, bases: Bases = Bases()
+) -> dict[str, int]:
+    """The further fields of a step in a device that holds several networks. Zeros are no network."""
+    return {
+        "present": 1,
+        "begin": bases.operations,
+        "prepares": int(program.body > 0),
+        "overtakes": int(program.overtakes(parameters.preactivation + timing.slowest)),
     }
 
 
@@ -198,6 +222,8 @@ def step_widths(parameters: Parameters) -> dict[str, int]:
         "one_word": 1,
         "beats_out": -(-capacity.outputs // parameters.beat_out),
     }
+    if parameters.networks > 1:
+        most |= {"present": 1, "begin": capacity.operations - 1, "prepares": 1, "overtakes": 1}
     return _bits(most)
 
 

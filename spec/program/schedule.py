@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
@@ -122,6 +123,8 @@ class Timeline:
     stored: list[list[int]] = field(default_factory=lambda: [[], []])
     """First cycles in which the vector words can be issued that the last two operations which store results
     write; the older operation comes first."""
+    issued: int = 0
+    """Cycle that issued the last word so far."""
     record: list[Issued] | None = None
     """Where each operation is kept as it was issued, for who wants to see it."""
 
@@ -138,6 +141,7 @@ class Timeline:
         ends, self.drain_free = group_ends(op, start, self.drain_free, readable)
         if self.record is not None:
             self.record.append(Issued(op, start, ends, readable))
+        self.issued = ends[-1]
         self.free = ends[-1] + 1 + op.idle_cycles
         if op.yields:
             stage = op.results
@@ -177,6 +181,7 @@ class Timeline:
     def move(self, cycles: int) -> None:
         """Go on as if everything so far had happened a number of cycles later."""
         self.free += cycles
+        self.issued += cycles
         self.drain_free += cycles
         self.results += cycles
         self.stored_until += cycles
@@ -197,20 +202,39 @@ class Timeline:
         counts = (min(first + macs, self.program.inputs) for first in range(0, self.program.inputs, macs))
         return [beats[-(-count // beat) - 1] + 1 + self.parameters.pipeline.accept for count in counts]
 
+    def change(self, program: Program, timing: UnitTiming) -> int:
+        """Go on with another network's program; return the first cycle in which its step may begin.
+
+        All results that are stored are written then. If the step's results could be earlier than those of the
+        step before, nothing is under way any more.
+        """
+        slowest = self.parameters.preactivation + timing.slowest
+        written = max((cycle - 1 for words in self.stored for cycle in words), default=0)
+        depth = slowest + self.parameters.most_drain_cycles + self.parameters.decision_cycles + 3
+        self.program = program
+        return max(written, self.issued + depth) if program.overtakes(slowest) else written
+
     def step(
-        self, beats: Sequence[int], first_step: bool, prefetch: bool = False, suppress: bool = False
+        self,
+        beats: Sequence[int],
+        first_step: bool,
+        prefetch: bool = False,
+        suppress: bool = False,
+        changed: int | None = None,
     ) -> tuple[int, int]:
         """Run a step whose beats are accepted in these cycles.
 
+        ``changed`` is the first cycle in which it may begin if the step before was another network's.
         ``prefetch`` says that this step's input was there when the step before ended; its recurrent
         part is then not computed yet. Returns the cycle after which the input buffer is free again, and the
         cycle that offers the last output beat, or would offer it if the output is suppressed.
         """
         program, arrivals = self.program, self.arrivals(beats)
-        if first_step and program.body:
+        if (first_step and program.body) or changed is not None:
             # Input is marked complete in the cycle after its last beat.
-            self.free = max(self.free, beats[-1] + 1) + REDIRECT_CYCLES
-            self.prepare()
+            self.free = max(self.free, beats[-1] + 1, changed or 0) + REDIRECT_CYCLES
+            if first_step:
+                self.prepare()
         index: int | None = program.prefetch if prefetch else program.body
         released = self.free
         while index is not None:
@@ -252,11 +276,13 @@ def step_cycles(
     warm: Collection[int],
     suppress: Sequence[bool] | None = None,
     record: list[Issued] | None = None,
+    changed: bool = False,
 ) -> list[tuple[int, int]]:
     """Return the cycles that accept each step's last input beat and offer its last output beat.
 
     The parameters are those of :func:`offer_cycles`; ``warm`` are the streams whose recurrent part is ready
-    at the beginning; ``record`` gets all operations as they are issued.
+    at the beginning; ``record`` gets all operations as they are issued. ``changed``: the core ran another
+    network before.
     """
     silent = [False] * len(streams) if suppress is None else list(suppress)
     known = set(warm)
@@ -265,7 +291,8 @@ def step_cycles(
     found: list[tuple[int, int]] = []
     beats, prefetch = timeline.beats(0), False
     for index, stream in enumerate(streams):
-        free, offered = timeline.step(beats, stream not in known, prefetch, silent[index])
+        begins_at = 0 if changed and not index else None
+        free, offered = timeline.step(beats, stream not in known, prefetch, silent[index], begins_at)
         known.add(stream)
         released.append(free)
         found.append((beats[-1], offered))
@@ -276,6 +303,52 @@ def step_cycles(
         beats = timeline.beats(begins)
         same = index + 1 < len(streams) and streams[index + 1] == stream
         prefetch = program.prefetch is not None and same and timeline.next_is_there(beats)
+        if not prefetch:
+            timeline.prepare()
+    return found
+
+
+@dataclass(frozen=True)
+class NetworkStep:
+    """A step in a device that holds several networks."""
+
+    stream: int
+    network: int
+    program: Program
+    """That network's."""
+
+
+def resident_cycles(
+    steps: Sequence[NetworkStep], parameters: Parameters, timing: UnitTiming
+) -> list[tuple[int, int]]:
+    """Return what :func:`step_cycles` does, for steps of several networks on a core that was reset.
+
+    A stream whose step is of another network than the one before begins anew.
+    """
+    timeline = Timeline(steps[0].program, parameters)
+    # The network of each stream's state, and that whose operations are loaded: at first 0, if it is there.
+    known: dict[int, int] = {}
+    released: list[int] = []
+    found: list[tuple[int, int]] = []
+    beats, prefetch = timeline.beats(0), False
+    for index, step in enumerate(steps):
+        changed = None
+        if index and steps[index - 1].network != step.network:
+            changed = timeline.change(step.program, timing)
+        free, offered = timeline.step(
+            beats, known.get(step.stream) != step.network, prefetch, changed=changed
+        )
+        known[step.stream] = step.network
+        released.append(free)
+        found.append((beats[-1], offered))
+        if index + 1 == len(steps):
+            break
+        begins = max(beats[-1] + 1, *[released[index - 1] + 1] * bool(index), 0)
+        following = steps[index + 1]
+        count = -(-following.program.inputs // parameters.beat_in)
+        beats = range(begins, begins + count)
+        same = (following.stream, following.network) == (step.stream, step.network)
+        prefetch = step.program.prefetch is not None and same and timeline.next_is_there(beats)
         if not prefetch:
             timeline.prepare()
     return found
@@ -407,13 +480,16 @@ class StepSchedule(Schedule):
         ends: NDArray[np.bool_],
         ready: NDArray[np.bool_],
         suppress: NDArray[np.bool_],
+        changed: bool = False,
     ) -> int:
         """Return the latency of the last step with an output; the streams that are ``ready`` are prepared.
 
-        The step's wait for earlier ones is included, as if the core had been idle at the beginning.
+        ``changed`` says that the core ran another network before. The step's wait for earlier ones is included, as if the core had been idle at the beginning.
         """
         last, prepared = int(np.flatnonzero(~suppress)[-1]), np.flatnonzero(ready).tolist()
-        cycles = step_cycles(self.program, self.parameters, streams.tolist(), prepared, suppress.tolist())
+        cycles = step_cycles(
+            self.program, self.parameters, streams.tolist(), prepared, suppress.tolist(), changed=changed
+        )
         accepted, offered = cycles[last]
         return offered - accepted
 

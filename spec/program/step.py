@@ -196,6 +196,11 @@ class Program(Record):
             cell_rows=max(1, self.cell_context),
         )
 
+    def overtakes(self, slowest: int) -> bool:
+        """Whether a step's first results could come before those of another network's step before it, of
+        which the last come ``slowest`` cycles after a group's last word."""
+        return next(op for op in self.ops[self.body :] if op.yields).results < slowest
+
     @property
     def kept(self) -> Kept:
         """The kept words of the products that skip any."""

@@ -5,7 +5,7 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.program_store import OpFields, program_store
-from rtlstm.hdl.core.sequencer.steps import READY, Fetched, Walk, exceeds
+from rtlstm.hdl.core.sequencer.steps import READY, Fetched, Walk, exceeds, network_bits
 
 
 class Admission(Component):
@@ -126,10 +126,12 @@ class Results(Component):
     more than ``parameters.ahead()`` later; of operations whose results are stored."""
     results_ready: Struct = Out(READY)
     """The word that may be issued in the next cycle is there then."""
+    settled: Signal = Out(lambda fields: 1 if network_bits(fields) else None)
+    """None is under way."""
 
     def __init__(self, fields: OpFields) -> None:
         self._most_words = program_store(fields.manifest).most_words
-        self._skip = fields.skip
+        self._skip, self._fields = fields.skip, fields
         super().__init__(fields)
 
     def elaborate(self, platform: object) -> Module:
@@ -144,6 +146,9 @@ class Results(Component):
             m.d.sync += [written.eq(0), some.eq(0)]
         with m.Elif(self.result_word):
             m.d.sync += [written.eq(written + 1), some.eq(1)]
+
+        if network_bits(self._fields) is not None:
+            m.d.comb += self.settled.eq(outstanding == 0)
 
         def ready(of: Struct, counted: Value, more: int = 0) -> Value:
             newer = outstanding + more

@@ -9,7 +9,7 @@ from rtlstm.hdl.component import In, Out, Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.core.program_store import NextOp, OpFields, ProgramPart, program_store
-from rtlstm.hdl.core.sequencer.steps import AFTER, Fetched, Walk
+from rtlstm.hdl.core.sequencer.steps import AFTER, Fetched, Walk, network_bits
 
 
 class Fetch(ProgramPart):
@@ -29,6 +29,8 @@ class Fetch(ProgramPart):
 
     step: Struct = In(lambda fields: program_store(fields.manifest).step_layout)
     """What is loaded of a step."""
+    network: Signal = In(network_bits)
+    """The network whose operations are loaded, where there are several."""
     stopped: Signal = In(1)
     """No operation is to be loaded."""
     program_window: Signal = In(1)
@@ -79,13 +81,17 @@ class Fetch(ProgramPart):
         That an operation ends, and its step, is known last, so ``of`` stands in front of all choices.
         """
 
-        step = self._program.fields_of(self.step)
+        step = self._step
+        begin = step.begin if self._program.several else Const(0)
 
         def after(chosen: Value, op: Struct, comes: Struct) -> Value:
-            first = Mux(comes.prefetches, of(step.prefetch), of(Const(0)))
+            first = Mux(comes.prefetches, of(step.prefetch), of(begin))
             return Mux(comes.ends_step, Mux(chosen, first, 0), Mux(chosen, of(op.follows), 0))
 
-        fetched, begins = self.fetched, self.window | self.fetched.halted
+        fetched = self.fetched
+        # A step of a network that is there ends the wait for one that is not.
+        halted = fetched.halted & ~self.redirect if self._program.several else fetched.halted
+        begins = self.window | halted
         goes_on = ~begins & ~self.redirect
         return any_of(
             [
@@ -100,7 +106,12 @@ class Fetch(ProgramPart):
         """Whether there is no program, or its memory shows another row."""
         looked = Signal()
         m.d.sync += looked.eq(self.program_window)
-        return self.stopped | looked
+        stopped = ~self._step.present if self._program.several else self.stopped
+        return stopped | looked
+
+    @property
+    def _step(self) -> Struct:
+        return self._program.fields_of(self.step, getattr(self, "network", 0))
 
     def _load_fields(self, m: Module, table: Mapping[str, Value]) -> None:
         """Keep those of the fields that are asked for while words are issued."""

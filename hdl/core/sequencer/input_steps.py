@@ -3,12 +3,17 @@
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 
-from rtlstm.hdl.component import Component, In, Out, Ports, connect_some
+from rtlstm.hdl.component import Component, In, Out, Ports, Struct, connect_some
 from rtlstm.hdl.core.layouts import stream_bits
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.core.sequencer.sequencer import Sequencer
 from rtlstm.hdl.core.sequencer.steps import CurrentStream, Steps, exceeds
 from rtlstm.spec.manifest import Manifest
+
+
+def _if_several(manifest: Manifest) -> int | None:
+    """Width of a port that only a core of several networks has."""
+    return 1 if manifest.parameters.networks > 1 else None
 
 
 class StreamFlags(Component):
@@ -25,6 +30,9 @@ class StreamFlags(Component):
     ``state_written``     0           1              0
     ``weights_written``               1, all streams
     ====================  ==========  =============  ====
+
+    Where there are several networks, it keeps whose state a stream's is: that of the network that the stream's
+    last step or command named. A step of another one finds a zero state, as after ``reset_stream``.
     """
 
     prepares: Signal = In(1)
@@ -44,6 +52,11 @@ class StreamFlags(Component):
     """A stream starts from zero, or from what was written."""
     weights_written: Signal = In(1)
     """The partial sums of all streams are invalid."""
+    adopts: Signal = In(_if_several)
+    command_prepares: Signal = In(_if_several)
+    foreign: Signal = Out(_if_several)
+    """``input_stream`` is the network's that it names from now on; ``prepares`` of ``command_stream``; the state
+    of ``input_stream`` is another network's."""
     zero_state: Signal = Out(1)
     copy: Signal = Out(1)
     """The state of ``stream`` is zero; which half holds the first layer's h."""
@@ -54,7 +67,8 @@ class StreamFlags(Component):
     """The three bits of ``command_stream``."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self._streams = manifest.parameters.streams
+        self._streams, self._bits = manifest.parameters.streams, manifest.parameters.stream_bits
+        self._network_bits = manifest.parameters.network_bits
         super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
@@ -69,25 +83,48 @@ class StreamFlags(Component):
         with m.If(self.step_ends):
             m.d.sync += self._of(zero_state, self.stream).eq(0)
         # A host may name a stream that is not there: then nothing changes.
-        commanded = [bits.bit_select(self.command_stream, 1) for bits in (zero_state, invalid, copy)]
+        commanded = [
+            bits.bit_select(self.command_stream[: self._bits], 1) for bits in (zero_state, invalid, copy)
+        ]
         with m.If(self.reset_stream | self.state_written):
             m.d.sync += [
                 bit.eq(value) for bit, value in zip(commanded, (self.reset_stream, 1, 0), strict=True)
             ]
+        command_prepares = self.prepares
+        zero, old = (self._of(bits, self.input_stream) for bits in (zero_state, invalid))
+        if self._network_bits:
+            self._follow_networks(m, zero_state, invalid)
+            zero, old, command_prepares = zero | self.foreign, old | self.foreign, self.command_prepares
         with m.If(self.weights_written):
             m.d.sync += invalid.eq(-1)
         m.d.comb += [
             self.zero_state.eq(self._of(zero_state, self.stream)),
             self.copy.eq(self._of(copy, self.stream)),
-            self.input_zero_state.eq(self._of(zero_state, self.input_stream)),
-            self.input_invalid.eq(self._of(invalid, self.input_stream) & self.prepares),
-            self.flags.eq(Cat(commanded[0], commanded[1] & self.prepares, commanded[2])),
+            self.input_zero_state.eq(zero),
+            self.input_invalid.eq(old & self.prepares),
+            self.flags.eq(Cat(commanded[0], commanded[1] & command_prepares, commanded[2])),
         ]
         return m
 
+    def _follow_networks(self, m: Module, zero_state: Signal, invalid: Signal) -> None:
+        """Keep whose state each stream's is."""
+        networks = Signal(self._streams * self._network_bits)
+
+        def of(stream: Signal) -> Value:
+            return networks.word_select(stream[: self._bits], self._network_bits)
+
+        with m.If(self.reset_stream | self.state_written):
+            m.d.sync += of(self.command_stream).eq(self.command_stream[self._bits :])
+        with m.If(self.adopts & self.foreign):
+            m.d.sync += [
+                of(self.input_stream).eq(self.input_stream[self._bits :]),
+                *(self._of(bits, self.input_stream).eq(1) for bits in (zero_state, invalid)),
+            ]
+        m.d.comb += self.foreign.eq(of(self.input_stream) != self.input_stream[self._bits :])
+
     def _of(self, bits: Signal, stream: Signal) -> Value:
         """A stream's bit."""
-        return bits.bit_select(stream, 1) if self._streams > 1 else bits[0]
+        return bits.bit_select(stream[: self._bits], 1) if self._streams > 1 else bits[0]
 
 
 class InputPorts(Ports):
@@ -100,13 +137,13 @@ class InputPorts(Ports):
     input_grows: Signal = In(1)
     input_fills: Signal = In(1)
     """A word of it is complete with this cycle; so is all of it."""
-    input_stream: Signal = In(lambda fields: fields.manifest.parameters.stream_bits)
+    input_stream: Signal = In(lambda fields: stream_bits(fields.manifest))
     input_suppress: Signal = In(1)
     """Its stream, as known after this cycle, and whether its output is not wanted."""
     input_bank: Signal = In(1)
     """Its half of the buffer."""
     halves_full: Signal = In(2)
-    halves_streams: Signal = In(lambda fields: 2 * fields.manifest.parameters.stream_bits)
+    halves_streams: Signal = In(lambda fields: 2 * stream_bits(fields.manifest))
     """Whether each half of the buffer holds a complete input, and of which stream."""
 
 
@@ -128,15 +165,57 @@ class InputSteps(InputPorts, Steps):
         m.submodules.flags = flags = StreamFlags(self._manifest)
         op_ends_step, next_ends_step = self._ends_step(m)
         self._follow_streams(m, current, flags, op_ends_step)
-        self._redirect(m, flags)
+        waits = (self._choose_network if self._program.several else self._redirect)(m, flags)
         self._succeed(m, op_ends_step, next_ends_step)
         self._address(m, current.context, flags)
-        self._await_input(m, ~flags.input_invalid)
+        self._await_input(m, ~waits)
         return m
+
+    @property
+    def _of_network(self) -> Struct:
+        """The fields of a step of the network whose operations are loaded."""
+        return self._program.fields_of(self.step, self.network if self._program.several else 0)
+
+    def _choose_network(self, m: Module, flags: StreamFlags) -> Value:
+        """Begin with a step's network, if that of the loaded operations is another, or the stream has another's
+        state; return whether the next input waits for that.
+
+        It is known in the first cycle in which all of an input is there, as that sums are invalid: a network
+        is changed in the time of a stream's first step. Results of the step before must not be overtaken.
+        """
+        program, bits = self._program, self._manifest.parameters.stream_bits
+        number = self.input_stream[bits:]
+        step = program.fields_of(self.step, number)
+        missing = ~self._of_network.present
+        changes = Signal()
+        m.d.comb += changes.eq((number != self.network) | missing)
+        waits = flags.input_invalid | flags.foreign | changes
+        calm = ~changes | (self.settled & (self.drained | ~step.overtakes))
+        needed = self._listens() & self.input_full & step.present & waits & calm
+        blank = Signal()
+        with m.If(flags.prepared):
+            m.d.sync += blank.eq(0)
+        with m.If(self.redirect):
+            m.d.sync += [
+                blank.eq(flags.input_zero_state & flags.input_invalid),
+                self.network.eq(number),
+            ]
+        command = program.fields_of(self.step, self.command_stream[bits:])
+        m.d.comb += [
+            self.redirect.eq(needed & ~self.window_wanted & ~self.walk.idles),
+            self.target.eq(Mux(flags.input_invalid, step.begin, step.body)),
+            self.blank.eq(blank),
+            flags.prepares.eq(step.prepares),
+            flags.command_prepares.eq(command.prepares),
+            flags.adopts.eq(self.redirect),
+        ]
+        return waits
 
     def _listens(self) -> Value:
         """Whether an operation waits for a step's input."""
         waits: Value = self.walk.first_group & self.fetched.op.waits_for_input & ~self.fetched.loading
+        if self._program.several:
+            waits |= self.fetched.loading & ~self._of_network.present
         return waits
 
     def _ends_step(self, m: Module) -> tuple[Value, Value]:
@@ -170,7 +249,7 @@ class InputSteps(InputPorts, Steps):
             current.listens.eq(self._listens() | (self.fetched.load & self.fetched.next_op.waits_for_input)),
             current.input_stream.eq(self.input_stream),
             self.stream.eq(current.stream),
-            flags.prepares.eq(self._program.fields_of(self.step).body != 0),
+            *([] if self._program.several else [flags.prepares.eq(self._of_network.body != 0)]),
             flags.stream.eq(current.stream),
             flags.input_stream.eq(self.input_stream),
             flags.prepared.eq(walk.ends & op.prepares),
@@ -179,8 +258,11 @@ class InputSteps(InputPorts, Steps):
             self.copy.eq((op.writes_current & flags.copy) | (op.writes_other & ~flags.copy)),
         ]
 
-    def _redirect(self, m: Module, flags: StreamFlags) -> None:
-        """Have invalid partial sums computed before a step that adds them; a zero state is read as blanks."""
+    def _redirect(self, m: Module, flags: StreamFlags) -> Value:
+        """Have invalid partial sums computed before a step that adds them; a zero state is read as blanks.
+
+        Returns whether the next input waits for that.
+        """
         # Flags of the complete input's stream, which a lone beat shows before it is the current one.
         needed = self._listens() & self.input_full & flags.input_invalid
         blank = Signal()
@@ -193,6 +275,7 @@ class InputSteps(InputPorts, Steps):
             self.target.eq(0),
             self.blank.eq(blank),
         ]
+        return flags.input_invalid
 
     def _succeed(self, m: Module, op_ends_step: Value, next_ends_step: Value) -> None:
         """Say what comes after a step's last operation: the next step's first."""
@@ -203,7 +286,7 @@ class InputSteps(InputPorts, Steps):
             bank = self.input_bank ^ reads
             same = self._same(self.halves_streams.word_select(bank, len(self.stream)))
             there = self.halves_full.bit_select(bank, 1) & same & ~self.window_wanted
-            return Value.cast(there & self._program.fields_of(self.step).prefetches)
+            return Value.cast(there & self._of_network.prefetches)
 
         m.d.comb += [
             self.after_op.ends_step.eq(op_ends_step),
@@ -250,7 +333,8 @@ class InputSteps(InputPorts, Steps):
 
     def _same(self, stream: Value) -> Value:
         """Whether this is the current stream."""
-        return stream == self.stream if self._manifest.parameters.streams > 1 else Const(1)
+        parameters = self._manifest.parameters
+        return stream == self.stream if parameters.streams > 1 or parameters.networks > 1 else Const(1)
 
 
 class StepSequencer(InputPorts, Sequencer):

@@ -22,11 +22,11 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 
 from rtlstm.hdl.component import Component, In, Out, Struct, connect_some
-from rtlstm.hdl.core.layouts import row_bits, token_layout, vector_bits
+from rtlstm.hdl.core.layouts import row_bits, stream_bits, token_layout, vector_bits
 from rtlstm.hdl.core.program_store import OpFields, ProgramPart, program_store
 from rtlstm.hdl.core.sequencer.admission import Admission, Results
 from rtlstm.hdl.core.sequencer.fetch import Fetch
-from rtlstm.hdl.core.sequencer.steps import Fetched, Steps, Walk
+from rtlstm.hdl.core.sequencer.steps import Fetched, Steps, Walk, network_bits
 from rtlstm.hdl.core.sequencer.walker import Walker
 from rtlstm.spec.registers import Region
 
@@ -57,6 +57,8 @@ class Sequencer(ProgramPart):
     releases: Signal = Out(1)
     """The room for the output that the last ``emits`` reserved is free again, since the operation that began
     will not end: another program is loaded."""
+    network: Signal = Out(network_bits)
+    """The network whose operations are loaded, where there are several."""
     token: Struct = Out(lambda fields: token_layout(fields.manifest))
     """The word being issued, beside its addresses."""
     weight_row: Signal = Out(lambda fields: row_bits(fields.manifest.regions[Region.WEIGHTS].rows))
@@ -86,7 +88,7 @@ class Sequencer(ProgramPart):
     """The stream ``command_stream`` starts from zero, or from what was written."""
     weights_written: Signal = In(1)
     """The partial sums of all streams are invalid from now on."""
-    command_stream: Signal = In(lambda fields: fields.manifest.parameters.stream_bits)
+    command_stream: Signal = In(lambda fields: stream_bits(fields.manifest))
     idle: Signal = Out(1)
     """Nothing is issued or under way, and no partial sum is to be stored any more."""
     flags: Signal = Out(3)
@@ -128,6 +130,11 @@ class Sequencer(ProgramPart):
         self._program.connect(m, outside, fetch, _OF_PROGRAM)
         self._program.connect(m, outside, steps, ("step",))
         self._program.connect(m, outside, admission, ("releases",))
+        if self._program.several:
+            connect_some(m, steps, fetch, ("network",))
+            connect_some(m, outside, steps, ("network",))
+            connect_some(m, results, steps, ("settled",))
+            connect_some(m, activity, steps, ("drained",))
         self._describe_word(m, fetch.fetched, walker.walk)
         return m
 
@@ -161,8 +168,11 @@ class Activity(Component):
     """Another operation is going to be loaded."""
     idle: Signal = Out(1)
     """Nothing is issued or under way, and no partial sum is to be stored any more."""
+    drained: Signal = Out(lambda fields: 1 if network_bits(fields) else None)
+    """Nothing is, wherever in a step."""
 
     def __init__(self, fields: OpFields) -> None:
+        self._several = network_bits(fields) is not None
         program = program_store(fields.manifest)
         # A word's last result can be read so many cycles after it; two are spare.
         self._depth = program.latest_results + program.most_drain_cycles + 2
@@ -182,5 +192,7 @@ class Activity(Component):
         with m.Elif(left != 0):
             m.d.sync += left.eq(left - 1)
         between_steps = (walk.first_group & fetched.op.waits_for_input) | fetched.halted
+        if self._several:
+            m.d.comb += self.drained.eq(drained & ~walk.issued)
         m.d.comb += self.idle.eq(between_steps & drained & ~walk.issued & ~self.redirect)
         return m

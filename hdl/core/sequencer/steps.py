@@ -11,6 +11,12 @@ from rtlstm.hdl.core.program_store import OpFields, program_store
 from rtlstm.hdl.primitives.pipeline import lookup
 from rtlstm.spec.manifest import Manifest
 
+
+def network_bits(fields: OpFields) -> int | None:
+    """Width of a network's number, where a core holds several."""
+    return fields.manifest.parameters.network_bits or None
+
+
 READY = StructLayout({"loaded": 1, "goes_on": 1, "waits": 1})
 """Whether a word of the vector may be read in the next cycle, for three of the four cases of this cycle; see
 :class:`rtlstm.hdl.core.sequencer.admission.Admission`."""
@@ -115,7 +121,7 @@ class Steps(Component):
     """The stream ``command_stream`` starts from zero, or from what was written."""
     weights_written: Signal = In(1)
     """The partial sums of all streams are invalid."""
-    command_stream: Signal = In(lambda fields: fields.manifest.parameters.stream_bits)
+    command_stream: Signal = In(lambda fields: stream_bits(fields.manifest))
     after_op: Struct = Out(AFTER)
     after_next: Struct = Out(AFTER)
     """What comes after the operation that is loaded, and after the next one."""
@@ -128,8 +134,14 @@ class Steps(Component):
     """First word of the vector of the next operation: in the input, or in the vector memory."""
     restarts: Signal = Out(1)
     """It is that of the loaded operation, which waits, and may be another than when that was loaded."""
-    stream: Signal = Out(lambda fields: fields.manifest.parameters.stream_bits)
+    stream: Signal = Out(lambda fields: stream_bits(fields.manifest))
     """The stream of the step under way."""
+    network: Signal = Out(network_bits)
+    """The network whose operations are loaded."""
+    settled: Signal = In(lambda fields: 1 if network_bits(fields) else None)
+    drained: Signal = In(lambda fields: 1 if network_bits(fields) else None)
+    """All results that are stored are written; nothing is issued or under way. Where there are several
+    networks, as ``network``."""
     zero_state: Signal = Out(1)
     copy: Signal = Out(1)
     suppress: Signal = Out(1)
@@ -163,6 +175,7 @@ class CurrentStream(Component):
     def __init__(self, manifest: Manifest) -> None:
         size = manifest.program.vector_context
         self._contexts = [index * size for index in range(manifest.parameters.streams)]
+        self._bits = manifest.parameters.stream_bits
         super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
@@ -171,7 +184,7 @@ class CurrentStream(Component):
         context = Signal.like(self.context, reset_less=True)
         m.d.sync += [self.stream.eq(stream), context.eq(self.next_context)]
         m.d.comb += [
-            self.next_context.eq(lookup(m, stream, self._contexts, "context")),
+            self.next_context.eq(lookup(m, stream[: self._bits], self._contexts, "context")),
             self.context.eq(context),
         ]
         return m

@@ -1,0 +1,91 @@
+"""The networks that a device holds at once, for the accelerators that share it."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
+from rtlstm.spec.image import WeightImage, WordArray
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.packing import pack_tables
+from rtlstm.spec.program.fields import Bases
+from rtlstm.spec.registers import Region
+
+if TYPE_CHECKING:
+    from rtlstm.host.accelerator import Accelerator
+
+
+class Residents:
+    """What accelerators on one device know of each other.
+
+    Parameters
+    ----------
+    device
+        The manifest of any build for the device.
+    """
+
+    def __init__(self, device: Manifest) -> None:
+        self.count = device.parameters.networks
+        """Networks that the device can hold."""
+        self.chosen = 0
+        """The network whose steps the connection takes now."""
+        self.known = False
+        """Whether what the device holds was loaded over this connection: what it held before was cleared."""
+        self.placed: dict[int, tuple[Manifest, Bases]] = {}
+        """What is loaded, and from which rows on."""
+        self.accelerators: dict[int, Accelerator] = {}
+        """The accelerator of each network."""
+
+    def number(self, network: Any, device: Manifest) -> int:
+        """Check the number of a network of the device.
+
+        Raises InputError if it is no whole number, ConfigurationError if the device has no such network.
+        """
+        try:
+            found = operator.index(network)
+        except TypeError:
+            raise InputError(f"network must be a whole number, not {network!r}") from None
+        if not 0 <= found < self.count:
+            held = "1 network" if self.count == 1 else f"{self.count} networks, 0 to {self.count - 1}"
+            raise ConfigurationError(
+                f"network must be one that the device has room for, but {device.name!r} holds {held}, and "
+                f"network {found} was named; generate the device with `capacities={{'networks': {found + 1}}}`"
+                if found >= 0
+                else f"network must be at least 0, not {found}"
+            )
+        return found
+
+    def accelerator(self, network: int) -> Accelerator:
+        """Return the accelerator of a network. Raises DeviceError if it is not loaded."""
+        if network not in self.accelerators:
+            held = ", ".join(map(str, sorted(self.accelerators)))
+            raise DeviceError(
+                f"network {network} must be loaded before it runs, but the device holds {held or 'none'}; load a "
+                f"build with load(folder, network={network})"
+            )
+        return self.accelerators[network]
+
+    def taken(self) -> set[int]:
+        """Numbers of the streams that are open, of any network."""
+        return {number for each in self.accelerators.values() for number in each.open_streams}
+
+    def check_tables(self, image: WeightImage, manifest: Manifest) -> None:
+        """Refuse an image whose tables are not those of the networks that are loaded.
+
+        Raises ConfigurationError if it has others.
+        """
+        mine = _tables(manifest)
+        for other, _ in self.placed.values():
+            theirs = _tables(other)
+            if not all(np.array_equal(mine[region], theirs[region]) for region in mine):
+                raise ConfigurationError(
+                    f"networks of one device share its tables, but {manifest.name!r} has other tables of "
+                    "activations than the network that is loaded; generate both with `device` and the same folder"
+                )
+
+
+def _tables(manifest: Manifest) -> dict[Region, WordArray]:
+    return pack_tables(manifest.numerics)
