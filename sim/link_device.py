@@ -15,6 +15,7 @@ from rtlstm.spec.link import (
     NUMBERED,
     READ_LIMIT,
     SEQUENCE,
+    NUMBER_MASK,
     STREAM_MASK,
     SUPPRESS,
     ErrorCode,
@@ -237,7 +238,9 @@ class DeviceEngine:
         padded = data + bytes(step - rest) if rest > 2 else data[: count * step]
         steps = np.frombuffer(padded, dtype=np.uint8).reshape(-1, step)
         heads = decode_values(steps[:, :2].tobytes(), 2)
-        streams, suppress = heads & STREAM_MASK, (heads & SUPPRESS) != 0
+        # Steps here have one size: those of other networks are refused.
+        mask = NUMBER_MASK if self._manifest.parameters.networks > 1 else STREAM_MASK
+        streams, suppress = heads & mask, (heads & SUPPRESS) != 0
         known = streams < self._manifest.parameters.streams
         valid = len(known) if known.all() else int(np.argmin(known))
         outputs = self._exchange(steps[:valid], streams[:valid], suppress[:valid])

@@ -6,14 +6,19 @@ import numpy as np
 import pytest
 from support.loadable_builds import Build, build_for, make_device, stacked
 from support.quick import quick
+from support.random_builds import random_parameters
 
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host import Accelerator
+from rtlstm.host import Accelerator, Stream
+from rtlstm.host.steps import Steps
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.golden import Golden
+from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.schedule import step_cycles
+from rtlstm.spec.network import Network
+from rtlstm.spec.parameters import NETWORK_BIT, Parameters
+from rtlstm.spec.program.schedule import NetworkStep, resident_cycles, step_cycles
+from rtlstm.spec.registers import Register
 
 pytestmark = pytest.mark.rtl
 
@@ -23,7 +28,7 @@ PARAMETERS = Parameters(lanes=8, macs=4, streams=2, beat_in=2)
 @pytest.fixture(scope="module")
 def device() -> Build:
     return make_device(
-        stacked(3, 5, dense=((2, "sigmoid"),)), PARAMETERS, networks=2, operations=40, weight_rows=400
+        stacked(3, 5, dense=((2, "sigmoid"),)), PARAMETERS, networks=2, operations=40, weight_rows=100
     )
 
 
@@ -68,3 +73,193 @@ def check_latency(accelerator: Accelerator, *, first: bool, changed: bool) -> No
     assert accelerator.measured_latency_cycles == predicted
     if isinstance(transport := accelerator.device.transport, SimulatedDevice):
         assert transport.last_cycles.latency.tolist() == [predicted]
+
+
+def steps_of(stream: Stream, x: IntArray) -> IntArray:
+    return np.array([stream.step(each) for each in x])
+
+
+@pytest.mark.parametrize("backend", quick(["golden", "icarus"], "golden"))
+def test_a_network_is_loaded_while_another_runs(
+    backend: str, device: Build, other: Build, folders: list[Path]
+) -> None:
+    """Steps between the parts of the image, again and again: each has the bits of an undisturbed one."""
+    x = device.inputs(200, 3)[:, 0]
+    expected = Golden(device.network).run(x[:, None]).y[:, 0]
+    found: list[IntArray] = []
+    streams: list[Stream] = []
+
+    def step(*_: object) -> None:
+        found.extend(stream.step(x[len(found)]) for stream in streams)
+
+    with Accelerator.open(folders[0], backend, verify=False, progress=step) as accelerator:
+        streams.append(accelerator.stream())
+        for _ in range(2):
+            speech = accelerator.load(folders[1], verify=backend == "golden", network=1)
+        inputs = other.inputs(5, 4)[:, 0]
+        with speech.stream() as second:
+            np.testing.assert_array_equal(
+                steps_of(second, inputs), Golden(other.network).run(inputs[:, None]).y[:, 0]
+            )
+        assert len(found) > 20 and not streams[0].closed
+        np.testing.assert_array_equal(found, expected[: len(found)])
+
+
+def test_wrong_and_missing_numbers_are_refused(device: Build, folders: list[Path]) -> None:
+    """One error each; the network that is there goes on."""
+    x = device.inputs(5, 1)[:, 0]
+    expected = Golden(device.network).run(x[:, None]).y[:, 0]
+    with Accelerator.open(folders[0]) as accelerator, accelerator.stream() as stream:
+        before = steps_of(stream, x[:2])
+        with pytest.raises(ConfigurationError, match="holds 2 networks, 0 to 1, and network 2 was named"):
+            accelerator.load(folders[1], network=2)
+        with pytest.raises(ConfigurationError, match="at least 0, not -1"):
+            accelerator.load(folders[1], network=-1)
+        with pytest.raises(InputError, match="whole number, not '1'"):
+            accelerator.stream(network="1")  # type: ignore[arg-type]
+        with pytest.raises(DeviceError, match="network 1 must be loaded before it runs, but the device holds 0"):
+            accelerator.stream(network=1)
+        with pytest.raises(DeviceError, match="must hold network 1, but does not"):
+            accelerator.device.transport.exchange([1 << 10], x[:1])
+        for wrong in (1 << 13, 2, 1 << 14):
+            with pytest.raises(InputError, match="must be within"):
+                accelerator.device.transport.exchange([wrong], x[:1])
+        with pytest.raises(InputError, match="of one network"):
+            accelerator.device.transport.exchange([1 << 10, 0], x[:2])
+        # The way out of the message.
+        accelerator.load(folders[1], network=1)
+        accelerator.stream(network=1).close()
+        np.testing.assert_array_equal([*before, *steps_of(stream, x[2:])], expected)
+
+
+def test_a_load_that_ends_halfway(device: Build, other: Build, folders: list[Path]) -> None:
+    """Steps of that network are refused until it is loaded again; the other one's go on."""
+    x = device.inputs(4, 1)[:, 0]
+    expected = Golden(device.network).run(x[:, None]).y[:, 0]
+    with Accelerator.open(folders[0]) as accelerator, accelerator.stream() as stream:
+        speech = accelerator.load(folders[1], network=1)
+        first = steps_of(stream, x[:2])
+
+        def interrupt(what: str, done: int, total: int) -> None:
+            if done == 3:
+                raise KeyboardInterrupt
+
+        speech._progress = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            speech.load(folders[1])
+        speech._progress = None
+        with speech.stream() as second, pytest.raises(DeviceError, match="loading it has failed"):
+            second.step(other.inputs(1)[0, 0])
+        with pytest.raises(DeviceError, match="must hold network 1, but does not"):
+            accelerator.device.transport.adopt(other.manifest)
+            accelerator.device.transport.exchange([1 << 10], other.inputs(1)[:1, 0])
+        accelerator.device.transport.adopt(device.manifest)
+        np.testing.assert_array_equal([*first, *steps_of(stream, x[2:])], expected)
+        speech.load(folders[1])
+        y, _ = speech.run(inputs := other.inputs(3))
+        np.testing.assert_array_equal(y, Golden(other.network).run(inputs).y)
+
+
+def test_room_is_needed_and_given_back(device: Build, other: Build, folders: list[Path], tmp_path: Path) -> None:
+    """A network that has no room beside another is refused; unloaded, the other leaves it room."""
+    large = build_for(stacked(19, 12, 12, seed=5), device)
+    folder = large.save(tmp_path / "large")
+    with Accelerator.open(folders[0]) as accelerator:
+        accelerator.load(folders[1], network=1)
+        with pytest.raises(ConfigurationError, match="weight-rows, of which .* are free side by side"):
+            accelerator.load(folder)
+        check(accelerator, device)
+        with accelerator.stream(network=1), pytest.raises(DeviceError, match="but 1 are open"):
+            accelerator.unload(1)
+        accelerator.unload(1)
+        with pytest.raises(DeviceError, match="network 1 must be loaded"):
+            accelerator.unload(1)
+        check(accelerator.load(folder), large)
+
+
+def check(accelerator: Accelerator, build: Build) -> None:
+    """Run sequences on all streams."""
+    x = build.inputs(4, 2)
+    np.testing.assert_array_equal(accelerator.run(x)[0], Golden(build.network).run(x).y)
+
+
+@pytest.mark.parametrize("backend", quick(["golden", "icarus"], "golden", "icarus"))
+def test_a_stream_that_changes_its_network_begins_anew(
+    backend: str, device: Build, other: Build, folders: list[Path]
+) -> None:
+    """Whatever is at the ports: no step finds another network's state."""
+    builds = device, other
+    with Accelerator.open(folders[0], backend, verify=False) as accelerator:
+        accelerator.load(folders[1], verify=False, network=1)
+        transport = accelerator.device.transport
+        for turn in range(3):
+            for network, build in enumerate(builds):
+                transport.adopt(build.manifest)
+                x = build.inputs(3, turn)[:, 0]
+                y = transport.exchange(np.full(3, network << 10), x)
+                np.testing.assert_array_equal(y, Golden(build.network).run(x[:, None]).y[:, 0])
+
+
+def test_one_network_has_one_number(tmp_path: Path) -> None:
+    """Builds that do not ask for more are refused by name; the way out is a device with room."""
+    single = make_device(stacked(3, 5), PARAMETERS)
+    folder = single.save(tmp_path / "single")
+    with Accelerator.open(folder) as accelerator:
+        assert accelerator.load(folder, network=0) is accelerator
+        with pytest.raises(ConfigurationError, match="holds 1 network, .*'networks': 2"):
+            accelerator.load(folder, network=1)
+    assert "networks" not in single.manifest.to_json()
+
+
+def alike(rng: np.random.Generator) -> list[Network]:
+    """Three networks with inputs and outputs of the same number: recurrent ones, deep ones, dense layers."""
+    inputs, outputs = int(rng.choice([1, 3, 6])), int(rng.choice([1, 2, 5]))
+    units = [int(size) for size in rng.integers(1, 9, 2)]
+    kinds = [
+        stacked(inputs, units[0], dense=((outputs, "identity"),), seed=1),
+        stacked(inputs, *units, dense=((4, "relu"), (outputs, "tanh")), seed=2),
+        stacked(inputs, dense=((units[0], "relu"), (outputs, "sigmoid")), seed=3),
+        stacked(inputs, dense=((outputs, "identity"),), seed=4),
+        stacked(inputs, outputs, seed=5),
+    ]
+    # Formats are those of the first one, which is recurrent.
+    return [kinds[int(rng.integers(0, 2))], *(kinds[int(each)] for each in rng.integers(0, 5, 2))]
+
+
+@pytest.mark.parametrize("seed", quick(range(1, 13), 3))
+def test_steps_of_several_networks_follow_each_other(seed: int, tmp_path: Path) -> None:
+    """Back to back, streams keep their network or change it: bits and cycles of each step."""
+    rng = np.random.default_rng(seed)
+    networks = alike(rng)
+    parameters = random_parameters(rng).replace(streams=3)
+    sizes = {"operations": 60, "weight_rows": 1200, "shift_rows": 300, "bias_rows": 300, "partial_rows": 80}
+    device = make_device(networks[0], parameters, networks=3, vector_words=80, cell_rows=80, **sizes)
+    builds = [device, *(build_for(network, device) for network in networks[1:])]
+    verilog = core_to_verilog(device.manifest)
+    folders = [build.save(tmp_path / str(number), verilog) for number, build in enumerate(builds)]
+    streams = rng.integers(0, 3, 40) if seed % 2 else np.repeat(rng.integers(0, 3, 10), 4)
+    chosen = streams if seed % 3 else rng.integers(0, 3, 40)
+    x = rng.integers(-20, 20, (40, device.network.inputs))
+    with Accelerator.open(folders[0], "icarus" if seed == 3 else "verilator", verify=False) as accelerator:
+        for network in (1, 2):
+            accelerator.load(folders[network], verify=False, network=network)
+        transport = accelerator.device.transport
+        assert isinstance(transport, SimulatedDevice)
+        # Its first operation is loaded then.
+        transport.read(Register.ID, 8)
+        marks = np.zeros(40, dtype=bool)
+        y = transport.run_steps(Steps(chosen << NETWORK_BIT | streams, x, marks, marks))
+        cycles = transport.last_cycles
+    steps = [
+        NetworkStep(int(stream), int(network), builds[network].manifest.program)
+        for stream, network in zip(streams, chosen, strict=True)
+    ]
+    predicted = resident_cycles(steps, device.manifest.parameters, device.manifest.timing)
+    begins = cycles.accepted[0] - (-(-x.shape[1] // parameters.beat_in) - 1)
+    assert (cycles.offered - begins).tolist() == [offered for _, offered in predicted]
+    since: dict[int, tuple[int, list[int]]] = {}
+    for index, step in enumerate(steps):
+        network, run = since.get(step.stream, (-1, []))
+        since[step.stream] = step.network, [*(run if network == step.network else []), index]
+        golden = Golden(builds[step.network].network)
+        np.testing.assert_array_equal(y[index], golden.run(x[since[step.stream][1]][:, None]).y[-1, 0])

@@ -28,7 +28,7 @@ _REFUSALS: dict[int, str] = {
     ErrorCode.TYPE: "does not know this kind of request",
     ErrorCode.LENGTH: "found the request too short or too long",
     ErrorCode.REGISTER: "has no such register",
-    ErrorCode.STREAM: "has no such stream",
+    ErrorCode.STREAM: "has no such stream, or does not hold its network",
     ErrorCode.DEVICE: "could not do it, because the core or server that the link connects to failed",
 }
 

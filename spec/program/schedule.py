@@ -323,18 +323,19 @@ def resident_cycles(
 ) -> list[tuple[int, int]]:
     """Return what :func:`step_cycles` does, for steps of several networks on a core that was reset.
 
-    A stream whose step is of another network than the one before begins anew.
+    Network 0 was loaded, so that its operations are the first. A stream whose step is of another network than the one before begins anew.
     """
     timeline = Timeline(steps[0].program, parameters)
-    # The network of each stream's state, and that whose operations are loaded: at first 0, if it is there.
+    # The network of each stream's state, and that whose operations are loaded.
     known: dict[int, int] = {}
+    before = 0
     released: list[int] = []
     found: list[tuple[int, int]] = []
     beats, prefetch = timeline.beats(0), False
     for index, step in enumerate(steps):
         changed = None
-        if index and steps[index - 1].network != step.network:
-            changed = timeline.change(step.program, timing)
+        if step.network != before:
+            changed, before = timeline.change(step.program, timing) if index else 0, step.network
         free, offered = timeline.step(
             beats, known.get(step.stream) != step.network, prefetch, changed=changed
         )
