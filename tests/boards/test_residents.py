@@ -18,7 +18,7 @@ from rtlstm.spec.link import NUMBER_MASK
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import NETWORK_BIT, Parameters
 
-pytestmark = pytest.mark.rtl
+pytestmark = [pytest.mark.rtl, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         folder / "wake",
         settings=QuantizationSettings(weight_bits=8, data_bits=8),
         parameters=Parameters.for_family("ecp5", lanes=4, macs=4, streams=2),
-        capacities={"networks": 2, "inputs": 13, "outputs": 6, "weight_rows": 128, "shift_rows": 64}
+        capacities={"networks": 2, "inputs": 13, "outputs": 6, "weight_rows": 256, "shift_rows": 64}
         | {"bias_rows": 32, "partial_rows": 12, "vector_words": 6, "cell_rows": 12},
     )
     generate_build(speech, folder / "speech", device=folder / "wake")
