@@ -142,7 +142,7 @@ def generate(
         typer.Option(
             metavar="NAME=NUMBER",
             help="A capacity of a loadable device: operations, inputs, outputs, weight-rows, "
-            "shift-rows, bias-rows, partial-rows, vector-words, cell-rows or headroom. "
+            "shift-rows, bias-rows, partial-rows, vector-words, cell-rows, headroom or networks. "
             "Default: what the network takes, up to the next power of two. May be repeated.",
             rich_help_panel=_LOADABLE,
         ),

@@ -313,6 +313,7 @@ class Accelerator(Closing):
         tables = load_tables(folder, manifest)
         self._require_no_streams("another network is loaded, whose state has another layout")
         if residents.count > 1:
+            residents.check_tables(manifest)
             place(residents.placed, number, manifest)
         with self.device.owner, shown(self._progress) as progress:
             self.device.adopt(manifest)

@@ -13,7 +13,7 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import NETWORK_BIT
-from rtlstm.spec.program.fields import Bases
+from rtlstm.spec.program.fields import FIRST, Bases
 from rtlstm.spec.program.step import compile_program
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import IDENTITY, Command, Region, Register, field
@@ -180,7 +180,7 @@ class Device:
         beside the other networks; nothing was changed then.
         """
         several = self.residents.count > 1
-        bases = self._place(image) if several else Bases()
+        bases = self._place() if several else FIRST
         self._await_idle()
         self.whole = False
         if several:
@@ -204,9 +204,9 @@ class Device:
         elif not keep_states:
             self.reset(range(self.manifest.parameters.streams))
 
-    def _place(self, image: WeightImage) -> Bases:
+    def _place(self) -> Bases:
         """Return rows for the network beside the others."""
-        self.residents.check_tables(image, self.manifest)
+        self.residents.check_tables(self.manifest)
         return place(self.residents.placed, self.network, self.manifest)
 
     @guarded

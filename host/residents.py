@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
-from rtlstm.spec.image import WeightImage, WordArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import pack_tables
 from rtlstm.spec.program.fields import Bases
-from rtlstm.spec.registers import Region
 
 if TYPE_CHECKING:
     from rtlstm.host.accelerator import Accelerator
@@ -50,11 +48,11 @@ class Residents:
             raise InputError(f"network must be a whole number, not {network!r}") from None
         if not 0 <= found < self.count:
             held = "1 network" if self.count == 1 else f"{self.count} networks, 0 to {self.count - 1}"
+            if found < 0:
+                raise ConfigurationError(f"network must be at least 0, not {found}; the device holds {held}")
             raise ConfigurationError(
                 f"network must be one that the device has room for, but {device.name!r} holds {held}, and "
-                f"network {found} was named; generate the device with `capacities={{'networks': {found + 1}}}`"
-                if found >= 0
-                else f"network must be at least 0, not {found}"
+                f"network {found} was named; generate it with `capacities={{'networks': {found + 1}}}`"
             )
         return found
 
@@ -63,8 +61,8 @@ class Residents:
         if network not in self.accelerators:
             held = ", ".join(map(str, sorted(self.accelerators)))
             raise DeviceError(
-                f"network {network} must be loaded before it runs, but the device holds {held or 'none'}; load a "
-                f"build with load(folder, network={network})"
+                f"network {network} must be loaded before it runs, but the device holds {held or 'none'}; "
+                f"load a build with load(folder, network={network})"
             )
         return self.accelerators[network]
 
@@ -72,20 +70,16 @@ class Residents:
         """Numbers of the streams that are open, of any network."""
         return {number for each in self.accelerators.values() for number in each.open_streams}
 
-    def check_tables(self, image: WeightImage, manifest: Manifest) -> None:
-        """Refuse an image whose tables are not those of the networks that are loaded.
+    def check_tables(self, manifest: Manifest) -> None:
+        """Refuse a network whose tables are not those of the networks that are loaded.
 
         Raises ConfigurationError if it has others.
         """
-        mine = _tables(manifest)
+        mine = pack_tables(manifest.numerics)
         for other, _ in self.placed.values():
-            theirs = _tables(other)
+            theirs = pack_tables(other.numerics)
             if not all(np.array_equal(mine[region], theirs[region]) for region in mine):
                 raise ConfigurationError(
                     f"networks of one device share its tables, but {manifest.name!r} has other tables of "
-                    "activations than the network that is loaded; generate both with `device` and the same folder"
+                    "activations than the network that is loaded; generate both with `device` and one folder"
                 )
-
-
-def _tables(manifest: Manifest) -> dict[Region, WordArray]:
-    return pack_tables(manifest.numerics)

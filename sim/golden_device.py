@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rtlstm.host.state import LayerArrays, StateLayout
 from rtlstm.host.steps import Steps
@@ -179,7 +178,7 @@ class GoldenDevice(Transport):
         """States of streams stepped one by one; they go to the memories when these are read."""
         self._closed = False
         self._stopped = self._is_single(manifest)
-        """Whether the program memory holds no complete program; of several networks each step's row says so."""
+        """Whether the program memory holds no complete program; of several, each step's row says it."""
         self._counters = dict.fromkeys(
             (Register.STEPS, Register.LATENCY, Register.CELL_SATURATIONS, Register.CYCLES), 0
         )

@@ -12,10 +12,10 @@ from rtlstm.spec.errors import RtlstmError
 from rtlstm.spec.link import (
     HEADER,
     LINK_VERSION,
+    NUMBER_MASK,
     NUMBERED,
     READ_LIMIT,
     SEQUENCE,
-    NUMBER_MASK,
     STREAM_MASK,
     SUPPRESS,
     ErrorCode,

@@ -20,6 +20,7 @@ from rtlstm.spec.layout import EmbeddingShape, OutputPart, check_parts
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.parameters import Capacity, Needs, Parameters
 from rtlstm.spec.program.fields import (
+    FIRST,
     Bases,
     drain_fields,
     drain_widths,
@@ -442,14 +443,14 @@ class Manifest(Record):
         """
         if self.parameters.capacity is None:
             return {}
-        ops, step = self.program_at(Bases())
+        ops, step = self.program_at(FIRST)
         unused: list[list[tuple[int, int]]] = [[]] * (self.capacity.operations - len(ops))
         others: list[list[tuple[int, int]]] = [[]] * (self.parameters.networks - 1)
         return {Region.PROGRAM: [*ops, *unused, step, *others]}
 
     def program_at(self, bases: Bases) -> tuple[list[list[tuple[int, int]]], list[tuple[int, int]]]:
-        """Value and width of the fields of each operation, and of a step, of a loadable program that begins at
-        these rows."""
+        """Value and width of the fields of each operation, and of a step, of a loadable program that begins
+        at these rows."""
         issued = issue_fields(self.program, bases)
         drained = drain_fields(self.program, self.layers, self.numerics.unit, bases)
         columns = [

@@ -335,7 +335,7 @@ class Parameters(CoreOptions):
 
     @property
     def number_bits(self) -> int:
-        """Width of a stream's number at the ports, from bit ``NETWORK_BIT`` on that of its network, if any."""
+        """Width of a stream's number at the ports; from ``NETWORK_BIT`` on it names its network, if any."""
         return NUMBER_BITS if self.networks > 1 else self.stream_bits
 
     def words(self, values: int) -> int:

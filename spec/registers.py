@@ -145,7 +145,7 @@ REGISTERS: dict[Register, Description] = {
         ),
     ),
     Register.STREAM: Description(
-        "rw", "The stream that COMMAND and FLAGS address; bits 13 to 10: its network, of which SHAPE tells."
+        "rw", "The stream that COMMAND and FLAGS address, as `x_stream` has it; SHAPE tells of its network."
     ),
     Register.COMMAND: Description("w", "1: reset the stream to zero state. 2: its state has been written."),
     Register.FLAGS: Description(
@@ -215,10 +215,11 @@ REGISTERS: dict[Register, Description] = {
     ),
     Register.X_STREAM: Description(
         "rw",
-        "Stream and flags of the steps that are written from now on. Refused if there is no such stream.",
+        "Stream and flags of the steps that are written from now on. Refused if there is no such stream or "
+        "network.",
         (
             _bit("SUPPRESS", 31, "their outputs are not wanted"),
-            Field("STREAM", 15, 0, "their stream; from bit 10 on its network"),
+            Field("STREAM", 15, 0, "their stream"),
         ),
         "fifos",
     ),

@@ -1,4 +1,4 @@
-"""Several networks in one device: the numbers of their streams, and the rows that each has of the memories."""
+"""Several networks in one device: the numbers of their streams, and the rows that each has of memories."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -102,8 +102,8 @@ def resident_image(memories: Mapping[Region, WordArray], manifest: Manifest, num
     bases = _bases(program, manifest, number)
     if bases is None or not _holds(program, manifest, number, bases):
         raise DeviceError(
-            f"the device must hold the program of {manifest.name!r} as network {number}, but holds another, or "
-            "a part of it; load the build again"
+            f"the device must hold the program of {manifest.name!r} as network {number}, but holds another "
+            "or a part of it; load the build again"
         )
     regions: dict[Region, NDArray[np.uint32]] = {}
     for region, (_, rows, _) in image_shapes(manifest).items():

@@ -117,7 +117,9 @@ def test_wrong_and_missing_numbers_are_refused(device: Build, folders: list[Path
             accelerator.load(folders[1], network=-1)
         with pytest.raises(InputError, match="whole number, not '1'"):
             accelerator.stream(network="1")  # type: ignore[arg-type]
-        with pytest.raises(DeviceError, match="network 1 must be loaded before it runs, but the device holds 0"):
+        with pytest.raises(
+            DeviceError, match="network 1 must be loaded before it runs, but the device holds 0"
+        ):
             accelerator.stream(network=1)
         with pytest.raises(DeviceError, match="must hold network 1, but does not"):
             accelerator.device.transport.exchange([1 << 10], x[:1])
@@ -160,7 +162,9 @@ def test_a_load_that_ends_halfway(device: Build, other: Build, folders: list[Pat
         np.testing.assert_array_equal(y, Golden(other.network).run(inputs).y)
 
 
-def test_room_is_needed_and_given_back(device: Build, other: Build, folders: list[Path], tmp_path: Path) -> None:
+def test_room_is_needed_and_given_back(
+    device: Build, other: Build, folders: list[Path], tmp_path: Path
+) -> None:
     """A network that has no room beside another is refused; unloaded, the other leaves it room."""
     large = build_for(stacked(19, 12, 12, seed=5), device)
     folder = large.save(tmp_path / "large")

@@ -53,11 +53,12 @@ class InputFifo(StepPart):
         mine, wants_stream = port.number == Register.X_DATA, port.number == Register.X_STREAM
         unknown = self._program.unknown(port.data[:16], self.shape)
         # In reset, as while another network is loaded, no value is accepted.
-        closed: Value = ResetSignal()
+        rooms = Mux(ResetSignal(), 0, room)
+        full: Value = rooms == 0
         if self._program.several:
-            closed |= self._program.unknown(stream, self.shape)
-        rooms = Mux(closed, 0, room)
-        refused = (mine & first & (rooms == 0)) | (wants_stream & port.write & (unknown | ResetSignal()))
+            # Its network may be gone since the stream was named.
+            full |= self._program.unknown(stream, self.shape)
+        refused = (mine & first & full) | (wants_stream & port.write & (unknown | ResetSignal()))
         m.d.comb += accepted.eq(port.decided & port.write & mine & ~refused)
         with m.If(port.decided & port.write & wants_stream & ~unknown):
             m.d.sync += [stream.eq(port.data[: len(stream)]), suppress.eq(port.data[31])]

@@ -1,6 +1,6 @@
 """Layouts of what travels between the parts: beats at the data ports, control beside the data."""
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike
+from amaranth.hdl import Cat, Module, Signal, Value, ValueLike
 from amaranth.lib import stream
 from amaranth.lib.data import StructLayout, View
 

@@ -195,7 +195,7 @@ class ProgramStore(ABC):
         """Return an event that only loading brings, of which ``make`` makes the logic."""
 
     def drops(self, make: Callable[[], Value]) -> Value:
-        """Return an event of loading at which parts of steps are dropped, of which ``make`` makes the logic."""
+        """Return an event of loading that drops parts of steps, of which ``make`` makes the logic."""
         return Const(0, 1) if self.several else self.event(make)
 
     @abstractmethod

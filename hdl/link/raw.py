@@ -17,10 +17,10 @@ from rtlstm.hdl.primitives.pipeline import storage
 from rtlstm.spec.inventory import raw_memory
 from rtlstm.spec.link import (
     CRC_BYTES,
+    NUMBER_MASK,
     RAW_CRC_START,
     RAW_STEP,
     RESET_STATE,
-    NUMBER_MASK,
     STREAM_MASK,
     FrameType,
     value_bytes,

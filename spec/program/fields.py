@@ -5,6 +5,7 @@ memory: one operation per row, and the fields of the step in the last row.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from rtlstm.spec.cells.unit import GraphUnit, Unit, UnitTiming
 from rtlstm.spec.numerics import LayerShape
@@ -28,7 +29,11 @@ class Bases(Record):
     bias_rows: int = 0
 
 
-def issue_fields(program: Program, bases: Bases = Bases()) -> Fields:
+FIRST: Final = Bases()
+"""Where the only network begins, or the first one."""
+
+
+def issue_fields(program: Program, bases: Bases = FIRST) -> Fields:
     """The fields of every operation that the sequencer reads."""
     ops, first = program.ops, bases.operations
     return {
@@ -132,9 +137,7 @@ def _most_idle_cycles(parameters: Parameters, timing: UnitTiming) -> int:
     return max(parameters.partial_to_add, in_order, -(-leaves // 2), states)
 
 
-def drain_fields(
-    program: Program, layers: Sequence[LayerShape], unit: Unit, bases: Bases = Bases()
-) -> Fields:
+def drain_fields(program: Program, layers: Sequence[LayerShape], unit: Unit, bases: Bases = FIRST) -> Fields:
     """The fields of every operation that the drain reads: counts and flags of its beats, and first rows."""
     ops = program.ops
     biases = [program.bias_rows if op.adds_partials else bases.bias_rows for op in ops]
@@ -177,7 +180,7 @@ def drain_widths(parameters: Parameters, unit: Unit) -> dict[str, int]:
     return _bits(most)
 
 
-def step_fields(program: Program, parameters: Parameters, bases: Bases = Bases()) -> dict[str, int]:
+def step_fields(program: Program, parameters: Parameters, bases: Bases = FIRST) -> dict[str, int]:
     """The fields of a step that are not part of its operations."""
     beat = parameters.beat_in
     first = program.ops[program.body].words if program.ops else 0
@@ -197,7 +200,7 @@ def step_fields(program: Program, parameters: Parameters, bases: Bases = Bases()
 
 
 def resident_fields(
-    program: Program, parameters: Parameters, timing: UnitTiming, bases: Bases = Bases()
+    program: Program, parameters: Parameters, timing: UnitTiming, bases: Bases = FIRST
 ) -> dict[str, int]:
     """The further fields of a step in a device that holds several networks. Zeros are no network."""
     return {

@@ -323,7 +323,8 @@ def resident_cycles(
 ) -> list[tuple[int, int]]:
     """Return what :func:`step_cycles` does, for steps of several networks on a core that was reset.
 
-    Network 0 was loaded, so that its operations are the first. A stream whose step is of another network than the one before begins anew.
+    Network 0 was loaded, so that its operations are the first. A stream whose step is of another network than
+    the one before begins anew.
     """
     timeline = Timeline(steps[0].program, parameters)
     # The network of each stream's state, and that whose operations are loaded.
@@ -485,7 +486,8 @@ class StepSchedule(Schedule):
     ) -> int:
         """Return the latency of the last step with an output; the streams that are ``ready`` are prepared.
 
-        ``changed`` says that the core ran another network before. The step's wait for earlier ones is included, as if the core had been idle at the beginning.
+        ``changed`` says that the core ran another network before. The step's wait for earlier ones is
+        included, as if the core had been idle at the beginning.
         """
         last, prepared = int(np.flatnonzero(~suppress)[-1]), np.flatnonzero(ready).tolist()
         cycles = step_cycles(

@@ -47,9 +47,7 @@ def test_a_wake_word_and_speech_share_a_board(folders: tuple[Path, Path]) -> Non
     sound, words = rng.integers(-60, 60, (8, 10)), rng.integers(-60, 60, (4, 13))
     with Accelerator.open(folders[0]) as golden:
         expected = golden.run(sound)[0], golden.load(folders[1]).run(words)[0]
-    with Accelerator(
-        LinkTransport(BoardPort(native), manifest, timeouts, seed=1), manifest
-    ) as accelerator:
+    with Accelerator(LinkTransport(BoardPort(native), manifest, timeouts, seed=1), manifest) as accelerator:
         accelerator.load(folders[0], verify=False)
         with accelerator.stream() as wake:
             heard = [wake.step(sound[0])]

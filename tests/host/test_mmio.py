@@ -7,18 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.bus_builds import quantised_network, write_build, write_loadable
+from support.loadable_builds import build_for, make_device, stacked
 from support.paths import TESTS
 from support.quick import quick
 
 from rtlstm.boards.zynq import ZYNQ_BOARDS
 from rtlstm.gen.builds.on_board import OnZynq
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.host.mmio import MappedRegisters, MmioTransport
+from rtlstm.sim.golden import Golden
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.simulated_board import SimulatedRegisters
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import NETWORK_BIT, Parameters
 from rtlstm.spec.registers import IDENTITY, Register
 
 pytestmark = pytest.mark.rtl
@@ -197,3 +201,47 @@ def test_builds_without_fifos_are_refused(bus: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=f"bus is {bus}; generate it with `bus='axilite'` or"):
         Accelerator.open(tmp_path / "build", backend=f"mmio:{path}")
     assert path.read_bytes() == bytes(4096)
+
+
+@pytest.mark.parametrize("bus", quick(("wishbone", "axilite"), "wishbone"))
+def test_two_networks_behind_one_bus(bus: BusName, tmp_path: Path) -> None:
+    """Steps of both in turn; one that is not loaded is refused, and what was there is reset, as ever."""
+    parameters = Parameters(lanes=8, macs=4, streams=3, beat_in=2, beat_out=2, bus=bus)
+    device = make_device(
+        stacked(3, 5, dense=((2, "sigmoid"),)), parameters, name="dut", networks=2, operations=40
+    )
+    builds = device, build_for(stacked(9, 4, dense=((3, "tanh"),), seed=1), device)
+    verilog = core_to_verilog(device.manifest)
+    folders = [build.save(tmp_path / str(number), verilog) for number, build in enumerate(builds)]
+    found = simulated(folders[0])
+    x = [build.inputs(4, 1)[:, 0] for build in builds]
+    try:
+        with Accelerator(MmioTransport(found, device.manifest), device.manifest) as accelerator:
+            accelerator.load(folders[0], verify=False)
+            accelerator.load(folders[1], network=1)
+            with accelerator.stream() as first, accelerator.stream(network=1) as second:
+                said = [
+                    [stream.step(inputs[step]) for stream, inputs in zip((first, second), x, strict=True)]
+                    for step in range(4)
+                ]
+            for number, build in enumerate(builds):
+                expected = Golden(build.network).run(x[number][:, None]).y[:, 0]
+                np.testing.assert_array_equal([each[number] for each in said], expected)
+            assert accelerator.device.register(Register.CAPACITY) >> 12 & 15 == 1
+            accelerator.device.transport.write(Register.STREAM, [1 << NETWORK_BIT])
+            assert accelerator.device.register(Register.SHAPE) == builds[1].manifest.shape
+            accelerator.unload(1)
+            assert accelerator.device.register(Register.SHAPE) == 0
+            with pytest.raises(DeviceError, match="must take every access"):
+                accelerator.device.transport.exchange([1 << NETWORK_BIT], x[1][:1])
+            with pytest.raises(DeviceError, match="must have a program"):
+                accelerator.device.transport.exchange([0], x[1][:1])
+            # The way out of the message.
+            accelerator.load(folders[0], verify=False)
+            with accelerator.stream() as stream:
+                np.testing.assert_array_equal(
+                    [stream.step(each) for each in x[0]], [each[0] for each in said]
+                )
+    finally:
+        found.process.kill()
+        found.close()

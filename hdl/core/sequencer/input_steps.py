@@ -31,8 +31,8 @@ class StreamFlags(Component):
     ``weights_written``               1, all streams
     ====================  ==========  =============  ====
 
-    Where there are several networks, it keeps whose state a stream's is: that of the network that the stream's
-    last step or command named. A step of another one finds a zero state, as after ``reset_stream``.
+    Where there are several networks, it keeps whose state a stream has: that of the network which the
+    stream's last step or command named. A step of another one finds a zero state, as after ``reset_stream``.
     """
 
     prepares: Signal = In(1)
@@ -55,8 +55,8 @@ class StreamFlags(Component):
     adopts: Signal = In(_if_several)
     command_prepares: Signal = In(_if_several)
     foreign: Signal = Out(_if_several)
-    """``input_stream`` is the network's that it names from now on; ``prepares`` of ``command_stream``; the state
-    of ``input_stream`` is another network's."""
+    """Where there are several networks: ``input_stream`` is from now on that of the network which it names;
+    ``prepares`` of ``command_stream``; the state of ``input_stream`` is another network's."""
     zero_state: Signal = Out(1)
     copy: Signal = Out(1)
     """The state of ``stream`` is zero; which half holds the first layer's h."""
@@ -177,8 +177,8 @@ class InputSteps(InputPorts, Steps):
         return self._program.fields_of(self.step, self.network if self._program.several else 0)
 
     def _choose_network(self, m: Module, flags: StreamFlags) -> Value:
-        """Begin with a step's network, if that of the loaded operations is another, or the stream has another's
-        state; return whether the next input waits for that.
+        """Begin with a step's network, if that of the loaded operations is another, or the stream has the
+        state of another; return whether the next input waits for that.
 
         It is known in the first cycle in which all of an input is there, as that sums are invalid: a network
         is changed in the time of a stream's first step. Results of the step before must not be overtaken.
