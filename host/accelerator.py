@@ -24,6 +24,7 @@ from rtlstm.host.raw_values import (
     to_caller,
     warn_saturated,
 )
+from rtlstm.host.residents import Residents
 from rtlstm.host.state import LayerArrays, State, StateLayout
 from rtlstm.host.state_files import load_initial_state
 from rtlstm.host.steps import as_codes, check_values
@@ -81,7 +82,7 @@ class Accelerator(Closing):
     progress
         Called as ``progress(what, done, total)`` during long work.
     beside
-        An accelerator on the same device, which holds several networks, and the number of this one's; most
+        What is known of the networks of a device that holds several, and the number of this one's; most
         callers use :meth:`load` instead.
 
     Raises
@@ -95,7 +96,7 @@ class Accelerator(Closing):
         transport: Transport,
         manifest: Manifest,
         progress: Progress | None = None,
-        beside: "tuple[Accelerator, int] | None" = None,
+        beside: tuple[Residents, int] | None = None,
     ) -> None:
         if not isinstance(transport, Transport) or not isinstance(manifest, Manifest):
             raise InputError(
@@ -103,8 +104,8 @@ class Accelerator(Closing):
                 "Accelerator.open makes both from a build folder"
             )
         self.manifest = manifest
-        other, network = (None, 0) if beside is None else beside
-        self.device = Device(transport, manifest, network, other.device.residents if other else None)
+        residents, network = (None, 0) if beside is None else beside
+        self.device = Device(transport, manifest, network, residents)
         """The register-level view; for tools."""
         self.saturated_inputs = 0
         """Number of input values that saturated since the accelerator was opened."""
@@ -127,7 +128,7 @@ class Accelerator(Closing):
         self._codes_noted = False
         self._told: set[str] = set()
         """The data whose order of axes was told."""
-        if other is None:
+        if residents is None:
             self.device.identify()
             self.device.residents.accelerators[network] = self
 
@@ -302,7 +303,7 @@ class Accelerator(Closing):
         if number != self.device.network:
             other = residents.accelerators.get(number)
             if other is None:
-                other = type(self)(self.device.transport, self.manifest, self._progress, (self, number))
+                other = type(self)(self.device.transport, self.manifest, self._progress, (residents, number))
             return other.load(folder, verify)
         folder, verify = as_path("the build folder", folder), as_flag("verify", verify)
         manifest = Manifest.load(folder)

@@ -282,7 +282,7 @@ class GoldenDevice(Transport):
         if register == Register.FLAGS:
             stream, network = self._checked(self._stream)
             several = self.manifest.parameters.networks > 1
-            prepares = self._step_of(network).get("prepares") if several else self.manifest.schedule.prepares
+            prepares = bool(self._step_of(network).get("prepares")) if several else self.manifest.schedule.prepares
             invalid = self._partials_invalid[stream] and prepares
             return _ZERO.at(int(self._zero_state[stream])) | _PARTIALS_INVALID.at(int(invalid))
         if register == Register.LATENCY:
@@ -305,7 +305,7 @@ class GoldenDevice(Transport):
             return np.zeros((0, self.manifest.program.outputs), dtype=np.int64)
         if self._stopped:
             raise DeviceError("the device must hold a complete program, but does not; load a build")
-        changed = {}
+        changed: dict[str, bool] = {}
         if self.manifest.parameters.networks > 1:
             steps, changed = self._turn_to(steps)
         if not steps.suppress.all():
@@ -386,8 +386,8 @@ class GoldenDevice(Transport):
         c = tuple(np.stack(parts) for parts in zip(*(state[1] for state in states), strict=True))
         result = self._model().run(x, (h, c), lengths)
         for index, stream in enumerate(streams.tolist()):
-            h, c = ([part[index] for part in parts] for parts in (result.h, result.c))
-            self._store_state(self._layout, stream, h, c)
+            state = ([part[index] for part in parts] for parts in (result.h, result.c))
+            self._store_state(self._layout, stream, *state)
             self._zero_state[stream] = self._partials_invalid[stream] = False
         self._counters[Register.CELL_SATURATIONS] += result.cell_saturations
         return result.y

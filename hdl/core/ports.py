@@ -245,7 +245,7 @@ class OutputQueue(Component):
         if several:
             # Which network the next step is of is known late: there is to be room for that of any.
             most = -(-self._manifest.capacity.outputs // self._manifest.parameters.beat_out)
-            being, reserves = reserved, Mux(self.emits, beats, 0)
+            being, reserves = Value.cast(reserved), Mux(self.emits, beats, 0)
             for_one, for_two = credits >= reserved + most, (reserved == 0) & (credits >= beats + most)
         else:
             being, reserves = Mux(reserved, beats, 0), self.emits

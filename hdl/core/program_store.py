@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib.data import ArrayLayout, StructLayout, View
@@ -371,8 +371,7 @@ class _WritableProgram(ProgramStore):
         return Signal(range(self.most(side)), reset_less=True, name=name)
 
     def fields_of(self, step: AnyFields, network: ValueLike = 0) -> Struct:
-        fields: Struct = step
-        return fields
+        return cast(Struct, step)
 
     def drive(self, m: Module, statements: Sequence[Any]) -> None:
         m.d.comb += statements
@@ -409,7 +408,7 @@ class _SeveralPrograms(_WritableProgram):
 
     def load(self, m: Module, *, touched: Value, write: Value, row: Value, data: Value) -> Loaded:
         layout, first = _step_layout(self._manifest), self._manifest.capacity.operations
-        kept = Signal(self.step_layout, name="step_fields")
+        kept = cast(View[ArrayLayout], Signal(self.step_layout, name="step_fields"))
         for network in range(self._networks):
             with m.If(write & (row == first + network)):
                 m.d.sync += kept[network].eq(data[: layout.size])
