@@ -50,7 +50,7 @@ from rtlstm.spec.options import as_flag
 from rtlstm.spec.packing import check_image
 from rtlstm.spec.progress import Progress, shown, tell
 from rtlstm.spec.registers import Register
-from rtlstm.spec.residents import place
+from rtlstm.spec.residents import find_rows
 
 Outputs = Literal["all", "last", "none"]
 """Which steps' outputs a run computes."""
@@ -96,7 +96,7 @@ class Accelerator(Closing):
         transport: Transport,
         manifest: Manifest,
         progress: Progress | None = None,
-        beside: tuple[Residents, int] | None = None,
+        beside: "tuple[Residents[Accelerator], int] | None" = None,
     ) -> None:
         if not isinstance(transport, Transport) or not isinstance(manifest, Manifest):
             raise InputError(
@@ -315,7 +315,7 @@ class Accelerator(Closing):
         self._require_no_streams("another network is loaded, whose state has another layout")
         if residents.count > 1:
             residents.check_tables(manifest)
-            place(residents.placed, number, manifest)
+            find_rows(residents.loaded, number, manifest)
         with self.device.owner, shown(self._progress) as progress:
             self.device.adopt(manifest)
             self.manifest, self._image, self._lengths = manifest, None, []
@@ -702,7 +702,8 @@ class Accelerator(Closing):
         self._check_open()
         residents = self.device.residents
         if network is not None and residents.number(network, self.manifest) != self.device.network:
-            return residents.accelerator(network).stream()
+            other: Accelerator = residents.accelerator(network)
+            return other.stream()
         if self.manifest.sequence is not None:
             raise ConfigurationError(
                 f"build {self.manifest.name!r} cannot be streamed: a reverse direction needs a sequence's "

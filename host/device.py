@@ -1,6 +1,7 @@
 """A core behind a transport: its registers, memories and streams, in integers."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from rtlstm.spec.program.fields import FIRST, Bases
 from rtlstm.spec.program.step import compile_program
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import IDENTITY, Command, Region, Register, field
-from rtlstm.spec.residents import Part, place, program_words, resident_parts, step_row
+from rtlstm.spec.residents import Part, find_rows, program_words, resident_parts, step_row
 
 _BUSY = field(Register.STATUS, "BUSY")
 _STATE_IS_ZERO = field(Register.FLAGS, "ZERO")
@@ -87,10 +88,14 @@ class Device:
     """
 
     def __init__(
-        self, transport: Transport, manifest: Manifest, network: int = 0, residents: Residents | None = None
+        self,
+        transport: Transport,
+        manifest: Manifest,
+        network: int = 0,
+        residents: Residents[Any] | None = None,
     ) -> None:
         self.network = network
-        self.residents = Residents(manifest) if residents is None else residents
+        self.residents: Residents[Any] = Residents(manifest) if residents is None else residents
         self.manifest = manifest
         self.layout = StateLayout(manifest)
         self.whole = True
@@ -180,7 +185,7 @@ class Device:
         beside the other networks; nothing was changed then.
         """
         several = self.residents.count > 1
-        bases = self._place() if several else FIRST
+        bases = self._find_rows() if several else FIRST
         self._await_idle()
         self.whole = False
         if several:
@@ -200,14 +205,14 @@ class Device:
         self._release(image, verify, bases)
         self.whole = True
         if several:
-            self.residents.placed[self.network] = self.manifest, bases
+            self.residents.loaded[self.network] = self.manifest, bases
         elif not keep_states:
             self.reset(range(self.manifest.parameters.streams))
 
-    def _place(self) -> Bases:
+    def _find_rows(self) -> Bases:
         """Return rows for the network beside the others."""
         self.residents.check_tables(self.manifest)
-        return place(self.residents.placed, self.network, self.manifest)
+        return find_rows(self.residents.loaded, self.network, self.manifest)
 
     @guarded
     def clear(self) -> None:
@@ -221,7 +226,7 @@ class Device:
             empty = np.zeros(words, dtype=np.int64)
             self.write_rows(Region.PROGRAM, 0, step_row(self.manifest, network), empty)
         residents.known = True
-        residents.placed.pop(self.network, None)
+        residents.loaded.pop(self.network, None)
         self.whole = False
 
     def _release(self, image: WeightImage, verify: bool, bases: Bases) -> None:

@@ -1,9 +1,7 @@
 """The networks that a device holds at once, for the accelerators that share it."""
 
-from __future__ import annotations
-
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -12,11 +10,19 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import pack_tables
 from rtlstm.spec.program.fields import Bases
 
-if TYPE_CHECKING:
-    from rtlstm.host.accelerator import Accelerator
+
+class OpenStreams(Protocol):
+    """The part of an accelerator that the others on its device ask for."""
+
+    @property
+    def open_streams(self) -> list[int]:
+        """Numbers of its open streams."""
 
 
-class Residents:
+Resident = TypeVar("Resident", bound=OpenStreams)
+
+
+class Residents(Generic[Resident]):
     """What accelerators on one device know of each other.
 
     Parameters
@@ -32,9 +38,9 @@ class Residents:
         """The network whose steps the connection takes now."""
         self.known = False
         """Whether what the device holds was loaded over this connection: what it held before was cleared."""
-        self.placed: dict[int, tuple[Manifest, Bases]] = {}
+        self.loaded: dict[int, tuple[Manifest, Bases]] = {}
         """What is loaded, and from which rows on."""
-        self.accelerators: dict[int, Accelerator] = {}
+        self.accelerators: dict[int, Resident] = {}
         """The accelerator of each network."""
 
     def number(self, network: Any, device: Manifest) -> int:
@@ -56,7 +62,7 @@ class Residents:
             )
         return found
 
-    def accelerator(self, network: int) -> Accelerator:
+    def accelerator(self, network: int) -> Resident:
         """Return the accelerator of a network. Raises DeviceError if it is not loaded."""
         if network not in self.accelerators:
             held = ", ".join(map(str, sorted(self.accelerators)))
@@ -76,7 +82,7 @@ class Residents:
         Raises ConfigurationError if it has others.
         """
         mine = pack_tables(manifest.numerics)
-        for other, _ in self.placed.values():
+        for other, _ in self.loaded.values():
             theirs = pack_tables(other.numerics)
             if not all(np.array_equal(mine[region], theirs[region]) for region in mine):
                 raise ConfigurationError(

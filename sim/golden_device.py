@@ -282,7 +282,9 @@ class GoldenDevice(Transport):
         if register == Register.FLAGS:
             stream, network = self._checked(self._stream)
             several = self.manifest.parameters.networks > 1
-            prepares = bool(self._step_of(network).get("prepares")) if several else self.manifest.schedule.prepares
+            prepares = (
+                bool(self._step_of(network).get("prepares")) if several else self.manifest.schedule.prepares
+            )
             invalid = self._partials_invalid[stream] and prepares
             return _ZERO.at(int(self._zero_state[stream])) | _PARTIALS_INVALID.at(int(invalid))
         if register == Register.LATENCY:

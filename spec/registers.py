@@ -145,7 +145,7 @@ REGISTERS: dict[Register, Description] = {
         ),
     ),
     Register.STREAM: Description(
-        "rw", "The stream that COMMAND and FLAGS address, as `x_stream` has it; SHAPE tells of its network."
+        "rw", "The stream that COMMAND and FLAGS address, as x_stream has it; SHAPE tells of its network."
     ),
     Register.COMMAND: Description("w", "1: reset the stream to zero state. 2: its state has been written."),
     Register.FLAGS: Description(

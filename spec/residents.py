@@ -30,7 +30,7 @@ def split_numbers(numbers: Number) -> tuple[Number, Number]:
     return numbers & ((1 << NETWORK_BIT) - 1), numbers >> NETWORK_BIT
 
 
-def place(networks: Mapping[int, tuple[Manifest, Bases]], number: int, manifest: Manifest) -> Bases:
+def find_rows(networks: Mapping[int, tuple[Manifest, Bases]], number: int, manifest: Manifest) -> Bases:
     """Return free rows for a network that is loaded as ``number`` beside others.
 
     Raises ConfigurationError if there are not as many in one piece as it needs; the message says which.

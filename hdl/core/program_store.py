@@ -408,7 +408,7 @@ class _SeveralPrograms(_WritableProgram):
 
     def load(self, m: Module, *, touched: Value, write: Value, row: Value, data: Value) -> Loaded:
         layout, first = _step_layout(self._manifest), self._manifest.capacity.operations
-        kept = cast(View[ArrayLayout], Signal(self.step_layout, name="step_fields"))
+        kept = cast("View[ArrayLayout]", Signal(self.step_layout, name="step_fields"))
         for network in range(self._networks):
             with m.If(write & (row == first + network)):
                 m.d.sync += kept[network].eq(data[: layout.size])

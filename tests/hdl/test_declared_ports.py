@@ -38,6 +38,7 @@ def components() -> list[wiring.Component]:
     linear = Network(layers=(*lstms, dense.replace(activation="identity")))
     wide = quantise(linear, QuantizationSettings(weight_bits=8, data_bits=8, gate_bits=8))
     loadable = make_device(small_network(), Parameters(**SIZES), SETTINGS, "dut", **CAPACITIES).manifest
+    several = make_device(small_network(), Parameters(**SIZES), SETTINGS, "dut", networks=2).manifest
     buses: tuple[BusName, ...] = ("axi", "axilite", "wishbone")
     wrapped = [wrappers.wrapper(manifest(plain, Parameters(bus=bus, **SIZES))) for bus in buses]
     wrapped += [wrappers.wrapper(loadable.replace(parameters=loadable.parameters.replace(bus="axi")))]
@@ -54,6 +55,7 @@ def components() -> list[wiring.Component]:
         *map(make_core, cores),
         *chain.from_iterable(part_modules(core).values() for core in cores),
         LinkedCore(loadable, 8),
+        make_core(several),
         *part_modules(manifest(plain, Parameters(lut_lanes=2, **SIZES))).values(),
         *(top for top in wrapped if top is not None),
     ]
