@@ -53,7 +53,7 @@ class HardwareRequest(CoreOptions):
         LoopRegisters | None,
         Option(
             "Registers from h to the next h of a spatial build, 1 to 9: the cycles of a step. Default: 3, "
-            "more with `--streams`.",
+            "more with several streams.",
             group=HARDWARE,
         ),
     ] = None
