@@ -70,7 +70,7 @@ def make_context(
     ConfigurationError if the float network's values overflow.
     """
     network = read.network
-    samples = Samples.of(x, network.inputs, lengths, batch_first, network.frames, pad)
+    samples = Samples.of(x, network.inputs, lengths, batch_first, network.frames, pad, network.window)
     last = ActivationFunction.of(quantise(network).shapes[-1].activation)
     threshold = 0.5 if last.is_share else 0.0
     # A user's function takes labels of any kind.

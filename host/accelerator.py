@@ -427,7 +427,9 @@ class Accelerator(Closing):
         known, counts = self.manifest.batch_first, state if lengths is None else lengths
         batch_first = sequences_first("x", given, batch_first, known, counts, self._told, stacklevel=2)
         axis = int(batch_first and given.ndim == 3)
-        given, lengths = as_steps("x", given, lengths, axis, self.inputs, self.manifest.frames)
+        given, lengths = as_steps(
+            "x", given, lengths, axis, self.inputs, self.manifest.frames, self.manifest.window, pad
+        )
         array, batched = self._check_batch(given, batch_first)
         swapped = batched and batch_first
         if swapped:

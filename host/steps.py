@@ -42,10 +42,17 @@ def check_values(
         isinstance(size, int) and size != found for size, found in zip(wanted, array.shape, strict=True)
     ):
         shape = f"({', '.join(map(str, wanted))}{',' * (len(wanted) == 1)})"
-        apart = f", which are {manifest.frames} frames of {inputs // manifest.frames}"
+        apart = f", which are {manifest.frames} frames of {manifest.step_width}" * (manifest.frames > 1)
+        if any(manifest.window):
+            before, after = manifest.window
+            apart = (
+                f", which are a step of {manifest.step_width} with {before} before it and {after} after it, "
+                "the oldest first: run makes them of whole sequences, and a stream takes them when the last "
+                f"is there, {after} steps late"
+            )
         raise InputError(
             f"x must be {shape}, not {array.shape}; this build reads {inputs} values per time step"
-            f"{apart if manifest.frames > 1 else ''}{advice}"
+            f"{apart}{advice}"
         )
     return array
 
@@ -55,7 +62,12 @@ def _whole_steps(
 ) -> NDArray[np.generic]:
     """Return frames as steps; other arrays as they are."""
     frames, rank = manifest.frames, len(leading)
-    if frames == 1 or array.shape[-1:] != (manifest.program.inputs // frames,):
+    beside = frames * (sum(manifest.window) + 1)
+    if beside == 1 or array.shape[-1:] != (manifest.step_width,):
+        return array
+    if any(manifest.window) and array.shape[rank:-1] == (beside,):
+        return array.reshape(*array.shape[:rank], -1)
+    if any(manifest.window):
         return array
     if array.ndim == rank + 2:
         return join_frames("x", array, rank, frames).reshape(*array.shape[:rank], -1)

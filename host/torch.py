@@ -102,7 +102,7 @@ class _Recurrent(torch.nn.Module):
             )
         self.accelerator = accelerator
         self.batch_first = accelerator.manifest.batch_first if batch_first is None else batch_first
-        self.input_size = accelerator.manifest.program.inputs // accelerator.manifest.frames
+        self.input_size = accelerator.manifest.step_width
 
     def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
         """Run sequences from zero state, or from ``hx``; no gradients.

@@ -78,15 +78,54 @@ def join_frames(name: str, x: NDArray[Any], axis: int, frames: int) -> NDArray[A
     return moved.reshape(*moved.shape[:-2], frames * x.shape[-1])
 
 
+Window = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
+"""How many steps before and after each one stand beside it in a network's input, the oldest first."""
+
+
+def check_window(window: Window, inputs: int, frames: int) -> None:
+    """Raise a ValueError if a network of these inputs cannot have such a window."""
+    if inputs % (sum(window) + 1) or (any(window) and frames > 1):
+        raise ValueError(
+            f"{inputs} inputs of {frames} frames must be a window of {sum(window) + 1} steps of as many "
+            "values each, of one frame"
+        )
+
+
+def windows(x: NDArray[Any], lengths: Any, axis: int, window: Window, pad: Pad = "back") -> NDArray[Any]:
+    """Return sequences with the steps around each beside it, ``(..., T, ..., window * F)``.
+
+    Beyond a sequence's ends there are zeros. Lengths that do not fit are left to the caller's check.
+    """
+    steps = np.moveaxis(x, axis, 0)
+    counts = np.atleast_1d(np.asarray(0 if lengths is None else lengths))
+    if lengths is not None and counts.dtype.kind in "iu" and counts.shape == (steps[0].size // x.shape[-1],):
+        valid = valid_steps(len(steps), counts.astype(np.int64), pad == "front")
+        steps = np.where(valid.reshape(*steps.shape[:-1], 1), steps, steps.dtype.type(0))
+    before, after = window
+    wide = np.pad(steps, [(before, after), *[(0, 0)] * (steps.ndim - 1)])
+    shifted = [wide[at : at + len(steps)] for at in range(before + after + 1)]
+    return np.moveaxis(np.concatenate(shifted, axis=-1), 0, axis)
+
+
 def as_steps(
-    name: str, x: NDArray[Any], lengths: Any, axis: int, inputs: int, frames: int
+    name: str,
+    x: NDArray[Any],
+    lengths: Any,
+    axis: int,
+    inputs: int,
+    frames: int,
+    window: Window = (0, 0),
+    pad: Pad = "back",
 ) -> tuple[NDArray[Any], Any]:
     """Return a network's input and its lengths in steps, if they are in frames; else as they are.
 
-    They are in frames if the last axis has the values of one, and not the ``inputs`` of a step.
+    They are in frames if the last axis has the values of one, and not the ``inputs`` of a step. Of a network
+    that reads the steps in a ``window`` around each, these stand side by side.
 
     Raises InputError if frames or lengths make no whole number of steps, or lengths do not fit the frames.
     """
+    if any(window) and x.ndim > axis + 1 and x.shape[-1] * (sum(window) + 1) == inputs:
+        return windows(x, lengths, axis, window, pad), lengths
     if frames == 1 or x.ndim <= axis + 1 or x.shape[-1] * frames != inputs:
         return x, lengths
     joined = join_frames(name, x, axis, frames)

@@ -16,7 +16,7 @@ from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.files import read_file
 from rtlstm.spec.fixed import Format, IntArray
-from rtlstm.spec.layout import EmbeddingShape, OutputPart, check_parts
+from rtlstm.spec.layout import EmbeddingShape, OutputPart, Window, check_parts, check_window
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.parameters import Capacity, Needs, Parameters
 from rtlstm.spec.program.fields import (
@@ -157,6 +157,9 @@ class Manifest(Record):
     frames: Annotated[int, Field(ge=1)] = 1
     """Frames of the model in a step, side by side, the oldest first: the product of its strides. They say
     what the inputs mean; the hardware takes any."""
+    window: Window = (0, 0)
+    """Steps of the model before and after each one that stand beside it, the oldest first; beyond the ends of
+    a sequence they are zeros. They say what the inputs mean; the hardware takes any."""
     batch_first: bool | None = None
     """Whether the model's data have sequences before steps, ``(N, T, I)``, and so what is read by default;
     None if the model does not tell. The hardware takes any order."""
@@ -169,6 +172,11 @@ class Manifest(Record):
     files: tuple[FileHash, ...] = ()
     """Verilog, C header and, if there are such, initial state and tables of the folder. They are not in the
     build's hash; empty until they are written."""
+
+    @property
+    def step_width(self) -> int:
+        """How many values a step of the model has, or a frame of a model with strides."""
+        return self.program.inputs // (self.frames * (sum(self.window) + 1))
 
     def with_files(self, contents: Mapping[str, str | bytes]) -> Self:
         """Return a copy that lists these files of the folder, contents by path."""
@@ -193,6 +201,7 @@ class Manifest(Record):
             raise ValueError("pipeline.scale and scale_bits must both be 0, or none of them")
         if self.program.inputs % self.frames:
             raise ValueError(f"{self.program.inputs} inputs must be {self.frames} frames of as many values")
+        check_window(self.window, self.program.inputs, self.frames)
         if self.decides and self.parts:
             raise ValueError(
                 f"`decide` needs a model with one output, but this one has {len(self.parts)} "
@@ -576,7 +585,16 @@ class Manifest(Record):
         if expected.build_hash != self.build_hash:
             raise ConfigurationError("its build_hash is not that of its shapes, formats and options")
         # The fields that are given; all others follow from them.
-        given = {"rtlstm_version", "files", "frames", "batch_first", "parts", "embeddings", "input_parts"}
+        given = {
+            "rtlstm_version",
+            "files",
+            "frames",
+            "window",
+            "batch_first",
+            "parts",
+            "embeddings",
+            "input_parts",
+        }
         found, wanted = (each.model_dump(mode="json", exclude=given) for each in (self, expected))
         if difference := _json_difference(found, wanted):
             raise ConfigurationError(f"by its shapes, formats and options {difference}")

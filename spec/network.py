@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction, FunctionName
 from rtlstm.spec.cells.description import Cell
-from rtlstm.spec.layout import OutputPart, check_parts
+from rtlstm.spec.layout import OutputPart, Window, check_parts, check_window
 from rtlstm.spec.record import Record
 
 NETWORK_SCHEMA: Final = 1
@@ -507,6 +507,8 @@ class Network(Record):
     layers: tuple[Layer, ...]
     frames: Annotated[int, Field(ge=1)] = 1
     """Steps of the model in one step of the network, which reads them side by side, the oldest first."""
+    window: Window = (0, 0)
+    """How many steps before and after each one the network reads beside it, the oldest first."""
     parts: tuple[OutputPart, ...] = ()
     """The model's outputs, if it has several: parts of the network's."""
     input_parts: tuple[OutputPart, ...] = ()
@@ -518,6 +520,7 @@ class Network(Record):
             raise ValueError("a network must have a layer")
         if self.inputs % self.frames:
             raise ValueError(f"{self.inputs} inputs must be {self.frames} frames of as many values each")
+        check_window(self.window, self.inputs, self.frames)
         widths = [self.layers[0].sources[0].width, *(layer.outputs for layer in self.layers)]
         for index, layer in enumerate(self.layers):
             self._check_reads(layer, widths[: index + 1])

@@ -14,7 +14,7 @@ from rtlstm.sim.golden import GoldenState
 from rtlstm.sim.reference import FloatState
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray, where_bad
-from rtlstm.spec.layout import Pad, padded_behind, padded_in_front, valid_steps
+from rtlstm.spec.layout import Pad, Window, padded_behind, padded_in_front, valid_steps
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.record import few_digits
 
@@ -45,6 +45,7 @@ class Samples:
         batch_first: bool = False,
         frames: int = 1,
         pad: Pad = "back",
+        window: Window = (0, 0),
     ) -> Self:
         """Check inputs.
 
@@ -58,6 +59,8 @@ class Samples:
             Valid steps of each sequence, ``(N,)``; all if None.
         frames
             The model's frames in a step of so many inputs; ``x`` and lengths may be in frames.
+        window
+            The network's, in whose steps ``x`` may be.
         pad
             Where the padding of sequences shorter than T stands, as for a build's ``run``.
         """
@@ -68,7 +71,7 @@ class Samples:
                 "convert them with astype(float) if they are real values"
             )
         batched = array.ndim != 2
-        floats, valid, front = check_sequences("x", array, inputs, lengths, batch_first, frames, pad)
+        floats, valid, front = check_sequences("x", array, inputs, lengths, batch_first, frames, pad, window)
         if not np.isfinite(floats).all():
             given = floats if batched else floats[:, 0]
             given = given.swapaxes(0, 1) if batched and batch_first else given

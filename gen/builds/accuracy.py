@@ -103,7 +103,7 @@ def measure_build(
     network = check_image(WeightImage.load(folder / "weights.bin", manifest), manifest)
     x = load_tables(folder, manifest).look_up(x, lengths, batch_first, pad)
     first = sequences_first("x", x, batch_first, manifest.batch_first, lengths)
-    samples = Samples.of(x, network.inputs, lengths, first, manifest.frames, pad)
+    samples = Samples.of(x, network.inputs, lengths, first, manifest.frames, pad, manifest.window)
     if state is not None:
         samples = samples.begin_in(network, state)
         samples.warn_saturations(network)

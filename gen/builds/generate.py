@@ -297,6 +297,7 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
             design = _design_for(device, request, data)
         manifest = design.manifest.replace(
             frames=network.frames,
+            window=network.window,
             batch_first=request.model_batch_first,
             parts=network.parts,
             embeddings=tuple(each.shape for each in request.embeddings),

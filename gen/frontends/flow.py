@@ -14,7 +14,7 @@ several outputs side by side. This is exact: each value is the same sum.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import count, pairwise
+from itertools import count
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.spec.activations.functions import IDENTITY, RELU, ActivationFunction
 from rtlstm.spec.archives import check_size
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.layout import OutputPart
+from rtlstm.spec.layout import OutputPart, Window
 from rtlstm.spec.network import (
     Bidirectional,
     Custom,
@@ -119,6 +119,8 @@ class Source:
     """Whether its width is a guess, until a layer shows it: of an input that is joined to others."""
     normed: bool = False
     """Whether a norm stands right behind it."""
+    around: "dict[int, Source]" = field(default_factory=dict)
+    """Of an input, the same of later steps (or earlier ones, if negative), which stand beside it."""
     number: float = field(default_factory=count().__next__)
     """In the order in which they were made: those that a layer reads come before it."""
 
@@ -126,6 +128,11 @@ class Source:
     def features(self) -> int:
         """Its width, which is known once a layer reads it."""
         return self.width or 0
+
+    def later(self, steps: int) -> "Source":
+        """An input so many steps later, or earlier if negative."""
+        self.around.setdefault(0, self)
+        return self.around.setdefault(steps, Source(width=self.width, around=self.around))
 
     @cached_property
     def reversed(self) -> "Source":
@@ -612,6 +619,29 @@ class Flow:
         wide[:, history::-dilation] = weight.transpose(0, 2, 1)
         return flow.linear(name, where, wide.reshape(outputs, -1), bias)
 
+    @property
+    def is_input(self) -> bool:
+        """Whether it is linear in one input of the model, so that it is zero where that is."""
+        first = self.terms[0].source
+        alone = first.layer is None and all(term.source is first for term in self.terms)
+        return (
+            alone and first.around.get(0, first) is first and not np.any(self.bias) and self.pace.every == 1
+        )
+
+    def convolve_around(
+        self, name: str, where: str, weight: Floats, bias: Floats, dilation: int, ahead: int
+    ) -> "Flow":
+        """Add a convolution that reads ``ahead`` steps ahead in an input: a window around each step."""
+        flow = self._known(weight.shape[1], where)
+        total: Flow | None = None
+        for tap, matrix in enumerate(weight.transpose(2, 0, 1)):
+            steps = ahead - dilation * (weight.shape[2] - 1 - tap)
+            read = flow._reading({term.source: term.source.later(steps) for term in flow.terms})
+            made = read._times(matrix, where)
+            total = made if total is None else total.plus(made, where)
+        assert total is not None
+        return replace(total, bias=bias + total.bias, dense=name)
+
     def delays(self, steps: int, features: int, name: str, where: str) -> "Flow":
         """Return the features of this step and of ``steps`` before it, the newest first; zeros at the start.
 
@@ -668,7 +698,8 @@ class Flow:
         """
         flow = self.settled("the end of the model")
         frames = flow.pace.every
-        layers = flow._wired(tuple(inputs.values()))
+        window, read = flow._window(inputs)
+        layers = flow._wired(read)
         if frames > 1 and len(inputs) > 1:
             raise ModelError(
                 f"the model has {len(inputs)} inputs and strides that leave steps out, which cannot be read "
@@ -678,7 +709,20 @@ class Flow:
             layers = _Widener(layers, flow.sources, frames).widened()
         widths = tuple(OutputPart(name=each, width=source.features) for each, source in inputs.items())
         several = {"input_parts": widths} if len(widths) > 1 else {}
-        return Network(name=name, layers=layers, frames=frames, parts=parts, **several)
+        return Network(name=name, layers=layers, frames=frames, window=window, parts=parts, **several)
+
+    def _window(self, inputs: Mapping[str, Source]) -> tuple[Window, tuple[Source, ...]]:
+        """The steps around each that the layers read, and all inputs in the order in which they stand."""
+        around = next((source.around for source in _behind(self.terms) if source.around), {})
+        if not around:
+            return (0, 0), tuple(inputs.values())
+        if len(inputs) > 1 or self.pace.every > 1:
+            raise ModelError(
+                "a convolution that reads steps ahead must be of a model with one input and without strides; "
+                "end the model before the other layers, with `output`"
+            )
+        before, after = -min(around), max(around)
+        return (before, after), tuple(around[0].later(steps) for steps in range(-before, after + 1))
 
     @property
     def _named(self) -> list[str]:
@@ -838,9 +882,9 @@ def together(flows: Sequence[Flow], where: str) -> list[Flow]:
 
 def _is_chain(sources: Sequence[Source]) -> bool:
     """Whether each layer reads the one before it, and nothing else."""
-    pairs = pairwise(sources)
-    return all(len(source.reads) == 1 for source in sources) and all(
-        after.reads[0][0] is before for before, after in pairs
+    read = [{each if each.layer is not None else None for each, _ in source.reads} for source in sources]
+    return all(len(each) == 1 for each in read) and all(
+        {before} == each for before, each in zip(sources, read[1:], strict=False)
     )
 
 

@@ -242,12 +242,35 @@ def _conv(step: Step) -> Value:
     if value.axes.tags[-1][0] == "K":
         return convolve_frames(step, value, weight, bias)
     dilation, stride = (attributes.get(name, [1])[0] for name in ("dilations", "strides"))
+    ahead = _ahead(step, weight, value)
+    if ahead:
+        axes = _axes_of(step, value, weight.shape[1])
+        flow = value.flow.convolve_around(step.label, step.where, weight, bias, dilation, ahead)
+        step.notes.append(
+            f"{step.where} reads {ahead} steps ahead: the driver puts the steps around each beside it, zeros "
+            f"beyond the ends of a sequence; in a stream a result comes {ahead} steps late"
+        )
+        return value.computed(flow, axes.with_features(outputs))
     taps = _taps(step, weight.shape[2:], value.front)
     if weight.shape[2] == 1 and stride == 1 and not taps.extra:
         return _dense(step, value, weight.reshape(outputs, -1), bias)
     axes = _axes_of(step, value, weight.shape[1])
     flow = value.flow.convolve(step.label, step.where, weight, bias, dilation, stride, taps.phase)
     return replace(value.computed(flow, axes.with_features(outputs)), extra=taps.extra)
+
+
+def _ahead(step: Step, weight: Floats, value: Value) -> int:
+    """How many steps ahead a convolution of the model's input reads that gives as many steps as it reads."""
+    given = step.attributes()
+    pads, stride = list(given.get("pads", [0, 0])), given.get("strides", [1])[0]
+    plain = weight.ndim == 3 and len(pads) == 2 and stride == 1 and given.get("group", 1) == 1
+    plain = plain and given.get("padding_mode", "zeros") == "zeros"
+    if not plain or value.flow.outputs not in (None, weight.shape[1]):
+        return 0
+    history = given.get("dilations", [1])[0] * (weight.shape[2] - 1)
+    # Elsewhere what stands beyond the end would have to be zero, which layers do not make of zeros.
+    same = pads[1] > 0 and pads[0] + value.front + pads[1] == history
+    return int(pads[1]) if same and value.flow.is_input else 0
 
 
 def _taps(step: Step, kernel: tuple[int, ...], front: int) -> CausalTaps:

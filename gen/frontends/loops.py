@@ -531,8 +531,8 @@ class _Unrolled:
         needed = step.ancestors([*self.states.values(), *ends])
         readers = {at for old in self.states for at in step.consumers(old)}
         moving = readers | step.descendants(readers)  # What is of x alone may be read elsewhere, too.
-        mine = [name for at in needed & moving for name in self.pattern[at].outputs]
-        inside = {image[name] for image in self.images for name in mine if name in image}
+        moved = [name for at in needed & moving for name in self.pattern[at].outputs]
+        inside = {image[name] for image in self.images for name in moved if name in image}
         outside = [node for node in graph.nodes if not inside & {*node.outputs}]
         backwards = {theirs: mine for mine, theirs in self.images[last].items()}
         finals: dict[str, str] = {}
@@ -567,12 +567,12 @@ class _Unrolled:
                     operator, (names[mine],), (name,), node.label, node.kind, how, noun=node.noun, hidden=True
                 )
             )
-        end = {"axis": self.axis, "index": 0 if self.backward else -1}
+        last_taken = {"axis": self.axis, "index": 0 if self.backward else -1}
         whole = {name: names[mine] for name, mine in finals.items()}
         if taken <= {*self.steps[last]}:  # Else a loop behind this one reads all of them.
             whole |= {name: xs[self.steps[1][self.steps[last].index(name)]] for name in taken}
         for name, sequence in whole.items():
-            made.append(Node("select", (sequence,), (name,), name, "select", end, hidden=True))
+            made.append(Node("select", (sequence,), (name,), name, "select", last_taken, hidden=True))
         kept = [n for n in outside if n.outputs[0] not in collected and whole.keys().isdisjoint(n.outputs)]
         notes.append(
             f"the model has {len(self.steps)} steps of {listed(map(repr, self.sources))} one after the "

@@ -472,6 +472,9 @@ def _shape(manifest: Manifest) -> Iterator[tuple[str, str]]:
     output = manifest.output
     if manifest.frames > 1:
         yield "FRAMES", f"{manifest.frames} /* of the model in a step's inputs, the oldest first */"
+    if any(manifest.window):
+        before, after = manifest.window
+        yield "WINDOW", f"{sum(manifest.window) + 1} /* steps: {before} before each and {after} after it */"
     for name, value in {
         "INPUTS": program.inputs,
         "OUTPUTS": program.outputs,

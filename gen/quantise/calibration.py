@@ -11,7 +11,7 @@ from rtlstm.host.state import LayerArrays, StateFormats, split_layers
 from rtlstm.sim.reference import FloatResult, FloatState, run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.layout import Pad, as_steps, is_front, padded_behind, sequences_first, valid_steps
+from rtlstm.spec.layout import Pad, Window, as_steps, is_front, padded_behind, sequences_first, valid_steps
 from rtlstm.spec.network import CellLayer, Lstm, Network, PseudoLayer
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.tools.cache import digest
@@ -107,7 +107,14 @@ class Calibration:
                 "astype(float) if they are real values"
             )
         values, valid, front = check_sequences(
-            "calibration data", values, network.inputs, lengths, batch_first, network.frames, pad
+            "calibration data",
+            values,
+            network.inputs,
+            lengths,
+            batch_first,
+            network.frames,
+            pad,
+            network.window,
         )
         if not np.isfinite(values).all():
             bad = tuple(int(axis) for axis in np.argwhere(~np.isfinite(values))[0])
@@ -232,7 +239,14 @@ def run_reference(network: Network, data: Calibration, cell_limit: float | None 
 
 
 def check_sequences(
-    name: str, x: NDArray[Any], inputs: int, lengths: Any, batch_first: bool, frames: int, pad: Pad
+    name: str,
+    x: NDArray[Any],
+    inputs: int,
+    lengths: Any,
+    batch_first: bool,
+    frames: int,
+    pad: Pad,
+    window: Window = (0, 0),
 ) -> tuple[Floats, IntArray, bool]:
     """Return floats ``(T, N, inputs)``, zero in the padding, lengths, and whether padding stands in front.
 
@@ -242,7 +256,7 @@ def check_sequences(
     ``name``.
     """
     front, batched, given = is_front(pad, lengths), x.ndim != 2, x.shape
-    x, lengths = as_steps(name, x, lengths, int(batched and batch_first), inputs, frames)
+    x, lengths = as_steps(name, x, lengths, int(batched and batch_first), inputs, frames, window, pad)
     values = x if batched else x[:, None, :]
     if values.ndim != 3 or values.shape[2] != inputs or 0 in values.shape:
         axes = "N, T" if batch_first else "T, N"
