@@ -120,7 +120,7 @@ class Source:
     normed: bool = False
     """Whether a norm stands right behind it."""
     around: "dict[int, Source]" = field(default_factory=dict)
-    """Of an input, the same of later steps (or earlier ones, if negative), which stand beside it."""
+    """The same input at later steps, or earlier ones if negative, which stand beside it."""
     number: float = field(default_factory=count().__next__)
     """In the order in which they were made: those that a layer reads come before it."""
 

@@ -104,8 +104,8 @@ def test_a_build_makes_the_windows(tmp_path: Path) -> None:
     lengths = np.array([12, 3, 1, 7])
     padded = np.where((np.arange(T)[:, None] < lengths[:, None, None]), x, np.float32("nan"))
     shorter, _ = build.run(padded, lengths)
-    turned = np.stack([np.roll(row, T - length, 0) for row, length in zip(padded, lengths, strict=True)])
-    in_front, _ = build.run(turned, lengths, pad="front")
+    rolled = np.stack([np.roll(row, T - length, 0) for row, length in zip(padded, lengths, strict=True)])
+    in_front, _ = build.run(rolled, lengths, pad="front")
     for at, length in enumerate(lengths):
         alone = wanted(module, x[at : at + 1, :length])[0]
         assert np.abs(shorter[at, :length] - alone).max() < 1e-3
